@@ -1,0 +1,90 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+TORCH_VERSION ?= 2.13.0
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+VENV := .venv
+VENV_PYTHON := $(VENV)/bin/python
+STAMPS := $(VENV)/.stamps
+CHECKED := $(wildcard src benchmarks examples tests)
+
+# Other interpreters are tried only when the user named none.
+PYTHONS := $(PYTHON) $(if $(filter file,$(origin PYTHON)),python3.14 python3.13 python3.12 python3.11)
+
+# A machine with a C compiler needs no other to run the demonstration.
+HOST_CC := $(shell command -v cc || command -v gcc || command -v clang)
+DEMO_EXTRAS := demo $(if $(HOST_CC),,cc)
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=python3.12 chooses the interpreter, PYTEST_ARGS and BENCH_ARGS add arguments."
+
+.PHONY: demo
+demo: $(DEMO_EXTRAS:%=$(STAMPS)/extra-%) ## Compile and run a small model, compared with ONNX Runtime
+	$(VENV_PYTHON) examples/digits/demo.py
+
+.PHONY: test
+test: $(STAMPS)/extra-test $(STAMPS)/extra-cc ## Run the tests that need neither a GPU, PyTorch nor patience
+	$(VENV_PYTHON) -m pytest -n 2 -m "not long and not torch and not gpu" --cov $(PYTEST_ARGS)
+
+.PHONY: test-long
+test-long: $(STAMPS)/extra-test $(STAMPS)/extra-cc ## Run the tests marked long
+	$(VENV_PYTHON) -m pytest -m "long and not torch and not gpu" $(PYTEST_ARGS)
+
+# pytest exits with 5 when no test is selected, which is no failure here.
+.PHONY: test-torch
+test-torch: $(STAMPS)/torch-$(TORCH_VERSION) ## Install PyTorch $(TORCH_VERSION) and run the tests marked torch
+	$(VENV_PYTHON) -m pytest -m "torch and not gpu" $(PYTEST_ARGS) || \
+		{ [[ $$? == 5 ]] && echo "No tests are marked torch yet."; }
+
+.PHONY: check
+check: $(STAMPS)/extra-dev $(STAMPS)/extra-test ## Check formatting, style, types and architecture
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy --strict $(CHECKED)
+	$(VENV)/bin/lint-imports --no-logo
+
+.PHONY: bench
+bench: $(STAMPS)/extra-peers $(STAMPS)/extra-cc ## Measure Rammer beside other runtimes
+	$(VENV_PYTHON) -m benchmarks $(BENCH_ARGS)
+
+.PHONY: venv
+venv: $(STAMPS)/extra-dev $(STAMPS)/extra-test $(STAMPS)/extra-cc ## Prepare .venv for development
+
+.PHONY: clean
+clean: ## Remove what the other targets made, but for .venv
+	rm -rf build dist out htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache \
+		.pytest_cache .ruff_cache
+	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- The environment. Each stamp is newer than pyproject.toml when its packages are installed. ------------
+
+$(VENV_PYTHON):
+	@for candidate in $(PYTHONS); do \
+		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			echo "Creating $(VENV) with $$("$$candidate" --version) ($$(command -v "$$candidate"))"; \
+			exec "$$candidate" -m venv $(VENV); \
+		fi; \
+	done; \
+	echo "Rammer needs Python 3.11 or newer; found none among: $(strip $(PYTHONS))." >&2; \
+	echo "Install one, or name one: make PYTHON=/path/to/python3.11 ..." >&2; \
+	exit 1
+
+$(STAMPS)/extra-%: pyproject.toml | $(VENV_PYTHON)
+	@echo "Installing rammer-compiler[$*] into $(VENV)"
+	@$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/torch-%: $(STAMPS)/extra-test $(STAMPS)/extra-cc
+	@echo "Installing PyTorch $* into $(VENV)"
+	@$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check torch==$*
+	@mkdir -p $(@D) && rm -f $(STAMPS)/torch-* && touch $@

@@ -1,0 +1,33 @@
+"""LSTM-TC, a stack of LSTM layers that ends in its last output; of the Rammer paper (OSDI 2020, section 5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from benchmarks.networks import operators, weights
+from benchmarks.networks.builder import GraphBuilder, Shape
+
+STEPS = 100
+HIDDEN = 256
+
+
+def input_shapes(batch: int = 1, *, steps: int = STEPS, hidden: int = HIDDEN) -> dict[str, Shape]:
+    """`sequence`: (steps, batch, hidden)."""
+    return {"sequence": (steps, batch, hidden)}
+
+
+def build(
+    *, seed: int = 0, batch: int = 1, steps: int = STEPS, layers: int = 10, hidden: int = HIDDEN
+) -> onnx.ModelProto:
+    """`layers` LSTM layers of `hidden` units, from zero states.
+
+    Input `sequence` (steps, batch, hidden), output (batch, hidden), the top layer's output at the last step;
+    float32.
+    """
+    rng = np.random.default_rng(seed)
+    graph = GraphBuilder("lstm_tc")
+    x = graph.input("sequence", input_shapes(batch, steps=steps, hidden=hidden)["sequence"])
+    stack = weights.lstm_stack(rng, layers=layers, inputs=hidden, hidden=hidden)
+    top = operators.lstm_stack(graph, "lstm", x, stack)
+    return graph.build(operators.squeeze(graph, "last", top.hidden, 0))

@@ -1,0 +1,1 @@
+"""The pipeline, from a model to an executable."""

@@ -1,0 +1,1 @@
+"""The reference device, which runs any rProgram in NumPy."""

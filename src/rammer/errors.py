@@ -1,0 +1,218 @@
+"""Every exception Rammer raises on purpose, with a stable code.
+
+    RammerError
+    ├── OptionError                 R100  an option has a value that cannot be used
+    ├── ModelError                        something is wrong with the model
+    │   ├── ModelNotFoundError      R200  no such file, or it cannot be read
+    │   ├── NotAModelError          R201  the bytes are not an ONNX model, or are cut short
+    │   ├── InvalidModelError       R202  the graph breaks ONNX's rules
+    │   ├── UnsupportedOperatorsError R203 operators (all of them) that Rammer does not have
+    │   ├── UnsupportedFeatureError R204  a form of an operator or model that Rammer does not have
+    │   ├── DynamicShapeError       R205  symbolic dimensions that were not bound
+    │   ├── ExternalDataError       R206  external data is missing, cut short, or outside the model's folder
+    │   └── ShapeDisagreementError  R207  the file declares another type or shape than the operators give
+    ├── CallError                         a compiled model was called wrongly
+    │   ├── InputNameError          R300  an input is missing, unknown or given twice
+    │   ├── InputTypeError          R301  an input has another element type
+    │   └── InputShapeError         R302  an input has another shape
+    ├── ArtifactError                     a saved model cannot be used
+    │   ├── ArtifactNotFoundError   R400  no such file, or it cannot be read
+    │   ├── ArtifactCorruptError    R401  truncated or altered
+    │   ├── ArtifactVersionError    R402  written by another version of the format
+    │   └── ArtifactDeviceError     R403  built for another machine, and it cannot be rebuilt here
+    ├── DeviceError                       the machine cannot do what was asked
+    │   ├── DeviceUnavailableError  R500  no such device here
+    │   ├── CompilerNotFoundError   R501  no C compiler
+    │   ├── CompilerFailedError     R502  the compiler ended with an error
+    │   ├── CacheError              R503  the cache folder cannot be used
+    │   └── RunTimeoutError         R504  a run stopped making progress
+    └── VerificationError           Vxxx  an IR broke a rule: a defect of Rammer, never run
+
+`str(error)` says what was wrong, where, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class RammerError(Exception):
+    """Base of all errors. `code` is stable; `where` is the place in the user's model; `hint` says what to do."""
+
+    code: str = "R000"
+
+    def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
+        self.message = message
+        self.where = where
+        self.hint = hint
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        lines = [f"[{self.code}] {self.message}"]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.hint:
+            lines.append(f"  to do: {self.hint}")
+        return "\n".join(lines)
+
+
+class OptionError(RammerError):
+    """An option has a value that cannot be used."""
+
+    code = "R100"
+
+
+class ModelError(RammerError):
+    """Something is wrong with the model."""
+
+
+class ModelNotFoundError(ModelError):
+    """No such file, or it cannot be read."""
+
+    code = "R200"
+
+
+class NotAModelError(ModelError):
+    """The bytes are not an ONNX model, or are cut short."""
+
+    code = "R201"
+
+
+class InvalidModelError(ModelError):
+    """The graph breaks ONNX's rules: a cycle, a dangling name, operands that do not fit."""
+
+    code = "R202"
+
+
+class UnsupportedOperatorsError(ModelError):
+    """Operators that Rammer does not have. `operators` lists each as (operator type, node name)."""
+
+    code = "R203"
+
+    def __init__(self, operators: Sequence[tuple[str, str]], *, where: str = "", hint: str = "") -> None:
+        self.operators = tuple(operators)
+        by_type: dict[str, list[str]] = {}
+        for op_type, node in operators:
+            by_type.setdefault(op_type, []).append(node)
+        listing = "; ".join(f"{op_type} ({', '.join(names)})" for op_type, names in by_type.items())
+        super().__init__(f"{len(by_type)} unsupported operator(s): {listing}", where=where, hint=hint)
+
+
+class UnsupportedFeatureError(ModelError):
+    """A form of an operator or a model that Rammer does not have."""
+
+    code = "R204"
+
+
+class DynamicShapeError(ModelError):
+    """Symbolic dimensions that were not bound."""
+
+    code = "R205"
+
+
+class ExternalDataError(ModelError):
+    """External data is missing, cut short, or outside the model's folder."""
+
+    code = "R206"
+
+
+class ShapeDisagreementError(ModelError):
+    """The file declares another type or shape for a value than the operators give."""
+
+    code = "R207"
+
+
+class CallError(RammerError):
+    """A compiled model was called wrongly."""
+
+
+class InputNameError(CallError):
+    """An input is missing, unknown or given twice."""
+
+    code = "R300"
+
+
+class InputTypeError(CallError):
+    """An input has another element type."""
+
+    code = "R301"
+
+
+class InputShapeError(CallError):
+    """An input has another rank or shape."""
+
+    code = "R302"
+
+
+class ArtifactError(RammerError):
+    """A saved model cannot be used."""
+
+
+class ArtifactNotFoundError(ArtifactError):
+    """No such file, or it cannot be read."""
+
+    code = "R400"
+
+
+class ArtifactCorruptError(ArtifactError):
+    """The file is truncated or altered."""
+
+    code = "R401"
+
+
+class ArtifactVersionError(ArtifactError):
+    """The file was written by another version of the format."""
+
+    code = "R402"
+
+
+class ArtifactDeviceError(ArtifactError):
+    """The file was built for another machine and cannot be rebuilt here."""
+
+    code = "R403"
+
+
+class DeviceError(RammerError):
+    """The machine cannot do what was asked."""
+
+
+class DeviceUnavailableError(DeviceError):
+    """No such device here."""
+
+    code = "R500"
+
+
+class CompilerNotFoundError(DeviceError):
+    """No C compiler."""
+
+    code = "R501"
+
+
+class CompilerFailedError(DeviceError):
+    """The compiler ended with an error; `log` is what it printed."""
+
+    code = "R502"
+
+    def __init__(self, message: str, *, log: str, where: str = "", hint: str = "") -> None:
+        self.log = log
+        super().__init__(message, where=where, hint=hint)
+
+
+class CacheError(DeviceError):
+    """The cache folder cannot be used."""
+
+    code = "R503"
+
+
+class RunTimeoutError(DeviceError):
+    """A run stopped making progress; the message names the vEU, the rTask and the counter."""
+
+    code = "R504"
+
+
+class VerificationError(RammerError):
+    """An IR broke a rule: a defect of Rammer. `code` names the rule, see `docs/invariants.md`."""
+
+    def __init__(self, code: str, message: str, *, where: str = "") -> None:
+        self.code = code
+        super().__init__(message, where=where, hint="this is a defect of Rammer; please report it with the model")

@@ -1,0 +1,1 @@
+"""Readers of models from other libraries; the only rooms that import those libraries."""

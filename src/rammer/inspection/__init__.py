@@ -1,0 +1,1 @@
+"""Dumps, timelines and reports of what was compiled."""

@@ -1,0 +1,500 @@
+"""Tensor expressions: the single definition of what an operator computes (DESIGN D1).
+
+A `TensorExpr` is a set of spatial axes and, for every point of their product, a scalar body over loads with index
+expressions; `Reduce` nodes bring reduction axes of their own and may nest (softmax is one expression). From this
+one object come shape checks, the regions an rTask touches, Roller's footprints, NumPy evaluation and device code.
+
+Nodes are interned: two structurally equal nodes are the same object, so `==` is `is`, a shared sub-expression is
+shared in memory, and every traversal memoises on the node. Expressions are therefore DAGs; walk them with the
+functions below, never by plain recursion.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rammer.ir.types import DType, TensorType
+
+Scalar = bool | int | float
+
+
+class ScalarFn(enum.Enum):
+    """A scalar function. NumPy semantics unless said; device tables give each its spelling."""
+
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    DIV = "div"  # floats: IEEE; integers: truncation towards zero, as in C and ONNX
+    FLOORDIV = "floordiv"  # integers only; index arithmetic
+    MOD = "mod"  # sign of the divisor (Python, NumPy)
+    FMOD = "fmod"  # sign of the dividend (C)
+    POW = "pow"
+    MIN = "min"  # a NaN operand gives NaN
+    MAX = "max"  # a NaN operand gives NaN
+    AND = "and"
+    OR = "or"
+    XOR = "xor"
+    BIT_AND = "bit_and"
+    BIT_OR = "bit_or"
+    BIT_XOR = "bit_xor"
+    SHIFT_LEFT = "shift_left"
+    SHIFT_RIGHT = "shift_right"
+    EQ = "eq"
+    NE = "ne"
+    LT = "lt"
+    LE = "le"
+    NEG = "neg"
+    NOT = "not"
+    BIT_NOT = "bit_not"
+    ABS = "abs"
+    SIGN = "sign"
+    FLOOR = "floor"
+    CEIL = "ceil"
+    ROUND = "round"  # half to even
+    SQRT = "sqrt"
+    EXP = "exp"
+    LOG = "log"
+    SIN = "sin"
+    COS = "cos"
+    TAN = "tan"
+    ASIN = "asin"
+    ACOS = "acos"
+    ATAN = "atan"
+    SINH = "sinh"
+    COSH = "cosh"
+    TANH = "tanh"
+    ASINH = "asinh"
+    ACOSH = "acosh"
+    ATANH = "atanh"
+    ERF = "erf"
+    SIGMOID = "sigmoid"
+    ISNAN = "isnan"
+    ISINF = "isinf"
+    SELECT = "select"  # (condition, if true, if false)
+
+
+_PREDICATES = frozenset(
+    {
+        ScalarFn.EQ,
+        ScalarFn.NE,
+        ScalarFn.LT,
+        ScalarFn.LE,
+        ScalarFn.AND,
+        ScalarFn.OR,
+        ScalarFn.XOR,
+        ScalarFn.NOT,
+    }
+    | {ScalarFn.ISNAN, ScalarFn.ISINF}
+)
+
+
+class ReduceFn(enum.Enum):
+    """How a `Reduce` combines values; over no elements it gives the identity."""
+
+    SUM = "sum"
+    PROD = "prod"
+    MAX = "max"  # a NaN element gives NaN
+    MIN = "min"  # a NaN element gives NaN
+
+
+class _Interned(type):
+    """Metaclass that returns the existing node where an equal one is alive."""
+
+    _nodes: weakref.WeakValueDictionary[tuple[object, ...], Any] = weakref.WeakValueDictionary()
+    _lock = threading.Lock()
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        node = super().__call__(*args, **kwargs)
+        # bool, int and float compare equal across types and -0.0 == 0.0; the repr tells them apart.
+        key = (cls, *((type(v), repr(v)) if isinstance(v, Scalar) else v for v in _field_values(node)))
+        with _Interned._lock:
+            return _Interned._nodes.setdefault(key, node)
+
+
+def _field_values(node: object) -> Iterator[object]:
+    for field in fields(node):  # type: ignore[arg-type]
+        yield getattr(node, field.name)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Expr(metaclass=_Interned):
+    """A scalar expression. Arithmetic operators build `Call` nodes; integer constants fold as they are built."""
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the value."""
+        raise NotImplementedError
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        """Direct operands, in order; a reduction's axes are not operands."""
+        return ()
+
+    def __add__(self, other: Expr | Scalar) -> Expr:
+        return call(ScalarFn.ADD, self, other)
+
+    def __radd__(self, other: Scalar) -> Expr:
+        return call(ScalarFn.ADD, other, self)
+
+    def __sub__(self, other: Expr | Scalar) -> Expr:
+        return call(ScalarFn.SUB, self, other)
+
+    def __rsub__(self, other: Scalar) -> Expr:
+        return call(ScalarFn.SUB, other, self)
+
+    def __mul__(self, other: Expr | Scalar) -> Expr:
+        return call(ScalarFn.MUL, self, other)
+
+    def __rmul__(self, other: Scalar) -> Expr:
+        return call(ScalarFn.MUL, other, self)
+
+    def __truediv__(self, other: Expr | Scalar) -> Expr:
+        return call(ScalarFn.DIV, self, other)
+
+    def __rtruediv__(self, other: Scalar) -> Expr:
+        return call(ScalarFn.DIV, other, self)
+
+    def __floordiv__(self, other: Expr | Scalar) -> Expr:
+        return call(ScalarFn.FLOORDIV, self, other)
+
+    def __mod__(self, other: Expr | Scalar) -> Expr:
+        return call(ScalarFn.MOD, self, other)
+
+    def __neg__(self) -> Expr:
+        return call(ScalarFn.NEG, self)
+
+    def __str__(self) -> str:
+        return to_text(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Const(Expr):
+    """A literal of a given type."""
+
+    value: Scalar
+    type: DType
+
+    @property
+    def dtype(self) -> DType:
+        return self.type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis(Expr):
+    """An iteration axis over `range(extent)`; as an expression, its current index (int64)."""
+
+    name: str
+    extent: int
+
+    @property
+    def dtype(self) -> DType:
+        return DType.INT64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load(Expr):
+    """Element of input slot `slot` at `indices`. With `fill`, indices outside the slot's shape give `fill`."""
+
+    slot: int
+    indices: tuple[Expr, ...]
+    type: DType
+    fill: Const | None = None
+
+    @property
+    def dtype(self) -> DType:
+        return self.type
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call(Expr):
+    """A scalar function of operands of one type (`SELECT`: a bool first)."""
+
+    fn: ScalarFn
+    args: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return DType.BOOL if self.fn in _PREDICATES else self.args[-1].dtype
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cast(Expr):
+    """Conversion as in C, except that floats out of an integer's range are unspecified."""
+
+    type: DType
+    arg: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.type
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.arg,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduce(Expr):
+    """`fn` over all points of `axes` of `body`. The order of float sums is not specified (DESIGN D10)."""
+
+    fn: ReduceFn
+    axes: tuple[Axis, ...]
+    body: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.body.dtype
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.body,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One result: `body` stored at `indices` (expressions over the spatial axes) of a tensor of `type`.
+
+    Over the whole domain the indices are distinct and in bounds. Where outputs of several expressions make up one
+    tensor (a concatenation), they cover it together.
+    """
+
+    type: TensorType
+    indices: tuple[Expr, ...]
+    body: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorExpr:
+    """What an operator computes: for each point of `axes`, each output's body from loads of the input slots."""
+
+    axes: tuple[Axis, ...]
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[Output, ...]
+
+    @property
+    def roots(self) -> tuple[Expr, ...]:
+        """The outputs' bodies."""
+        return tuple(output.body for output in self.outputs)
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """Distinct loads, in order of first appearance."""
+        return tuple(node for node in nodes(*self.roots) if isinstance(node, Load))
+
+    @property
+    def reductions(self) -> tuple[Reduce, ...]:
+        """Distinct reductions, inner ones first."""
+        return tuple(node for node in nodes(*self.roots) if isinstance(node, Reduce))
+
+    @property
+    def reduce_axes(self) -> tuple[Axis, ...]:
+        """Distinct reduction axes, in order of first appearance."""
+        return tuple(dict.fromkeys(axis for reduction in self.reductions for axis in reduction.axes))
+
+    def __str__(self) -> str:
+        head = ", ".join(f"{axis.name}<{axis.extent}" for axis in self.axes)
+        lines = [
+            f"  out{i}[{', '.join(map(to_text, output.indices))}] = {to_text(output.body)}  : {output.type}"
+            for i, output in enumerate(self.outputs)
+        ]
+        slots = ", ".join(f"in{i}: {type_}" for i, type_ in enumerate(self.inputs))
+        return "\n".join([f"for {head or '()'} ({slots})", *lines])
+
+
+def const(value: Scalar, dtype: DType) -> Const:
+    """A literal, its Python type made to match `dtype`."""
+    if dtype is DType.BOOL:
+        return Const(bool(value), dtype)
+    return Const(float(value) if dtype.is_float else int(value), dtype)
+
+
+def call(fn: ScalarFn, *args: Expr | Scalar) -> Expr:
+    """A `Call`; Python numbers take the type of the expression operand, integer arithmetic folds.
+
+    Raises:
+        TypeError: no operand is an expression, or operand types differ.
+    """
+    typed = [arg for arg in args if isinstance(arg, Expr)]
+    if not typed:
+        raise TypeError(f"{fn.value} needs an expression operand")
+    dtype = typed[-1].dtype
+    operands = tuple(arg if isinstance(arg, Expr) else const(arg, dtype) for arg in args)
+    checked = operands[1:] if fn is ScalarFn.SELECT else operands
+    if any(operand.dtype is not checked[0].dtype for operand in checked):
+        raise TypeError(f"{fn.value} of {', '.join(operand.dtype.value for operand in operands)}")
+    folded = _fold_integers(fn, operands) if dtype is DType.INT64 else None
+    return folded if folded is not None else Call(fn, operands)
+
+
+def cast(dtype: DType, arg: Expr) -> Expr:
+    """`arg` as `dtype`; no node where it already is."""
+    return arg if arg.dtype is dtype else Cast(dtype, arg)
+
+
+def select(condition: Expr, if_true: Expr, if_false: Expr) -> Expr:
+    """`if_true` where `condition`, else `if_false`."""
+    return call(ScalarFn.SELECT, condition, if_true, if_false)
+
+
+def load(slot: int, type_: TensorType, indices: Sequence[Expr | int], fill: Scalar | None = None) -> Expr:
+    """An element of a slot in its compute type: 16-bit floats are widened to float32 as they are read.
+
+    Raises:
+        ValueError: the number of indices is not the slot's rank.
+    """
+    if len(indices) != type_.rank:
+        raise ValueError(f"{len(indices)} indices for {type_}")
+    full = tuple(i if isinstance(i, Expr) else const(i, DType.INT64) for i in indices)
+    node = Load(slot, full, type_.dtype, None if fill is None else const(fill, type_.dtype))
+    return cast(type_.dtype.compute, node)
+
+
+_FOLDS: Mapping[ScalarFn, Callable[[int, int], int]] = {
+    ScalarFn.ADD: lambda a, b: a + b,
+    ScalarFn.SUB: lambda a, b: a - b,
+    ScalarFn.MUL: lambda a, b: a * b,
+    ScalarFn.FLOORDIV: lambda a, b: a // b,
+    ScalarFn.MOD: lambda a, b: a % b,
+}
+
+
+def _fold_integers(fn: ScalarFn, operands: tuple[Expr, ...]) -> Expr | None:
+    """Fold constant and neutral operands of int64 arithmetic: index expressions stay short."""
+    if fn not in _FOLDS:
+        return None
+    left, right = operands
+    if isinstance(right, Const):
+        value = int(right.value)
+        divides = fn in (ScalarFn.FLOORDIV, ScalarFn.MOD)
+        if divides and value == 0:
+            return None
+        if isinstance(left, Const):
+            return const(_FOLDS[fn](int(left.value), value), DType.INT64)
+        if value == 0 and fn in (ScalarFn.ADD, ScalarFn.SUB):
+            return left
+        if value == 0 and fn is ScalarFn.MUL:
+            return right
+        if value == 1 and fn in (ScalarFn.MUL, ScalarFn.FLOORDIV):
+            return left
+        if value == 1 and fn is ScalarFn.MOD:
+            return const(0, DType.INT64)
+        if isinstance(left, Axis) and divides and 0 < left.extent <= value:
+            return const(0, DType.INT64) if fn is ScalarFn.FLOORDIV else left
+        if fn in (ScalarFn.ADD, ScalarFn.SUB) and isinstance(left, Call) and left.fn is ScalarFn.ADD:
+            inner = left.args[1]
+            if isinstance(inner, Const):
+                return call(ScalarFn.ADD, left.args[0], _FOLDS[fn](int(inner.value), value))
+        return call(ScalarFn.ADD, left, -value) if fn is ScalarFn.SUB else None
+    if isinstance(left, Const) and fn in (ScalarFn.ADD, ScalarFn.MUL):
+        return call(fn, right, left)
+    return None
+
+
+def nodes(*roots: Expr) -> tuple[Expr, ...]:
+    """Every distinct node below `roots`, operands before users, in a deterministic order."""
+    seen: dict[Expr, None] = {}
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, expanded = stack.pop()
+        if node in seen:
+            continue
+        if expanded:
+            seen[node] = None
+            continue
+        stack.append((node, True))
+        stack.extend((child, False) for child in reversed(node.children))
+    return tuple(seen)
+
+
+def rebuild(roots: Sequence[Expr], visit: Callable[[Expr], Expr | None]) -> tuple[Expr, ...]:
+    """Rewrite bottom-up: `visit` sees each distinct node after its operands were rewritten; None keeps it."""
+    done: dict[Expr, Expr] = {}
+    for node in nodes(*roots):
+        fresh = _with_children(node, tuple(done[child] for child in node.children))
+        replacement = visit(fresh)
+        done[node] = fresh if replacement is None else replacement
+    return tuple(done[root] for root in roots)
+
+
+def _with_children(node: Expr, children: tuple[Expr, ...]) -> Expr:
+    if children == node.children:
+        return node
+    match node:
+        case Load(slot, _, type_, fill):
+            return Load(slot, children, type_, fill)
+        case Call(fn, _):
+            return call(fn, *children)
+        case Cast(type_, _):
+            return cast(type_, children[0])
+        case Reduce(fn, axes, _):
+            return Reduce(fn, axes, children[0])
+    return node
+
+
+def substitute(roots: Sequence[Expr], mapping: Mapping[Axis, Expr]) -> tuple[Expr, ...]:
+    """Replace axes by expressions. A reduction axis may only be mapped to another axis."""
+
+    def visit(node: Expr) -> Expr | None:
+        if isinstance(node, Axis):
+            return mapping.get(node)
+        if isinstance(node, Reduce) and any(axis in mapping for axis in node.axes):
+            renamed = tuple(mapping.get(axis, axis) for axis in node.axes)
+            if not all(isinstance(axis, Axis) for axis in renamed):
+                raise TypeError("a reduction axis can only be replaced by an axis")
+            return Reduce(node.fn, tuple(axis for axis in renamed if isinstance(axis, Axis)), node.body)
+        return None
+
+    return rebuild(roots, visit)
+
+
+_INFIX: Mapping[ScalarFn, str] = {
+    ScalarFn.ADD: "+",
+    ScalarFn.SUB: "-",
+    ScalarFn.MUL: "*",
+    ScalarFn.DIV: "/",
+    ScalarFn.FLOORDIV: "//",
+    ScalarFn.MOD: "%",
+    ScalarFn.LT: "<",
+    ScalarFn.LE: "<=",
+    ScalarFn.EQ: "==",
+    ScalarFn.NE: "!=",
+}
+
+
+def to_text(root: Expr) -> str:
+    """A one-line rendering for dumps and messages; nodes used more than once are spelled out each time."""
+    texts: dict[Expr, str] = {}
+    for node in nodes(root):
+        match node:
+            case Const(value, _):
+                texts[node] = str(value)
+            case Axis(name, _):
+                texts[node] = name
+            case Load(slot, indices, _, fill):
+                tail = "" if fill is None else f" else {fill.value}"
+                texts[node] = f"in{slot}[{', '.join(texts[i] for i in indices)}{tail}]"
+            case Call(fn, (a, b)) if fn in _INFIX:
+                texts[node] = f"({texts[a]} {_INFIX[fn]} {texts[b]})"
+            case Call(fn, args):
+                texts[node] = f"{fn.value}({', '.join(texts[a] for a in args)})"
+            case Cast(type_, arg):
+                texts[node] = f"{type_.value}({texts[arg]})"
+            case Reduce(fn, axes, body):
+                span = ", ".join(f"{axis.name}<{axis.extent}" for axis in axes)
+                texts[node] = f"{fn.value}[{span}]({texts[body]})"
+        if len(texts[node]) > 2000:
+            texts[node] = texts[node][:1990] + "..."
+    return texts[root]

@@ -1,0 +1,102 @@
+"""The data-flow graph: immutable operators over typed values, each defined by a tensor expression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from rammer.ir.expr import TensorExpr
+from rammer.ir.types import DType, Layout, TensorType
+
+Array = npt.NDArray[np.generic]
+Attribute = bool | int | float | str | DType | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+Attributes = Mapping[str, Attribute]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLocation:
+    """A node of the user's model: what error messages and reports point at."""
+
+    model: str
+    node: str
+    op_type: str
+
+    def __str__(self) -> str:
+        return f"{self.op_type} node '{self.node}' of {self.model}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A tensor that flows along an edge. `layout` is None for the dense row-major order."""
+
+    id: int
+    name: str
+    type: TensorType
+    layout: Layout | None = None
+
+    @property
+    def storage(self) -> Layout:
+        """The layout, row-major where none was chosen."""
+        return Layout.row_major(self.type.shape) if self.layout is None else self.layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One node: `outputs = expr(inputs)`.
+
+    `inputs[i]` is slot i of `expr`, `outputs[j]` its output j. A composite operator (a recurrent layer) has no
+    expression; the pass `unroll` replaces it by operators that do. After fusion `kind` joins the kinds ("Conv+Relu")
+    and `attributes` are empty. `sources` are the model's nodes it stands for.
+    """
+
+    kind: str
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    expr: TensorExpr | None
+    attributes: Attributes = field(default_factory=dict)
+    sources: tuple[SourceLocation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """A model: operators in topological order over values with dense ids.
+
+    `inputs` and `outputs` are value ids in the model's order; `constants` maps value ids to row-major arrays.
+    """
+
+    name: str
+    values: Mapping[int, Value]
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    constants: Mapping[int, Array]
+
+    def producers(self) -> dict[int, Operator]:
+        """The operator that makes each value; inputs and constants have none."""
+        return {output: operator for operator in self.operators for output in operator.outputs}
+
+    def consumers(self) -> dict[int, list[Operator]]:
+        """The operators that read each value, in order, once each; graph outputs are not counted."""
+        found: dict[int, list[Operator]] = {}
+        for operator in self.operators:
+            for value in dict.fromkeys(operator.inputs):
+                found.setdefault(value, []).append(operator)
+        return found
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        def show(value: int) -> str:
+            return f"%{value} {self.values[value].type}"
+
+        yield f"graph {self.name}({', '.join(map(show, self.inputs))})"
+        for operator in self.operators:
+            left = ", ".join(map(show, operator.outputs))
+            right = ", ".join(f"%{i}{'c' if i in self.constants else ''}" for i in operator.inputs)
+            yield f"  {left} = {operator.kind}({right})  # {operator.name}"
+        yield f"  return {', '.join(map(show, self.outputs))}"

@@ -1,0 +1,189 @@
+"""rOperators, rKernels, rTasks: the graph cut into tile-sized work over tensors that own storage (paper section 3)."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rammer.ir.expr import Axis, TensorExpr
+from rammer.ir.graph import Array, SourceLocation
+from rammer.ir.region import Box, Interval, full_box, read_boxes, reshape_box, write_boxes
+from rammer.ir.types import Layout, TensorType
+
+
+class TensorRole(enum.Enum):
+    """Who owns a tensor's storage."""
+
+    INPUT = "input"  # the caller, read only
+    OUTPUT = "output"  # the caller
+    CONSTANT = "constant"  # the compiled model, filled at compile time
+    INTERMEDIATE = "intermediate"  # the arena, placed by the memory plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """Storage with a shape. With `alias_of`, the same bytes as that (root) tensor under another dense shape."""
+
+    id: int
+    name: str
+    type: TensorType
+    layout: Layout
+    role: TensorRole
+    alias_of: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of storage, layout padding included."""
+        return self.layout.span * self.type.dtype.itemsize_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """A slot or output bound to a tensor: expression index + `origin` = tensor index.
+
+    The slot's shape may be a part of the tensor's (a slice read, a concatenation written), which is how equal
+    operators on different slices share one rKernel.
+    """
+
+    tensor: int
+    origin: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RTile:
+    """Roller's tile over all axes of an expression, outermost memory level first.
+
+    `task` is what one rTask computes and `register` what its micro-kernel keeps in registers, both over the spatial
+    axes in order; `reduce` is the step along each reduction axis. Sizes of the same axis grow outwards. `lane` is the
+    position of the spatial axis that runs along vector lanes (None: scalar code).
+    """
+
+    task: tuple[int, ...]
+    register: tuple[int, ...] = ()
+    reduce: tuple[int, ...] = ()
+    lane: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What one rTask of an rKernel takes on a vEU, beyond its operands."""
+
+    threads: int = 1
+    registers_per_thread: int = 0
+    scratch_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RKernel:
+    """One implementation of an expression: skeleton, tile and operand layouts. Equal rKernels share their code.
+
+    `expr` is canonical (see `lowering.canonical`): axes `s0..`, `r0..`, slots in order of first appearance, so equal
+    work compares equal. `layouts` are those of the bound tensors: input slots first, then outputs.
+    """
+
+    expr: TensorExpr
+    layouts: tuple[Layout, ...]
+    skeleton: str
+    tile: RTile
+    resources: Resources = field(default_factory=Resources)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Tiles along each spatial axis."""
+        return tuple(-(-axis.extent // size) for axis, size in zip(self.expr.axes, self.tile.task, strict=True))
+
+    @property
+    def task_count(self) -> int:
+        """Number of rTasks; an operator with an empty domain has none."""
+        return math.prod(self.grid)
+
+    def tile_ranges(self, index: int) -> dict[Axis, Interval]:
+        """The interval of each spatial axis in rTask `index` (row-major over the grid), clipped to the extent."""
+        ranges: dict[Axis, Interval] = {}
+        for axis, size, count in reversed(list(zip(self.expr.axes, self.tile.task, self.grid, strict=True))):
+            index, i = divmod(index, count)
+            ranges[axis] = Interval(i * size, min((i + 1) * size, axis.extent))
+        return dict(reversed(ranges.items()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ROperator:
+    """A (fused) operator with its candidate rKernels; the policy picks one. All candidates share `expr`'s slots."""
+
+    id: int
+    name: str
+    kind: str
+    kernels: tuple[RKernel, ...]
+    reads: tuple[Binding, ...]
+    writes: tuple[Binding, ...]
+    sources: tuple[SourceLocation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RTask:
+    """The smallest unit that one execution unit runs: tile `index` of rOperator `operator`."""
+
+    operator: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """A box of a root tensor that an rTask touches."""
+
+    tensor: int
+    box: Box
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskGraph:
+    """A model as rOperators over tensors, in topological order.
+
+    `inputs` and `outputs` are tensor ids in the model's order; `constants` hold logical (row-major) arrays, which
+    each device packs by the tensor's layout.
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    constants: Mapping[int, Array]
+    operators: tuple[ROperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def root(self, tensor: int) -> Tensor:
+        """The tensor that owns the storage."""
+        found = self.tensors[tensor]
+        return found if found.alias_of is None else self.tensors[found.alias_of]
+
+    def accesses(self, operator: ROperator, kernel: RKernel, index: int) -> tuple[list[Access], list[Access]]:
+        """What rTask `index` reads and writes, as boxes of root tensors. Constants are included."""
+        ranges = kernel.tile_ranges(index)
+        reads = [
+            self._access(binding, box)
+            for binding, box in zip(operator.reads, read_boxes(kernel.expr, ranges), strict=True)
+            if box is not None
+        ]
+        writes = [
+            self._access(binding, box)
+            for binding, box in zip(operator.writes, write_boxes(kernel.expr, ranges), strict=True)
+        ]
+        return reads, writes
+
+    def _access(self, binding: Binding, box: Box) -> Access:
+        tensor = self.tensors[binding.tensor]
+        moved = tuple(interval.shifted(offset) for interval, offset in zip(box, binding.origin, strict=True))
+        if tensor.alias_of is None:
+            return Access(tensor=tensor.id, box=moved)
+        root = self.tensors[tensor.alias_of]
+        return Access(tensor=root.id, box=reshape_box(moved, tensor.type.shape, root.type.shape))
+
+    def whole(self, tensor: int) -> Box:
+        """The box of a whole tensor."""
+        return full_box(self.tensors[tensor].type.shape)
+
+
+def kernels_of(graph: TaskGraph, choice: Sequence[int]) -> tuple[RKernel, ...]:
+    """The chosen rKernel of each rOperator."""
+    return tuple(operator.kernels[pick] for operator, pick in zip(graph.operators, choice, strict=True))

@@ -1,0 +1,194 @@
+"""Element types, tensor types and storage layouts: the vocabulary every level of the compiler shares."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+
+class DType(enum.Enum):
+    """An element type. The value is its NumPy name, which is also how dumps and artifacts spell it."""
+
+    BOOL = "bool"
+    UINT8 = "uint8"
+    INT8 = "int8"
+    UINT16 = "uint16"
+    INT16 = "int16"
+    UINT32 = "uint32"
+    INT32 = "int32"
+    UINT64 = "uint64"
+    INT64 = "int64"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The NumPy dtype; bfloat16 is the one that `ml_dtypes` registers."""
+        return _NUMPY_DTYPES[self]
+
+    @property
+    def itemsize_bytes(self) -> int:
+        """Bytes of one stored element."""
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        """Whether values are floating point."""
+        return self in _FLOATS
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether values can be negative."""
+        return self.is_float or self in _SIGNED
+
+    @property
+    def is_half(self) -> bool:
+        """Whether this is a 16-bit float: stored narrow, computed in float32."""
+        return self in (DType.FLOAT16, DType.BFLOAT16)
+
+    @property
+    def compute(self) -> DType:
+        """The type arithmetic runs in: float32 for the 16-bit floats, the type itself otherwise."""
+        return DType.FLOAT32 if self.is_half else self
+
+    @classmethod
+    def of(cls, array: npt.NDArray[np.generic]) -> DType:
+        """The element type of a NumPy array.
+
+        Raises:
+            KeyError: the array's dtype is none of ours.
+        """
+        return _FROM_NUMPY[array.dtype.name]
+
+
+_NUMPY_DTYPES: dict[DType, np.dtype[np.generic]] = {
+    dtype: np.dtype(ml_dtypes.bfloat16) if dtype is DType.BFLOAT16 else np.dtype(dtype.value) for dtype in DType
+}
+_FROM_NUMPY: dict[str, DType] = {numpy_dtype.name: dtype for dtype, numpy_dtype in _NUMPY_DTYPES.items()}
+_FLOATS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64})
+_SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and static shape of a tensor. Shape `()` is a scalar; an extent may be 0."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, without padding."""
+        return self.size * self.dtype.itemsize_bytes
+
+    def __str__(self) -> str:
+        return f"{self.dtype.value}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """A blocked dimension: `width` neighbouring indices lie together, panels are `stride` elements apart.
+
+    With a panel on dimension d the address of index i is `(i // width) * stride + (i % width) * strides[d]`
+    for that dimension. It is how weights are packed for a register micro-kernel.
+    """
+
+    dim: int
+    width: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where the element with a logical index lies in storage, in elements from the tensor's start.
+
+    Logical indices never change with the layout; only addresses do. `span` is the number of elements of
+    storage the tensor takes, padding included.
+    """
+
+    strides: tuple[int, ...]
+    span: int
+    panel: Panel | None = None
+
+    @classmethod
+    def row_major(cls, shape: Sequence[int]) -> Layout:
+        """The dense C-order layout of a shape."""
+        return cls.ordered(shape, tuple(range(len(shape))))
+
+    @classmethod
+    def ordered(cls, shape: Sequence[int], order: Sequence[int]) -> Layout:
+        """A dense layout whose dimensions lie in `order`, outermost first (channels last: 0, 2, 3, 1)."""
+        strides = [0] * len(shape)
+        stride = 1
+        for dim in reversed(order):
+            strides[dim] = stride
+            stride *= shape[dim]
+        return cls(strides=tuple(strides), span=stride)
+
+    @classmethod
+    def panelled(cls, shape: Sequence[int], order: Sequence[int], dim: int, width: int) -> Layout:
+        """Panels of `width` indices of `dim`, outermost; inside a panel `order` (dim excluded), then the lanes.
+
+        The last panel is padded to `width`, so every panel can be read whole.
+        """
+        strides = [0] * len(shape)
+        strides[dim] = 1
+        stride = width
+        for other in reversed([d for d in order if d != dim]):
+            strides[other] = stride
+            stride *= shape[other]
+        panels = -(-shape[dim] // width)
+        return cls(strides=tuple(strides), span=panels * stride, panel=Panel(dim=dim, width=width, stride=stride))
+
+    def is_row_major(self, shape: Sequence[int]) -> bool:
+        """Whether addresses equal those of the dense C order (dimensions of extent 1 do not matter)."""
+        plain = Layout.row_major(shape)
+        return self.panel is None and all(
+            mine == its for mine, its, extent in zip(self.strides, plain.strides, shape, strict=True) if extent > 1
+        )
+
+    def address(self, index: Sequence[int]) -> int:
+        """Elements from the tensor's start to the element at `index`."""
+        total = 0
+        for dim, i in enumerate(index):
+            if self.panel is not None and self.panel.dim == dim:
+                panel, i = divmod(i, self.panel.width)
+                total += panel * self.panel.stride
+            total += i * self.strides[dim]
+        return total
+
+    def addresses(self, shape: Sequence[int]) -> npt.NDArray[np.int64]:
+        """Addresses of all elements, as an int64 array of `shape`."""
+        total: npt.NDArray[np.int64] = np.zeros(tuple(shape), dtype=np.int64)
+        for dim, extent in enumerate(shape):
+            i = np.arange(extent, dtype=np.int64)
+            if self.panel is not None and self.panel.dim == dim:
+                line = (i // self.panel.width) * self.panel.stride + (i % self.panel.width) * self.strides[dim]
+            else:
+                line = i * self.strides[dim]
+            total = total + line.reshape([-1 if d == dim else 1 for d in range(len(shape))])
+        return total
+
+    def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """The storage of `array` under this layout: one dimension of `span` elements, padding zero."""
+        storage = np.zeros(self.span, dtype=array.dtype)
+        storage[self.addresses(array.shape).reshape(-1)] = array.reshape(-1)
+        return storage

@@ -1,0 +1,67 @@
+"""The vDevice: an accelerator as data, with parallel virtual execution units (paper section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from rammer.ir.task import RKernel
+from rammer.ir.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number about a device and where it comes from ("measured ...", "nominal: ...")."""
+
+    value: float
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLevel:
+    """One level of the memory hierarchy as one vEU sees it, innermost first in `VDevice.levels`."""
+
+    name: str
+    capacity_bytes: int
+    bandwidth_bytes_per_us: Figure
+    transaction_bytes: int
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VEU:
+    """One execution unit: a pinned thread on a processor, a resident block on a GPU."""
+
+    index: int
+    core: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VDevice:
+    """What scheduling and construction may know about a machine."""
+
+    kind: str
+    name: str
+    veus: tuple[VEU, ...]
+    vector_bytes: int
+    vector_registers: int
+    levels: tuple[MemoryLevel, ...]
+    flops_per_us: Mapping[DType, Figure]
+    handover_us: Figure
+    task_overhead_us: Figure
+    skeletons: tuple[str, ...]
+    alignment_bytes: int = 64
+
+    @property
+    def veu_count(self) -> int:
+        """Number of execution units."""
+        return len(self.veus)
+
+
+class CostModel(Protocol):
+    """Durations of rTasks: measured where the profile database has them, the micro-performance model elsewhere."""
+
+    def task_us(self, kernel: RKernel) -> Figure:
+        """Time of one full rTask of `kernel` alone on a vEU, in microseconds."""
+        ...

@@ -1,0 +1,1 @@
+"""Measured costs: a database of figures and the measurements that fill it."""

@@ -1,0 +1,1 @@
+"""Measures rKernels alone and rPrograms whole on a device."""

@@ -1,0 +1,1 @@
+"""Construction of rTiles and the micro-performance model that ranks them."""

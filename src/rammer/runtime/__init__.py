@@ -1,0 +1,1 @@
+"""Compiled artifacts and the executables that run them."""

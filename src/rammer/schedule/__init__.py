@@ -1,0 +1,1 @@
+"""From a task graph to an rProgram: placement, memory plan and simulation."""

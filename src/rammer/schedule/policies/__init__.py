@@ -1,0 +1,1 @@
+"""Scheduling policies, one pure function per file."""

@@ -1,0 +1,1 @@
+"""Proofs that each level is sound, one file per level."""

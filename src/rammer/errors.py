@@ -19,7 +19,8 @@
     │   ├── ArtifactNotFoundError   R400  no such file, or it cannot be read
     │   ├── ArtifactCorruptError    R401  truncated or altered
     │   ├── ArtifactVersionError    R402  written by another version of the format
-    │   └── ArtifactDeviceError     R403  built for another machine, and it cannot be rebuilt here
+    │   ├── ArtifactDeviceError     R403  built for another machine, and it cannot be rebuilt here
+    │   └── ArtifactWriteError      R404  the file could not be written; what was there before is untouched
     ├── DeviceError                       the machine cannot do what was asked
     │   ├── DeviceUnavailableError  R500  no such device here
     │   ├── CompilerNotFoundError   R501  no C compiler
@@ -170,6 +171,12 @@ class ArtifactDeviceError(ArtifactError):
     """The file was built for another machine and cannot be rebuilt here."""
 
     code = "R403"
+
+
+class ArtifactWriteError(ArtifactError):
+    """The file could not be written; what was there before is untouched."""
+
+    code = "R404"
 
 
 class DeviceError(RammerError):

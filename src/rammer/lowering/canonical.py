@@ -1,0 +1,192 @@
+"""Canonical expressions: equal work on different tensors, slices or time steps becomes the same expression.
+
+LSTM-TC has a thousand cells; they must share one rKernel, so nothing that differs between them may stay in the
+expression. Slots become formal (only the extents the expression sees), positions inside a tensor move to the
+`Binding`'s origin, axes and slots are renamed in order of first appearance, and axes of extent 1 vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rammer.ir.expr import Axis, Const, Expr, Load, Output, Reduce, TensorExpr, const, rebuild
+from rammer.ir.region import Interval, depends_on_data, interval_of
+from rammer.ir.task import Binding
+from rammer.ir.types import DType, TensorType
+
+_ZERO = const(0, DType.INT64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A value's place in a tensor.
+
+    Dimension d of the value is dimension `dims[d]` of the tensor (None: a dimension of extent 1 that the tensor does
+    not have), shifted by that dimension's `origin`; the tensor's other dimensions stay at their origin.
+    """
+
+    tensor: int
+    origin: tuple[int, ...]
+    dims: tuple[int | None, ...]
+
+    @classmethod
+    def whole(cls, tensor: int, rank: int) -> View:
+        """The view of a whole tensor of `rank` dimensions."""
+        return cls(tensor=tensor, origin=(0,) * rank, dims=tuple(range(rank)))
+
+    def shifted(self, offsets: Sequence[int]) -> View:
+        """The part that starts at `offsets` of this one."""
+        origin = list(self.origin)
+        for dim, offset in zip(self.dims, offsets, strict=True):
+            if dim is not None:
+                origin[dim] += offset
+        return View(tensor=self.tensor, origin=tuple(origin), dims=self.dims)
+
+
+def canonical(
+    expr: TensorExpr, reads: Sequence[View], writes: Sequence[View]
+) -> tuple[TensorExpr, tuple[Binding, ...], tuple[Binding, ...]]:
+    """The canonical form of `expr` with what its slots and outputs are bound to.
+
+    Args:
+        expr: an operator's expression.
+        reads: where each slot's value lies.
+        writes: where each output's value lies.
+
+    Returns:
+        The expression, the binding of each of its slots, and the binding of each output.
+    """
+    expr = _drop_unit_axes(expr)
+    slots = _Slots(expr, reads)
+    bodies = rebuild(expr.roots, slots.visit)
+    outputs, bindings = [], []
+    for output, body, view in zip(expr.outputs, bodies, writes, strict=True):
+        indices, origin, shape = _settle(output.indices, output.type.shape, view)
+        outputs.append(Output(type=TensorType(output.type.dtype, shape), indices=indices, body=body))
+        bindings.append(Binding(tensor=view.tensor, origin=origin))
+    settled = TensorExpr(axes=expr.axes, inputs=slots.types(), outputs=tuple(outputs))
+    return _rename(settled), slots.bindings(), tuple(bindings)
+
+
+def _drop_unit_axes(expr: TensorExpr) -> TensorExpr:
+    """Axes of extent 1 become 0; fills that can never be used go, so a 1x1 convolution is a plain product."""
+
+    def visit(node: Expr) -> Expr | None:
+        match node:
+            case Axis(_, 1):
+                return _ZERO
+            case Reduce(fn, axes, body) if any(axis.extent == 1 for axis in axes):
+                kept = tuple(axis for axis in axes if axis.extent != 1)
+                return Reduce(fn, kept, body) if kept else body
+            case Load(slot, indices, type_, Const()):
+                inside = all(
+                    (span := interval_of(index, {})) is not None and Interval(0, extent).contains(span)
+                    for index, extent in zip(indices, expr.inputs[slot].shape, strict=True)
+                )
+                return Load(slot, indices, type_) if inside else None
+        return None
+
+    flat = [root for output in expr.outputs for root in (output.body, *output.indices)]
+    rewritten = iter(rebuild(flat, visit))
+    outputs = tuple(
+        Output(type=output.type, body=next(rewritten), indices=tuple(next(rewritten) for _ in output.indices))
+        for output in expr.outputs
+    )
+    axes = tuple(axis for axis in expr.axes if axis.extent != 1)
+    return TensorExpr(axes=axes, inputs=expr.inputs, outputs=outputs)
+
+
+class _Slots:
+    """Formal slots, numbered as their loads are met.
+
+    A padded load is defined by its own bounds, so it shares a slot only with padded loads of the same shape.
+    """
+
+    def __init__(self, expr: TensorExpr, views: Sequence[View]) -> None:
+        self._expr = expr
+        self._views = views
+        self._slots: dict[tuple[Binding, tuple[int, ...] | None], TensorType] = {}
+
+    def visit(self, node: Expr) -> Expr | None:
+        """Rewrite a load to its formal slot."""
+        if not isinstance(node, Load):
+            return None
+        shape = self._expr.inputs[node.slot].shape
+        view = self._views[node.slot]
+        settle = _settle if node.fill is None else _spread
+        indices, origin, extents = settle(node.indices, shape, view)
+        key = (Binding(tensor=view.tensor, origin=origin), None if node.fill is None else extents)
+        known = self._slots.get(key)
+        reach = extents if known is None else tuple(map(max, known.shape, extents))
+        self._slots[key] = TensorType(node.type, reach)
+        return Load(list(self._slots).index(key), indices, node.type, node.fill)
+
+    def types(self) -> tuple[TensorType, ...]:
+        """The formal type of each slot."""
+        return tuple(self._slots.values())
+
+    def bindings(self) -> tuple[Binding, ...]:
+        """What each slot is bound to."""
+        return tuple(binding for binding, _ in self._slots)
+
+
+def _spread(
+    indices: Sequence[Expr], shape: Sequence[int], view: View
+) -> tuple[tuple[Expr, ...], tuple[int, ...], tuple[int, ...]]:
+    """Indices and extents over the tensor's dimensions; dimensions the value does not have get index 0, extent 1."""
+    spread: list[Expr] = [_ZERO] * len(view.origin)
+    extents = [1] * len(view.origin)
+    for dim, index, extent in zip(view.dims, indices, shape, strict=True):
+        if dim is not None:
+            spread[dim], extents[dim] = index, extent
+    return tuple(spread), view.origin, tuple(extents)
+
+
+def _settle(
+    indices: Sequence[Expr], shape: Sequence[int], view: View
+) -> tuple[tuple[Expr, ...], tuple[int, ...], tuple[int, ...]]:
+    """Like `_spread`, with each index shifted so that its least value is 0 and its extent just what it reaches."""
+    spread, start, extents = _spread(indices, shape, view)
+    settled, origin, reach = [], [], []
+    for index, base, extent in zip(spread, start, extents, strict=True):
+        span = interval_of(index, {})
+        if span is None or span.extent == 0 or depends_on_data(index):
+            settled.append(index)
+            origin.append(base)
+            reach.append(extent)
+        else:
+            settled.append(index - span.lo)
+            origin.append(base + span.lo)
+            reach.append(span.extent)
+    return tuple(settled), tuple(origin), tuple(reach)
+
+
+def _rename(expr: TensorExpr) -> TensorExpr:
+    """Axes s0.. in domain order, r0.. in order of first appearance."""
+    names: dict[Axis, Axis] = {axis: Axis(f"s{i}", axis.extent) for i, axis in enumerate(expr.axes)}
+    for i, axis in enumerate(expr.reduce_axes):
+        names[axis] = Axis(f"r{i}", axis.extent)
+
+    def visit(node: Expr) -> Expr | None:
+        match node:
+            case Axis():
+                return names[node]
+            case Reduce(fn, axes, body):
+                return Reduce(fn, tuple(names[axis] for axis in axes), body)
+        return None
+
+    flat = [root for output in expr.outputs for root in (output.body, *output.indices)]
+    rewritten = iter(rebuild(flat, visit))
+    outputs = tuple(
+        Output(type=output.type, body=next(rewritten), indices=tuple(next(rewritten) for _ in output.indices))
+        for output in expr.outputs
+    )
+    return TensorExpr(axes=tuple(names[axis] for axis in expr.axes), inputs=expr.inputs, outputs=outputs)
+
+
+def copy_expr(type_: TensorType) -> TensorExpr:
+    """`out[i] = in[i]` over a whole tensor."""
+    axes = tuple(Axis(f"i{d}", extent) for d, extent in enumerate(type_.shape))
+    output = Output(type=type_, indices=axes, body=Load(0, axes, type_.dtype))
+    return TensorExpr(axes=axes, inputs=(type_,), outputs=(output,))

@@ -1,0 +1,155 @@
+r"""The file under an artifact: a JSON header and named binary sections, checked, and mapped rather than read.
+
+    offset  bytes  content
+    0       8      magic "RAMMER\r\n"
+    8       4      format version, little-endian
+    12      4      zero
+    16      8      header length H
+    24      32     SHA-256 of the header
+    56      H      header: UTF-8 JSON {"meta": ..., "sections": [[name, length, [digest, ...]], ...]}
+    ...            zeros up to a multiple of 4096, then the sections, each followed by zeros up to one
+
+A section's digests are the SHA-256 of its consecutive pieces of 8 MiB, so that large models are checked on several
+cores. With the zeros and the file's length, every changed byte is found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import mmap
+import os
+import struct
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from rammer.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    ArtifactVersionError,
+    ArtifactWriteError,
+)
+
+FORMAT_VERSION = 1
+_MAGIC = b"RAMMER\r\n"
+_PREFIX = struct.Struct("<8sIIQ32s")
+_ALIGNMENT_BYTES = 4096
+_PIECE_BYTES = 8 << 20
+_REBUILD = "compile the model again and save it with this version"
+
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+Buffer = bytes | memoryview
+_Entry = tuple[str, int, list[str]]
+
+
+def write_container(path: str | os.PathLike[str], meta: Mapping[str, Json], sections: Mapping[str, Buffer]) -> None:
+    """Write a file in one step: it is complete under its name, or the name is as it was.
+
+    Args:
+        path: where to.
+        meta: JSON data for the header.
+        sections: binary data by name, in order.
+
+    Raises:
+        ArtifactWriteError: the folder is missing or full, or may not be written.
+    """
+    target = Path(path)
+    flat = {name: memoryview(section).cast("B") for name, section in sections.items()}
+    digests = _digests(flat.values())
+    table = [[name, section.nbytes, digests[i]] for i, (name, section) in enumerate(flat.items())]
+    header = json.dumps({"meta": meta, "sections": table}, sort_keys=True).encode()
+    prefix = _PREFIX.pack(_MAGIC, FORMAT_VERSION, 0, len(header), hashlib.sha256(header).digest())
+    pieces: list[Buffer] = [prefix, header, bytes(_padding(len(prefix) + len(header)))]
+    for section in flat.values():
+        pieces += [section, bytes(_padding(section.nbytes))]
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(target)
+    except OSError as error:
+        if temporary:
+            with suppress(OSError):
+                Path(temporary).unlink()
+        raise ArtifactWriteError(
+            f"cannot write {target}: {error.strerror}", hint="choose a folder that exists and has room"
+        ) from error
+
+
+def read_container(path: str | os.PathLike[str]) -> tuple[Mapping[str, Json], dict[str, memoryview]]:
+    """The header's meta data and the sections, mapped read-only and checked whole.
+
+    Raises:
+        ArtifactNotFoundError: no such file, or it cannot be read.
+        ArtifactVersionError: another format version.
+        ArtifactCorruptError: not an artifact, truncated or altered.
+    """
+    source = Path(path)
+    try:
+        with source.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+    except OSError as error:
+        raise ArtifactNotFoundError(f"cannot read {source}: {error.strerror}", hint="check the path") from error
+    meta, table, offset = _header(content, source)
+    sections: dict[str, memoryview] = {}
+    for name, length, _ in table:
+        sections[name] = content[offset : offset + length]
+        end = offset + length
+        offset = end + _padding(length)
+        if len(sections[name]) != length or any(content[end:offset]):
+            raise _corrupt(source, f"section '{name}' is cut short or altered")
+    if offset != len(content):
+        raise _corrupt(source, f"it is {len(content)} bytes long instead of {offset}")
+    for (name, _, expected), actual in zip(table, _digests(sections.values()), strict=True):
+        if list(expected) != actual:
+            raise _corrupt(source, f"section '{name}' does not match its checksum")
+    return meta, sections
+
+
+def _header(content: memoryview, source: Path) -> tuple[Mapping[str, Json], list[_Entry], int]:
+    """The checked header: meta data, table of sections and where the first one starts."""
+    if len(content) < _PREFIX.size or bytes(content[: len(_MAGIC)]) != _MAGIC:
+        raise _corrupt(source, "it is not a Rammer artifact")
+    _, version, reserved, length, digest = _PREFIX.unpack_from(content)
+    if version != FORMAT_VERSION:
+        raise ArtifactVersionError(
+            f"{source} has format version {version}; this Rammer reads version {FORMAT_VERSION}", hint=_REBUILD
+        )
+    raw = content[_PREFIX.size : _PREFIX.size + length]
+    if reserved or len(raw) != length or hashlib.sha256(raw).digest() != digest:
+        raise _corrupt(source, "its header is cut short or altered")
+    header = json.loads(bytes(raw))
+    start = _PREFIX.size + length
+    offset = start + _padding(start)
+    if any(content[start:offset]):
+        raise _corrupt(source, "its header is altered")
+    return header["meta"], [tuple(entry) for entry in header["sections"]], offset
+
+
+def _corrupt(source: Path, reason: str) -> ArtifactCorruptError:
+    return ArtifactCorruptError(f"{source} cannot be used: {reason}", hint=_REBUILD)
+
+
+def _padding(size_bytes: int) -> int:
+    return -size_bytes % _ALIGNMENT_BYTES
+
+
+def _digests(sections: Iterable[memoryview]) -> list[list[str]]:
+    """Per section the digests of its pieces, computed on all cores (hashing releases the interpreter's lock)."""
+    pieces = [
+        [section[start : start + _PIECE_BYTES] for start in range(0, section.nbytes, _PIECE_BYTES)]
+        for section in sections
+    ]
+    with ThreadPoolExecutor() as pool:
+        hexes = pool.map(lambda piece: hashlib.sha256(piece).hexdigest(), itertools.chain(*pieces))
+        return [[next(hexes) for _ in group] for group in pieces]

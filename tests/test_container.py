@@ -1,0 +1,99 @@
+"""The artifact's file format: complete or absent, and every changed byte found."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rammer.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    ArtifactVersionError,
+    ArtifactWriteError,
+)
+from rammer.runtime import container
+from rammer.runtime.container import read_container, write_container
+
+META = {"name": "m", "shapes": [[1, 2], []], "flag": True}
+SECTIONS = {"small": b"abc", "empty": b"", "large": np.arange(5000, dtype=np.int32).tobytes()}
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    path = tmp_path / "m.rammer"
+    write_container(path, META, SECTIONS)
+    return path
+
+
+def test_round_trip(artifact: Path) -> None:
+    meta, sections = read_container(artifact)
+    assert meta == META
+    assert {name: bytes(section) for name, section in sections.items()} == SECTIONS
+
+
+def test_sections_span_several_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "_PIECE_BYTES", 1000)
+    write_container(tmp_path / "m", META, SECTIONS)
+    assert bytes(read_container(tmp_path / "m")[1]["large"]) == SECTIONS["large"]
+
+
+def test_same_content_gives_the_same_bytes(artifact: Path, tmp_path: Path) -> None:
+    write_container(tmp_path / "again", META, SECTIONS)
+    assert (tmp_path / "again").read_bytes() == artifact.read_bytes()
+
+
+def test_every_truncation_is_found(artifact: Path) -> None:
+    whole = artifact.read_bytes()
+    for length in [0, 1, 7, 8, 20, 55, 56, 100, 4095, 4096, 4099, 8192, len(whole) - 1]:
+        artifact.write_bytes(whole[:length])
+        with pytest.raises(ArtifactCorruptError):
+            read_container(artifact)
+    artifact.write_bytes(whole + b"\0")
+    with pytest.raises(ArtifactCorruptError):
+        read_container(artifact)
+
+
+def test_every_changed_byte_is_found(artifact: Path) -> None:
+    whole = bytearray(artifact.read_bytes())
+    for position in [*range(0, 400), *range(400, len(whole), 97)]:
+        whole[position] ^= 0x20
+        artifact.write_bytes(whole)
+        with pytest.raises((ArtifactCorruptError, ArtifactVersionError)):
+            read_container(artifact)
+        whole[position] ^= 0x20
+
+
+def test_another_version_says_which(artifact: Path) -> None:
+    whole = bytearray(artifact.read_bytes())
+    whole[8:12] = (container.FORMAT_VERSION + 1).to_bytes(4, "little")
+    artifact.write_bytes(whole)
+    with pytest.raises(ArtifactVersionError, match=f"version {container.FORMAT_VERSION + 1}"):
+        read_container(artifact)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactNotFoundError):
+        read_container(tmp_path / "none.rammer")
+    with pytest.raises(ArtifactNotFoundError):
+        read_container(tmp_path)
+
+
+def test_a_failed_write_leaves_what_was_there(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = artifact.read_bytes()
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ArtifactWriteError, match="No space left"):
+        write_container(artifact, META, {"other": b"x"})
+    assert artifact.read_bytes() == before
+    assert [path.name for path in artifact.parent.iterdir()] == [artifact.name]
+
+
+def test_a_missing_folder_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactWriteError, match="cannot write"):
+        write_container(tmp_path / "no" / "m.rammer", META, SECTIONS)

@@ -1,1 +1,1 @@
-"""Rammer: a deep-learning compiler that schedules tile-sized tasks at compile time."""
+"""Rammer: a model compiled into one static program of tile-sized tasks on the device's execution units."""

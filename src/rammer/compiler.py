@@ -1,1 +1,158 @@
-"""The pipeline, from a model to an executable."""
+"""compile(): the whole pipeline on one page. Data flows one way; a verifier stands after every step.
+
+model ─frontends─▶ Graph ─passes─▶ Graph ─lowering─▶ TaskGraph ─schedule─▶ Plan ─devices─▶ Executable
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rammer.devices.registry import find_device
+from rammer.errors import OptionError
+from rammer.frontends.onnx import ModelSource, load_graph
+from rammer.inspection.dump import Dump
+from rammer.inspection.report import build_report
+from rammer.ir.graph import Graph
+from rammer.ir.program import Plan
+from rammer.ir.vdevice import VDevice
+from rammer.lowering.lower import lower
+from rammer.options import CompileOptions
+from rammer.passes.pipeline import run_passes
+from rammer.roller.model import ModelCosts
+from rammer.runtime.artifact import load_artifact
+from rammer.runtime.executable import Executable
+from rammer.runtime.signature import Port, Signature
+from rammer.schedule import memory
+from rammer.schedule.policies import POLICIES
+from rammer.schedule.simulator import simulate
+from rammer.verify import graph as verify_graph
+from rammer.verify import program as verify_program
+from rammer.verify import tasks as verify_tasks
+
+Progress = Callable[[str, int, int], None]
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """The `Progress` of a caller who does not want to know."""
+
+
+def compile(
+    model: ModelSource,
+    device: str | None = None,
+    *,
+    policy: str = "wavefront",
+    precision: str = "fp32",
+    veus: int | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    dump_dir: str | os.PathLike[str] | None = None,
+) -> Executable:
+    """Compile a model for a device.
+
+    Args:
+        model: an ONNX file's path, its bytes, or the loaded model.
+        device: "cpu" or "reference"; None takes `RAMMER_DEVICE`, else "cpu".
+        policy: "wavefront" (Algorithm 1 of the Rammer paper) or "sequential" (operator after operator).
+        precision: "fp32" is IEEE float32 products and sums, reassociation allowed.
+        veus: execution units to use; None takes all there are.
+        input_shapes: shapes for inputs with symbolic dimensions, by name.
+        dump_dir: a folder for every intermediate form.
+
+    Raises:
+        ModelError: the model cannot be used.
+        OptionError: an option cannot be used.
+        DeviceError: the machine cannot do what was asked.
+    """
+    options = CompileOptions(
+        policy=policy,
+        precision=precision,
+        input_shapes={name: tuple(shape) for name, shape in (input_shapes or {}).items()},
+        dump_dir=None if dump_dir is None else Path(dump_dir),
+    )
+    if device is not None:
+        options = replace(options, device=device)
+    if veus is not None:
+        options = replace(options, veus=veus)
+    return compile_with(model, options)
+
+
+def compile_with(model: ModelSource, options: CompileOptions, progress: Progress = silent) -> Executable:
+    """`compile` with every option, and with progress.
+
+    Args:
+        model: an ONNX file's path, its bytes, or the loaded model.
+        options: how to compile and run it.
+        progress: told (stage, units done, units in all) as work goes on, from any thread.
+
+    Raises:
+        ModelError: the model cannot be used.
+        OptionError: an option cannot be used.
+        DeviceError: the machine cannot do what was asked.
+    """
+    device = find_device(options.device)
+    vdevice = device.describe(options)
+    progress("read", 0, 1)
+    graph = load_graph(model, input_shapes=options.input_shapes)
+    plan = plan_graph(graph, vdevice, options, progress)
+    costs = ModelCosts(vdevice)
+    source = device.emit(plan, vdevice)
+    binary = device.build(source, options, lambda done, total: progress("build", done, total))
+    return Executable(
+        name=graph.name,
+        signature=signature_of(graph),
+        device=device,
+        source=source,
+        binary=binary,
+        report=build_report(plan, vdevice, costs, simulate(plan.graph, plan.schedule, vdevice, costs)),
+        options=options,
+    )
+
+
+def plan_graph(graph: Graph, vdevice: VDevice, options: CompileOptions, progress: Progress = silent) -> Plan:
+    """From an imported graph to a verified plan: everything that needs no device.
+
+    Raises:
+        ModelError: the model cannot be used.
+        OptionError: no such policy.
+    """
+    if options.policy not in POLICIES:
+        raise OptionError(f"policy '{options.policy}'", hint=f"choose one of {', '.join(POLICIES)}")
+    dump = Dump(options.dump_dir)
+
+    def after(name: str, current: Graph) -> None:
+        verify_graph.verify(current)
+        dump.write(name, current)
+        progress("passes", 0, 1)
+
+    after("import", graph)
+    graph = run_passes(graph, after)
+    progress("lower", 0, 1)
+    tasks = lower(graph, vdevice)
+    verify_tasks.verify(tasks)
+    dump.write("tasks", tasks)
+    progress("schedule", 0, 1)
+    schedule = POLICIES[options.policy](tasks, vdevice, ModelCosts(vdevice))
+    plan = Plan(graph=tasks, schedule=schedule, memory=memory.plan(tasks, schedule, vdevice.alignment_bytes))
+    verify_program.verify(plan, vdevice)
+    dump.write("program", plan)
+    return plan
+
+
+def signature_of(graph: Graph) -> Signature:
+    """What the compiled model takes and gives."""
+    return Signature(
+        inputs=tuple(Port(graph.values[i].name, graph.values[i].type) for i in graph.inputs),
+        outputs=tuple(Port(graph.values[i].name, graph.values[i].type) for i in graph.outputs),
+    )
+
+
+def load(path: str | os.PathLike[str], options: CompileOptions | None = None) -> Executable:
+    """Load a model that `Executable.save` wrote; needs neither the model nor, on the same machine, a compiler.
+
+    Raises:
+        ArtifactError: the file cannot be used.
+        DeviceUnavailableError: it was compiled for a device that is not here.
+    """
+    return load_artifact(path, options or CompileOptions(), find_device)

@@ -127,6 +127,9 @@ def evaluate(expr: TensorExpr, inputs: Sequence[Array]) -> tuple[Array, ...]:
     Args:
         expr: the expression; its outputs must each cover their tensor.
         inputs: one array per slot, of the slot's dtype and shape.
+
+    Raises:
+        IndexError: a load without fill leaves its slot.
     """
     results = tuple(np.zeros(output.type.shape, output.type.dtype.numpy) for output in expr.outputs)
     for result, (index, values) in zip(results, evaluate_tile(expr, inputs, {}), strict=True):
@@ -139,9 +142,12 @@ def evaluate_tile(
 ) -> list[tuple[tuple[Array, ...], Array]]:
     """Per output, the (index arrays, values) that the tile `ranges` stores; axes not named run whole."""
     spans = {axis: ranges.get(axis, Interval(0, axis.extent)) for axis in expr.axes}
+    shape = tuple(span.extent for span in spans.values())
+    if 0 in shape:  # Nothing is stored, so nothing is loaded: constant indices into empty operands do not matter.
+        nowhere = np.zeros(shape, np.int64)
+        return [((nowhere,) * o.type.rank, np.zeros(shape, o.type.dtype.numpy)) for o in expr.outputs]
     scope = _Scope(inputs, expr.axes, spans)
     stores = []
-    shape = tuple(span.extent for span in spans.values())
     with np.errstate(all="ignore"):
         for output in expr.outputs:
             body = scope.value(output.body)
@@ -209,6 +215,8 @@ class _Scope:
         array = self._inputs[node.slot]
         indices: list[_Numbers] = [self._values[i] for i in node.indices]
         if node.fill is None:
+            if any((index < 0).any() for index in indices):  # NumPy would count from the end.
+                raise IndexError(f"a load of slot {node.slot} at a negative index")
             return array[tuple(indices)] if indices else array.reshape((1,) * len(self._axes))
         inside = np.ones((1,) * len(self._axes), dtype=bool)
         clipped = []

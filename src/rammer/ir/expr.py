@@ -340,7 +340,9 @@ def call(fn: ScalarFn, *args: Expr | Scalar) -> Expr:
 
 
 def cast(dtype: DType, arg: Expr) -> Expr:
-    """`arg` as `dtype`; no node where it already is."""
+    """`arg` as `dtype`; no node where it already is, or where a 16-bit float was merely widened."""
+    if isinstance(arg, Cast) and arg.arg.dtype is dtype and dtype.is_half and arg.type is dtype.compute:
+        return arg.arg
     return arg if arg.dtype is dtype else Cast(dtype, arg)
 
 

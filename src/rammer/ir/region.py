@@ -154,6 +154,8 @@ def _call_interval(fn: ScalarFn, args: Sequence[Interval | None]) -> Interval | 
     if fn is ScalarFn.SELECT:
         _, a, b = args
         return None if a is None or b is None else a.hull(b)
+    if any(arg is not None and arg.extent == 0 for arg in args):
+        return Interval(0, 0)
     if len(args) != 2:
         return None
     a, b = args
@@ -167,8 +169,6 @@ def _call_interval(fn: ScalarFn, args: Sequence[Interval | None]) -> Interval | 
         return whole
     if a is None or b is None:
         return None
-    if a.extent == 0 or b.extent == 0:
-        return Interval(0, 0)
     ends_a, ends_b = (a.lo, a.hi - 1), (b.lo, b.hi - 1)
     match fn:
         case ScalarFn.ADD:
@@ -221,7 +221,7 @@ def reshape_box(box: Box, source: Sequence[int], target: Sequence[int]) -> Box:
     if box_size(box) == 0:
         return tuple(Interval(0, 0) for _ in target)
     result: list[Interval] = []
-    for source_dims, target_dims in _reshape_groups(source, target):
+    for source_dims, target_dims in reshape_groups(source, target):
         extents = [source[d] for d in source_dims]
         spans = [box[d] for d in source_dims]
         lo = _flat([span.lo for span in spans], extents)
@@ -230,8 +230,8 @@ def reshape_box(box: Box, source: Sequence[int], target: Sequence[int]) -> Box:
     return tuple(result)
 
 
-def _reshape_groups(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """Minimal groups of neighbouring dimensions with equal products on both sides."""
+def reshape_groups(source: Sequence[int], target: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """Minimal groups of neighbouring dimensions with equal products on both sides; no extent may be 0."""
     i = j = 0
     while i < len(source) or j < len(target):
         first_i, first_j = i, j

@@ -57,13 +57,14 @@ class RTile:
 
     `task` is what one rTask computes and `register` what its micro-kernel keeps in registers, both over the spatial
     axes in order; `reduce` is the step along each reduction axis. Sizes of the same axis grow outwards. `lane` is the
-    position of the spatial axis that runs along vector lanes (None: scalar code).
+    position of the spatial axis that runs along vector lanes (None: none does), `vector` the elements of one vector.
     """
 
     task: tuple[int, ...]
     register: tuple[int, ...] = ()
     reduce: tuple[int, ...] = ()
     lane: int | None = None
+    vector: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,27 @@
 """Operators: tensor expressions and shape inference, one file per family. Importing this package registers all."""
+
+from rammer.operators import (
+    contraction,
+    convolution,
+    elementwise,
+    indexing,
+    movement,
+    normalization,
+    pooling,
+    recurrent,
+    recurrent_cells,
+    reduction,
+)
+
+__all__ = [
+    "contraction",
+    "convolution",
+    "elementwise",
+    "indexing",
+    "movement",
+    "normalization",
+    "pooling",
+    "recurrent",
+    "recurrent_cells",
+    "reduction",
+]

@@ -22,6 +22,8 @@ class GraphBuilder:
         self._operators: list[Operator] = []
         self._inputs: list[int] = []
         self._constants: dict[int, Array] = {}
+        # Unrolled recurrent layers add thousands of equal operators; their expression is built once.
+        self._built: dict[tuple[object, ...], TensorExpr] = {}
 
     def input(self, name: str, type_: TensorType) -> int:
         """A new graph input."""
@@ -64,7 +66,9 @@ class GraphBuilder:
             if isinstance(definition, CompositeDef):
                 output_types = definition.infer(types, attributes)
             else:
-                expr = definition.build(types, attributes)
+                key = (kind, *types, *attributes.items())
+                expr = self._built[key] if key in self._built else definition.build(types, attributes)
+                self._built[key] = expr
                 output_types = tuple(output.type for output in expr.outputs)
         except ModelError as error:
             if error.where or not sources:

@@ -1,1 +1,65 @@
-"""Reads ONNX models into a graph."""
+"""Reads ONNX models into a graph. The only room that imports `onnx`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rammer.frontends.onnx.agreement import check_declared
+from rammer.frontends.onnx.binding import Symbols, bind_inputs, declaration
+from rammer.frontends.onnx.checking import check_graph_names, check_version
+from rammer.frontends.onnx.converters import CONVERTERS
+from rammer.frontends.onnx.emitter import Emitter
+from rammer.frontends.onnx.functions import model_functions
+from rammer.frontends.onnx.importer import Importer, Scope
+from rammer.frontends.onnx.operators import check_operators
+from rammer.frontends.onnx.reading import ModelSource, read_model
+from rammer.frontends.onnx.tensors import array_of
+from rammer.ir.graph import Graph, SourceLocation
+
+__all__ = ["ModelSource", "load_graph"]
+
+
+def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+    """The graph of an ONNX model, opset 13 or later, with static shapes throughout.
+
+    Args:
+        model: a path, the bytes of a file, or a message, which is not changed. External data are read from the
+            folder of a path only.
+        input_shapes: a full shape by input name, where the model leaves dimensions open.
+
+    Returns:
+        a graph whose inputs and outputs have the model's names and order. Initialisers are constants, also where
+        the model declares them as inputs with a default.
+
+    Raises:
+        ModelNotFoundError: there is no such file, or it cannot be read.
+        NotAModelError: it is no ONNX model.
+        InvalidModelError: the model breaks ONNX's rules.
+        UnsupportedOperatorsError: it uses operators that Rammer does not have; all are listed.
+        UnsupportedFeatureError: it uses a form that Rammer does not have.
+        DynamicShapeError: dimensions of inputs are open and no shape is given.
+        OptionError: a given shape does not fit the model.
+        ExternalDataError: a data file is missing, cut short or outside the model's folder.
+        ShapeDisagreementError: the file declares other types than its operators give.
+    """
+    source = read_model(model)
+    proto, graph, where = source.proto, source.proto.graph, source.name
+    check_version(proto, where)
+    functions = model_functions(proto.functions, where)
+    check_operators(graph.node, functions, CONVERTERS, where)
+    check_graph_names(graph, where)
+
+    emitter, scope, symbols = Emitter(graph.name or where), Scope(), Symbols()
+    for tensor in graph.initializer:
+        array = array_of(tensor, source.folder, f"initialiser '{tensor.name}' of {where}")
+        scope[tensor.name] = emitter.constant(array, tensor.name)
+    inputs = [declaration(value, where) for value in graph.input if value.name not in scope]
+    for declared, type_ in zip(inputs, bind_inputs(inputs, input_shapes or {}, symbols, where), strict=True):
+        scope[declared.name] = emitter.input(declared.name, type_)
+
+    importer = Importer(model=source, functions=functions, emitter=emitter)
+    names = [value.name for value in graph.output]
+    makers = importer.convert(graph.node, scope, names, proto.opset_import)
+    check_declared((declaration(v, where) for v in (*graph.value_info, *graph.output)), scope, makers, symbols, where)
+    outputs = [(name, operand) for name in names if (operand := scope[name]) is not None]
+    return emitter.finish(outputs, SourceLocation(model=where, node="outputs", op_type="Identity"))

@@ -1,0 +1,125 @@
+"""From kernel sources to shared objects: compiled in parallel, linked once, each step kept in the cache."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from rammer.devices.base import Binary, Buffer, Progress, Source
+from rammer.devices.cache import Cache, content_key, scratch_folder
+from rammer.devices.cpu.machine import Machine
+from rammer.devices.cpu.source import DEVICE, KERNEL_FOLDER, MANIFEST
+from rammer.devices.cpu.tables import ABI, KernelEntry, Manifest
+from rammer.devices.cpu.toolchain import (
+    KERNEL_FLAGS,
+    LINK_FLAGS,
+    RUNTIME_FLAGS,
+    Toolchain,
+    find_toolchain,
+    native_flags,
+)
+from rammer.options import CompileOptions
+
+KERNELS_LIBRARY = "kernels.so"
+RUNTIME_LIBRARY = "runtime.so"
+_RUNTIME_FILES = ("rammer_runtime.h", "pool.h", "pool.c", "program.c")
+
+
+def build(source: Source, machine: Machine, options: CompileOptions, progress: Progress) -> Binary:
+    """The libraries of a source, for `machine`; see `Device.build`."""
+    manifest = Manifest.from_bytes(source.files[MANIFEST])
+    toolchain = find_toolchain(options.cc)
+    workshop = _Workshop(
+        toolchain=toolchain,
+        cache=Cache(options.cache_dir / "objects"),
+        cache_dir=options.cache_dir,
+        timeout_s=options.compile_timeout_s,
+        identity="\n".join([toolchain.version, machine.architecture, machine.name, *machine.features]),
+    )
+    done = itertools.count(1)
+    total = len(manifest.kernels) + 1
+
+    def compile_kernel(entry: KernelEntry) -> bytes:
+        code = workshop.kernel(source, entry)
+        progress(next(done), total)
+        return code
+
+    built: dict[str, Buffer] = {RUNTIME_LIBRARY: workshop.runtime()}
+    progress(next(done), total)
+    with ThreadPoolExecutor(max_workers=machine.usable_cores) as pool:
+        futures = [pool.submit(compile_kernel, entry) for entry in manifest.kernels]
+        try:
+            objects = {
+                f"{entry.symbol}.o": made.result() for entry, made in zip(manifest.kernels, futures, strict=True)
+            }
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    if objects:
+        built[KERNELS_LIBRARY] = workshop.make(KERNELS_LIBRARY, objects, [*objects, *LINK_FLAGS])
+    return Binary(device=DEVICE, machine=requirements(machine), files=built)
+
+
+def requirements(machine: Machine) -> dict[str, str]:
+    """What code built on `machine` needs, as an artifact keeps it."""
+    return {
+        "system": machine.system,
+        "architecture": machine.architecture,
+        "features": " ".join(machine.features),
+        "abi": str(ABI),
+    }
+
+
+def mismatch(binary: Binary, machine: Machine) -> str | None:
+    """Why `machine` cannot run `binary`, or None if it can."""
+    needed, here = dict(binary.machine), requirements(machine)
+    for fact in ("system", "architecture", "abi"):
+        if needed[fact] != here[fact]:
+            return f"it was built for {fact} {needed[fact]}, this is {fact} {here[fact]}"
+    missing = sorted(set(needed["features"].split()) - set(machine.features))
+    return f"it was built for a processor with {', '.join(missing)}" if missing else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Workshop:
+    """A compiler with a cache before it. With equal texts, arguments and identity it makes equal bytes."""
+
+    toolchain: Toolchain
+    cache: Cache
+    cache_dir: Path
+    timeout_s: float
+    identity: str
+
+    def kernel(self, source: Source, entry: KernelEntry) -> bytes:
+        """The object of one kernel."""
+        name = f"{entry.symbol}.c"
+        texts = {
+            file.removeprefix(KERNEL_FOLDER): bytes(text)
+            for file, text in source.files.items()
+            if file.startswith(KERNEL_FOLDER) and file.endswith((".h", f"/{name}"))
+        }
+        return self.make(f"{entry.symbol}.o", texts, [*KERNEL_FLAGS, *native_flags(), "-c", name], entry.where)
+
+    def runtime(self) -> bytes:
+        """The runtime's library."""
+        folder = files("rammer.devices.cpu") / "runtime"
+        texts = {name: (folder / name).read_bytes() for name in _RUNTIME_FILES}
+        units = [name for name in texts if name.endswith(".c")]
+        return self.make(RUNTIME_LIBRARY, texts, [*RUNTIME_FLAGS, *units, *LINK_FLAGS])
+
+    def make(self, name: str, inputs: Mapping[str, bytes], arguments: Sequence[str], where: str = "") -> bytes:
+        """The file `name` that the compiler makes from input files, or made before."""
+        contents = [part for path, content in inputs.items() for part in (path.encode(), content)]
+        key = content_key(self.identity, name, *arguments, *contents)
+        blob = self.cache.get(key)
+        if blob is None:
+            with scratch_folder(self.cache_dir) as folder:
+                for path, content in inputs.items():
+                    (folder / path).write_bytes(content)
+                self.toolchain.run([*arguments, "-o", name], folder=folder, timeout_s=self.timeout_s, where=where)
+                blob = (folder / name).read_bytes()
+            self.cache.put(key, blob)
+        return blob

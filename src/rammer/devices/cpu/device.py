@@ -1,0 +1,51 @@
+"""The processor: a vEU is a pinned thread, an rKernel a C function, an rProgram a table that each thread walks."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from rammer.devices.base import Binary, Progress, Source, no_progress
+from rammer.devices.cpu.build import build, mismatch
+from rammer.devices.cpu.describe import describe
+from rammer.devices.cpu.emit.kernel import emit_kernel
+from rammer.devices.cpu.launch import LoadedModel
+from rammer.devices.cpu.machine import read_machine
+from rammer.devices.cpu.source import DEVICE, assemble
+from rammer.ir.program import Plan
+from rammer.ir.vdevice import VDevice
+from rammer.options import CompileOptions
+
+
+class CpuDevice:
+    """The processor this program runs on; see `rammer.devices.base.Device`."""
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        return DEVICE
+
+    def describe(self, options: CompileOptions) -> VDevice:
+        """The processor as data; see `Device.describe`."""
+        return describe(read_machine(), options.veus)
+
+    def emit(self, plan: Plan, vdevice: VDevice) -> Source:
+        """C functions, tables and constants; see `Device.emit`."""
+        folder = files("rammer.devices.cpu") / "kernels"
+        headers = {
+            entry.name: entry.read_text()
+            for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+            if entry.name.endswith(".h")
+        }
+        return assemble(plan, emit_kernel, headers, vdevice.alignment_bytes)
+
+    def build(self, source: Source, options: CompileOptions, progress: Progress = no_progress) -> Binary:
+        """Shared objects for this processor; see `Device.build`."""
+        return build(source, read_machine(), options, progress)
+
+    def mismatch(self, binary: Binary) -> str | None:
+        """Why this processor cannot run a binary; see `Device.mismatch`."""
+        return mismatch(binary, read_machine())
+
+    def load(self, source: Source, binary: Binary, options: CompileOptions) -> LoadedModel:
+        """A model ready to run; see `Device.load`."""
+        return LoadedModel(source, binary, read_machine(), options)

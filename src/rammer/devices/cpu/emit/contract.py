@@ -1,0 +1,177 @@
+"""The skeleton `contract`: sums of products with a register-tiled micro-kernel.
+
+    for each point of the axes that are not blocked
+      for each block of lanes, for each block of rows
+        for each group of sums                          (a cell has two: its input's and its state's)
+          accumulators[rows][vectors] = 0
+          for each point of the group's reduction axes
+            accumulators += row operand (a scalar) * lane operand (a vector)
+          sums[rows][lanes] = accumulators
+        for each row and lane: the elementwise rest, store
+
+Blocks along an axis are written in runs that are alike: equally many rows or lanes, and at a border the same rows
+inside. Each run has a micro-kernel of its own without a branch: a row that would read padding is left out of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rammer.devices.cpu.emit.micro import Block, edges_of, emit_group
+from rammer.devices.cpu.emit.nest import Loop, Range, nest
+from rammer.devices.cpu.emit.scalar import C_TYPES
+from rammer.devices.cpu.emit.scope import Scope
+from rammer.ir.expr import Axis
+from rammer.ir.pattern import Border, Term, contraction, stride_along
+from rammer.ir.task import RKernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """Blocks along an axis that are alike: they start at `start`, `start + size` ... and have `count` points each."""
+
+    start: int
+    stop: int
+    count: int
+
+
+def emit_contract(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
+    """Write the loops over one rTask."""
+    kernel = scope.operands.kernel
+    block = _block(kernel)
+    borders = [
+        border
+        for group in block.found.groups
+        for border in edges_of(group, block.rows, block.lane, kernel.expr.inputs).settled
+    ]
+    blocked = [(axis, _runs(axis, block.sizes[axis], borders)) for axis in (block.lane, *block.rows)]
+    single = [Loop(axes=(axis,), range=ranges[axis]) for axis in kernel.expr.axes if axis not in block.sizes]
+    nest(scope, single, (), lambda inside: _emit_blocks(inside, blocked, ranges, block))
+
+
+def _block(kernel: RKernel) -> Block:
+    """A full block of the rKernel."""
+    expr, tile = kernel.expr, kernel.tile
+    found = contraction(expr)
+    if found is None or tile.lane is None or expr.axes[tile.lane] not in found.lanes:
+        raise ValueError("the skeleton 'contract' takes a contraction with one of its lane axes")
+    lane = expr.axes[tile.lane]
+    sizes = {axis: size for axis, size in zip(expr.axes, tile.register, strict=True) if size > 1 or axis is lane}
+    rows = tuple(axis for axis in sizes if axis is not lane)
+    if found.rows(rows, lane) != rows or sizes[lane] % tile.vector:
+        raise ValueError(f"register tile {tile.register} does not fit the contraction")
+    for axis, task, count in zip(expr.axes, tile.task, kernel.grid, strict=True):
+        if count > 1 and task % sizes.get(axis, 1):
+            raise ValueError(f"task tile {tile.task} is no multiple of register tile {tile.register}")
+    return Block(
+        found=found, lane=lane, rows=rows, vector=tile.vector, sizes=sizes, counts=sizes, starts=dict.fromkeys(sizes, 0)
+    )
+
+
+def _runs(axis: Axis, size: int, borders: Sequence[Border]) -> list[_Run]:
+    """The blocks along an axis, joined while neighbours are alike."""
+    runs: list[_Run] = []
+    last: tuple[tuple[bool, ...], ...] = ()
+    for start in range(0, axis.extent, size):
+        stop = min(start + size, axis.extent)
+        inside = tuple(_inside(border, axis, range(start, stop)) for border in borders if axis in border.axes)
+        if runs and stop - start == size and inside == last:
+            runs[-1] = replace(runs[-1], stop=stop)
+        else:
+            runs.append(_Run(start=start, stop=stop, count=stop - start))
+        last = inside
+    return runs
+
+
+def _inside(border: Border, axis: Axis, positions: range) -> tuple[bool, ...]:
+    """For each position and each point of a border's other axes: is it inside?"""
+    others = [other for other in border.axes if other is not axis]
+    points = list(itertools.product(*(range(other.extent) for other in others)))
+    return tuple(
+        border.inside({axis: position, **dict(zip(others, point, strict=True))})
+        for position in positions
+        for point in points
+    )
+
+
+def _emit_blocks(
+    scope: Scope, blocked: Sequence[tuple[Axis, list[_Run]]], ranges: Mapping[Axis, Range], block: Block
+) -> None:
+    """Loops over the blocks of one axis after the other, a loop for each run."""
+    if not blocked:
+        _emit_block(scope, block)
+        return
+    (axis, runs), *rest = blocked
+    for run in runs:
+        settled = replace(
+            block, starts={**block.starts, axis: run.start}, counts={**block.counts, axis: run.count}
+        )
+        bounds = _overlap(ranges[axis], run, axis.extent)
+        with scope.writer.loop(f"{axis.name}_block", bounds.lo, bounds.hi, block.sizes[axis]):
+            _emit_blocks(scope, rest, ranges, settled)
+
+
+def _overlap(bounds: Range, run: _Run, extent: int) -> Range:
+    """The part of an rTask's range that a run covers."""
+    if run.stop - run.start == extent:
+        return bounds
+    if bounds.count == extent:
+        return Range(str(run.start), str(run.stop))
+    return Range(f"rammer_max_i64({bounds.lo}, {run.start})", f"rammer_min_i64({bounds.hi}, {run.stop})")
+
+
+def _emit_block(scope: Scope, block: Block) -> None:
+    """The sums of one block, then the elementwise rest."""
+    writer = scope.writer
+    height, width = block.array_shape
+    arrays = {term: writer.name("sums") for term in block.found.terms}
+    for term, array in arrays.items():
+        writer.line(f"{C_TYPES[term.reduce.dtype]} {array}[{height}][{width}] __attribute__((aligned(64)));")
+    for group in block.found.groups:
+        emit_group(scope, block, group, arrays)
+    loops = [
+        Loop(axes=(axis,), range=_points(axis, block), lanes=True)
+        for axis in _epilogue_order(scope.operands.kernel, block)
+    ]
+    _emit_epilogue(scope.enter({}), loops, block, arrays)
+
+
+def _points(axis: Axis, block: Block) -> Range:
+    start = f"{axis.name}_block"
+    return Range(start, f"{start} + {block.counts[axis]}", block.counts[axis])
+
+
+def _epilogue_order(kernel: RKernel, block: Block) -> list[Axis]:
+    """Blocked axes, the one with the shortest steps in the stores innermost."""
+    layouts = kernel.layouts[len(kernel.expr.inputs) :]
+    outputs = list(zip(kernel.expr.outputs, layouts, strict=True))
+
+    def step(axis: Axis) -> int:
+        return max(abs(stride_along(output.indices, layout, axis)) for output, layout in outputs)
+
+    return sorted((*block.rows, block.lane), key=step, reverse=True)
+
+
+def _emit_epilogue(scope: Scope, loops: Sequence[Loop], block: Block, arrays: Mapping[Term, str]) -> None:
+    """Loops over the points of a block; in them, a sum is an element of its array."""
+    row = _row_text(block)
+    for term, array in arrays.items():
+        scope.bind(term.reduce, f"{array}[{row}][{block.lane.name} - {block.lane.name}_block]")
+    scope.hoist(scope.operands.results)
+    if not loops:
+        scope.store_results()
+        return
+    first, *rest = loops
+    with scope.writer.loop(first.name, first.range.lo, first.range.hi, lanes=not rest):
+        _emit_epilogue(scope.enter(first.positions), rest, block, arrays)
+
+
+def _row_text(block: Block) -> str:
+    """The row of the arrays that belongs to the present point."""
+    text = ""
+    for axis in block.rows:
+        offset = f"{axis.name} - {axis.name}_block"
+        text = f"({text}) * {block.sizes[axis]} + {offset}" if text else offset
+    return text or "0"

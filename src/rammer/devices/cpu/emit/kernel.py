@@ -1,0 +1,71 @@
+"""An rKernel as one C function."""
+
+from __future__ import annotations
+
+from rammer.devices.cpu.emit.contract import emit_contract
+from rammer.devices.cpu.emit.map import emit_map
+from rammer.devices.cpu.emit.nest import Range
+from rammer.devices.cpu.emit.reduce import emit_reduce, fold
+from rammer.devices.cpu.emit.scalar import C_TYPES
+from rammer.devices.cpu.emit.scope import Operands, Scope
+from rammer.devices.cpu.emit.writer import Writer
+from rammer.ir.expr import Axis
+from rammer.ir.pattern import Skeleton
+from rammer.ir.task import RKernel
+from rammer.ir.types import DType
+
+_EMITTERS = {Skeleton.MAP: emit_map, Skeleton.REDUCE: emit_reduce, Skeleton.CONTRACT: emit_contract}
+
+
+def emit_kernel(kernel: RKernel, symbol: str) -> str:
+    """The C function `void symbol(char *const *restrict pointers, int32_t tile)`.
+
+    `pointers[i]` is the address of the element of slot i whose indices are 0, inputs first, then outputs; `tile` the
+    number of the rTask, row-major over `kernel.grid`. The text needs `rammer_kernel.h` and libm; it has no state and
+    takes at most 64 KiB of stack.
+
+    Raises:
+        TypeError: the expression applies a function to a type it is not defined for.
+        ValueError: the skeleton is none of this device's.
+    """
+    writer = Writer()
+    with writer.block(f"void {symbol}(char *const *restrict pointers, int32_t tile)"):
+        _write_operands(writer, kernel)
+        ranges = _write_ranges(writer, kernel)
+        _EMITTERS[Skeleton(kernel.skeleton)](Scope(writer, Operands(kernel), fold), ranges)
+    return writer.text()
+
+
+def _write_operands(writer: Writer, kernel: RKernel) -> None:
+    inputs = kernel.expr.inputs
+    for i, type_ in enumerate(inputs):
+        storage = _storage(type_.dtype)
+        writer.line(f"const {storage} *restrict in{i} = (const {storage} *)pointers[{i}];")
+    for i, output in enumerate(kernel.expr.outputs):
+        storage = _storage(output.type.dtype)
+        writer.line(f"{storage} *restrict out{i} = ({storage} *)pointers[{len(inputs) + i}];")
+
+
+def _storage(dtype: DType) -> str:
+    """The type in memory: a bool is a byte that may hold any value but 0 for true."""
+    return "uint8_t" if dtype is DType.BOOL else C_TYPES[dtype]
+
+
+def _write_ranges(writer: Writer, kernel: RKernel) -> dict[Axis, Range]:
+    """The part of each axis that belongs to the rTask."""
+    ranges: dict[Axis, Range] = {}
+    inner = kernel.task_count
+    for axis, size, count in zip(kernel.expr.axes, kernel.tile.task, kernel.grid, strict=True):
+        inner //= count
+        if count == 1:
+            ranges[axis] = Range.whole(axis.extent)
+            continue
+        number = "(uint32_t)tile" if inner == 1 else f"(uint32_t)tile / {inner}"
+        number = f"{number} % {count}" if inner * count < kernel.task_count else number
+        lo = writer.let("int64_t", f"{axis.name}_lo", f"(int64_t)({number}) * {size}")
+        if axis.extent % size == 0:
+            ranges[axis] = Range(lo, writer.let("int64_t", f"{axis.name}_hi", f"{lo} + {size}"), size)
+        else:
+            hi = writer.let("int64_t", f"{axis.name}_hi", f"rammer_min_i64({lo} + {size}, {axis.extent})")
+            ranges[axis] = Range(lo, hi)
+    return ranges

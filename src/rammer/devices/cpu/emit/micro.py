@@ -1,0 +1,218 @@
+"""The micro-kernel of `contract`: sums of products for a block of rows and lanes, kept in vector registers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rammer.devices.cpu.emit.index import Part
+from rammer.devices.cpu.emit.nest import Range, within
+from rammer.devices.cpu.emit.scalar import C_TYPES
+from rammer.devices.cpu.emit.scope import Position, Scope
+from rammer.ir.expr import Axis, Expr, Load, nodes
+from rammer.ir.pattern import (
+    MAX_UNROLLED_POINTS,
+    Border,
+    Contraction,
+    Group,
+    Term,
+    borders,
+    broadcast_loads,
+    reduction_order,
+)
+from rammer.ir.types import DType, TensorType
+
+_VECTOR_NAMES = {DType.FLOAT32: "rammer_f32x", DType.FLOAT64: "rammer_f64x"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A block of `rows` by `lane` as the micro-kernel sees it.
+
+    `sizes` are the full extents of a block, `counts` how many points of each axis are there, `starts` a representative
+    first point; in the code a block starts at the variable `<axis>_block`. `vector` is the elements of a vector.
+    """
+
+    found: Contraction
+    lane: Axis
+    rows: tuple[Axis, ...]
+    vector: int
+    sizes: Mapping[Axis, int]
+    counts: Mapping[Axis, int]
+    starts: Mapping[Axis, int]
+
+    @property
+    def array_shape(self) -> tuple[int, int]:
+        """Rows and lanes of the arrays that take the sums."""
+        return math.prod(self.sizes[axis] for axis in self.rows), self.sizes[self.lane]
+
+    @property
+    def offsets(self) -> tuple[tuple[int, ...], ...]:
+        """The rows that are there, as offsets along the row axes."""
+        return tuple(itertools.product(*(range(self.counts[axis]) for axis in self.rows)))
+
+    @property
+    def vectors(self) -> int:
+        """Vectors that hold the lanes that are there."""
+        return -(-self.counts[self.lane] // self.vector)
+
+    def row_number(self, offsets: Sequence[int]) -> int:
+        """The row of the arrays at given offsets."""
+        number = 0
+        for axis, offset in zip(self.rows, offsets, strict=True):
+            number = number * self.sizes[axis] + offset
+        return number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edges:
+    """How a group's loops deal with the padding.
+
+    Borders in `settled` depend on rows and on the `unrolled` reduction axes, so code is written only for what is
+    inside; those in `bounded` shorten the loop over their innermost reduction axis. Any other is tested at each load.
+    """
+
+    settled: tuple[Border, ...]
+    unrolled: tuple[Axis, ...]
+    bounded: tuple[Border, ...]
+
+
+def edges_of(group: Group, rows: Sequence[Axis], lane: Axis, inputs: Sequence[TensorType]) -> Edges:
+    """Sort the borders of a group whose rows are blocked along `rows`."""
+    settled, bounded = [], []
+    for border in borders([term.reduce for term in group.terms], inputs):
+        summed = [axis for axis in border.axes if axis in group.axes]
+        if any(axis in rows for axis in border.axes):
+            points = math.prod(axis.extent for axis in summed)
+            if all(axis in rows or axis in summed for axis in border.axes) and points <= MAX_UNROLLED_POINTS:
+                settled.append(border)
+        elif summed and lane not in border.axes:
+            bounded.append(border)
+    unrolled = tuple(axis for axis in group.axes if any(axis in border.axes for border in settled))
+    return Edges(
+        settled=tuple(settled),
+        unrolled=unrolled,
+        bounded=tuple(border for border in bounded if not any(axis in unrolled for axis in border.axes)),
+    )
+
+
+def emit_group(scope: Scope, block: Block, group: Group, arrays: Mapping[Term, str]) -> None:
+    """Write the sums of a group for one block into `arrays[term][row][lane]`."""
+    _Micro(scope, block, group).emit(scope, arrays)
+
+
+class _Micro:
+    def __init__(self, scope: Scope, block: Block, group: Group) -> None:
+        self._writer = scope.writer
+        self._operands = scope.operands
+        self._block = block
+        self._group = group
+        kernel = scope.operands.kernel
+        self._edges = edges_of(group, block.rows, block.lane, kernel.expr.inputs)
+        self._order = reduction_order(broadcast_loads(block.found, group, block.lane), group.axes, kernel.layouts)
+        self._element = group.terms[0].reduce.dtype
+        self._type = f"{_VECTOR_NAMES[self._element]}{block.vector}"
+
+    def emit(self, scope: Scope, arrays: Mapping[Term, str]) -> None:
+        """Accumulators, the loops over the reduction axes, and the store."""
+        block = self._block
+        places = list(itertools.product(range(len(self._group.terms)), block.offsets, range(block.vectors)))
+        with self._writer.block():
+            for place in places:
+                self._writer.line(f"{self._type} {self._accumulator(*place)} = {{0}};")
+            self._loops(scope, self._order, {})
+            for t, offsets, v in places:
+                target = f"&{arrays[self._group.terms[t]]}[{block.row_number(offsets)}][{v * block.vector}]"
+                self._writer.line(f"RAMMER_STORE({self._type}, {target}, {self._accumulator(t, offsets, v)});")
+
+    def _accumulator(self, term: int, offsets: tuple[int, ...], vector: int) -> str:
+        return f"c{term}_{self._block.row_number(offsets)}_{vector}"
+
+    def _loops(self, scope: Scope, axes: Sequence[Axis], point: Mapping[Axis, int]) -> None:
+        """Loops over `axes`; `point` holds the positions along unrolled axes."""
+        scope.hoist(operand for term in self._group.terms for operand in term.operands)
+        if not axes:
+            self._products(scope, point)
+            return
+        axis, *rest = axes
+        if axis in self._edges.unrolled:
+            for i in range(axis.extent):
+                self._loops(scope.enter({axis: Position("", i)}), rest, {**point, axis: i})
+            return
+        crossed = [b for b in self._edges.bounded if axis in b.axes and not any(other in b.axes for other in rest)]
+        bounds = within(scope, axis, Range.whole(axis.extent), crossed)
+        with self._writer.loop(axis.name, bounds.lo, bounds.hi):
+            self._loops(scope.enter({axis: Position(axis.name)}, crossed), rest, point)
+
+    def _products(self, scope: Scope, point: Mapping[Axis, int]) -> None:
+        """Add one product to each accumulator whose row is inside."""
+        block = self._block
+        inside = [offsets for offsets in block.offsets if self._is_inside(offsets, point)]
+        if not inside:
+            return
+        vectors: dict[tuple[Expr, int], str] = {}
+        for term in self._group.terms:
+            operand, _ = block.found.split(term, block.lane)
+            for v in range(block.vectors):
+                if (operand, v) not in vectors:
+                    vectors[operand, v] = self._vector(scope, operand, v)
+        for offsets in inside:
+            positions = {
+                axis: Position(f"{axis.name}_block", offset, block.sizes[axis])
+                for axis, offset in zip(block.rows, offsets, strict=True)
+            }
+            row = scope.enter(positions, self._edges.settled)
+            for t, term in enumerate(self._group.terms):
+                operand, other = block.found.split(term, block.lane)
+                scalar = row.value(other)
+                for v in range(block.vectors):
+                    self._writer.line(f"{self._accumulator(t, offsets, v)} += {scalar} * {vectors[operand, v]};")
+
+    def _is_inside(self, offsets: Sequence[int], point: Mapping[Axis, int]) -> bool:
+        """Whether no settled border is crossed by a row."""
+        rows = {axis: self._block.starts[axis] + offset for axis, offset in zip(self._block.rows, offsets, strict=True)}
+        return all(border.inside({**rows, **point}) for border in self._edges.settled)
+
+    def _vector(self, scope: Scope, operand: Expr, number: int) -> str:
+        """Vector `number` of the lane operand: one load where the lanes lie side by side, else lane by lane."""
+        block, lane = self._block, self._block.lane
+        start = f"{lane.name}_block"
+        first = number * block.vector
+        present = min(block.vector, block.counts[lane] - first)
+        at_first = scope.enter({lane: Position(start, first, block.sizes[lane])})
+        name = self._writer.name("w")
+        if isinstance(operand, Load) and self._is_vector(at_first, operand, present):
+            address = f"in{operand.slot} + {at_first.address(self._operands.loads[operand])}"
+            return self._writer.let(self._type, name, f"RAMMER_LOAD({self._type}, {address})")
+        element = C_TYPES[self._element]
+        lanes = self._writer.name("lanes")
+        self._writer.line(f"{element} {lanes}[{block.vector}] = {{0}};")
+        with self._writer.loop("i", "0", str(present), lanes=True):
+            at_lane = scope.enter({lane: Position(lane.name)})
+            self._writer.let("int64_t", lane.name, f"{start} + {first} + i")
+            self._writer.line(f"{lanes}[i] = {at_lane.value(operand)};")
+        return self._writer.let(self._type, name, f"RAMMER_LOAD({self._type}, {lanes})")
+
+    def _is_vector(self, scope: Scope, load: Load, present: int) -> bool:
+        """Whether a vector's lanes of a load lie side by side and can all be read."""
+        address = self._operands.loads[load]
+        parts = [part for part in address.parts if part.form.coefficient(self._block.lane)]
+        if scope.open_checks(load) or self._block.lane in nodes(*address.atoms):
+            return False
+        if not parts:
+            return address.form.coefficient(self._block.lane) == 1 and present == self._block.vector
+        return address.form.coefficient(self._block.lane) == 0 and all(self._is_within_panel(scope, p) for p in parts)
+
+    def _is_within_panel(self, scope: Scope, part: Part) -> bool:
+        """Whether a vector starts at a multiple of its size in a panel; the last panel is padded, so it is all there."""
+        vector = self._block.vector
+        return (
+            part.panel is not None
+            and part.clamp is None
+            and part.stride == 1
+            and part.form.coefficient(self._block.lane) == 1
+            and part.panel.width % vector == 0
+            and scope.panel_phase(part, vector) == 0
+        )

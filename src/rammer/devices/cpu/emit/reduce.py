@@ -1,0 +1,199 @@
+"""The skeleton `reduce`: any expression with reductions.
+
+A reduction is computed once for all points that share it, in loops outside of theirs. Partial results lie side by
+side in a small array that loops over lanes update, in one of two ways:
+
+- *across* the lane axis: a strip of it is reduced together, each lane its own point (pooling, sums over rows);
+- *along* the reduction: lanes take turns at the elements and are combined at the end (softmax, averages over planes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest, within
+from rammer.devices.cpu.emit.scalar import C_TYPES, COMBINE, call_text, literal
+from rammer.devices.cpu.emit.scope import Position, Scope
+from rammer.ir.evaluate import identity
+from rammer.ir.expr import Axis, Load, Reduce, nodes
+from rammer.ir.pattern import Border, borders, reduction_order
+
+# Vectors of partial results: several, so that one result does not wait for the one before.
+_STRIP_VECTORS = 4
+
+_AtLane = Callable[[Scope, Sequence[Border]], Scope]
+
+
+def emit_reduce(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
+    """Write the loops over one rTask: axes that reductions depend on, reductions, then the other axes."""
+    kernel, free = scope.operands.kernel, scope.operands.free
+    axes, results = kernel.expr.axes, scope.operands.results
+    lane = axes[kernel.tile.lane] if kernel.tile.lane is not None else None
+    shared = [reduction for reduction in kernel.expr.reductions if free[reduction] <= frozenset(axes)]
+    uses = {axis: sum(axis in free[reduction] for reduction in shared) for axis in axes}
+    outer = sorted((axis for axis in axes if uses[axis] and axis is not lane), key=lambda axis: -uses[axis])
+    inner = [Loop(axes=(axis,), range=ranges[axis]) for axis in axes if not uses[axis] and axis is not lane]
+
+    def rest(inside: Scope) -> None:
+        if lane is None:
+            nest(inside, inner, results, Scope.store_results)
+        elif uses[lane]:
+            _emit_strips(inside, lane, ranges[lane], [r for r in shared if lane in free[r]], inner)
+        else:
+            lanes = Loop(axes=(lane,), range=ranges[lane], lanes=True)
+            nest(inside, [*inner, lanes], results, Scope.store_results)
+
+    nest(scope, [Loop(axes=(axis,), range=ranges[axis]) for axis in outer], results, rest)
+
+
+def _emit_strips(scope: Scope, lane: Axis, bounds: Range, reductions: Sequence[Reduce], inner: Sequence[Loop]) -> None:
+    """Reduce a strip of the lane axis at a time, then run the other axes over it."""
+    writer = scope.writer
+    width = _STRIP_VECTORS * scope.operands.kernel.tile.vector
+    start = f"{lane.name}_strip"
+    arrays: dict[Reduce, str] = {}
+
+    def at_lane(outside: Scope, crossed: Sequence[Border]) -> Scope:
+        point = outside.enter({lane: Position(lane.name)}, crossed)
+        for reduction, array in arrays.items():
+            point.bind(reduction, f"{array}[{lane.name} - {start}]")
+        return point
+
+    with writer.loop(start, bounds.lo, bounds.hi, width):
+        is_whole = bounds.count is not None and bounds.count % width == 0
+        past = f"{start} + {width}" if is_whole else f"rammer_min_i64({start} + {width}, {bounds.hi})"
+        strip = Range(start, writer.let("int64_t", f"{lane.name}_past", past))
+        for reduction in reductions:
+            arrays[reduction] = _fold_across(scope, reduction, lane, strip, width, at_lane)
+
+        def points(inside: Scope) -> None:
+            with writer.loop(lane.name, strip.lo, strip.hi, lanes=True):
+                at_lane(inside, ()).store_results()
+
+        nest(scope, inner, scope.operands.results, points)
+
+
+def fold(scope: Scope, node: Reduce) -> str:
+    """Write a reduction of which `scope` knows all spatial axes; returns the name of its value."""
+    if _is_empty(node):
+        return literal(identity(node.fn, node.dtype), node.dtype)
+    kernel = scope.operands.kernel
+    loops = fused(_loops(scope, node), scope.operands, (node.body,))
+    longest = loops[-1].range.count or 0
+    in_lanes = kernel.tile.lane is not None and kernel.expr.axes[kernel.tile.lane] in scope.positions
+    if in_lanes or longest < 2 * kernel.tile.vector:
+        return _fold_plain(scope, node, loops)
+    width = kernel.tile.vector
+    while 2 * width <= min(longest, _STRIP_VECTORS * kernel.tile.vector):
+        width *= 2
+    return _fold_along(scope, node, loops, width)
+
+
+def _is_empty(node: Reduce) -> bool:
+    return any(axis.extent == 0 for axis in node.axes)
+
+
+def _loops(scope: Scope, node: Reduce) -> list[Loop]:
+    """The loops over a reduction's axes, short strides innermost."""
+    loads = [load for load in nodes(node.body) if isinstance(load, Load)]
+    order = reduction_order(loads, node.axes, scope.operands.kernel.layouts)
+    return [Loop(axes=(axis,), range=Range.whole(axis.extent)) for axis in order]
+
+
+def _borders(scope: Scope, node: Reduce) -> tuple[Border, ...]:
+    return borders([node], scope.operands.kernel.expr.inputs)
+
+
+def _fold_plain(scope: Scope, node: Reduce, loops: Sequence[Loop]) -> str:
+    """One element after the other."""
+    writer = scope.writer
+    total = writer.name("total")
+    writer.line(f"{C_TYPES[node.dtype]} {total} = {literal(identity(node.fn, node.dtype), node.dtype)};")
+    _reduce_nest(scope, node, loops, _borders(scope, node), lambda inside: _accumulate(inside, node, total))
+    return total
+
+
+def _fold_along(scope: Scope, node: Reduce, loops: Sequence[Loop], width: int) -> str:
+    """Lane i takes the elements i, i + width, ... of the innermost loop; then the lanes are folded in halves."""
+    writer = scope.writer
+    *outer, along = loops
+    skipped = _borders(scope, node)
+    crossed = [border for border in skipped if any(axis in border.axes for axis in along.axes)]
+    lanes = _lane_array(scope, node, width)
+
+    def step(inside: Scope, first: str, past: str) -> None:
+        with writer.loop(along.name, first, past, lanes=True):
+            _accumulate(inside.enter(along.positions, crossed), node, f"{lanes}[{along.name} - {first}]")
+
+    def run(inside: Scope) -> None:
+        bounds = within(inside, along.axes[-1], along.range, crossed)
+        strip = writer.name(f"{along.name}_strip")
+        if bounds.count is None:
+            writer.line(f"int64_t {strip} = {bounds.lo};")
+            with writer.block(f"for (; {strip} + {width} <= {bounds.hi}; {strip} += {width})"):
+                step(inside, strip, f"{strip} + {width}")
+            step(inside, strip, bounds.hi)
+            return
+        whole = bounds.count // width * width
+        with writer.loop(strip, "0", str(whole), width):
+            step(inside, strip, f"{strip} + {width}")
+        if whole < bounds.count:
+            step(inside, str(whole), str(bounds.count))
+
+    _reduce_nest(scope, node, outer, [border for border in skipped if border not in crossed], run)
+    while width > 1:
+        width //= 2
+        with writer.loop("i", "0", str(width), lanes=True):
+            writer.line(f"{lanes}[i] = {_combined(node, f'{lanes}[i]', f'{lanes}[i + {width}]')};")
+    return f"{lanes}[0]"
+
+
+def _fold_across(scope: Scope, node: Reduce, lane: Axis, strip: Range, width: int, at_lane: _AtLane) -> str:
+    """Write a reduction for every lane of a strip; returns the name of the array."""
+    writer = scope.writer
+    skipped = _borders(scope, node)
+    crossed = [border for border in skipped if lane in border.axes]
+    lanes = _lane_array(scope, node, width)
+
+    def run(inside: Scope) -> None:
+        bounds = within(inside, lane, strip, crossed)
+        with writer.loop(lane.name, bounds.lo, bounds.hi, lanes=True):
+            _accumulate(at_lane(inside, crossed), node, f"{lanes}[{lane.name} - {strip.lo}]")
+
+    if not _is_empty(node):
+        _reduce_nest(scope, node, _loops(scope, node), [border for border in skipped if border not in crossed], run)
+    return lanes
+
+
+def _reduce_nest(
+    scope: Scope, node: Reduce, loops: Sequence[Loop], skipped: Sequence[Border], body: Callable[[Scope], None]
+) -> None:
+    """Loops over a reduction's axes, bounded so that no border in `skipped` is crossed."""
+    scope.hoist((node.body,))
+    if not loops:
+        body(scope)
+        return
+    first, *rest = loops
+    later = [axis for loop in rest for axis in loop.axes]
+    crossed = [b for b in skipped if first.axes[-1] in b.axes and not any(axis in b.axes for axis in later)]
+    bounds = within(scope, first.axes[-1], first.range, crossed)
+    with scope.writer.loop(first.name, bounds.lo, bounds.hi):
+        _reduce_nest(scope.enter(first.positions, crossed), node, rest, skipped, body)
+
+
+def _lane_array(scope: Scope, node: Reduce, width: int) -> str:
+    """An array of partial results, each the identity."""
+    writer = scope.writer
+    name = writer.name("lanes")
+    writer.line(f"{C_TYPES[node.dtype]} {name}[{width}];")
+    with writer.loop("i", "0", str(width), lanes=True):
+        writer.line(f"{name}[i] = {literal(identity(node.fn, node.dtype), node.dtype)};")
+    return name
+
+
+def _accumulate(point: Scope, node: Reduce, target: str) -> None:
+    point.writer.line(f"{target} = {_combined(node, target, point.value(node.body))};")
+
+
+def _combined(node: Reduce, a: str, b: str) -> str:
+    return call_text(COMBINE[node.fn], node.dtype, (a, b))

@@ -1,0 +1,206 @@
+"""A built model in memory, and the call into the runtime.
+
+The runtime's library is loaded once: the pool of threads belongs to the process. A call fills in the addresses of its
+arrays and goes straight to C, with Python's interpreter lock released.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rammer.devices.base import Binary, Buffer, Source, Trace
+from rammer.devices.cpu.build import KERNELS_LIBRARY, RUNTIME_LIBRARY
+from rammer.devices.cpu.library import Library
+from rammer.devices.cpu.machine import Machine
+from rammer.devices.cpu.source import CONSTANTS, MANIFEST, RECORDS, SIGNALS, SLOTS, aligned_bytes
+from rammer.devices.cpu.tables import ABI, EXECUTE, RECORD, SIGNAL_COUNT, SLOT, Manifest
+from rammer.errors import DeviceUnavailableError, RunTimeoutError
+from rammer.ir.graph import Array
+from rammer.options import CompileOptions
+
+_STALLED = -1
+_WAIT_POLLS = 512  # some 20 us
+_CROWDED_WAIT_POLLS = 16  # where vEUs share cores, the one waited for may need this core
+
+
+class Program(ctypes.Structure):
+    """`rammer_program` of the runtime's header."""
+
+    _fields_ = (
+        ("veu_count", ctypes.c_uint32),
+        ("counter_count", ctypes.c_uint32),
+        ("slot_count", ctypes.c_uint32),
+        ("wait_polls", ctypes.c_uint32),
+        ("kernels", ctypes.c_void_p),
+        ("records", ctypes.c_void_p),
+        ("starts", ctypes.c_void_p),
+        ("slots", ctypes.c_void_p),
+        ("signals", ctypes.c_void_p),
+        ("cores", ctypes.c_void_p),
+        ("arena", ctypes.c_void_p),
+        ("constants", ctypes.c_void_p),
+        ("spin_ns", ctypes.c_int64),
+        ("timeout_ns", ctypes.c_int64),
+    )
+
+
+class Stall(ctypes.Structure):
+    """`rammer_stall` of the runtime's header."""
+
+    _fields_ = (
+        ("veu", ctypes.c_uint32),
+        ("step", ctypes.c_uint32),
+        ("counter", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("seen", ctypes.c_uint64),
+        ("wanted", ctypes.c_uint64),
+    )
+
+
+class _Runtime:
+    """The functions of the runtime's library."""
+
+    def __init__(self, library: Library) -> None:
+        address = ctypes.c_void_p
+        self.abi = library.function("rammer_abi", [], ctypes.c_uint32)()
+        self.new = library.function("rammer_model_new", [address], address)
+        self.free = library.function("rammer_model_free", [address], None)
+        self.run = library.function("rammer_model_run", [address] * 4, ctypes.c_int)
+
+
+_runtimes: dict[int, _Runtime] = {}  # by ABI
+_runtimes_lock = threading.Lock()
+
+
+def _runtime(code: Buffer, cache_dir: Path) -> _Runtime:
+    """The process's runtime; the first model brings it."""
+    with _runtimes_lock:
+        if ABI not in _runtimes:
+            runtime = _Runtime(Library(code, cache_dir))
+            if runtime.abi != ABI:
+                raise DeviceUnavailableError(
+                    f"the runtime has version {runtime.abi} instead of {ABI}", hint="compile the model again here"
+                )
+            _runtimes[ABI] = runtime
+        return _runtimes[ABI]
+
+
+class LoadedModel:
+    """A model that runs on the processor; see `rammer.devices.base.Loaded`."""
+
+    def __init__(self, source: Source, binary: Binary, machine: Machine, options: CompileOptions) -> None:
+        self._manifest = manifest = Manifest.from_bytes(source.files[MANIFEST])
+        self._timeout_s = options.run_timeout_s
+        self._records = np.frombuffer(source.files[RECORDS], dtype=RECORD)
+        runtime = _runtime(binary.files[RUNTIME_LIBRARY], options.cache_dir)
+        kernels = Library(binary.files[KERNELS_LIBRARY], options.cache_dir) if manifest.kernels else None
+        addresses = [kernels.address(entry.symbol) for entry in manifest.kernels] if kernels else []
+        tables: dict[str, npt.NDArray[np.generic]] = {
+            "kernels": np.array(addresses, dtype=np.uintp),
+            "records": self._records,
+            "starts": np.array(manifest.starts, dtype=np.uint32),
+            "slots": np.frombuffer(source.files[SLOTS], dtype=SLOT),
+            "signals": np.frombuffer(source.files[SIGNALS], dtype=SIGNAL_COUNT),
+            "cores": np.array([machine.core_of(veu) for veu in range(manifest.veus)], dtype=np.int32),
+            "arena": aligned_bytes(manifest.arena_bytes, manifest.alignment_bytes),
+            "constants": _in_place(source.files[CONSTANTS], manifest.alignment_bytes),
+        }
+        crowded = manifest.veus > len(machine.cores)
+        program = Program(
+            veu_count=manifest.veus,
+            counter_count=tables["signals"].size,
+            slot_count=tables["slots"].size,
+            wait_polls=_CROWDED_WAIT_POLLS if crowded else _WAIT_POLLS,
+            spin_ns=0 if crowded else round(options.spin_us * 1e3),
+            timeout_ns=round(options.run_timeout_s * 1e9),
+            **{name: table.ctypes.data for name, table in tables.items()},
+        )
+        self._call = runtime.run
+        self._model = runtime.new(ctypes.byref(program))
+        if not self._model:
+            raise MemoryError
+        self._addresses = ctypes.c_void_p * manifest.array_count
+        # The process's end needs no tidying up, and may come while other threads still run the model.
+        weakref.finalize(self, _release, runtime, self._model, kernels, tables).atexit = False
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Run the model once; see `Loaded.run`."""
+        self._run(inputs, outputs, None)
+
+    def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
+        """Run the model once and measure every step; see `Loaded.trace`."""
+        manifest = self._manifest
+        spans_ns: npt.NDArray[np.int64] = np.zeros((len(self._records), 2), dtype=np.int64)
+        self._run(inputs, outputs, spans_ns.ctypes.data)
+        firsts = [
+            [start + first for first in manifest.first_records(veu)] for veu, start in enumerate(manifest.starts[:-1])
+        ]
+        return Trace(
+            spans_ns=tuple(
+                tuple(spans_ns[firsts[veu][number] :][:length] for veu, length in enumerate(lengths))
+                for number, lengths in enumerate(manifest.steps)
+            )
+        )
+
+    def _run(self, inputs: Sequence[Array], outputs: Sequence[Array], spans: int | None) -> None:
+        if len(inputs) + len(outputs) != self._manifest.array_count:
+            raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs, {self._manifest.array_count} in all")
+        addresses = self._addresses(*[array.ctypes.data for array in (*inputs, *outputs)])
+        stall = Stall()
+        code = self._call(self._model, addresses, spans, ctypes.byref(stall))
+        if code == _STALLED:
+            raise self._timeout(stall)
+        if code != 0:
+            raise DeviceUnavailableError(
+                f"cannot start the threads of {self._manifest.veus} vEUs: {os.strerror(code)}", hint="use fewer vEUs"
+            )
+
+    def _timeout(self, stall: Stall) -> RunTimeoutError:
+        manifest = self._manifest
+        program, step = manifest.locate(stall.veu, stall.step)
+        if step >= manifest.steps[program][stall.veu]:
+            place = f"the barrier behind rProgram {program}"
+        else:
+            counter = stall.counter - manifest.first_counters[program]
+            place = f"step {step} of rProgram {program}, a Wait for counter {counter}"
+        return RunTimeoutError(
+            f"nothing moved for {self._timeout_s:g} s: vEU {stall.veu} is at {place}, which saw {stall.seen} of "
+            f"{stall.wanted} signals",
+            where=self._next_task(stall.veu, stall.step),
+            hint="this is a defect of Rammer; please report it with the model",
+        )
+
+    def _next_task(self, veu: int, step: int) -> str:
+        """The rTask that a vEU would have run after a record."""
+        start, end = self._manifest.starts[veu : veu + 2]
+        for record in self._records[start + step : end]:
+            if record["opcode"] == EXECUTE:
+                return f"before rTask {record['b']} of {self._manifest.operator_at(record['c'])}"
+        return "behind the last rTask of the vEU"
+
+
+def _in_place(content: Buffer, alignment_bytes: int) -> npt.NDArray[np.uint8]:
+    """The bytes as an array: where they lie if that is aligned, else copied."""
+    array: npt.NDArray[np.uint8] = np.frombuffer(content, dtype=np.uint8)
+    if array.ctypes.data % alignment_bytes == 0:
+        return array
+    copied = aligned_bytes(array.size, alignment_bytes)
+    copied[:] = array
+    return copied
+
+
+def _release(
+    runtime: _Runtime, model: int, kernels: Library | None, tables: Mapping[str, npt.NDArray[np.generic]]
+) -> None:
+    """Free a model. `tables` are what it pointed to: as an argument of its finalizer they lived as long."""
+    runtime.free(model)
+    if kernels is not None:
+        kernels.close()

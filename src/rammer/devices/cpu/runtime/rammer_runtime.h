@@ -1,0 +1,93 @@
+/* The interpreter of an rProgram on processor threads.
+ *
+ * One library for the process: it owns the pool of threads, models bring only kernels and tables. The tables are
+ * written by `rammer.devices.cpu.tables`; RAMMER_ABI changes whenever anything in this file does.
+ */
+#ifndef RAMMER_RUNTIME_H
+#define RAMMER_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define RAMMER_ABI 1
+
+/* Computes one rTask: rTile `tile` over the operands that `pointers` holds, inputs first, then outputs. */
+typedef void (*rammer_kernel)(char *const *restrict pointers, int32_t tile);
+
+/* What a record says, and its operands `a`, `b`, `c`. */
+enum {
+    RAMMER_EXECUTE = 0, /* kernel index, tile, first slot */
+    RAMMER_WAIT = 1,    /* counter, signals to wait for in this run, - */
+    RAMMER_SIGNAL = 2   /* counter, -, - */
+};
+
+typedef struct {
+    uint32_t opcode;
+    uint32_t a;
+    uint32_t b;
+    uint32_t c;
+} rammer_record;
+
+/* Segment 0 is the arena, 1 the constants, 2 and on are the arrays of the call: inputs, then outputs. */
+enum { RAMMER_ARENA = 0, RAMMER_CONSTANTS = 1, RAMMER_CALLER = 2 };
+
+typedef struct {
+    uint32_t segment;
+    uint32_t reserved;
+    uint64_t offset_bytes;
+} rammer_slot;
+
+typedef struct {
+    int64_t start_ns;
+    int64_t end_ns;
+} rammer_span;
+
+/* A model. Everything it points to stays valid, and in place, until rammer_model_free. */
+typedef struct {
+    uint32_t veu_count;
+    uint32_t counter_count;
+    uint32_t slot_count;
+    uint32_t wait_polls;          /* how often a Wait polls before it offers its core to others */
+    const rammer_kernel *kernels; /* by kernel index */
+    const rammer_record *records; /* vEU i walks starts[i] .. starts[i + 1] */
+    const uint32_t *starts;       /* veu_count + 1 */
+    const rammer_slot *slots;
+    const uint32_t *signals; /* per counter: Signals in one run */
+    const int32_t *cores;    /* per vEU: the core to stay on, or -1 */
+    char *arena;
+    char *constants;
+    int64_t spin_ns;    /* how long idle workers poll for the next run before they sleep */
+    int64_t timeout_ns; /* how long nothing may move before the run is given up */
+} rammer_program;
+
+/* Where a run that was given up stood: a vEU that waits in vain. */
+typedef struct {
+    uint32_t veu;
+    uint32_t step; /* in the vEU's own records */
+    uint32_t counter;
+    uint32_t reserved;
+    uint64_t seen; /* Signals in this run */
+    uint64_t wanted;
+} rammer_stall;
+
+typedef struct rammer_model rammer_model;
+
+enum { RAMMER_OK = 0, RAMMER_STALLED = -1 };
+
+uint32_t rammer_abi(void);
+
+/* Returns NULL where memory ran out. */
+rammer_model *rammer_model_new(const rammer_program *program);
+
+/* No run of the model may be under way. NULL is allowed. */
+void rammer_model_free(rammer_model *model);
+
+/* Runs the model once; callers on other threads wait their turn.
+ *
+ * `arrays` holds the addresses of inputs and outputs. `spans`, if not NULL, has room for every record and gets their
+ * times. Returns RAMMER_OK, RAMMER_STALLED with `stall` filled in, or an errno value where no thread could be made.
+ * After any of them the model is ready for the next run.
+ */
+int rammer_model_run(rammer_model *model, char *const *arrays, rammer_span *spans, rammer_stall *stall);
+
+#endif

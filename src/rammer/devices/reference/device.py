@@ -1,0 +1,120 @@
+"""The reference device: no machine, any number of vEUs, and results by definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rammer.devices.base import Binary, Progress, Source, Trace, no_progress
+from rammer.devices.reference.execution import Interpreter
+from rammer.devices.reference.pickers import Random
+from rammer.errors import DeviceUnavailableError
+from rammer.ir.graph import Array
+from rammer.ir.program import Plan
+from rammer.ir.types import DType
+from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
+from rammer.options import CompileOptions
+
+_DEFAULT_VEUS = 4
+_ASSUMED = "assumed: the reference device is no machine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceSource(Source):
+    """A plan as it is. Constants and arena live in memory only, so there is nothing to save."""
+
+    plan: Plan
+
+
+class ReferenceLoaded:
+    """A plan that runs under random interleavings, the same ones in every run."""
+
+    def __init__(self, plan: Plan, seed: int) -> None:
+        self._interpreter = Interpreter(plan)
+        self._seed = seed
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Run the model once, in place.
+
+        Raises:
+            RunTimeoutError: the program does not end.
+        """
+        self.trace(inputs, outputs)
+
+    def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
+        """`run`, with a microsecond for each event of the interleaving.
+
+        Raises:
+            RunTimeoutError: the program does not end.
+        """
+        return self._interpreter.run(inputs, outputs, Random(self._seed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceDevice:
+    """Runs plans in NumPy; `seed` decides which interleavings."""
+
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        return "reference"
+
+    def describe(self, options: CompileOptions) -> VDevice:
+        """A small machine with as many vEUs as the options ask for."""
+        return describe(_DEFAULT_VEUS if options.veus is None else options.veus)
+
+    def emit(self, plan: Plan, vdevice: VDevice) -> Source:
+        """The plan itself."""
+        return ReferenceSource(device=self.name, files={}, plan=plan)
+
+    def build(self, source: Source, options: CompileOptions, progress: Progress = no_progress) -> Binary:
+        """Nothing is to be built."""
+        return Binary(device=self.name, machine={}, files={})
+
+    def mismatch(self, binary: Binary) -> str | None:
+        """It runs everywhere."""
+        return None
+
+    def load(self, source: Source, binary: Binary, options: CompileOptions) -> ReferenceLoaded:
+        """Place a plan in memory.
+
+        Raises:
+            DeviceUnavailableError: the source was emitted for another device.
+        """
+        if not isinstance(source, ReferenceSource):
+            raise DeviceUnavailableError(
+                f"a program for the {source.device} device cannot run on the {self.name} device"
+            )
+        return ReferenceLoaded(source.plan, self.seed)
+
+
+def describe(veus: int) -> VDevice:
+    """The reference vDevice: small memories, so that small models have many rTasks."""
+
+    def level(name: str, capacity_bytes: int, bandwidth_bytes_per_us: float, *, shared: bool) -> MemoryLevel:
+        return MemoryLevel(
+            name=name,
+            capacity_bytes=capacity_bytes,
+            bandwidth_bytes_per_us=Figure(bandwidth_bytes_per_us, _ASSUMED),
+            transaction_bytes=64,
+            shared=shared,
+        )
+
+    return VDevice(
+        kind="reference",
+        name="reference",
+        veus=tuple(VEU(index=index) for index in range(veus)),
+        vector_bytes=32,
+        vector_registers=16,
+        levels=(
+            level("L1", 32 << 10, 100_000.0, shared=False),
+            level("L2", 256 << 10, 50_000.0, shared=False),
+            level("memory", 16 << 30, 10_000.0, shared=True),
+        ),
+        flops_per_us={dtype: Figure(50_000.0, _ASSUMED) for dtype in DType},
+        handover_us=Figure(0.5, _ASSUMED),
+        task_overhead_us=Figure(0.05, _ASSUMED),
+        skeletons=("map", "reduce", "contract"),
+    )

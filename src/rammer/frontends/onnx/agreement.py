@@ -1,0 +1,59 @@
+"""The file's declared types against those that the operators give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rammer.errors import ShapeDisagreementError
+from rammer.frontends.onnx.binding import Declaration, Symbols
+from rammer.frontends.onnx.emitter import Operand
+from rammer.ir.graph import SourceLocation
+
+
+def check_declared(
+    declared: Iterable[Declaration],
+    scope: Mapping[str, Operand | None],
+    makers: Mapping[str, SourceLocation],
+    symbols: Symbols,
+    where: str,
+) -> None:
+    """Compare declared types with those of the values; a symbol has to stand for one extent everywhere.
+
+    Args:
+        declared: what the file says about inner values and outputs.
+        scope: the values; those that do not exist are passed over.
+        makers: the node that made each.
+        symbols: values of the symbols so far.
+        where: the model, for messages.
+
+    Raises:
+        ShapeDisagreementError: they differ.
+    """
+    for declaration in declared:
+        operand = scope.get(declaration.name)
+        if operand is not None:
+            reason = _difference(declaration, operand, symbols)
+            if reason is not None:
+                raise ShapeDisagreementError(
+                    f"the file declares '{declaration.name}' as {declaration}, its operators give {operand.type}"
+                    f" ({reason})",
+                    where=str(makers.get(declaration.name, where)),
+                    hint="export the model again, or drop its value_info and run onnx.shape_inference",
+                )
+
+
+def _difference(declaration: Declaration, operand: Operand, symbols: Symbols) -> str | None:
+    if declaration.dtype is not operand.dtype:
+        return "element types differ"
+    if declaration.shape is None:
+        return None
+    if len(declaration.shape) != operand.rank:
+        return "ranks differ"
+    for dim, (extent, ours) in enumerate(zip(declaration.shape, operand.shape, strict=True)):
+        if isinstance(extent, int) and extent != ours:
+            return f"dimension {dim} differs"
+        if isinstance(extent, str):
+            other = symbols.bind(extent, ours, f"'{declaration.name}'")
+            if other is not None:
+                return f"dimension {dim} differs: {other}"
+    return None

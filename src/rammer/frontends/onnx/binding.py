@@ -1,0 +1,187 @@
+"""Static shapes for a model's inputs: what the file says, what the user says, and symbols that tie them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from rammer.errors import DynamicShapeError, InvalidModelError, OptionError, UnsupportedFeatureError
+from rammer.frontends.onnx.tensors import checked_shape, dtype_of
+from rammer.ir.types import DType, TensorType
+
+Extent = int | str | None
+"""A declared extent: known, a symbol, or nothing at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What the file says about a value; `shape` is None where not even the rank is known."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Extent, ...] | None
+
+    def __str__(self) -> str:
+        extents = "..." if self.shape is None else ",".join("?" if e is None else str(e) for e in self.shape)
+        return f"{self.dtype.value}[{extents}]"
+
+
+class Symbols:
+    """Values of symbolic dimensions, each with the place that gave it first."""
+
+    def __init__(self) -> None:
+        self._bound: dict[str, tuple[int, str]] = {}
+
+    def value(self, symbol: str) -> int | None:
+        """The value of a symbol, None where it has none yet."""
+        return self._bound[symbol][0] if symbol in self._bound else None
+
+    def bind(self, symbol: str, extent: int, place: str) -> str | None:
+        """Give a symbol its value; a different value is not taken, and where the first came from is returned."""
+        value, first = self._bound.setdefault(symbol, (extent, place))
+        return None if value == extent else f"{symbol} = {value} from {first}"
+
+
+def declaration(value: onnx.ValueInfoProto, where: str) -> Declaration:
+    """The declared type of a value.
+
+    Raises:
+        InvalidModelError: it has none, or an extent is negative.
+        UnsupportedFeatureError: it is no tensor, or of an element type that Rammer does not have.
+    """
+    kind = value.type.WhichOneof("value")
+    if kind is None:
+        raise InvalidModelError(f"'{value.name}' is declared without a type", where=where)
+    if kind != "tensor_type":
+        raise UnsupportedFeatureError(
+            f"'{value.name}' is a {kind.removesuffix('_type').replace('_', ' ')}, not a tensor", where=where
+        )
+    tensor = value.type.tensor_type
+    place = f"'{value.name}' of {where}"
+    dtype = dtype_of(tensor.elem_type, place)
+    if not tensor.HasField("shape"):
+        return Declaration(name=value.name, dtype=dtype, shape=None)
+    shape = tuple(_extent(dim) for dim in tensor.shape.dim)
+    checked_shape((extent for extent in shape if isinstance(extent, int)), place)
+    return Declaration(name=value.name, dtype=dtype, shape=shape)
+
+
+def bind_inputs(
+    declared: Sequence[Declaration], given: Mapping[str, Sequence[int]], symbols: Symbols, where: str
+) -> tuple[TensorType, ...]:
+    """Static types of the inputs, in their order.
+
+    Args:
+        declared: the inputs, without those that are initialisers.
+        given: the user's shapes by input name.
+        symbols: gets the value of every symbol of the inputs.
+        where: the model, for messages.
+
+    Raises:
+        OptionError: a given shape does not fit the input, the name is unknown, or a symbol gets two values.
+        DynamicShapeError: dimensions are left without a value.
+    """
+    names = [declaration.name for declaration in declared]
+    for name in given:
+        if name not in names:
+            raise OptionError(
+                f"a shape is given for '{name}', which is no input", where=where, hint=f"inputs are {', '.join(names)}"
+            )
+    for declaration in declared:
+        if declaration.name in given:
+            _bind(declaration, tuple(given[declaration.name]), symbols, where)
+    shapes = [_resolved(declaration, given, symbols) for declaration in declared]
+    unbound = [
+        (declaration, shape)
+        for declaration, shape in zip(declared, shapes, strict=True)
+        if shape is None or not all(isinstance(extent, int) for extent in shape)
+    ]
+    if unbound:
+        raise _dynamic(unbound, where)
+    return tuple(
+        TensorType(
+            declaration.dtype,
+            checked_shape((e for e in shape or () if isinstance(e, int)), f"input '{declaration.name}' of {where}"),
+        )
+        for declaration, shape in zip(declared, shapes, strict=True)
+    )
+
+
+def _extent(dim: onnx.TensorShapeProto.Dimension) -> Extent:
+    match dim.WhichOneof("value"):
+        case "dim_value":
+            return dim.dim_value
+        case "dim_param":
+            return dim.dim_param or None
+        case _:
+            return None
+
+
+def _bind(declaration: Declaration, shape: tuple[int, ...], symbols: Symbols, where: str) -> None:
+    """Check a given shape against the declared one and bind its symbols."""
+    place = f"input '{declaration.name}' of {where}"
+    if any(extent < 0 for extent in shape):
+        raise OptionError(f"the given shape {list(shape)} has a negative extent", where=place)
+    if declaration.shape is None:
+        return
+    if len(shape) != len(declaration.shape):
+        raise OptionError(
+            f"the given shape {list(shape)} has rank {len(shape)}, the model declares {declaration}", where=place
+        )
+    for dim, (extent, known) in enumerate(zip(shape, declaration.shape, strict=True)):
+        if isinstance(known, int) and extent != known:
+            raise OptionError(
+                f"the given shape {list(shape)} contradicts dimension {dim} of the declared {declaration}", where=place
+            )
+        if isinstance(known, str):
+            other = symbols.bind(known, extent, f"input '{declaration.name}'")
+            if other is not None:
+                raise OptionError(
+                    f"the given shape {list(shape)} makes {known} = {extent}, but {other}",
+                    where=place,
+                    hint="give dimensions of one name the same value",
+                )
+
+
+def _resolved(
+    declaration: Declaration, given: Mapping[str, Sequence[int]], symbols: Symbols
+) -> tuple[Extent, ...] | None:
+    if declaration.name in given:
+        return tuple(given[declaration.name])
+    if declaration.shape is None:
+        return None
+    return tuple(_known(extent, symbols) for extent in declaration.shape)
+
+
+def _known(extent: Extent, symbols: Symbols) -> Extent:
+    """A symbol's value where it has one, else the extent as it is."""
+    if not isinstance(extent, str):
+        return extent
+    value = symbols.value(extent)
+    return extent if value is None else value
+
+
+def _dynamic(unbound: Sequence[tuple[Declaration, tuple[Extent, ...] | None]], where: str) -> DynamicShapeError:
+    """The error that lists every open dimension and spells the option that closes them."""
+    open_dims, options, arguments = [], [], []
+    for declaration, shape in unbound:
+        if shape is None:
+            open_dims.append(f"input '{declaration.name}' has no declared shape")
+        else:
+            dims = [
+                f"{dim}" if extent is None else f"{dim} ({extent})"
+                for dim, extent in enumerate(shape)
+                if not isinstance(extent, int)
+            ]
+            open_dims.append(f"input '{declaration.name}' {declaration} has no value for dimension {', '.join(dims)}")
+        example = [extent if isinstance(extent, int) else 1 for extent in shape or (1,)]
+        options.append(f"--shape {declaration.name}={','.join(map(str, example))}")
+        arguments.append(f"{declaration.name!r}: ({', '.join(map(str, example))}{',' if len(example) == 1 else ''})")
+    return DynamicShapeError(
+        "; ".join(open_dims),
+        where=where,
+        hint=f"Rammer compiles static shapes: give yours, as in `{' '.join(options)}` "
+        f"or input_shapes={{{', '.join(arguments)}}}",
+    )

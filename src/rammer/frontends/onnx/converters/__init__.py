@@ -1,0 +1,36 @@
+"""From ONNX operators to ours, one file per family: tables from operator type to converter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from rammer.frontends.onnx.converters import (
+    constants,
+    contraction,
+    elementwise,
+    indexing,
+    movement,
+    normalization,
+    recurrent,
+    reduction,
+    resize,
+    windows,
+)
+from rammer.frontends.onnx.node import Converter
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+    {
+        **constants.CONVERTERS,
+        **contraction.CONVERTERS,
+        **elementwise.CONVERTERS,
+        **indexing.CONVERTERS,
+        **movement.CONVERTERS,
+        **normalization.CONVERTERS,
+        **recurrent.CONVERTERS,
+        **reduction.CONVERTERS,
+        **resize.CONVERTERS,
+        **windows.CONVERTERS,
+    }
+)
+"""All converters, by operator type of ONNX's own domain."""

@@ -1,0 +1,23 @@
+"""Matrix products and Einstein sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rammer.frontends.onnx.converters.einsum import einsum
+from rammer.frontends.onnx.converters.elementwise import plain
+from rammer.frontends.onnx.emitter import Operand
+from rammer.frontends.onnx.node import Converter, Node
+
+
+def _gemm(node: Node) -> Sequence[Operand]:
+    alpha, beta = node.number("alpha"), node.number("beta")
+    trans_a, trans_b = node.flag("transA"), node.flag("transB")
+    return [node.add("Gemm", *node.operands, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b)]
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "Einsum": einsum,
+    "Gemm": _gemm,
+    "MatMul": plain,
+}

@@ -1,0 +1,133 @@
+"""Operators that map elements one to one; most are ours under the same name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from rammer.frontends.onnx.emitter import Operand
+from rammer.frontends.onnx.node import Converter, Node
+from rammer.frontends.onnx.tensors import dtype_of
+from rammer.ir.graph import Attribute
+from rammer.ir.types import DType
+
+_PLAIN = (
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos", "Cosh", "Erf", "Exp"),
+    *("Floor", "HardSwish", "IsNaN", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign"),
+    *("Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh"),
+    *("Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less"),
+    *("LessOrEqual", "Mul", "Or", "PRelu", "Pow", "Sub", "Where", "Xor"),
+)
+"""Operators without attributes that have a kind of the same name."""
+
+_Read = Callable[[Node, str], Attribute]
+
+_ATTRIBUTES: Mapping[str, tuple[_Read, tuple[str, ...]]] = {
+    "Celu": (Node.number, ("alpha",)),
+    "Elu": (Node.number, ("alpha",)),
+    "Gelu": (Node.text, ("approximate",)),
+    "HardSigmoid": (Node.number, ("alpha", "beta")),
+    "IsInf": (Node.flag, ("detect_negative", "detect_positive")),
+    "LeakyRelu": (Node.number, ("alpha",)),
+    "Selu": (Node.number, ("alpha", "gamma")),
+    "Shrink": (Node.number, ("lambd", "bias")),
+    "Swish": (Node.number, ("alpha",)),
+    "ThresholdedRelu": (Node.number, ("alpha",)),
+}
+"""Operators that have a kind of the same name with the same attributes: how to read them, and their names."""
+
+_EXACT_IN_FLOAT64 = 1 << 53
+
+
+def plain(node: Node) -> Sequence[Operand]:
+    """The kind of the same name, without attributes."""
+    return [node.add(node.op_type, *node.operands)]
+
+
+def _with_attributes(node: Node) -> Sequence[Operand]:
+    read, names = _ATTRIBUTES[node.op_type]
+    return [node.add(node.op_type, *node.operands, **{name: read(node, name) for name in names})]
+
+
+def _bit_shift(node: Node) -> Sequence[Operand]:
+    if node.operand(0).dtype.is_signed:
+        raise node.unsupported("shifts of signed integers (opset 28)", "cast to unsigned integers")
+    return [node.add("BitShift", *node.operands, direction=node.text("direction"))]
+
+
+def _mod(node: Node) -> Sequence[Operand]:
+    truncating = node.flag("fmod")
+    if node.operand(0).dtype.is_float and not truncating:
+        raise node.unsupported("Mod of floating-point numbers with the divisor's sign (opset 28)", "use fmod=1")
+    return [node.add("Mod", *node.operands, fmod=truncating)]
+
+
+def _variadic(node: Node) -> Sequence[Operand]:
+    if len(node.operands) == 1:
+        return node.operands
+    return [node.add(node.op_type, *node.operands)]
+
+
+def _identity(node: Node) -> Sequence[Operand]:
+    """The operand itself."""
+    return [node.operand(0)]
+
+
+def _dropout(node: Node) -> Sequence[Operand]:
+    """Nothing is dropped outside of training; the mask is all true."""
+    x = node.operand(0)
+    if node.optional(2) is not None and node.known(2).any():
+        raise node.unsupported("Dropout in training mode", "export the model for inference")
+    if not node.wants(1):
+        return [x]
+    return [x, node.add("Expand", node.constant(np.array(True)), shape=x.shape)]
+
+
+def _clip(node: Node) -> Sequence[Operand]:
+    """Bounds that are known are attributes of the operator, others are operands."""
+    x, lower, upper = node.operand(0), node.optional(1), node.optional(2)
+    low, high = _bound(lower, -math.inf), _bound(upper, math.inf)
+    if low is not None and high is not None:
+        return [node.add("Clip", x, lower=low, upper=high)]
+    if lower is not None:
+        x = node.add("Max", x, lower)
+    return [x if upper is None else node.add("Min", x, upper)]
+
+
+def _bound(bound: Operand | None, absent: float) -> float | None:
+    """A bound of Clip as a float; None if it is not known or no float can hold it."""
+    if bound is None:
+        return absent
+    if bound.array is None or bound.array.size != 1:
+        return None
+    value = bound.array.item()
+    return float(value) if bound.dtype.is_float or abs(value) <= _EXACT_IN_FLOAT64 else None
+
+
+def _cast(node: Node) -> Sequence[Operand]:
+    return [converted(node, node.operand(0), dtype_of(node.integer("to"), str(node.location)))]
+
+
+def _cast_like(node: Node) -> Sequence[Operand]:
+    return [converted(node, node.operand(0), node.operand(1).dtype)]
+
+
+def converted(node: Node, x: Operand, dtype: DType) -> Operand:
+    """The operand as another element type; itself where it has it."""
+    return x if x.dtype is dtype else node.add("Cast", x, to=dtype)
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    **dict.fromkeys(_PLAIN, plain),
+    **dict.fromkeys(_ATTRIBUTES, _with_attributes),
+    **dict.fromkeys(("Max", "Mean", "Min", "Sum"), _variadic),
+    "BitShift": _bit_shift,
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "Clip": _clip,
+    "Dropout": _dropout,
+    "Identity": _identity,
+    "Mod": _mod,
+}

@@ -1,0 +1,81 @@
+"""Operators that pick elements by index: gathers and one-hot codes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rammer.frontends.onnx.converters.elementwise import converted
+from rammer.frontends.onnx.converters.movement import expanded, part, reshaped
+from rammer.frontends.onnx.emitter import Operand
+from rammer.frontends.onnx.node import Converter, Node
+from rammer.ir.types import DType
+
+_MOST_CLASSES = 1 << 28
+
+
+def _gather(node: Node) -> Sequence[Operand]:
+    """Gather and GatherElements."""
+    x, indices = node.operand(0), node.operand(1)
+    return [node.add(node.op_type, x, indices, axis=node.axis(node.integer("axis"), x.rank))]
+
+
+def _gather_nd(node: Node) -> Sequence[Operand]:
+    """A gather from the flattened operand, at positions computed from the index tuples.
+
+    With b batch dimensions and tuples of k indices, x is `[*batch, *indexed(k), *rest]` and the indices
+    `[*batch, ..., k]`; negative indices count from the end.
+    """
+    x, indices, batch = node.operand(0), node.operand(1), node.integer("batch_dims")
+    if not (0 <= batch < indices.rank and indices.shape[-1] > 0 and batch + indices.shape[-1] <= x.rank):
+        raise node.invalid(f"indices {indices.type} with {batch} batch dimension(s) do not fit {x.type}")
+    if indices.shape[:batch] != x.shape[:batch]:
+        raise node.invalid(f"the batch dimensions of {x.type} and {indices.type} differ")
+    depth = batch + indices.shape[-1]
+    indexed, rest = x.shape[batch:depth], x.shape[depth:]
+    wrapped = _wrapped(node, indices, node.constant(np.array(indexed, dtype=np.int64)))
+    strides = np.array([math.prod(indexed[position + 1 :]) for position in range(len(indexed))], dtype=np.int64)
+    offsets = node.add("Mul", wrapped, node.constant(strides))
+    positions = node.add("ReduceSum", offsets, axes=(indices.rank - 1,), keepdims=False)
+    if batch:
+        count = math.prod(x.shape[:batch])
+        first = np.arange(count, dtype=np.int64) * math.prod(indexed)
+        shape = (*x.shape[:batch], *(1 for _ in positions.shape[batch:]))
+        positions = node.add("Add", positions, node.constant(first.reshape(shape)))
+    flat = reshaped(node, x, (math.prod(x.shape[:depth]), *rest))
+    return [node.add("Gather", flat, positions, axis=0)]
+
+
+def _one_hot(node: Node) -> Sequence[Operand]:
+    """1 where an index equals the position along the new axis; an index outside gives only off values."""
+    indices, depth, values = node.operand(0), node.known(1), node.operand(2)
+    if depth.size != 1 or values.shape != (2,):
+        raise node.invalid(f"depth needs one element and values two, not {depth.size} and {values.type}")
+    if not 0 <= depth.item() <= _MOST_CLASSES:  # NaN included
+        raise node.unsupported(f"a depth of {depth.item()}; {_MOST_CLASSES} are possible")
+    count = int(depth.item())
+    axis = node.axis(node.integer("axis"), indices.rank + 1)
+    position_shape = (count, *(1 for _ in range(indices.rank - axis)))
+    positions = node.constant(np.arange(count, dtype=np.int64).reshape(position_shape))
+    wrapped = _wrapped(node, indices, node.constant(np.array(count, dtype=np.int64)))
+    column = reshaped(node, wrapped, (*indices.shape[:axis], 1, *indices.shape[axis:]))
+    off, on = (reshaped(node, part(node, values, 0, position, 1), ()) for position in range(2))
+    chosen = node.add("Where", node.add("Equal", column, positions), on, off)
+    return [expanded(node, chosen, (*indices.shape[:axis], count, *indices.shape[axis:]))]
+
+
+def _wrapped(node: Node, indices: Operand, extents: Operand) -> Operand:
+    """Indices as int64, negative ones counted from the end of `extents`, which broadcast."""
+    indices = converted(node, indices, DType.INT64)
+    negative = node.add("Less", indices, node.constant(np.array(0, dtype=np.int64)))
+    return node.add("Where", negative, node.add("Add", indices, extents), indices)
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "Gather": _gather,
+    "GatherElements": _gather,
+    "GatherND": _gather_nd,
+    "OneHot": _one_hot,
+}

@@ -1,0 +1,70 @@
+"""LSTM, GRU and RNN: optional operands become zeros, so that the layers have all but the peepholes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rammer.frontends.onnx.emitter import Operand
+from rammer.frontends.onnx.node import Converter, Node
+from rammer.ir.graph import Attribute
+
+_STATES: Mapping[str, int] = {"GRU": 1, "LSTM": 2, "RNN": 1}
+_FLAGS: Mapping[str, str] = {"GRU": "linear_before_reset", "LSTM": "input_forget"}
+_FIRST_STATE = 5
+_PEEPHOLES = 7
+
+
+def _recurrent(node: Node) -> Sequence[Operand]:
+    x, w, r = (node.operand(position) for position in range(3))
+    if x.rank != 3 or w.rank != 3 or r.rank != 3:
+        raise node.invalid(f"input {x.type}, weights {w.type} and {r.type} must have rank 3")
+    if node.has("clip"):
+        raise node.unsupported("a recurrent layer with clipping", "remove its attribute 'clip'")
+    layout = node.integer("layout") if node.has("layout") else 0
+    batch, steps = (x.shape[0], x.shape[1]) if layout else (x.shape[1], x.shape[0])
+    _check_lengths(node, batch, steps)
+    directions, rows, hidden = w.shape[0], w.shape[1], r.shape[2]
+    if node.has("hidden_size") and node.integer("hidden_size") != hidden:
+        raise node.invalid(f"hidden_size {node.integer('hidden_size')} is not that of the weights {r.type}")
+    state = (batch, directions, hidden) if layout else (directions, batch, hidden)
+    operands = [x, w, r, _or_zeros(node, 3, (directions, 2 * rows), x)]
+    operands += [_or_zeros(node, _FIRST_STATE + s, state, x) for s in range(_STATES[node.op_type])]
+    peepholes = node.optional(_PEEPHOLES)
+    if peepholes is not None:
+        operands.append(peepholes)
+    # The schema's default for RNN lists one activation too many for a single direction.
+    given = any(attribute.name == "activations" for attribute in node.proto.attribute)
+    activations = node.texts("activations") if given else ()
+    own: dict[str, Attribute] = {}
+    if node.op_type in _FLAGS:
+        own[_FLAGS[node.op_type]] = node.flag(_FLAGS[node.op_type])
+    return node.add_all(
+        node.op_type,
+        *operands,
+        direction=node.text("direction"),
+        layout=layout,
+        activations=activations,
+        activation_alpha=node.numbers("activation_alpha"),
+        activation_beta=node.numbers("activation_beta"),
+        **own,
+    )
+
+
+def _check_lengths(node: Node, batch: int, steps: int) -> None:
+    """Sequences of one batch may not differ in length: the program has a fixed number of steps."""
+    if node.optional(4) is not None and node.known_integers(4) != (steps,) * batch:
+        raise node.unsupported(
+            "sequences shorter than the input", f"leave sequence_lens out, or make all of them {steps}"
+        )
+
+
+def _or_zeros(node: Node, position: int, shape: tuple[int, ...], like: Operand) -> Operand:
+    operand = node.optional(position)
+    if operand is not None:
+        return operand
+    return node.add("Expand", node.constant(np.zeros((), dtype=like.dtype.numpy)), shape=shape)
+
+
+CONVERTERS: Mapping[str, Converter] = dict.fromkeys(_STATES, _recurrent)

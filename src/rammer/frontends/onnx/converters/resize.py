@@ -1,0 +1,192 @@
+"""Resize: one dimension after another, each as gathers at positions and with weights known at compile time.
+
+Coordinates, rounding and filters are those of the operator Resize in the ONNX specification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rammer.frontends.onnx.converters.elementwise import converted
+from rammer.frontends.onnx.converters.movement import expanded, reshaped
+from rammer.frontends.onnx.emitter import Operand
+from rammer.frontends.onnx.node import Converter, Node
+from rammer.ir.types import DType
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+
+_MOST_ELEMENTS = 1 << 24
+"""A resized dimension, and the weights of a filter for all of it, may not have more elements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dimension:
+    """A dimension that is resized from `extent` to `out` elements; `scale` may not be their exact ratio."""
+
+    axis: int
+    extent: int
+    out: int
+    scale: float
+
+
+def _resize(node: Node) -> Sequence[Operand]:
+    x, result = node.operand(0), node.operand(0)
+    dimensions = [d for d in _dimensions(node, x) if d.out != d.extent or d.scale != 1]
+    if any(d.extent == 0 for d in dimensions):
+        raise node.invalid(f"{x.type} has no elements to interpolate between")
+    if node.text("mode") == "nearest":
+        for dimension in dimensions:
+            result = _picked(node, result, dimension)
+        return [result]
+    result = converted(node, x, x.dtype.compute if x.dtype.is_float else DType.FLOAT32)
+    for dimension in dimensions:
+        result = _interpolated(node, result, dimension)
+    return [converted(node, result, x.dtype)]
+
+
+def _dimensions(node: Node, x: Operand) -> list[_Dimension]:
+    """The named dimensions (all, before opset 18) with their new extents, from `scales` or `sizes`."""
+    named = node.integers("axes")
+    axes = tuple(range(x.rank)) if named is None else node.axes(named, x.rank)
+    extents = [x.shape[axis] for axis in axes]
+    given = {
+        name: node.known(position) for name, position in (("scales", 2), ("sizes", 3)) if _is_given(node, position)
+    }
+    if len(given) != 1 or any(values.shape != (len(axes),) for values in given.values()):
+        raise node.invalid(f"it needs scales or sizes, not both, for {len(axes)} dimension(s)")
+    if "scales" in given:
+        scales = _positive(node, [float(scale) for scale in given["scales"]])
+        exact = [np.float32(extent) * np.float32(scale) for extent, scale in zip(extents, scales, strict=True)]
+        outs = [math.floor(out) for out in exact]
+    else:
+        outs = [int(size) for size in given["sizes"]]
+        scales = _positive(node, [out / max(extent, 1) for extent, out in zip(extents, outs, strict=True)])
+        policy = node.text("keep_aspect_ratio_policy") if node.has("keep_aspect_ratio_policy") else "stretch"
+        if policy != "stretch":
+            scales = [min(scales) if policy == "not_larger" else max(scales)] * len(scales)
+            outs = [math.floor(extent * scale + 0.5) for extent, scale in zip(extents, scales, strict=True)]
+    if not all(0 <= out <= _MOST_ELEMENTS for out in outs):
+        raise node.invalid(f"extents {outs} are not possible")
+    return [
+        _Dimension(axis=axis, extent=extent, out=out, scale=scale)
+        for axis, extent, out, scale in zip(axes, extents, outs, scales, strict=True)
+    ]
+
+
+def _positive(node: Node, scales: list[float]) -> list[float]:
+    if not all(math.isfinite(scale) and scale > 0 for scale in scales):
+        raise node.invalid(f"the scales {scales} are not all positive")
+    return scales
+
+
+def _is_given(node: Node, position: int) -> bool:
+    operand = node.optional(position)
+    return operand is not None and operand.type.size > 0
+
+
+def _picked(node: Node, x: Operand, dim: _Dimension) -> Operand:
+    """The nearest element for each element of the result."""
+    source = _source(node, dim)
+    mode = node.text("nearest_mode")
+    match mode:
+        case "round_prefer_floor":
+            rounded = np.ceil(source - 0.5)
+        case "round_prefer_ceil":
+            rounded = np.floor(source + 0.5)
+        case "floor":
+            rounded = np.floor(source)
+        case "ceil":
+            rounded = np.ceil(source)
+        case _:
+            raise node.invalid(f"nearest_mode '{mode}' does not exist")
+    positions = _clamped(rounded, dim.extent)
+    times, rest = divmod(dim.out, dim.extent)
+    if rest == 0 and np.array_equal(positions, np.arange(dim.out) // max(times, 1)):
+        return _repeated(node, x, dim.axis, times)
+    return node.add("Gather", x, node.constant(positions), axis=dim.axis)
+
+
+def _repeated(node: Node, x: Operand, axis: int, times: int) -> Operand:
+    """Each element several times in a row, with affine indices."""
+    before, extent, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    column = reshaped(node, x, (*before, extent, 1, *after))
+    return reshaped(node, expanded(node, column, (*before, extent, times, *after)), (*before, extent * times, *after))
+
+
+def _interpolated(node: Node, x: Operand, dim: _Dimension) -> Operand:
+    """The weighted sum of the elements around each source coordinate."""
+    positions, weights = _taps(node, dim)
+    shape = (dim.out, *(1 for _ in x.shape[dim.axis + 1 :]))
+    total: Operand | None = None
+    for tap, weight in zip(positions, weights, strict=True):
+        element = node.add("Gather", x, node.constant(_clamped(tap, dim.extent)), axis=dim.axis)
+        term = node.add("Mul", element, node.constant(weight.astype(x.dtype.numpy).reshape(shape)))
+        total = term if total is None else node.add("Add", total, term)
+    if total is None:
+        raise node.invalid("its filter is empty")
+    return total
+
+
+def _taps(node: Node, dim: _Dimension) -> tuple[Floats, Floats]:
+    """Positions (which may lie outside) and weights, `[taps, out]` each; the weights of an element sum to 1.
+
+    With antialiasing the filter is as much wider as the elements are closer.
+    """
+    mode = node.text("mode")
+    if mode not in ("linear", "cubic"):
+        raise node.invalid(f"mode '{mode}' does not exist")
+    antialias = node.has("antialias") and node.flag("antialias")
+    width = min(dim.scale, 1.0) if antialias else 1.0
+    reach = math.floor((1 if mode == "linear" else 2) / width - 1e-9) + 1
+    if 2 * reach * max(dim.out, 1) > _MOST_ELEMENTS:
+        raise node.unsupported(f"a filter of {2 * reach} elements")
+    source = _source(node, dim)
+    base = np.ceil(source) - 1  # an element at the coordinate itself counts as the right neighbour
+    positions = base + np.arange(1 - reach, reach + 1, dtype=np.float64).reshape(-1, 1)
+    distance = np.abs(positions - source) * width
+    weights = np.maximum(1 - distance, 0) if mode == "linear" else _cubic(distance, node.number("cubic_coeff_a"))
+    if node.flag("exclude_outside"):
+        weights = np.where((positions >= 0) & (positions < dim.extent), weights, 0)
+    with np.errstate(all="ignore"):
+        return positions, weights / weights.sum(axis=0)
+
+
+def _cubic(distance: Floats, a: float) -> Floats:
+    """Keys' cubic convolution kernel."""
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((distance - 5) * distance + 8) * distance * a - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+
+
+def _source(node: Node, dim: _Dimension) -> Floats:
+    """The operand's coordinate for each element of the result."""
+    mode = node.text("coordinate_transformation_mode")
+    target = np.arange(dim.out, dtype=np.float64)
+    resized = dim.scale * dim.extent
+    match mode:
+        case "align_corners":
+            return target * (dim.extent - 1) / (resized - 1) if resized != 1 else target * 0
+        case "asymmetric":
+            return target / dim.scale
+        case "half_pixel":
+            return (target + 0.5) / dim.scale - 0.5
+        case "pytorch_half_pixel":
+            return (target + 0.5) / dim.scale - 0.5 if resized != 1 else target * 0 - 0.5
+        case "half_pixel_symmetric":
+            shift = dim.extent / 2 * (1 - dim.out / resized)
+            return shift + (target + 0.5) / dim.scale - 0.5
+        case _:
+            raise node.unsupported(f"coordinate_transformation_mode '{mode}'")
+
+
+def _clamped(positions: Floats, extent: int) -> Positions:
+    return np.clip(positions, 0, extent - 1).astype(np.int64)
+
+
+CONVERTERS: Mapping[str, Converter] = {"Resize": _resize}

@@ -1,0 +1,190 @@
+"""Convolutions and poolings: automatic padding and rounding become explicit pads and extents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rammer.frontends.onnx.converters.elementwise import plain
+from rammer.frontends.onnx.emitter import Operand
+from rammer.frontends.onnx.node import Converter, Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """A moving window, a number per spatial dimension each; `pads` are all begins, then all ends."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+
+    @property
+    def span(self) -> tuple[int, ...]:
+        """Elements from the first to the last tap."""
+        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+
+
+def _window(node: Node, x: Operand, kernel: Sequence[int]) -> _Window:
+    """The window of a node over x `[n, c, *spatial]`.
+
+    Raises:
+        InvalidModelError: attributes are for another number of dimensions, or out of range.
+    """
+    count = x.rank - 2
+    if count < 1:
+        raise node.invalid(f"{x.type} has no spatial dimension")
+    strides = _per_dimension(node, "strides", count)
+    dilations = _per_dimension(node, "dilations", count)
+    if len(kernel) != count or min(*kernel, *strides, *dilations) < 1:
+        raise node.invalid(f"kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)} for {x.type}")
+    window = _Window(kernel=tuple(kernel), strides=strides, dilations=dilations, pads=(0,) * (2 * count))
+    pads = _pads(node, window, x.shape[2:])
+    return _Window(kernel=window.kernel, strides=strides, dilations=dilations, pads=pads)
+
+
+def _per_dimension(node: Node, name: str, count: int) -> tuple[int, ...]:
+    values = node.integers(name) or (1,) * count
+    if len(values) != count:
+        raise node.invalid(f"{name} {list(values)} for {count} spatial dimension(s)")
+    return values
+
+
+def _pads(node: Node, window: _Window, extents: Sequence[int]) -> tuple[int, ...]:
+    """Explicit pads; SAME makes the result `ceil(extent / stride)` long, the odd element going where it says."""
+    mode = node.text("auto_pad")
+    match mode:
+        case "NOTSET":
+            pads = node.integers("pads") or (0,) * (2 * len(extents))
+            if len(pads) != 2 * len(extents) or min(pads) < 0:
+                raise node.invalid(f"pads {list(pads)} for {len(extents)} spatial dimension(s)")
+            return pads
+        case "VALID":
+            return window.pads
+        case "SAME_UPPER" | "SAME_LOWER":
+            totals = [
+                max(0, (-(-extent // stride) - 1) * stride + span - extent)
+                for extent, stride, span in zip(extents, window.strides, window.span, strict=True)
+            ]
+            return _shared_out(totals, upper=mode == "SAME_UPPER")
+        case _:
+            raise node.invalid(f"auto_pad '{mode}' does not exist")
+
+
+def _shared_out(totals: Sequence[int], *, upper: bool) -> tuple[int, ...]:
+    """Total pads halved; the odd element at the end if `upper`."""
+    small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    return (*small, *large) if upper else (*large, *small)
+
+
+def _conv(node: Node) -> Sequence[Operand]:
+    x, w = node.operand(0), node.operand(1)
+    window = _window(node, x, _kernel(node, w))
+    return [
+        node.add(
+            "Conv",
+            *node.operands,
+            strides=window.strides,
+            dilations=window.dilations,
+            pads=window.pads,
+            group=node.integer("group"),
+        )
+    ]
+
+
+def _kernel(node: Node, w: Operand) -> tuple[int, ...]:
+    """The kernel's extents, which the attribute may only repeat."""
+    declared = node.integers("kernel_shape")
+    if declared is not None and declared != w.shape[2:]:
+        raise node.invalid(f"kernel_shape {list(declared)} is not that of the weights {w.type}")
+    return w.shape[2:]
+
+
+def _conv_transpose(node: Node) -> Sequence[Operand]:
+    """The pads follow from `output_shape` where it is given, or from SAME."""
+    x, w = node.operand(0), node.operand(1)
+    window = _window(node, x, _kernel(node, w))
+    extents, count = x.shape[2:], x.rank - 2
+    extra = node.integers("output_padding") or (0,) * count
+    wanted = node.integers("output_shape")
+    mode = node.text("auto_pad")
+    pads = window.pads
+    if wanted is None and mode.startswith("SAME"):
+        wanted = tuple(extent * stride for extent, stride in zip(extents, window.strides, strict=True))
+    if len(extra) != count or (wanted is not None and len(wanted) != count):
+        raise node.invalid(f"output_padding or output_shape are not for {count} spatial dimension(s)")
+    if wanted is not None:
+        totals = [
+            stride * (extent - 1) + padding + span - out
+            for stride, extent, padding, span, out in zip(
+                window.strides, extents, extra, window.span, wanted, strict=True
+            )
+        ]
+        # What is wanted beyond the reach of the kernel is added at the end, like output padding.
+        extra = tuple(padding + max(0, -total) for padding, total in zip(extra, totals, strict=True))
+        pads = _shared_out([max(0, total) for total in totals], upper=mode == "SAME_UPPER")
+    return [
+        node.add(
+            "ConvTranspose",
+            *node.operands,
+            strides=window.strides,
+            dilations=window.dilations,
+            pads=pads,
+            group=node.integer("group"),
+            output_padding=extra,
+        )
+    ]
+
+
+def _pool(node: Node) -> Sequence[Operand]:
+    """MaxPool, AveragePool and LpPool."""
+    x = node.operand(0)
+    window = _window(node, x, node.integers("kernel_shape") or ())
+    count = x.rank - 2
+    rounding_up = node.has("ceil_mode") and node.flag("ceil_mode")
+    out_shape = tuple(
+        _windows(extent, window.pads[dim], window.pads[count + dim], window.strides[dim], window.span[dim], rounding_up)
+        for dim, extent in enumerate(x.shape[2:])
+    )
+    own: dict[str, bool | int] = {}
+    if node.op_type == "AveragePool":
+        own["count_include_pad"] = node.flag("count_include_pad")
+    if node.op_type == "LpPool":
+        own["p"] = node.integer("p")
+    return [
+        node.add(
+            node.op_type,
+            x,
+            kernel=window.kernel,
+            strides=window.strides,
+            dilations=window.dilations,
+            pads=window.pads,
+            out_shape=out_shape,
+            **own,
+        )
+    ]
+
+
+def _windows(extent: int, begin: int, end: int, stride: int, span: int, rounding_up: bool) -> int:
+    """How many windows there are; the last may hang over if rounding up, but not start beyond the elements."""
+    room = extent + begin + end - span
+    if room < 0:
+        return room  # refused by the operator
+    count = (-(-room // stride) if rounding_up else room // stride) + 1
+    return count - 1 if rounding_up and (count - 1) * stride >= extent + begin else count
+
+
+def _global_lp_pool(node: Node) -> Sequence[Operand]:
+    return [node.add("GlobalLpPool", node.operand(0), p=node.integer("p"))]
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "AveragePool": _pool,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "GlobalAveragePool": plain,
+    "GlobalLpPool": _global_lp_pool,
+    "GlobalMaxPool": plain,
+    "LpPool": _pool,
+    "MaxPool": _pool,
+}

@@ -1,0 +1,123 @@
+"""Tensors during import, and the graph that grows under them. Small constants are computed as they appear.
+
+Exporters write shapes as arithmetic: Shape, Gather, Concat, Reshape. Shapes being static, everything on that path is
+a constant, and it has to be known before the Reshape can be read; so operators on small constants are evaluated at
+once, and constants enter the graph only when an operator of the graph reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rammer.ir.evaluate import evaluate_graph
+from rammer.ir.graph import Array, Attributes, Graph, SourceLocation
+from rammer.ir.types import DType, TensorType
+from rammer.operators.builder import GraphBuilder
+
+_FOLDED_ELEMENTS = 4096
+"""Operators are evaluated during import if operands and results have no more elements than this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Operand:
+    """A tensor during import: a constant with its `array`, or the graph's `value`."""
+
+    name: str
+    type: TensorType
+    array: Array | None = None
+    value: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+        return self.type.shape
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return self.type.rank
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.type.dtype
+
+
+class Emitter:
+    """Adds operators on operands to a graph, or evaluates them."""
+
+    def __init__(self, name: str) -> None:
+        self._builder = GraphBuilder(name)
+        self._constants: dict[Operand, int] = {}
+        self._named: dict[int, bool] = {}  # results of operators
+
+    def input(self, name: str, type_: TensorType) -> Operand:
+        """A new graph input."""
+        return Operand(name=name, type=type_, value=self._builder.input(name, type_))
+
+    def constant(self, array: Array, name: str) -> Operand:
+        """A constant; the array must not change afterwards."""
+        return Operand(name=name, type=TensorType(DType.of(array), tuple(array.shape)), array=array)
+
+    def add(
+        self, kind: str, operands: Sequence[Operand], attributes: Attributes, *, name: str, source: SourceLocation
+    ) -> tuple[Operand, ...]:
+        """Results of an operator.
+
+        Raises:
+            ModelError: the operands or attributes do not fit; the error names the source.
+        """
+        folded = self._folded(kind, operands, attributes, source)
+        if folded is not None:
+            return tuple(self.constant(array, name) for array in folded)
+        inputs = [self._value_of(operand) for operand in operands]
+        outputs = self._builder.add(kind, inputs, attributes, name=name, sources=(source,))
+        self._named.update(dict.fromkeys(outputs, False))
+        return tuple(Operand(name=name, type=self._builder.type(output), value=output) for output in outputs)
+
+    def name(self, operand: Operand, name: str) -> None:
+        """Call an operator's result as the model does. The first name stays."""
+        if operand.value is not None and self._named.get(operand.value) is False:
+            self._named[operand.value] = True
+            self._builder.rename(operand.value, name)
+
+    def finish(self, outputs: Sequence[tuple[str, Operand]], source: SourceLocation) -> Graph:
+        """The graph. Its outputs are distinct results of operators and carry their names.
+
+        Args:
+            outputs: name and operand of each, in order; inputs, constants and repeated operands are copied.
+            source: what the copies stand for.
+        """
+        values: list[int] = []
+        for name, operand in outputs:
+            value = operand.value
+            if value is None or value not in self._named or value in values:
+                (value,) = self._builder.add("Identity", [self._value_of(operand)], name=name, sources=(source,))
+            self._builder.rename(value, name)
+            values.append(value)
+        return self._builder.build(values)
+
+    def _value_of(self, operand: Operand) -> int:
+        if operand.value is not None:
+            return operand.value
+        if operand.array is None:
+            raise ValueError(f"operand {operand.name} is neither a constant nor a value")
+        if operand not in self._constants:
+            self._constants[operand] = self._builder.constant(operand.array, operand.name)
+        return self._constants[operand]
+
+    def _folded(
+        self, kind: str, operands: Sequence[Operand], attributes: Attributes, source: SourceLocation
+    ) -> tuple[Array, ...] | None:
+        """The results, if they follow from small constants and are small themselves."""
+        arrays = [operand.array for operand in operands if operand.array is not None]
+        if len(arrays) < len(operands) or sum(array.size for array in arrays) > _FOLDED_ELEMENTS:
+            return None
+        scratch = GraphBuilder(kind)
+        inputs = [scratch.constant(array, kind) for array in arrays]
+        graph = scratch.build(scratch.add(kind, inputs, attributes, name=kind, sources=(source,)))
+        composite = any(operator.expr is None for operator in graph.operators)
+        if composite or sum(graph.values[output].type.size for output in graph.outputs) > _FOLDED_ELEMENTS:
+            return None
+        return evaluate_graph(graph, ())

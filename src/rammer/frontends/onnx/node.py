@@ -1,0 +1,224 @@
+"""What a converter sees: one node with its operands, typed reads of its attributes, and the means to add operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx.defs import OpSchema
+
+from rammer.errors import InvalidModelError, UnsupportedFeatureError
+from rammer.frontends.onnx.emitter import Emitter, Operand
+from rammer.frontends.onnx.tensors import array_of
+from rammer.ir.graph import Array, Attribute, SourceLocation
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Node:
+    """A node of the model. `inputs` has None for an optional operand that is left out."""
+
+    proto: onnx.NodeProto
+    schema: OpSchema
+    opset: int
+    location: SourceLocation
+    inputs: tuple[Operand | None, ...]
+    emitter: Emitter
+    folder: Path | None
+    _added: int = field(default=0, init=False)
+
+    @property
+    def op_type(self) -> str:
+        """ONNX's name of the operator."""
+        return self.proto.op_type
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The operands that are there, in order."""
+        return tuple(operand for operand in self.inputs if operand is not None)
+
+    def operand(self, position: int) -> Operand:
+        """A required operand.
+
+        Raises:
+            InvalidModelError: it is left out.
+        """
+        operand = self.optional(position)
+        if operand is None:
+            raise self.invalid(f"its input '{self.schema.inputs[position].name}' is missing")
+        return operand
+
+    def optional(self, position: int) -> Operand | None:
+        """An operand that may be left out."""
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def wants(self, position: int) -> bool:
+        """Whether the model gives the output a name."""
+        return position < len(self.proto.output) and bool(self.proto.output[position])
+
+    # Attributes: the node's own, else the default of ONNX's schema.
+
+    def has(self, name: str) -> bool:
+        """Whether an attribute has a value, its default included."""
+        return self._attribute(name) is not None
+
+    def integer(self, name: str) -> int:
+        """An integer attribute."""
+        return self._required(name).i
+
+    def flag(self, name: str) -> bool:
+        """An integer attribute that stands for yes or no."""
+        return self.integer(name) != 0
+
+    def number(self, name: str) -> float:
+        """A float attribute."""
+        return self._required(name).f
+
+    def text(self, name: str) -> str:
+        """A string attribute.
+
+        Raises:
+            InvalidModelError: it is not UTF-8.
+        """
+        return self._decoded(name, self._required(name).s)
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """A list of integers, None where it is absent."""
+        attribute = self._attribute(name)
+        return None if attribute is None else tuple(attribute.ints)
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A list of floats, empty where it is absent."""
+        attribute = self._attribute(name)
+        return () if attribute is None else tuple(attribute.floats)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of strings, empty where it is absent.
+
+        Raises:
+            InvalidModelError: one is not UTF-8.
+        """
+        attribute = self._attribute(name)
+        return () if attribute is None else tuple(self._decoded(name, text) for text in attribute.strings)
+
+    def tensor(self, name: str) -> Array:
+        """A tensor attribute."""
+        return array_of(self._required(name).t, self.folder, f"attribute '{name}' of {self.location}")
+
+    # Operands that have to be known while the model is compiled.
+
+    def known(self, position: int) -> Array:
+        """The elements of a required operand.
+
+        Raises:
+            UnsupportedFeatureError: they are not known before the model runs.
+        """
+        operand = self.operand(position)
+        if operand.array is None:
+            raise self.unsupported(
+                f"its input '{self.schema.inputs[position].name}' is computed as the model runs",
+                "it decides a shape or a choice that Rammer makes at compile time: let it follow from constants "
+                "and from shapes alone",
+            )
+        return operand.array
+
+    def known_integers(self, position: int) -> tuple[int, ...]:
+        """The elements of a required operand that is a scalar or a vector of integers.
+
+        Raises:
+            UnsupportedFeatureError: they are not known before the model runs.
+            InvalidModelError: it is no scalar or vector.
+        """
+        array = self.known(position)
+        if array.ndim > 1:
+            raise self.invalid(f"its input '{self.schema.inputs[position].name}' has rank {array.ndim}, not 1")
+        return tuple(int(element) for element in np.asarray(array, dtype=np.int64).reshape(-1))
+
+    def known_integer(self, position: int) -> int:
+        """A required operand of one integer; errors as for `known_integers`."""
+        elements = self.known_integers(position)
+        if len(elements) != 1:
+            raise self.invalid(f"its input '{self.schema.inputs[position].name}' has {len(elements)} elements, not 1")
+        return elements[0]
+
+    def axis(self, axis: int, rank: int) -> int:
+        """A dimension counted from the front.
+
+        Raises:
+            InvalidModelError: there is no such dimension.
+        """
+        if not -rank <= axis < rank:
+            raise self.invalid(f"axis {axis} of a tensor of rank {rank}")
+        return axis % rank
+
+    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Dimensions counted from the front, in the order given.
+
+        Raises:
+            InvalidModelError: one does not exist or is named twice.
+        """
+        positions = tuple(self.axis(axis, rank) for axis in axes)
+        if len(set(positions)) < len(positions):
+            raise self.invalid(f"axes {list(axes)} name a dimension twice")
+        return positions
+
+    # Results.
+
+    def constant(self, array: Array) -> Operand:
+        """A new constant."""
+        return self.emitter.constant(array, self._next_name())
+
+    def add(self, kind: str, *operands: Operand, **attributes: Attribute) -> Operand:
+        """The result of an operator that has one."""
+        (result,) = self.add_all(kind, *operands, **attributes)
+        return result
+
+    def add_all(self, kind: str, *operands: Operand, **attributes: Attribute) -> tuple[Operand, ...]:
+        """All results of an operator.
+
+        Raises:
+            ModelError: the operands or attributes do not fit.
+        """
+        return self.emitter.add(kind, operands, attributes, name=self._next_name(), source=self.location)
+
+    # Errors, to be raised by the caller.
+
+    def unsupported(self, message: str, hint: str = "") -> UnsupportedFeatureError:
+        """The node has a form that Rammer does not have."""
+        return UnsupportedFeatureError(message, where=str(self.location), hint=hint)
+
+    def invalid(self, message: str) -> InvalidModelError:
+        """The node breaks ONNX's rules."""
+        return InvalidModelError(message, where=str(self.location))
+
+    def _next_name(self) -> str:
+        """The node's name for its first operator or constant, numbered names for the following ones."""
+        name = f"{self.location.node}.{self._added}" if self._added else self.location.node
+        self._added += 1
+        return name
+
+    def _attribute(self, name: str) -> onnx.AttributeProto | None:
+        for attribute in self.proto.attribute:
+            if attribute.name == name:
+                return attribute
+        declared = self.schema.attributes.get(name)
+        default = None if declared is None else declared.default_value
+        return default if default is not None and default.name else None
+
+    def _required(self, name: str) -> onnx.AttributeProto:
+        attribute = self._attribute(name)
+        if attribute is None:
+            raise self.invalid(f"its attribute '{name}' is missing")
+        return attribute
+
+    def _decoded(self, name: str, text: bytes) -> str:
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            raise self.invalid(f"its attribute '{name}' is {text!r}, which is not UTF-8") from error
+
+
+Converter = Callable[[Node], Sequence[Operand]]
+"""Adds what a node stands for and returns its outputs in order; trailing outputs may be left out."""

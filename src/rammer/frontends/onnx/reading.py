@@ -1,0 +1,91 @@
+"""From a path, bytes or a message to an ONNX model whose text is readable; nothing is interpreted yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from rammer.errors import InvalidModelError, ModelNotFoundError, NotAModelError
+
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+_SAVE_HINT = "give a model that onnx.save or an exporter wrote, in ONNX's binary format"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model as read: `name` is how messages call it, `folder` where its external data may lie (None: nowhere)."""
+
+    proto: onnx.ModelProto
+    name: str
+    folder: Path | None
+
+
+def read_model(source: ModelSource) -> Model:
+    """Read a model; a message is taken as it is and never changed.
+
+    Raises:
+        ModelNotFoundError: there is no such file, or it cannot be read.
+        NotAModelError: the bytes are no ONNX model.
+        InvalidModelError: a name in the model is not text.
+    """
+    if isinstance(source, onnx.ModelProto):
+        model = Model(proto=source, name=_graph_name(source), folder=None)
+    elif isinstance(source, bytes):
+        proto = _parse(source, "the given bytes")
+        model = Model(proto=proto, name=_graph_name(proto), folder=None)
+    else:
+        path = Path(source)
+        model = Model(proto=_parse(_read(path), str(path)), name=path.name, folder=path.parent)
+    if not model.proto.HasField("graph"):
+        raise NotAModelError("it has no graph", where=model.name, hint=_SAVE_HINT)
+    for field, text in _texts(model.proto):
+        if not isinstance(text, str):
+            raise InvalidModelError(f"field '{field}' holds {text!r}, which is not UTF-8", where=model.name)
+    return model
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelNotFoundError("no such file", where=str(path), hint="check the path") from error
+    except IsADirectoryError as error:
+        raise ModelNotFoundError("this is a folder", where=str(path), hint="name the .onnx file in it") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        raise ModelNotFoundError(f"it cannot be read: {error}", where=str(path)) from error
+
+
+def _parse(data: bytes, where: str) -> onnx.ModelProto:
+    if not data:
+        raise NotAModelError("it is empty", where=where, hint=_SAVE_HINT)
+    try:
+        return onnx.ModelProto.FromString(data)
+    except DecodeError as error:
+        raise NotAModelError("it is no ONNX model, or it is cut short", where=where, hint=_SAVE_HINT) from error
+
+
+def _graph_name(proto: onnx.ModelProto) -> str:
+    return proto.graph.name or "the model"
+
+
+def _texts(message: Message) -> Iterator[tuple[str, object]]:
+    """The string fields below a message, which protobuf gives as bytes where they are no UTF-8."""
+    if isinstance(message, onnx.TensorProto):  # reading all fields would copy the data
+        yield "name", message.name
+        for entry in message.external_data:
+            yield from _texts(entry)
+        return
+    for field, value in message.ListFields():
+        if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE):
+            for element in (value,) if isinstance(value, str | bytes | Message) else value:
+                if isinstance(element, Message):
+                    yield from _texts(element)
+                else:
+                    yield field.name, element

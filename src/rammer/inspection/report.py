@@ -1,0 +1,100 @@
+"""What runs where, when and why, as JSON data: stored with every compiled model, rendered by the other files here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from rammer.ir.program import Execute, Plan, Signal, Step, Wait
+from rammer.ir.task import RKernel, ROperator, TensorRole
+from rammer.ir.timeline import Timeline
+from rammer.ir.vdevice import CostModel, Figure, VDevice
+
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+
+
+def build_report(plan: Plan, device: VDevice, costs: CostModel, predicted: Timeline) -> bytes:
+    """The report of a plan as UTF-8 JSON with sorted keys.
+
+    Top level: `name`, `policy`, `device`, `operators` (in order of id), `programs` (per program and vEU the steps as
+    ["execute", operator, tile], ["wait", counter, threshold] or ["signal", counter]), `memory` and `predicted`.
+    """
+    kernels = plan.kernels
+    numbers = {kernel: number for number, kernel in enumerate(dict.fromkeys(kernels))}
+    graph = plan.graph
+    constants = [tensor for tensor in graph.tensors if tensor.role is TensorRole.CONSTANT and tensor.alias_of is None]
+    report: dict[str, Json] = {
+        "name": graph.name,
+        "policy": plan.schedule.policy,
+        "device": _device(device),
+        "kernels": len(numbers),
+        "operators": [
+            _operator(operator, kernel, numbers[kernel], costs)
+            for operator, kernel in zip(graph.operators, kernels, strict=True)
+        ],
+        "programs": [
+            [[_step(step) for step in queue] for queue in program.steps] for program in plan.schedule.programs
+        ],
+        "memory": {
+            "arena_bytes": plan.memory.arena_bytes,
+            "constant_bytes": sum(tensor.nbytes for tensor in constants),
+            "intermediates": len(plan.memory.offsets_bytes),
+        },
+        "predicted": {"total_us": predicted.total_us, "waiting_us": list(predicted.waiting_us)},
+    }
+    return json.dumps(report, sort_keys=True).encode()
+
+
+def _device(device: VDevice) -> Json:
+    return {
+        "kind": device.kind,
+        "name": device.name,
+        "veus": device.veu_count,
+        "handover_us": _figure(device.handover_us),
+        "task_overhead_us": _figure(device.task_overhead_us),
+        "flops_per_us": {dtype.value: _figure(figure) for dtype, figure in device.flops_per_us.items()},
+        "levels": [
+            {
+                "name": level.name,
+                "capacity_bytes": level.capacity_bytes,
+                "bandwidth_bytes_per_us": _figure(level.bandwidth_bytes_per_us),
+                "shared": level.shared,
+            }
+            for level in device.levels
+        ],
+    }
+
+
+def _figure(figure: Figure) -> Json:
+    return {"value": figure.value, "provenance": figure.provenance}
+
+
+def _operator(operator: ROperator, chosen: RKernel, number: int, costs: CostModel) -> Json:
+    return {
+        "name": operator.name,
+        "kind": operator.kind,
+        "kernel": number,
+        "chosen": operator.kernels.index(chosen),
+        "candidates": [_candidate(kernel, costs) for kernel in operator.kernels],
+        "sources": [[source.op_type, source.node] for source in operator.sources],
+    }
+
+
+def _candidate(kernel: RKernel, costs: CostModel) -> Json:
+    return {
+        "skeleton": kernel.skeleton,
+        "task": list(kernel.tile.task),
+        "register": list(kernel.tile.register),
+        "tasks": kernel.task_count,
+        "task_us": _figure(costs.task_us(kernel)),
+    }
+
+
+def _step(step: Step) -> Json:
+    match step:
+        case Execute(task):
+            return ["execute", task.operator, task.index]
+        case Wait(counter, threshold):
+            return ["wait", counter, threshold]
+        case Signal(counter):
+            return ["signal", counter]

@@ -1,0 +1,316 @@
+"""What an expression looks like: the analysis that Roller, the layout pass and every device share.
+
+A *contraction* is an expression whose every reduction is a float sum of products over arbitrary elementwise work:
+a matrix product or a convolution with its bias, activation and residual, all gates of a recurrent cell, a batched
+attention product. Vector lanes run along a spatial axis that only one operand of each product has (the lane operand);
+axes that the lane operand lacks are rows: a block of rows and lanes is kept in registers while the reduction runs.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from rammer.ir.evaluate import FUNCTIONS, identity
+from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ReduceFn, ScalarFn, TensorExpr, nodes
+from rammer.ir.graph import Array
+from rammer.ir.region import Affine, Interval, affine, interval_of
+from rammer.ir.types import DType, Layout, TensorType
+from rammer.ir.vdevice import VDevice
+
+MAX_UNROLLED_POINTS = 16
+
+
+class Skeleton(enum.StrEnum):
+    """The loop structure of an rKernel; `RKernel.skeleton` holds the value."""
+
+    MAP = "map"  # no reduction
+    REDUCE = "reduce"  # any expression with reductions
+    CONTRACT = "contract"  # a contraction, see above
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One sum of products: `reduce` sums `operands[0] * operands[1]`, which contain no reduction."""
+
+    reduce: Reduce
+    operands: tuple[Expr, Expr]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Sums over the same axes: one pass over them serves all (the gates of a cell)."""
+
+    axes: tuple[Axis, ...]
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contraction:
+    """An expression seen as sums of products.
+
+    `lanes` are the spatial axes that exactly one operand of every product depends on, by decreasing extent; `free`
+    maps each node to the axes its value depends on.
+    """
+
+    groups: tuple[Group, ...]
+    lanes: tuple[Axis, ...]
+    free: Mapping[Expr, frozenset[Axis]]
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """All sums."""
+        return tuple(term for group in self.groups for term in group.terms)
+
+    def split(self, term: Term, lane: Axis) -> tuple[Expr, Expr]:
+        """The operand that has `lane`, and the other."""
+        left, right = term.operands
+        return (left, right) if lane in self.free[left] else (right, left)
+
+    def rows(self, axes: Iterable[Axis], lane: Axis) -> tuple[Axis, ...]:
+        """Those of `axes` that in every product the other operand depends on, and the lane operand does not."""
+        pairs = [self.split(term, lane) for term in self.terms]
+        return tuple(
+            axis
+            for axis in axes
+            if all(axis in self.free[other] and axis not in self.free[operand] for operand, other in pairs)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Border:
+    """A dimension of a padded load that can leave its slot, where leaving it out of the reduction changes nothing.
+
+    Points where not `0 <= form < extent` may be skipped.
+    """
+
+    load: Load
+    dim: int
+    form: Affine
+    extent: int
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes that the index depends on."""
+        return tuple(axis for axis, _ in self.form.terms)
+
+    def inside(self, positions: Mapping[Axis, int]) -> bool:
+        """Whether the index is in bounds at a point; `positions` names all its axes."""
+        index = self.form.offset + sum(coefficient * positions[axis] for axis, coefficient in self.form.terms)
+        return 0 <= index < self.extent
+
+
+def skeleton_of(expr: TensorExpr) -> Skeleton:
+    """The most special skeleton that fits an expression."""
+    if not expr.reductions:
+        return Skeleton.MAP
+    return Skeleton.REDUCE if contraction(expr) is None else Skeleton.CONTRACT
+
+
+@lru_cache(maxsize=1024)
+def contraction(expr: TensorExpr) -> Contraction | None:
+    """The expression as a contraction; None where it is none, or no axis could run along lanes."""
+    terms = [_term(reduction) for reduction in expr.reductions]
+    grouped: dict[tuple[Axis, ...], list[Term]] = {}
+    for term in terms:
+        if term is None:
+            return None
+        grouped.setdefault(term.reduce.axes, []).append(term)
+    free = free_axes(*expr.roots)
+    lanes = [
+        axis
+        for axis in expr.axes
+        if all(sum(axis in free[operand] for operand in term.operands) == 1 for term in terms if term is not None)
+    ]
+    if not terms or not lanes:
+        return None
+    return Contraction(
+        groups=tuple(Group(axes=axes, terms=tuple(members)) for axes, members in grouped.items()),
+        lanes=tuple(sorted(lanes, key=lambda axis: -axis.extent)),
+        free=free,
+    )
+
+
+def _term(reduction: Reduce) -> Term | None:
+    """A reduction as a sum of products of single precision or more, over at least one point."""
+    if reduction.fn is not ReduceFn.SUM or reduction.dtype not in (DType.FLOAT32, DType.FLOAT64):
+        return None
+    if any(axis.extent == 0 for axis in reduction.axes):
+        return None
+    match reduction.body:
+        case Call(ScalarFn.MUL, (left, right)) if not any(isinstance(node, Reduce) for node in nodes(left, right)):
+            return Term(reduce=reduction, operands=(left, right))
+    return None
+
+
+def free_axes(*roots: Expr) -> dict[Expr, frozenset[Axis]]:
+    """The axes that the value of each node below `roots` depends on; a reduction binds its own."""
+    free: dict[Expr, frozenset[Axis]] = {}
+    for node in nodes(*roots):
+        below = frozenset[Axis]().union(*(free[child] for child in node.children))
+        match node:
+            case Axis():
+                free[node] = frozenset((node,))
+            case Reduce(_, axes, _):
+                free[node] = below.difference(axes)
+            case _:
+                free[node] = below
+    return free
+
+
+def plain_load(operand: Expr) -> Load | None:
+    """The load that an operand is, 16-bit floats being widened; None for anything computed."""
+    inner = operand.arg if isinstance(operand, Cast) and operand.arg.dtype.compute is operand.type else operand
+    return inner if isinstance(inner, Load) else None
+
+
+def stride_along(indices: Sequence[Expr], layout: Layout, axis: Axis) -> int:
+    """Elements between the addresses of neighbouring points along `axis` (within a panel); 0 where unknown."""
+    forms = [affine(index) for index in indices]
+    return sum(
+        form.coefficient(axis) * stride for form, stride in zip(forms, layout.strides, strict=True) if form is not None
+    )
+
+
+def reduction_order(loads: Sequence[Load], axes: Sequence[Axis], layouts: Sequence[Layout]) -> tuple[Axis, ...]:
+    """Reduction axes outermost first: the shorter the strides of `loads` along an axis, the further in it runs."""
+
+    def reach(axis: Axis) -> int:
+        return max((abs(stride_along(load.indices, layouts[load.slot], axis)) for load in loads), default=0)
+
+    return tuple(sorted(axes, key=lambda axis: -reach(axis)))
+
+
+def broadcast_loads(found: Contraction, group: Group, lane: Axis) -> tuple[Load, ...]:
+    """The loads of a group's operands that do not have the lane."""
+    others = [found.split(term, lane)[1] for term in group.terms]
+    return tuple(node for node in nodes(*others) if isinstance(node, Load))
+
+
+def borders(reductions: Sequence[Reduce], inputs: Sequence[TensorType]) -> tuple[Border, ...]:
+    """Where loops over `reductions`, run together, may leave out points instead of loading the padding."""
+    found = []
+    loads = [node for node in nodes(*(r.body for r in reductions)) if isinstance(node, Load) and node.fill is not None]
+    for load in loads:
+        readers = [reduction for reduction in reductions if load in nodes(reduction.body)]
+        if not all(_absorbs(reduction, load) for reduction in readers):
+            continue
+        for dim, (index, extent) in enumerate(zip(load.indices, inputs[load.slot].shape, strict=True)):
+            form, span = affine(index), interval_of(index, {})
+            if form is not None and span is not None and not Interval(0, extent).contains(span):
+                found.append(Border(load=load, dim=dim, form=form, extent=extent))
+    return tuple(found)
+
+
+def _absorbs(reduction: Reduce, load: Load) -> bool:
+    """Whether the body is the reduction's identity wherever `load` gives its fill.
+
+    A product with a padding of 0 counts as 0, even where the other factor is infinite or NaN.
+    """
+    outside: dict[Expr, Array | None] = {}
+    for node in nodes(reduction.body):
+        match node:
+            case Load(_, _, type_, Const(fill, _)) if node is load:
+                outside[node] = np.asarray(fill, type_.numpy)
+            case Const(number, type_):
+                outside[node] = np.asarray(number, type_.numpy)
+            case Cast(type_, arg):
+                inner = outside[arg]
+                outside[node] = None if inner is None else inner.astype(type_.numpy)
+            case Call(fn, args):
+                outside[node] = _apply(fn, [outside[arg] for arg in args], node.dtype)
+            case _:
+                outside[node] = None
+    body = outside[reduction.body]
+    return body is not None and body == identity(reduction.fn, reduction.dtype)
+
+
+def _apply(fn: ScalarFn, values: Sequence[Array | None], dtype: DType) -> Array | None:
+    """The value of a call as far as it follows from the operands that are known."""
+    known = [value for value in values if value is not None]
+    if fn is ScalarFn.MUL and any(value == 0 for value in known):
+        return np.zeros((), dtype.numpy)
+    if len(known) < len(values):
+        return None
+    with np.errstate(all="ignore"):
+        return np.asarray(FUNCTIONS[fn](*known))
+
+
+def is_blockable(found: Contraction, axis: Axis, lane: Axis, inputs: Sequence[TensorType]) -> bool:
+    """Whether several rows along `axis` can be computed together.
+
+    At a border the rows of a block differ in the points they skip. That is settled when the code is written, by
+    unrolling the reduction axes that the border depends on, so these have to be short.
+    """
+    for border in borders([term.reduce for term in found.terms], inputs):
+        if axis in border.axes:
+            others = [other for other in border.axes if other is not axis]
+            summed = [other for other in others if any(other in group.axes for group in found.groups)]
+            if summed != others or math.prod(other.extent for other in others) > MAX_UNROLLED_POINTS:
+                return False
+    return axis is not lane
+
+
+def preferred_layouts(expr: TensorExpr, constants: Collection[int], vdevice: VDevice) -> dict[int, Layout]:
+    """How a contraction wants its constant operands laid out; slots that are not named have no preference.
+
+    The lanes lie innermost and the reduction axes in the order in which they run. Panels as wide as a vector, or a
+    cache line if that is wider, make a register block's weights one stream; lanes that do not start at a panel's
+    edge (gates of odd sizes) get a plain order instead.
+
+    Args:
+        expr: an operator's expression, not necessarily canonical.
+        constants: the slots whose storage is free to choose. All others are taken to be row-major.
+        vdevice: gives the width of vectors.
+    """
+    found = contraction(expr)
+    if found is None:
+        return {}
+    layouts = [Layout.row_major(type_.shape) for type_ in expr.inputs]
+    for lane in found.lanes:
+        width = vdevice.vector_bytes // found.terms[0].reduce.dtype.itemsize_bytes
+        weights = {term: plain_load(found.split(term, lane)[0]) for term in found.terms}
+        if lane.extent * 2 <= width or any(load is None or load.slot not in constants for load in weights.values()):
+            continue
+        preferred: dict[int, Layout] = {}
+        for group in found.groups:
+            order = reduction_order(broadcast_loads(found, group, lane), group.axes, layouts)
+            for term in group.terms:
+                load = weights[term]
+                if load is not None and load.slot not in preferred:
+                    same_slot = [other for other in weights.values() if other is not None and other.slot == load.slot]
+                    preferred[load.slot] = _packed(same_slot, expr.inputs[load.slot], lane, order, vdevice)
+        return preferred
+    return {}
+
+
+def _packed(loads: Sequence[Load], type_: TensorType, lane: Axis, order: Sequence[Axis], vdevice: VDevice) -> Layout:
+    """The layout of a lane operand that all of `loads` read."""
+    width = max(vdevice.vector_bytes, vdevice.alignment_bytes) // type_.dtype.compute.itemsize_bytes
+    forms = [affine(index) for index in loads[0].indices]
+    lane_dims = [dim for dim, form in enumerate(forms) if form is not None and form.coefficient(lane)]
+    if len(lane_dims) != 1:
+        return Layout.row_major(type_.shape)
+    (lane_dim,) = lane_dims
+
+    def depth(dim: int) -> int:
+        form = forms[dim]
+        return min((order.index(axis) for axis, _ in form.terms if axis in order), default=-1) if form else -1
+
+    others = sorted((dim for dim in range(type_.rank) if dim != lane_dim), key=depth)
+    if all(_starts_panel(affine(load.indices[lane_dim]), lane, width) for load in loads):
+        return Layout.panelled(type_.shape, others, lane_dim, width)
+    return Layout.ordered(type_.shape, (*others, lane_dim))
+
+
+def _starts_panel(form: Affine | None, lane: Axis, width: int) -> bool:
+    """Whether the index is the lane's position plus multiples of `width`."""
+    if form is None or form.coefficient(lane) != 1:
+        return False
+    steps = [coefficient for axis, coefficient in form.terms if axis is not lane]
+    return all(step % width == 0 for step in (*steps, form.offset))

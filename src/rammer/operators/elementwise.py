@@ -1,0 +1,233 @@
+"""Operators that map elements one to one, with NumPy broadcasting: a table of scalar formulas per signature.
+
+Operands share one element type except where said. 16-bit floats are computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+
+from rammer.ir.evaluate import identity
+from rammer.ir.expr import Expr, ReduceFn, ScalarFn, TensorExpr, call, cast, const
+from rammer.ir.graph import Attributes
+from rammer.ir.types import DType, TensorType
+from rammer.operators.activations import ACTIVATIONS, Activation
+from rammer.operators.attributes import flag, number, text
+from rammer.operators.registry import OperatorDef, register, require
+from rammer.operators.scalars import choose, less, maximum, minimum
+from rammer.operators.shapes import (
+    ANY,
+    BOOLS,
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    SIGNED,
+    UNSIGNED,
+    broadcast_load,
+    broadcast_shape,
+    check_broadcasts_to,
+    check_dtype,
+    check_operands,
+    plain_result,
+    spatial_axes,
+)
+
+Formula = Callable[[Sequence[Expr], Attributes], Expr]
+
+_FUNCTIONS: Mapping[str, tuple[ScalarFn, int, frozenset[DType]]] = {
+    "Abs": (ScalarFn.ABS, 1, NUMBERS),
+    "Neg": (ScalarFn.NEG, 1, SIGNED),
+    "Sign": (ScalarFn.SIGN, 1, NUMBERS),
+    "Floor": (ScalarFn.FLOOR, 1, FLOATS),
+    "Ceil": (ScalarFn.CEIL, 1, FLOATS),
+    "Round": (ScalarFn.ROUND, 1, FLOATS),
+    "Sqrt": (ScalarFn.SQRT, 1, FLOATS),
+    "Exp": (ScalarFn.EXP, 1, FLOATS),
+    "Log": (ScalarFn.LOG, 1, FLOATS),
+    "Sin": (ScalarFn.SIN, 1, FLOATS),
+    "Cos": (ScalarFn.COS, 1, FLOATS),
+    "Tan": (ScalarFn.TAN, 1, FLOATS),
+    "Asin": (ScalarFn.ASIN, 1, FLOATS),
+    "Acos": (ScalarFn.ACOS, 1, FLOATS),
+    "Atan": (ScalarFn.ATAN, 1, FLOATS),
+    "Sinh": (ScalarFn.SINH, 1, FLOATS),
+    "Cosh": (ScalarFn.COSH, 1, FLOATS),
+    "Asinh": (ScalarFn.ASINH, 1, FLOATS),
+    "Acosh": (ScalarFn.ACOSH, 1, FLOATS),
+    "Atanh": (ScalarFn.ATANH, 1, FLOATS),
+    "Erf": (ScalarFn.ERF, 1, FLOATS),
+    "Not": (ScalarFn.NOT, 1, BOOLS),
+    "BitwiseNot": (ScalarFn.BIT_NOT, 1, INTEGERS),
+    "IsNaN": (ScalarFn.ISNAN, 1, FLOATS),
+    "Add": (ScalarFn.ADD, 2, NUMBERS),
+    "Sub": (ScalarFn.SUB, 2, NUMBERS),
+    "Mul": (ScalarFn.MUL, 2, NUMBERS),
+    "Div": (ScalarFn.DIV, 2, NUMBERS),
+    "And": (ScalarFn.AND, 2, BOOLS),
+    "Or": (ScalarFn.OR, 2, BOOLS),
+    "Xor": (ScalarFn.XOR, 2, BOOLS),
+    "Equal": (ScalarFn.EQ, 2, ANY),
+    "Less": (ScalarFn.LT, 2, NUMBERS),
+    "LessOrEqual": (ScalarFn.LE, 2, NUMBERS),
+    "BitwiseAnd": (ScalarFn.BIT_AND, 2, INTEGERS),
+    "BitwiseOr": (ScalarFn.BIT_OR, 2, INTEGERS),
+    "BitwiseXor": (ScalarFn.BIT_XOR, 2, INTEGERS),
+}
+"""Kinds that are one scalar function: function, number of operands, element types."""
+
+
+def _mod(args: Sequence[Expr], attributes: Attributes) -> Expr:
+    a, b = args
+    truncating = flag(attributes, "fmod")
+    require(truncating or not a.dtype.is_float, "Mod of floating-point numbers needs fmod=1")
+    return call(ScalarFn.FMOD if truncating else ScalarFn.MOD, a, b)
+
+
+def _bit_shift(args: Sequence[Expr], attributes: Attributes) -> Expr:
+    left = text(attributes, "direction") == "LEFT"
+    return call(ScalarFn.SHIFT_LEFT if left else ScalarFn.SHIFT_RIGHT, *args)
+
+
+def _is_inf(args: Sequence[Expr], attributes: Attributes) -> Expr:
+    (x,) = args
+    signs = [sign for sign in ("negative", "positive") if flag(attributes, f"detect_{sign}")]
+    match signs:
+        case [sign]:
+            return call(ScalarFn.EQ, x, math.inf if sign == "positive" else -math.inf)
+        case []:
+            return const(False, DType.BOOL)
+    return call(ScalarFn.ISINF, x)
+
+
+def _clip(args: Sequence[Expr], attributes: Attributes) -> Expr:
+    (x,) = args
+    least, greatest = identity(ReduceFn.MAX, x.dtype), identity(ReduceFn.MIN, x.dtype)
+    lower, upper = number(attributes, "lower"), number(attributes, "upper")
+    if lower > least:
+        x = maximum(x, min(lower, greatest))
+    if upper < greatest:
+        x = minimum(x, max(upper, least))
+    return x
+
+
+def _mean(args: Sequence[Expr], attributes: Attributes) -> Expr:
+    return _fold(ScalarFn.ADD)(args, attributes) / float(len(args))
+
+
+def _fold(fn: ScalarFn) -> Formula:
+    return lambda args, _: reduce(lambda a, b: call(fn, a, b), args)
+
+
+_FORMULAS: Mapping[str, tuple[Formula, tuple[int, int | None], frozenset[DType]]] = {
+    "Identity": (lambda args, _: args[0], (1, 1), ANY),
+    "Reciprocal": (lambda args, _: 1.0 / args[0], (1, 1), FLOATS),
+    "IsInf": (_is_inf, (1, 1), FLOATS),
+    "Clip": (_clip, (1, 1), NUMBERS),
+    "Greater": (lambda args, _: less(args[1], args[0]), (2, 2), NUMBERS),
+    "GreaterOrEqual": (lambda args, _: call(ScalarFn.LE, args[1], args[0]), (2, 2), NUMBERS),
+    "Mod": (_mod, (2, 2), NUMBERS),
+    "BitShift": (_bit_shift, (2, 2), UNSIGNED),
+    "Min": (_fold(ScalarFn.MIN), (1, None), NUMBERS),
+    "Max": (_fold(ScalarFn.MAX), (1, None), NUMBERS),
+    "Sum": (_fold(ScalarFn.ADD), (1, None), FLOATS),
+    "Mean": (_mean, (1, None), FLOATS),
+}
+"""Kinds with a formula over their operands: formula, least and greatest number of operands, element types."""
+
+_ACTIVATION_DTYPES: Mapping[str, frozenset[DType]] = {"Relu": SIGNED, "Shrink": NUMBERS}
+"""Element types of the activations that take more than floating-point numbers."""
+
+
+def elementwise(kind: str, formula: Formula, counts: tuple[int, int | None], dtypes: frozenset[DType]) -> OperatorDef:
+    """The operator that applies `formula` to its operands, which share an element type and broadcast together."""
+
+    def build(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
+        check_operands(kind, inputs, counts, dtypes)
+        axes = spatial_axes(broadcast_shape(kind, *(type_.shape for type_ in inputs)))
+        body = formula([broadcast_load(slot, type_, axes) for slot, type_ in enumerate(inputs)], attributes)
+        return plain_result(inputs, DType.BOOL if body.dtype is DType.BOOL else inputs[0].dtype, axes, body)
+
+    return OperatorDef(kind=kind, build=build)
+
+
+def where(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
+    """Slot 1 where slot 0 (bool) holds, else slot 2; all broadcast together.
+
+    Raises:
+        InvalidModelError: the operands do not fit.
+    """
+    require(len(inputs) == 3, f"Where of {len(inputs)} operands")
+    check_dtype("Where", inputs[0], BOOLS)
+    check_operands("Where", inputs[1:], (2, 2))
+    axes = spatial_axes(broadcast_shape("Where", *(type_.shape for type_ in inputs)))
+    condition, *values = (broadcast_load(slot, type_, axes) for slot, type_ in enumerate(inputs))
+    return plain_result(inputs, inputs[1].dtype, axes, choose(condition, *values))
+
+
+def power(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
+    """Slot 0 to the power of slot 1, in slot 0's element type; the two may differ in type and broadcast.
+
+    Integers are raised in float64.
+
+    Raises:
+        InvalidModelError: the operands do not fit.
+    """
+    require(len(inputs) == 2, f"Pow of {len(inputs)} operands")
+    base, exponent = inputs
+    for type_ in inputs:
+        check_dtype("Pow", type_, NUMBERS)
+    wide = DType.FLOAT64 if DType.FLOAT64 in (base.dtype, exponent.dtype) else DType.FLOAT32
+    common = wide if base.dtype.is_float else DType.FLOAT64
+    axes = spatial_axes(broadcast_shape("Pow", base.shape, exponent.shape))
+    operands = (cast(common, broadcast_load(slot, type_, axes)) for slot, type_ in enumerate(inputs))
+    return plain_result(inputs, base.dtype, axes, call(ScalarFn.POW, *operands))
+
+
+def prelu(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
+    """Slot 0, multiplied by slot 1 (which broadcasts to it) where it is negative.
+
+    Raises:
+        InvalidModelError: the operands do not fit.
+    """
+    check_operands("PRelu", inputs, (2, 2), NUMBERS)
+    x_type, slope_type = inputs
+    check_broadcasts_to("PRelu", slope_type, x_type.shape)
+    axes = spatial_axes(x_type.shape)
+    x, slope = broadcast_load(0, x_type, axes), broadcast_load(1, slope_type, axes)
+    return plain_result(inputs, x_type.dtype, axes, choose(less(x, 0), x * slope, x))
+
+
+def convert(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
+    """The operand as element type `to`: fractions are cut off, anything but 0 is true.
+
+    Raises:
+        InvalidModelError: there is not exactly one operand.
+    """
+    check_operands("Cast", inputs, (1, 1))
+    to = attributes["to"]
+    if not isinstance(to, DType):
+        raise TypeError(f"attribute to is {to!r}, not an element type")
+    axes = spatial_axes(inputs[0].shape)
+    return plain_result(inputs, to, axes, broadcast_load(0, inputs[0], axes))
+
+
+def _of_call(fn: ScalarFn) -> Formula:
+    return lambda args, _: call(fn, *args)
+
+
+def _of_activation(activation: Activation) -> Formula:
+    return lambda args, attributes: activation(args[0], attributes)
+
+
+for _kind, (_fn, _count, _dtypes) in _FUNCTIONS.items():
+    register(elementwise(_kind, _of_call(_fn), (_count, _count), _dtypes))
+for _kind, (_formula, _counts, _dtypes) in _FORMULAS.items():
+    register(elementwise(_kind, _formula, _counts, _dtypes))
+for _kind, _activation in ACTIVATIONS.items():
+    register(elementwise(_kind, _of_activation(_activation), (1, 1), _ACTIVATION_DTYPES.get(_kind, FLOATS)))
+register(OperatorDef(kind="Where", build=where))
+register(OperatorDef(kind="Pow", build=power))
+register(OperatorDef(kind="PRelu", build=prelu))
+register(OperatorDef(kind="Cast", build=convert))

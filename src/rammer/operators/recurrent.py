@@ -1,0 +1,198 @@
+"""Recurrent layers: LSTM, GRU and RNN, composites that unroll into one cell per direction and time step.
+
+Slots, with D directions, G gates and n hidden units: x `[T, b, i]`, w `[D, G*n, i]`, r `[D, G*n, n]`, biases
+`[D, 2*G*n]`, initial h `[D, b, n]`, for LSTM initial c `[D, b, n]` and optionally peepholes `[D, 3*n]`.
+Outputs: Y `[T, D, b, n]`, Y_h `[D, b, n]`, for LSTM Y_c `[D, b, n]`. With layout 1 the batch comes first: x
+`[b, T, i]`, states `[b, D, n]`, Y `[b, T, D, n]`.
+
+Attributes: direction: "forward", "reverse" or "bidirectional"; layout: 0 or 1; activations, activation_alpha,
+activation_beta: tuples as ONNX has them, empty for the defaults; LSTM: input_forget: bool; GRU: linear_before_reset:
+bool. Every sequence has the full length and nothing is clipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from rammer.errors import UnsupportedFeatureError
+from rammer.ir.graph import Attributes
+from rammer.ir.types import TensorType
+from rammer.operators.attributes import flag, integer, numbers, text, texts
+from rammer.operators.builder import GraphBuilder
+from rammer.operators.recurrent_cells import RECURRENT_ACTIVATIONS
+from rammer.operators.registry import CompositeDef, register, require
+from rammer.operators.shapes import FLOATS, check_operands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """What tells the layers apart; `flag` is the boolean attribute that is handed to the cell."""
+
+    name: str
+    gates: int
+    states: int
+    activations: tuple[str, ...]
+    peepholes: bool = False
+    flag: str | None = None
+
+
+_LSTM = _Kind(
+    name="LSTM", gates=4, states=2, activations=("Sigmoid", "Tanh", "Tanh"), peepholes=True, flag="input_forget"
+)
+_GRU = _Kind(name="GRU", gates=3, states=1, activations=("Sigmoid", "Tanh"), flag="linear_before_reset")
+_RNN = _Kind(name="RNN", gates=1, states=1, activations=("Tanh",))
+
+_DIRECTIONS: Mapping[str, tuple[bool, ...]] = {
+    "forward": (False,),
+    "reverse": (True,),
+    "bidirectional": (False, True),
+}
+"""For each direction of a layer, whether it runs backwards in time."""
+
+_ALPHA: Mapping[str, float] = {
+    "Affine": 1.0,
+    "Elu": 1.0,
+    "HardSigmoid": 0.2,
+    "LeakyRelu": 0.01,
+    "ScaledTanh": 1.0,
+    "ThresholdedRelu": 1.0,
+}
+_BETA: Mapping[str, float] = {"Affine": 0.0, "HardSigmoid": 0.5, "ScaledTanh": 1.0}
+"""Defaults, those of the ONNX operators of the same name; ONNX gives none for ScaledTanh, 1 leaves it a tanh."""
+
+
+def _infer(kind: _Kind, inputs: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    """Types of Y and the last states."""
+    check_operands(kind.name, inputs, (4 + kind.states, 4 + kind.states + kind.peepholes), FLOATS)
+    directions = len(_cell_attributes(kind, attributes))
+    layout = integer(attributes, "layout")
+    require(layout in (0, 1), f"{kind.name} has no layout {layout}")
+    x, w, r = inputs[:3]
+    require(x.rank == 3 and w.rank == 3 and r.rank == 3, f"{kind.name} of {x} with weights {w} and {r}")
+    n, rows = r.shape[2], kind.gates * r.shape[2]
+    steps, batch = (x.shape[1], x.shape[0]) if layout else x.shape[:2]
+    state = (batch, directions, n) if layout else (directions, batch, n)
+    expected = [(directions, rows, x.shape[2]), (directions, rows, n), (directions, 2 * rows)]
+    expected += [state] * kind.states
+    expected += [(directions, 3 * n)] * (len(inputs) - 4 - kind.states)
+    for type_, shape in zip(inputs[1:], expected, strict=True):
+        require(type_.shape == shape, f"{kind.name} of {x}, {directions} direction(s): {type_} should be {list(shape)}")
+    y = (batch, steps, directions, n) if layout else (steps, directions, batch, n)
+    return tuple(TensorType(x.dtype, shape) for shape in (y, *([state] * kind.states)))
+
+
+def _expand(
+    kind: _Kind, builder: GraphBuilder, inputs: Sequence[int], attributes: Attributes, name: str
+) -> tuple[int, ...]:
+    """Add the cells. Weights are cut once per direction: all steps share the same values."""
+    y_type, *state_types = _infer(kind, [builder.type(value) for value in inputs], attributes)
+    layout = integer(attributes, "layout")
+    cells = _cell_attributes(kind, attributes)
+    x, *weights = *inputs[:4], *inputs[4 + kind.states :]
+    initial = inputs[4 : 4 + kind.states]
+    # Time in x and direction in the states are the dimension that the layout leaves to them: 0, or 1 after the batch.
+    steps = [_take(builder, x, layout, t, f"{name}.x{t}") for t in range(builder.type(x).shape[layout])]
+    hidden: list[list[int]] = [[] for _ in steps]
+    last: list[tuple[int, ...]] = []
+    for d, backward in enumerate(_backwards(kind, attributes)):
+        here = f"{name}.d{d}"
+        fixed = [_take(builder, v, 0, d, f"{here}.{letter}") for letter, v in zip("wrbp", weights, strict=False)]
+        state = tuple(
+            _take(builder, v, layout, d, f"{here}.{letter}") for letter, v in zip("hc", initial, strict=False)
+        )
+        for t in reversed(range(len(steps))) if backward else range(len(steps)):
+            state = _step(kind, builder, steps[t], state, fixed, cells[d], f"{here}.t{t}")
+            hidden[t].append(state[0])
+        last.append(state)
+    y = _join(builder, [h for row in hidden for h in row], layout, y_type, f"{name}.y")
+    finals = (
+        _join(builder, [state[s] for state in last], layout, type_, f"{name}.last{s}")
+        for s, type_ in enumerate(state_types)
+    )
+    return (y, *finals)
+
+
+def _step(
+    kind: _Kind,
+    builder: GraphBuilder,
+    x: int,
+    state: tuple[int, ...],
+    weights: Sequence[int],
+    attributes: Attributes,
+    name: str,
+) -> tuple[int, ...]:
+    """Add one cell and return the new state."""
+    operands = [x, *state]
+    if kind is _GRU and not flag(attributes, "linear_before_reset"):
+        operands += builder.add("GRUResetGate", [*operands, *weights], attributes, name=f"{name}.reset")
+    return builder.add(f"{kind.name}Cell", [*operands, *weights], attributes, name=name)
+
+
+def _backwards(kind: _Kind, attributes: Attributes) -> tuple[bool, ...]:
+    direction = text(attributes, "direction")
+    require(direction in _DIRECTIONS, f"{kind.name} has no direction '{direction}'")
+    return _DIRECTIONS[direction]
+
+
+def _cell_attributes(kind: _Kind, attributes: Attributes) -> tuple[Attributes, ...]:
+    """The cell's attributes for each direction.
+
+    ONNX lists alphas and betas for those activations alone that take one, over all directions.
+
+    Raises:
+        InvalidModelError: the number of activations or parameters does not fit.
+        UnsupportedFeatureError: an activation that ONNX does not list.
+    """
+    directions = len(_backwards(kind, attributes))
+    per_direction = len(kind.activations)
+    names = texts(attributes, "activations") or kind.activations * directions
+    require(
+        len(names) == per_direction * directions,
+        f"{kind.name} with {directions} direction(s) takes {per_direction * directions} activations, not {len(names)}",
+    )
+    for name in names:
+        if name not in RECURRENT_ACTIVATIONS:
+            known = ", ".join(sorted(RECURRENT_ACTIVATIONS))
+            raise UnsupportedFeatureError(f"{kind.name} with the activation '{name}'", hint=f"use one of {known}")
+    alphas = _parameters(names, numbers(attributes, "activation_alpha"), _ALPHA)
+    betas = _parameters(names, numbers(attributes, "activation_beta"), _BETA)
+    own: Attributes = {kind.flag: flag(attributes, kind.flag)} if kind.flag else {}
+    parts = [slice(d * per_direction, (d + 1) * per_direction) for d in range(directions)]
+    return tuple(
+        {"activations": names[part], "activation_alpha": alphas[part], "activation_beta": betas[part], **own}
+        for part in parts
+    )
+
+
+def _parameters(names: Sequence[str], given: Sequence[float], defaults: Mapping[str, float]) -> tuple[float, ...]:
+    """One parameter per activation: those that have it consume the given ones in order, then take the default."""
+    remaining = iter(given)
+    return tuple(next(remaining, defaults[name]) if name in defaults else 0.0 for name in names)
+
+
+def _take(builder: GraphBuilder, value: int, dim: int, index: int, name: str) -> int:
+    """The part of a value at `index` of a dimension, without the dimension."""
+    shape = builder.type(value).shape
+    if shape[dim] != 1:
+        starts = tuple(index if d == dim else 0 for d in range(len(shape)))
+        sizes = tuple(1 if d == dim else extent for d, extent in enumerate(shape))
+        attributes: Attributes = {"starts": starts, "steps": (1,) * len(shape), "sizes": sizes}
+        (value,) = builder.add("Slice", [value], attributes, name=f"{name}.slice")
+    kept = shape[:dim] + shape[dim + 1 :]
+    return builder.add("Reshape", [value], {"shape": kept}, name=name)[0]
+
+
+def _join(builder: GraphBuilder, parts: Sequence[int], dim: int, type_: TensorType, name: str) -> int:
+    """Matrices `[b, n]` side by side along `dim`, seen with the type's shape."""
+    if not parts:
+        return builder.constant(np.zeros(type_.shape, type_.dtype.numpy), name)
+    joined = parts[0] if len(parts) == 1 else builder.add("Concat", parts, {"axis": dim}, name=f"{name}.concat")[0]
+    return builder.add("Reshape", [joined], {"shape": type_.shape}, name=name)[0]
+
+
+for _kind in (_LSTM, _GRU, _RNN):
+    register(CompositeDef(kind=_kind.name, infer=partial(_infer, _kind), expand=partial(_expand, _kind)))

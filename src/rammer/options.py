@@ -1,0 +1,87 @@
+"""Every setting of a compilation, and the only place that reads the environment.
+
+A field that is not given takes the value of the environment variable named in its description, else its default.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from rammer.errors import OptionError
+
+T = TypeVar("T")
+_PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+
+
+def _variable(name: str, parse: Callable[[str], T], default: Callable[[], T]) -> Callable[[], T]:
+    """A default factory: the variable where it is set and not empty, else `default()`."""
+
+    def read() -> T:
+        text = os.environ.get(name, "")
+        if not text:
+            return default()
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise OptionError(f"{name}={text}: {error}", hint=f"correct or unset {name}") from error
+
+    return read
+
+
+def _default_cache_dir() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if home else Path("~/.cache").expanduser()) / "rammer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions:
+    """How to compile and run a model.
+
+    Attributes:
+        device: where it runs (`RAMMER_DEVICE`, else "cpu").
+        policy: the scheduling policy.
+        precision: arithmetic of float32 products and sums; "fp32" is IEEE float32, reassociation allowed.
+        veus: execution units to use (`RAMMER_VEUS`); None leaves it to the device.
+        input_shapes: shapes for inputs with symbolic dimensions, by name.
+        dump_dir: a folder for every intermediate form of the model; None writes nothing.
+        cc: the C compiler, a command with arguments if need be (`CC`); None looks for one.
+        cache_dir: compiled code (`RAMMER_CACHE_DIR`, else `$XDG_CACHE_HOME/rammer`, else `~/.cache/rammer`).
+        compile_timeout_s: after which one call of a compiler counts as hung (`RAMMER_COMPILE_TIMEOUT_S`).
+        run_timeout_s: after which a run without progress ends with an error (`RAMMER_RUN_TIMEOUT_S`).
+        spin_us: how long idle workers poll for the next run before they sleep (`RAMMER_SPIN_US`).
+
+    Raises:
+        OptionError: a value that cannot be used, here or in the environment.
+    """
+
+    device: str = field(default_factory=_variable("RAMMER_DEVICE", str, lambda: "cpu"))
+    policy: str = "wavefront"
+    precision: str = "fp32"
+    veus: int | None = field(default_factory=_variable("RAMMER_VEUS", int, lambda: None))
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dump_dir: Path | None = None
+    cc: str | None = field(default_factory=_variable("CC", str, lambda: None))
+    cache_dir: Path = field(default_factory=_variable("RAMMER_CACHE_DIR", Path, _default_cache_dir))
+    compile_timeout_s: float = field(default_factory=_variable("RAMMER_COMPILE_TIMEOUT_S", float, lambda: 300.0))
+    run_timeout_s: float = field(default_factory=_variable("RAMMER_RUN_TIMEOUT_S", float, lambda: 10.0))
+    spin_us: float = field(default_factory=_variable("RAMMER_SPIN_US", float, lambda: 50.0))
+
+    def __post_init__(self) -> None:
+        if self.precision not in _PRECISIONS:
+            raise OptionError(f"precision '{self.precision}'", hint=f"choose one of {', '.join(_PRECISIONS)}")
+        if self.veus is not None and self.veus < 1:
+            raise OptionError(f"veus={self.veus}", hint="give a number of execution units from 1 on, or none")
+        for name in ("compile_timeout_s", "run_timeout_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise OptionError(f"{name}={value}", hint="give a positive number of seconds")
+        if not (math.isfinite(self.spin_us) and self.spin_us >= 0):
+            raise OptionError(f"spin_us={self.spin_us}", hint="give a number of microseconds, 0 to sleep at once")
+        for name, shape in self.input_shapes.items():
+            if any(extent < 0 for extent in shape):
+                raise OptionError(f"shape {list(shape)} for input '{name}'", hint="extents are 0 or more")

@@ -1,0 +1,144 @@
+"""fold_batch_norm: a normalisation by constants goes into the weights of the product before it.
+
+    y = Conv(x, w, b), z = BatchNormalization(y, s, t, mean, var)
+        ->  z = Conv(x, w * f, (b - mean) * f + t)  with f = s / sqrt(var + epsilon), per output channel
+
+Likewise for ConvTranspose, Gemm and the MatMul of two matrices, which becomes a Gemm. Weights and parameters have to
+be constants, and nobody else may read y. New weights are computed in float64 and rounded once.
+
+Ordering restriction: after `fold_constants`; before passes that change operands or expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rammer.ir.graph import Attributes, Graph, Operator
+from rammer.operators.attributes import flag, integer, number
+from rammer.passes.rewrite import Rewriter
+
+# NumPy's stubs give `generic` no arithmetic.
+_Numbers = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Affine:
+    """`y * factor + shift` per channel, in float64."""
+
+    factor: _Numbers
+    shift: _Numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Product:
+    """The operator that takes a normalisation in: weights and bias in float64."""
+
+    kind: str
+    weight: _Numbers
+    bias: _Numbers
+    attributes: Attributes
+
+
+def run(graph: Graph) -> Graph:
+    """Fold batch normalisations; see the module."""
+    consumers = graph.consumers()
+    rewriter = Rewriter(graph)
+    folded: set[int] = set()
+    for operator in graph.operators:
+        if operator.outputs[0] in folded:
+            continue
+        readers = consumers.get(operator.outputs[0], [])
+        is_private = len(readers) == 1 and operator.outputs[0] not in graph.outputs
+        product = _folded(graph, operator, readers[0]) if is_private and operator.kind in _FOLDS else None
+        if product is None:
+            rewriter.insert(operator)
+        else:
+            _replace(rewriter, operator, readers[0], product)
+            folded.add(readers[0].outputs[0])
+    return rewriter.finish()
+
+
+def _folded(graph: Graph, operator: Operator, reader: Operator) -> _Product | None:
+    """The product with its reader's normalisation, None where the reader is none or something is not constant."""
+    if reader.kind != "BatchNormalization" or reader.inputs[0] != operator.outputs[0]:
+        return None
+    if any(value not in graph.constants for value in (*operator.inputs[1:], *reader.inputs[1:])):
+        return None
+    scale, bias, mean, var = (graph.constants[value].astype(np.float64) for value in reader.inputs[1:])
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(var + number(reader.attributes, "epsilon"))
+        return _FOLDS[operator.kind](operator, graph, _Affine(factor=factor, shift=bias - mean * factor))
+
+
+def _replace(rewriter: Rewriter, operator: Operator, norm: Operator, product: _Product) -> None:
+    dtype = rewriter.type(norm.outputs[0]).dtype.numpy
+    with np.errstate(all="ignore"):
+        weight = rewriter.constant(product.weight.astype(dtype), rewriter.name(operator.inputs[1]))
+        bias = rewriter.constant(product.bias.astype(dtype), f"{norm.name}.bias")
+    made = rewriter.add(
+        product.kind,
+        [operator.inputs[0], weight, bias],
+        product.attributes,
+        name=norm.name,
+        sources=(*operator.sources, *norm.sources),
+    )
+    rewriter.replace(norm.outputs[0], made)
+
+
+def _conv(operator: Operator, graph: Graph, norm: _Affine) -> _Product:
+    weight, bias = _parameters(operator, graph)
+    factor = norm.factor.reshape(-1, *[1] * (weight.ndim - 1))
+    return _Product(
+        kind="Conv", weight=weight * factor, bias=bias * norm.factor + norm.shift, attributes=operator.attributes
+    )
+
+
+def _conv_transpose(operator: Operator, graph: Graph, norm: _Affine) -> _Product:
+    weight, bias = _parameters(operator, graph)
+    group = integer(operator.attributes, "group")
+    # Weights are [c, m / group, ...]; the channels of group i come i-th on both sides.
+    factor = np.repeat(norm.factor.reshape(group, -1), weight.shape[0] // group, axis=0)
+    return _Product(
+        kind="ConvTranspose",
+        weight=weight * factor.reshape(*factor.shape, *[1] * (weight.ndim - 2)),
+        bias=bias * norm.factor + norm.shift,
+        attributes=operator.attributes,
+    )
+
+
+def _gemm(operator: Operator, graph: Graph, norm: _Affine) -> _Product:
+    weight, bias = _parameters(operator, graph)
+    by_column = norm.factor[:, np.newaxis] if flag(operator.attributes, "trans_b") else norm.factor
+    return _Product(
+        kind="Gemm",
+        weight=weight * by_column,
+        bias=bias * number(operator.attributes, "beta") * norm.factor + norm.shift,
+        attributes={**operator.attributes, "beta": 1.0},
+    )
+
+
+def _matmul(operator: Operator, graph: Graph, norm: _Affine) -> _Product | None:
+    weight, _ = _parameters(operator, graph)
+    if weight.ndim != 2 or graph.values[operator.inputs[0]].type.rank != 2:
+        return None
+    attributes: Attributes = {"alpha": 1.0, "beta": 1.0, "trans_a": False, "trans_b": False}
+    return _Product(kind="Gemm", weight=weight * norm.factor, bias=norm.shift, attributes=attributes)
+
+
+def _parameters(operator: Operator, graph: Graph) -> tuple[_Numbers, _Numbers]:
+    """Weights and bias (0 where there is none) in float64."""
+    weight, *bias = (graph.constants[value].astype(np.float64) for value in operator.inputs[1:])
+    return weight, bias[0] if bias else np.zeros(())
+
+
+_FOLDS: Mapping[str, Callable[[Operator, Graph, _Affine], _Product | None]] = {
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+}

@@ -1,0 +1,51 @@
+"""layout: constant operands of contractions are packed for the device.
+
+    z = MatMul(x, w)  ->  z = MatMul(x, w), `Value.layout` of w as the kernels want to read it
+
+Shapes and contents do not change, only where elements lie in storage. Where readers want different layouts, or some
+none, there is one constant for each.
+
+Ordering restriction: last, when expressions are final; no pass after it may read a constant by its strides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rammer.ir.graph import Graph, Operator
+from rammer.ir.pattern import preferred_layouts
+from rammer.ir.types import Layout
+from rammer.ir.vdevice import VDevice
+from rammer.passes.rewrite import Rewriter
+
+
+def run(graph: Graph, device: VDevice) -> Graph:
+    """Choose layouts of constants; see the module.
+
+    Args:
+        graph: after fusion; every operator has an expression.
+        device: whose vectors the layouts are for.
+    """
+    rewriter = Rewriter(graph)
+    packed: dict[tuple[int, Layout], int] = {}
+    for operator in graph.operators:
+        inputs = list(operator.inputs)
+        for slot, layout in _wishes(operator, graph, device).items():
+            key = (operator.inputs[slot], layout)
+            if key not in packed:
+                packed[key] = rewriter.with_layout(*key)
+            inputs[slot] = packed[key]
+        rewriter.insert(replace(operator, inputs=tuple(inputs)))
+    return rewriter.finish()
+
+
+def _wishes(operator: Operator, graph: Graph, device: VDevice) -> dict[int, Layout]:
+    """The layout that an operator wants of each slot that is a constant, where it is not the plain one."""
+    if operator.expr is None:
+        return {}
+    constants = {slot for slot, value in enumerate(operator.inputs) if value in graph.constants}
+    return {
+        slot: layout
+        for slot, layout in preferred_layouts(operator.expr, constants, device).items()
+        if not layout.is_row_major(operator.expr.inputs[slot].shape)
+    }

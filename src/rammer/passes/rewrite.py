@@ -1,0 +1,213 @@
+"""Rewriting the immutable graph: what every pass shares.
+
+A pass walks `graph.operators` in order and tells a `Rewriter` what becomes of each one: insert it (perhaps changed),
+add others, or let the readers of its results read other values. The graph that comes out has dense ids in order of
+first appearance, holds no value that nobody reads or makes, and keeps the outputs' number, order and names.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from rammer.ir.expr import TensorExpr
+from rammer.ir.graph import Array, Attributes, Graph, Operator, SourceLocation, Value
+from rammer.ir.types import DType, Layout, TensorType
+from rammer.operators.registry import CompositeDef, definition_of
+
+PLACED_KINDS = frozenset({"Concat", "Reshape", "Slice"})
+"""Kinds that lowering turns into placed stores and views, by their attributes. Passes keep these operators as they
+were built: an expression that changes gets another kind."""
+
+
+class Rewriter:
+    """A graph being rewritten. Value ids are the old graph's, plus new ones, until `finish` numbers them anew."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._values: dict[int, Value] = dict(graph.values)
+        self._constants: dict[int, Array] = dict(graph.constants)
+        self._operators: list[Operator] = []
+        self._replaced: dict[int, int] = {}
+        self._next = max(self._values, default=-1) + 1
+
+    def current(self, value: int) -> int:
+        """What readers of a value read now."""
+        while value in self._replaced:
+            value = self._replaced[value]
+        return value
+
+    def currents(self, values: Sequence[int]) -> tuple[int, ...]:
+        """`current` of each."""
+        return tuple(self.current(value) for value in values)
+
+    def type(self, value: int) -> TensorType:
+        """The type of a value."""
+        return self._values[self.current(value)].type
+
+    def array(self, value: int) -> Array | None:
+        """What a value holds if it is a constant."""
+        return self._constants.get(self.current(value))
+
+    def name(self, value: int) -> str:
+        """The name of a value."""
+        return self._values[self.current(value)].name
+
+    def value(self, type_: TensorType, name: str) -> int:
+        """A new value; an operator that makes it must follow."""
+        fresh = self._next
+        self._next += 1
+        self._values[fresh] = Value(id=fresh, name=name, type=type_)
+        return fresh
+
+    def constant(self, array: Array, name: str) -> int:
+        """A new constant; the array must not change afterwards."""
+        fresh = self.value(TensorType(DType.of(array), tuple(array.shape)), name)
+        self._constants[fresh] = array
+        return fresh
+
+    def with_layout(self, value: int, layout: Layout) -> int:
+        """A constant of the same content under another layout.
+
+        Raises:
+            KeyError: the value is no constant.
+        """
+        fresh = self.value(self.type(value), self.name(value))
+        self._values[fresh] = replace(self._values[fresh], layout=layout)
+        self._constants[fresh] = self._constants[self.current(value)]
+        return fresh
+
+    def insert(self, operator: Operator) -> None:
+        """Append an operator that makes values already known; it reads what its inputs are now."""
+        inputs = self.currents(operator.inputs)
+        self._operators.append(operator if inputs == operator.inputs else replace(operator, inputs=inputs))
+
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        attributes: Attributes,
+        *,
+        name: str,
+        sources: Sequence[SourceLocation] = (),
+    ) -> int:
+        """Append an operator of a registered kind with one result, and return that.
+
+        Raises:
+            ValueError: the kind is composite.
+        """
+        definition = definition_of(kind)
+        if isinstance(definition, CompositeDef):
+            raise ValueError(f"{kind} is composite")
+        expr = definition.build([self.type(i) for i in inputs], attributes)
+        return self.add_expression(expr, inputs, kind=kind, name=name, sources=sources, attributes=attributes)
+
+    def add_expression(
+        self,
+        expr: TensorExpr,
+        inputs: Sequence[int],
+        *,
+        kind: str,
+        name: str,
+        sources: Sequence[SourceLocation] = (),
+        attributes: Attributes = MappingProxyType({}),
+    ) -> int:
+        """Append an operator that computes an expression with one output, and return its result."""
+        (output,) = expr.outputs
+        result = self.value(output.type, name)
+        self.insert(
+            Operator(
+                kind=kind,
+                name=name,
+                inputs=tuple(inputs),
+                outputs=(result,),
+                expr=expr,
+                attributes=MappingProxyType(dict(attributes)),
+                sources=tuple(sources),
+            )
+        )
+        return result
+
+    def replace(self, old: int, new: int) -> None:
+        """Let everything that reads `old` from now on read `new`, graph outputs included.
+
+        Raises:
+            ValueError: the types differ.
+        """
+        if self.type(old) != self.type(new):
+            raise ValueError(f"a {self.type(old)} replaced by a {self.type(new)}")
+        if self.current(old) != self.current(new):
+            self._replaced[self.current(old)] = self.current(new)
+
+    def finish(self) -> Graph:
+        """The rewritten graph.
+
+        Graph outputs are results of operators, each listed once: where a replacement would break that, an `Identity`
+        named as the operator that was replaced makes the output.
+        """
+        outputs = self._settle_outputs()
+        order: dict[int, int] = {}
+        for value in self._graph.inputs:
+            order.setdefault(value, len(order))
+        for operator in self._operators:
+            for value in (*operator.inputs, *operator.outputs):
+                order.setdefault(value, len(order))
+        return Graph(
+            name=self._graph.name,
+            values=MappingProxyType({new: replace(self._values[old], id=new) for old, new in order.items()}),
+            operators=tuple(
+                replace(
+                    operator,
+                    inputs=tuple(order[i] for i in operator.inputs),
+                    outputs=tuple(order[o] for o in operator.outputs),
+                )
+                for operator in self._operators
+            ),
+            inputs=tuple(order[i] for i in self._graph.inputs),
+            outputs=tuple(order[o] for o in outputs),
+            constants=MappingProxyType(
+                {new: self._constants[old] for old, new in order.items() if old in self._constants}
+            ),
+        )
+
+    def _settle_outputs(self) -> tuple[int, ...]:
+        made = {output for operator in self._operators for output in operator.outputs}
+        replaced = self._graph.producers()
+        settled: dict[int, None] = {}
+        for output in self._graph.outputs:
+            value, name = self.current(output), self._graph.values[output].name
+            if value not in made or value in settled:
+                origin = replaced[output]
+                value = self.add("Identity", [value], {}, name=origin.name, sources=origin.sources)
+            self._values[value] = replace(self._values[value], name=name)
+            settled[value] = None
+        return tuple(settled)
+
+
+def in_topological_order(operators: Sequence[Operator]) -> tuple[Operator, ...]:
+    """The operators so that each follows those it reads from, otherwise in the given order.
+
+    Raises:
+        ValueError: they form a cycle.
+    """
+    makers = {output: position for position, operator in enumerate(operators) for output in operator.outputs}
+    readers: list[list[int]] = [[] for _ in operators]
+    missing = [0] * len(operators)
+    for position, operator in enumerate(operators):
+        for maker in dict.fromkeys(makers[i] for i in operator.inputs if i in makers):
+            readers[maker].append(position)
+            missing[position] += 1
+    ready = [position for position, count in enumerate(missing) if not count]
+    ordered = []
+    while ready:
+        position = heapq.heappop(ready)
+        ordered.append(operators[position])
+        for reader in readers[position]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, reader)
+    if len(ordered) < len(operators):
+        raise ValueError("the operators form a cycle")
+    return tuple(ordered)

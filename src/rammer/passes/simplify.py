@@ -1,0 +1,43 @@
+"""Simplification of scalar expressions that changes no value: constants are computed, casts there and back vanish."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rammer.ir.evaluate import FUNCTIONS
+from rammer.ir.expr import Call, Cast, Const, Expr, ScalarFn, const
+from rammer.ir.types import DType
+
+_MANTISSA_BITS = {DType.FLOAT16: 11, DType.BFLOAT16: 8, DType.FLOAT32: 24, DType.FLOAT64: 53}
+_EXPONENT_BITS = {DType.FLOAT16: 5, DType.BFLOAT16: 8, DType.FLOAT32: 8, DType.FLOAT64: 11}
+
+
+def simplified(node: Expr) -> Expr | None:
+    """A simpler equal of a node whose operands are simple already, or None; a visitor for `rebuild`."""
+    match node:
+        case Cast(type_, Cast(between, arg)) if arg.dtype is type_ and holds(between, type_):
+            return arg
+        case Cast(type_, Const(value, given)):
+            with np.errstate(all="ignore"):
+                return const(np.asarray(value, given.numpy).astype(type_.numpy).item(), type_)
+        case Call(ScalarFn.SELECT, (Const(condition), if_true, if_false)):
+            return if_true if condition else if_false
+        case Call(fn, args) if all(isinstance(arg, Const) for arg in args):
+            arrays = [np.asarray(arg.value, arg.type.numpy) for arg in args if isinstance(arg, Const)]
+            with np.errstate(all="ignore"):
+                return const(np.asarray(FUNCTIONS[fn](*arrays)).item(), node.dtype)
+    return None
+
+
+def holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is one of `wide`, so that a conversion there and back changes nothing."""
+    if wide is narrow or narrow is DType.BOOL:
+        return True
+    if wide is DType.BOOL or (narrow.is_float and not wide.is_float):
+        return False
+    if narrow.is_float:
+        return _MANTISSA_BITS[wide] >= _MANTISSA_BITS[narrow] and _EXPONENT_BITS[wide] >= _EXPONENT_BITS[narrow]
+    magnitude_bits = 8 * narrow.itemsize_bytes - narrow.is_signed
+    if wide.is_float:
+        return magnitude_bits <= _MANTISSA_BITS[wide]
+    return 8 * wide.itemsize_bytes - wide.is_signed >= magnitude_bits and (wide.is_signed or not narrow.is_signed)

@@ -1,0 +1,66 @@
+"""Saved models: read back without the model and, on the same kind of machine, without a compiler."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rammer.devices.base import Binary, Device, Source
+from rammer.errors import ArtifactCorruptError, ArtifactDeviceError, DeviceError
+from rammer.options import CompileOptions
+from rammer.runtime.container import Buffer, read_container
+from rammer.runtime.executable import Executable
+from rammer.runtime.signature import Signature
+
+
+class RebuiltWarning(UserWarning):
+    """An artifact was built for another machine and was rebuilt from its source."""
+
+
+def load_artifact(
+    path: str | os.PathLike[str], options: CompileOptions, find_device: Callable[[str], Device]
+) -> Executable:
+    """Load what `Executable.save` wrote.
+
+    Where the machine differs from the one it was built on, it is rebuilt from the sources in the file, with a
+    `RebuiltWarning`; saving it again keeps the result.
+
+    Raises:
+        ArtifactNotFoundError: no such file, or it cannot be read.
+        ArtifactCorruptError: truncated, altered or not an artifact.
+        ArtifactVersionError: written by another version of the format.
+        ArtifactDeviceError: it was built for another machine and cannot be rebuilt here.
+    """
+    header, sections = read_container(path)
+    meta: Mapping[str, Any] = header
+    device_name = str(meta["device"])
+    device = find_device(device_name)
+    source = Source(device=device_name, files=_under("source/", sections))
+    binary = Binary(device=device_name, machine=meta["machine"], files=_under("binary/", sections))
+    if "report" not in sections:
+        raise ArtifactCorruptError(f"{path} cannot be used: it has no report", hint="compile the model again")
+    reason = device.mismatch(binary)
+    if reason is not None:
+        warnings.warn(f"{path}: {reason}; rebuilding it for this machine", RebuiltWarning, stacklevel=3)
+        try:
+            binary = device.build(source, options)
+        except DeviceError as error:
+            raise ArtifactDeviceError(
+                f"{path} was built for another machine ({reason}) and cannot be rebuilt here: {error.message}",
+                hint=error.hint or "compile the model on this machine",
+            ) from error
+    return Executable(
+        name=str(meta["name"]),
+        signature=Signature.from_json(meta["signature"]),
+        device=device,
+        source=source,
+        binary=binary,
+        report=sections["report"],
+        options=options,
+    )
+
+
+def _under(prefix: str, sections: Mapping[str, memoryview]) -> dict[str, Buffer]:
+    return {name.removeprefix(prefix): section for name, section in sections.items() if name.startswith(prefix)}

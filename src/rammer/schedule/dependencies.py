@@ -1,0 +1,160 @@
+"""Tile-level dependencies (DESIGN D5): for each rTask, the rTasks that write what it reads.
+
+An rTask depends on every rTask of an earlier rOperator whose written box overlaps a box that it reads. Boxes are
+hulls, so a dependency may be one too many and never one too few. Model inputs and constants have no producer. All
+producers through one operand form one `TaskSet`, whichever rOperators they belong to (a concatenation has several),
+and rTasks that depend on the same producers share the set: sets become counters (see `builder`).
+
+What depends on what follows from the regions alone, so it is computed once for all rOperators with equal work on equal
+parts of their tensors (the cells of a recurrent layer) and then only named anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rammer.ir.task import RKernel, ROperator, RTask, TaskGraph, kernels_of
+from rammer.schedule.overlaps import overlaps
+from rammer.schedule.regions import Boxes, Regions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskSet:
+    """rTasks that others wait for together, ascending. Compared by identity, which makes it a cheap key."""
+
+    tasks: tuple[RTask, ...]
+
+
+Predecessors = tuple[TaskSet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Producer:
+    """An rOperator that writes a part of a tensor: `output` is its position among the rOperator's outputs."""
+
+    operator: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """Read boxes grouped by their producers: `members[groups[i]]` are pairs (producer's position, its tiles)."""
+
+    groups: tuple[int, ...]
+    members: tuple[tuple[tuple[int, tuple[int, ...]], ...], ...]
+
+
+class Dependencies:
+    """Dependencies that follow the choice of rKernels, rOperator by rOperator.
+
+    `commit` fixes the rKernel of an rOperator; `predecessors` may then be asked of any rOperator whose `producers`
+    are all committed, under any of its rKernels.
+    """
+
+    def __init__(self, graph: TaskGraph, regions: Regions) -> None:
+        self._graph = graph
+        self._regions = regions
+        self._slots = _producers_by_slot(graph, regions)
+        self._kernels: dict[int, RKernel] = {}
+        self._matches: dict[tuple[Boxes, tuple[Boxes, ...]], _Match] = {}
+        self._tasks: dict[int, tuple[RTask, ...]] = {}
+        self._sets: dict[tuple[tuple[int, tuple[int, ...]], ...], TaskSet] = {}
+
+    def producers(self, operator: int) -> tuple[int, ...]:
+        """The rOperators that an rOperator depends on under any choice of rKernels, ascending."""
+        return tuple(sorted({producer.operator for slot in self._slots[operator] for producer in slot}))
+
+    def commit(self, operator: int, kernel: RKernel) -> None:
+        """Fix the rKernel of an rOperator."""
+        self._kernels[operator] = kernel
+        self._tasks[operator] = tuple(RTask(operator, index) for index in range(kernel.task_count))
+
+    def predecessors(self, operator: ROperator, kernel: RKernel) -> tuple[Predecessors, ...]:
+        """Per rTask of the rOperator under `kernel`, the sets of rTasks that it depends on.
+
+        Raises:
+            KeyError: a producer is not committed.
+        """
+        found: list[Predecessors] = [()] * kernel.task_count
+        for region, producers in zip(self._regions.reads(operator, kernel), self._slots[operator.id], strict=True):
+            if region is None or not producers:
+                continue
+            match = self._match(region.boxes, producers)
+            sets = [self._set(producers, members) for members in match.members]
+            for index, group in enumerate(match.groups):
+                producer_set = sets[group]
+                if producer_set.tasks and producer_set not in found[index]:
+                    found[index] = (*found[index], producer_set)
+        return tuple(found)
+
+    def _match(self, reads: Boxes, producers: Sequence[_Producer]) -> _Match:
+        writes = tuple(self._written(producer) for producer in producers)
+        key = (reads, writes)
+        if key not in self._matches:
+            self._matches[key] = _match(reads, writes)
+        return self._matches[key]
+
+    def _written(self, producer: _Producer) -> Boxes:
+        operator = self._graph.operators[producer.operator]
+        return self._regions.writes(operator, self._kernels[producer.operator])[producer.output].boxes
+
+    def _set(self, producers: Sequence[_Producer], members: Sequence[tuple[int, tuple[int, ...]]]) -> TaskSet:
+        """The one object for these producers' tiles."""
+        tiles: dict[int, tuple[int, ...]] = {}
+        for position, own in members:
+            operator = producers[position].operator
+            tiles[operator] = tuple(sorted({*tiles[operator], *own})) if operator in tiles else own
+        key = tuple(sorted(tiles.items()))
+        if key not in self._sets:
+            tasks = tuple(self._tasks[operator][tile] for operator, own in key for tile in own)
+            self._sets[key] = TaskSet(tasks)
+        return self._sets[key]
+
+
+def find_dependencies(graph: TaskGraph, choice: Sequence[int]) -> tuple[tuple[Predecessors, ...], ...]:
+    """Per rOperator and rTask, the sets of rTasks that it depends on when rOperator i runs rKernel `choice[i]`."""
+    dependencies = Dependencies(graph, Regions(graph))
+    found = []
+    for operator, kernel in zip(graph.operators, kernels_of(graph, choice), strict=True):
+        found.append(dependencies.predecessors(operator, kernel))
+        dependencies.commit(operator.id, kernel)
+    return tuple(found)
+
+
+def _producers_by_slot(graph: TaskGraph, regions: Regions) -> tuple[tuple[tuple[_Producer, ...], ...], ...]:
+    """Per rOperator and slot, the earlier rOperators that write what any of its rTasks reads there.
+
+    Later ones are no producers even where hulls touch: rOperators are in topological order.
+    """
+    writers: dict[int, list[tuple[_Producer, Boxes]]] = {}
+    result: list[tuple[tuple[_Producer, ...], ...]] = []
+    for operator in graph.operators:
+        slots: list[tuple[_Producer, ...]] = []
+        for region in regions.whole_reads(operator):
+            if region is None:
+                slots.append(())
+                continue
+            known = writers.get(region.tensor, ())
+            slots.append(tuple(producer for producer, boxes in known if _any_overlap(region.boxes, boxes)))
+        result.append(tuple(slots))
+        for output, region in enumerate(regions.whole_writes(operator)):
+            writers.setdefault(region.tensor, []).append((_Producer(operator.id, output), region.boxes))
+    return tuple(result)
+
+
+def _any_overlap(a: Boxes, b: Boxes) -> bool:
+    """Whether the single boxes of two whole rOperators meet; no box meets none."""
+    return bool((np.maximum(a.lo, b.lo) < np.minimum(a.hi, b.hi)).all(axis=1).any())
+
+
+def _match(reads: Boxes, writes: Sequence[Boxes]) -> _Match:
+    found = [overlaps(reads, boxes) for boxes in writes]
+    rows, place = np.unique(np.stack([each.groups for each in found], axis=1), axis=0, return_inverse=True)
+    members = tuple(
+        tuple((position, found[position].tiles[group]) for position, group in enumerate(row)) for row in rows.tolist()
+    )
+    kept = tuple(tuple((position, tiles) for position, tiles in row if tiles) for row in members)
+    return _Match(tuple(place.reshape(-1).tolist()), kept)

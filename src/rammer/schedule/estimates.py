@@ -1,0 +1,42 @@
+"""What policies and the simulator take things to cost, and the choice of an rKernel by cost."""
+
+from __future__ import annotations
+
+from rammer.ir.task import RKernel, ROperator, TaskGraph
+from rammer.ir.vdevice import CostModel, VDevice
+
+
+class Estimates:
+    """Times of a task graph's candidates on a device, in microseconds.
+
+    Attributes:
+        handover_us: from the end of an rTask to the start of one that waits for it on another vEU.
+        program_us: from the end of an rProgram to the start of the next. At the least that is a global barrier: one
+            hand-over to learn that all vEUs are done and one to tell them all.
+        task_us: per rOperator and candidate rKernel, one rTask with the interpreter's overhead.
+    """
+
+    def __init__(self, graph: TaskGraph, device: VDevice, costs: CostModel) -> None:
+        self.handover_us = device.handover_us.value
+        self.program_us = 2 * self.handover_us
+        known: dict[RKernel, float] = {}
+        for operator in graph.operators:
+            for kernel in operator.kernels:
+                if kernel not in known:
+                    known[kernel] = costs.task_us(kernel).value + device.task_overhead_us.value
+        self.task_us = tuple(tuple(known[kernel] for kernel in operator.kernels) for operator in graph.operators)
+
+    def best_kernel(self, operator: ROperator, veus: int) -> int:
+        """The candidate that ends first when the rOperator has `veus` execution units to itself.
+
+        With all of a device's vEUs that is the paper's *fastest* rKernel, with one its *most efficient* (least
+        rTasks x time). Ties go to the earlier candidate.
+        """
+        times = self.task_us[operator.id]
+        return min(
+            range(len(times)), key=lambda pick: (-(-operator.kernels[pick].task_count // veus) * times[pick], pick)
+        )
+
+    def work_us(self, operator: ROperator, pick: int) -> float:
+        """Time of all rTasks of a candidate, one after another."""
+        return operator.kernels[pick].task_count * self.task_us[operator.id][pick]

@@ -1,0 +1,209 @@
+"""Placing rTasks on paper: each on the vEU that can start it earliest, given when vEUs are free and inputs are there.
+
+rTasks are taken in the order in which their inputs are there, long ones first among equals. Starts that differ by less
+than a hand-over count as equal; among equal vEUs the one is preferred that was last to use the same constants (a
+recurrent layer's weights stay in one cache), then the one that made most of the rTask's inputs, then the earliest.
+
+Times are estimates, carried along from trial to trial: nothing is simulated twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rammer.ir.task import ROperator, RTask, TaskGraph, TensorRole
+from rammer.schedule.dependencies import Dependencies, Predecessors, TaskSet
+from rammer.schedule.estimates import Estimates
+from rammer.schedule.regions import Boxes, IntArray, Regions
+
+# Per vEU, float64 [vEUs].
+Times = npt.NDArray[np.float64]
+# rOperator -> its candidate rKernel.
+Selection = Mapping[int, int]
+# The constants that an rTask reads: per slot the root tensor and the box's bounds.
+Constants = tuple[tuple[int, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What an rTask waits for: when each vEU has it at hand, the first of these times, and how much each vEU made."""
+
+    ready_us: Times
+    first_us: float
+    made: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An rTask to be placed, and what decides where."""
+
+    task: RTask
+    task_us: float
+    predecessors: Predecessors
+    constants: Constants
+    inputs: _Inputs | None
+
+    def urgency(self, idle_us: float) -> tuple[float, float, RTask]:
+        """The key to sort by where some vEU is idle from `idle_us` on."""
+        ready_us = idle_us if self.inputs is None else max(idle_us, self.inputs.first_us)
+        return ready_us, -self.task_us, self.task
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A job on a vEU and when it ends."""
+
+    job: Job
+    veu: int
+    end_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """rOperators scheduled on paper, `steps` in the order of appending; `free_us[v]` is when vEU v is then free."""
+
+    selection: Selection
+    steps: tuple[Step, ...]
+    free_us: Times
+
+    @property
+    def end_us(self) -> float:
+        """When all vEUs are free."""
+        return float(self.free_us.max())
+
+
+class ProgramTimes:
+    """An rProgram under construction: when each vEU is free and where and when its rTasks end.
+
+    rTasks that it does not hold ended before it starts.
+    """
+
+    def __init__(self, veus: int, handover_us: float) -> None:
+        self.free_us: Times = np.zeros(veus)
+        self._handover_us = handover_us
+        self._ends: dict[RTask, tuple[int, float]] = {}
+        self._by_set: dict[TaskSet, _Inputs] = {}
+        self._by_sets: dict[Predecessors, _Inputs | None] = {(): None}
+
+    @property
+    def end_us(self) -> float:
+        """When all vEUs are free."""
+        return float(self.free_us.max())
+
+    def add(self, trial: Trial) -> None:
+        """Append a trial that began from these times."""
+        self.free_us = trial.free_us
+        self._ends.update((step.job.task, (step.veu, step.end_us)) for step in trial.steps)
+
+    def inputs(self, predecessors: Predecessors) -> _Inputs | None:
+        """When rTasks, all of them added by now, are at hand; None where there are none."""
+        if predecessors not in self._by_sets:
+            parts = [self._set_inputs(tasks) for tasks in predecessors]
+            ready_us = np.maximum.reduce([part.ready_us for part in parts])
+            made = np.sum([part.made for part in parts], axis=0)
+            self._by_sets[predecessors] = _Inputs(ready_us, float(ready_us.min()), made)
+        return self._by_sets[predecessors]
+
+    def _set_inputs(self, tasks: TaskSet) -> _Inputs:
+        if tasks not in self._by_set:
+            last_us = np.full(len(self.free_us), -np.inf)
+            made = np.zeros(len(self.free_us), dtype=np.int64)
+            for task in tasks.tasks:
+                if task in self._ends:
+                    veu, end_us = self._ends[task]
+                    made[veu] += 1
+                    last_us[veu] = max(last_us[veu], end_us)
+            ready_us = self._ready(last_us)
+            self._by_set[tasks] = _Inputs(ready_us, float(ready_us.min()), made)
+        return self._by_set[tasks]
+
+    def _ready(self, last_us: Times) -> Times:
+        """When each vEU may go on, given the last rTask to wait for on each: a hand-over after the other vEUs'."""
+        latest = int(last_us.argmax())
+        others_us = np.delete(last_us, latest).max(initial=-np.inf)
+        ready_us = np.full(len(last_us), last_us[latest] + self._handover_us)
+        ready_us[latest] = max(last_us[latest], others_us + self._handover_us)
+        return ready_us
+
+
+class Placer:
+    """Places rOperators on paper; `commit` makes a trial's choices final."""
+
+    def __init__(self, graph: TaskGraph, estimates: Estimates) -> None:
+        self._graph = graph
+        self._estimates = estimates
+        self._regions = Regions(graph)
+        self.dependencies = Dependencies(graph, self._regions)
+        self._predecessors: dict[tuple[int, int], tuple[Predecessors, ...]] = {}
+        self._homes: dict[Constants, int] = {}
+        self._keys: dict[Boxes, list[bytes]] = {}
+
+    def place(self, operators: Sequence[ROperator], selection: Selection, times: ProgramTimes) -> Trial:
+        """The rTasks of some rOperators, appended to an rProgram.
+
+        Args:
+            operators: do not depend on each other, and all producers of theirs are committed.
+            selection: a candidate for each.
+            times: the rProgram; left as it is.
+        """
+        jobs = [job for operator in operators for job in self._jobs(operator, selection[operator.id], times)]
+        idle_us = float(times.free_us.min())
+        free_us = times.free_us.copy()
+        steps = []
+        for job in sorted(jobs, key=lambda job: job.urgency(idle_us)):
+            veu, start_us = self._earliest(free_us, job)
+            free_us[veu] = start_us + job.task_us
+            steps.append(Step(job, veu, float(free_us[veu])))
+        return Trial(selection, tuple(steps), free_us)
+
+    def commit(self, trial: Trial) -> None:
+        """Take a trial for what happens."""
+        for number, pick in trial.selection.items():
+            self.dependencies.commit(number, self._graph.operators[number].kernels[pick])
+        self._homes.update((step.job.constants, step.veu) for step in trial.steps if step.job.constants)
+
+    def _earliest(self, free_us: Times, job: Job) -> tuple[int, float]:
+        """The vEU for an rTask and when it starts there."""
+        starts_us = free_us if job.inputs is None else np.maximum(free_us, job.inputs.ready_us)
+        veu = int(starts_us.argmin())
+        equal_us = float(starts_us[veu]) + self._estimates.handover_us
+        home = self._homes.get(job.constants)
+        if home is not None and starts_us[home] <= equal_us:
+            veu = home
+        elif job.inputs is not None:
+            made = np.where(starts_us <= equal_us, job.inputs.made, 0)
+            veu = int(np.where(made == made.max(), starts_us, np.inf).argmin())
+        return veu, float(starts_us[veu])
+
+    def _jobs(self, operator: ROperator, pick: int, times: ProgramTimes) -> Iterator[Job]:
+        task_us = self._estimates.task_us[operator.id][pick]
+        rows = zip(self._predecessors_of(operator, pick), self._constants(operator, pick), strict=True)
+        for index, (predecessors, constants) in enumerate(rows):
+            yield Job(RTask(operator.id, index), task_us, predecessors, constants, times.inputs(predecessors))
+
+    def _predecessors_of(self, operator: ROperator, pick: int) -> tuple[Predecessors, ...]:
+        key = (operator.id, pick)
+        if key not in self._predecessors:
+            self._predecessors[key] = self.dependencies.predecessors(operator, operator.kernels[pick])
+        return self._predecessors[key]
+
+    def _constants(self, operator: ROperator, pick: int) -> Iterable[Constants]:
+        """Per rTask, the constants that it reads."""
+        kernel = operator.kernels[pick]
+        columns = [
+            [(region.tensor, bounds) for bounds in self._bounds(region.boxes)]
+            for region in self._regions.reads(operator, kernel)
+            if region is not None and self._graph.tensors[region.tensor].role is TensorRole.CONSTANT
+        ]
+        return zip(*columns, strict=True) if columns else itertools.repeat((), kernel.task_count)
+
+    def _bounds(self, boxes: Boxes) -> list[bytes]:
+        """Each box as a key."""
+        if boxes not in self._keys:
+            self._keys[boxes] = [row.tobytes() for row in np.hstack([boxes.lo, boxes.hi])]
+        return self._keys[boxes]

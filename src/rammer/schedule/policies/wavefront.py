@@ -1,0 +1,123 @@
+"""The policy `wavefront`: Algorithm 1 of the Rammer paper (section 4.3).
+
+The graph is walked in waves of breadth-first search. Each wave is scheduled twice on paper: appended to the current
+rProgram (P1), and as a new rProgram (P2). P1 is kept if time(P1) <= time(current) + time(P2); otherwise the current
+rProgram is closed and P2 becomes it. Here starting P2 costs `Estimates.program_us`, so that closing is not free.
+
+Within a wave, SelectRKernels takes the fastest rKernels where together they do not fill the device. Otherwise it keeps
+the rKernels with which the wave ends first: the fastest, the most efficient (both as in the paper), or, between these
+extremes, those that are fastest on the share of the vEUs that falls to their rOperator by its work. How rTasks are then
+placed, `schedule.placement` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rammer.ir.program import RProgram, Schedule
+from rammer.ir.task import ROperator, TaskGraph
+from rammer.ir.vdevice import CostModel, VDevice
+from rammer.schedule.builder import ProgramBuilder
+from rammer.schedule.estimates import Estimates
+from rammer.schedule.placement import Placer, ProgramTimes, Selection, Trial
+
+_ROUNDING = 1e-9
+
+
+def schedule(graph: TaskGraph, device: VDevice, costs: CostModel) -> Schedule:
+    """As few rPrograms as pay, rOperators of a wave side by side, Waits between tiles."""
+    return schedule_with(graph, device.veu_count, Estimates(graph, device, costs))
+
+
+def schedule_with(graph: TaskGraph, veus: int, estimates: Estimates) -> Schedule:
+    """As `schedule`, from given estimates."""
+    state = _Wavefront(graph, veus, estimates)
+    for wave in state.waves():
+        state.add(wave)
+    return state.finish()
+
+
+class _Wavefront:
+    """The rPrograms so far, the last of them open."""
+
+    def __init__(self, graph: TaskGraph, veus: int, estimates: Estimates) -> None:
+        self._graph = graph
+        self._veus = veus
+        self._estimates = estimates
+        self._placer = Placer(graph, estimates)
+        self._choice = [0] * len(graph.operators)
+        self._programs: list[RProgram] = []
+        self._builder = ProgramBuilder(veus)
+        self._times = ProgramTimes(veus, estimates.handover_us)
+
+    def waves(self) -> list[list[ROperator]]:
+        """The rOperators by their distance from the inputs: the longest path of producers."""
+        depths: list[int] = []
+        waves: list[list[ROperator]] = []
+        for operator in self._graph.operators:
+            producers = self._placer.dependencies.producers(operator.id)
+            depth = max((depths[producer] + 1 for producer in producers), default=0)
+            depths.append(depth)
+            if depth == len(waves):
+                waves.append([])
+            waves[depth].append(operator)
+        return waves
+
+    def add(self, wave: Sequence[ROperator]) -> None:
+        """Schedule the next wave, in the current rProgram or in a new one."""
+        trial = self._select(wave, self._times)
+        # P1 costs as much as closing now and running P2 for `spare_us`; rounding must not tell equals apart.
+        spare_us = (trial.end_us - self._times.end_us - self._estimates.program_us) * (1 - _ROUNDING)
+        if self._times.end_us > 0 and spare_us > self._least_us(wave):
+            new = ProgramTimes(self._veus, self._estimates.handover_us)
+            fresh = self._select(wave, new)
+            if spare_us > fresh.end_us:
+                self._programs.append(self._builder.build())
+                self._builder = ProgramBuilder(self._veus, after=self._builder)
+                self._times, trial = new, fresh
+        self._commit(trial)
+
+    def finish(self) -> Schedule:
+        """The schedule."""
+        programs = (*self._programs, self._builder.build())
+        return Schedule(policy="wavefront", choice=tuple(self._choice), programs=programs)
+
+    def _select(self, wave: Sequence[ROperator], times: ProgramTimes) -> Trial:
+        """SelectRKernels: the wave with those rKernels with which it ends first."""
+        fastest = self._fastest(wave, [self._veus] * len(wave))
+        if sum(operator.kernels[fastest[operator.id]].task_count for operator in wave) <= self._veus:
+            return self._placer.place(wave, fastest, times)
+        efficient = self._fastest(wave, [1] * len(wave))
+        work_us = [self._estimates.work_us(operator, efficient[operator.id]) for operator in wave]
+        shares = [max(1, int(self._veus * work / sum(work_us))) if work > 0 else 1 for work in work_us]
+        best = self._placer.place(wave, self._fastest(wave, shares), times)
+        for selection in (efficient, fastest):
+            # No placement beats an even load, which spares most trials.
+            load_us = sum(self._estimates.work_us(operator, selection[operator.id]) for operator in wave)
+            if (float(times.free_us.sum()) + load_us) / self._veus < best.end_us:
+                best = min(best, self._placer.place(wave, selection, times), key=lambda trial: trial.end_us)
+        return best
+
+    def _fastest(self, wave: Sequence[ROperator], shares: Sequence[int]) -> Selection:
+        """The rKernels that are fastest when each rOperator has a share of the vEUs to itself."""
+        pairs = zip(wave, shares, strict=True)
+        return {operator.id: self._estimates.best_kernel(operator, share) for operator, share in pairs}
+
+    def _least_us(self, wave: Sequence[ROperator]) -> float:
+        """No rProgram of the wave alone ends sooner, whatever the rKernels: a cheap reason not to try one."""
+        least_us = 0.0
+        load_us = 0.0
+        for operator in wave:
+            times = zip(operator.kernels, self._estimates.task_us[operator.id], strict=True)
+            least_us = max(least_us, min(task_us if kernel.task_count else 0.0 for kernel, task_us in times))
+            load_us += self._estimates.work_us(operator, self._estimates.best_kernel(operator, 1))
+        return max(least_us, load_us / self._veus)
+
+    def _commit(self, trial: Trial) -> None:
+        for number, pick in trial.selection.items():
+            self._choice[number] = pick
+        for step in trial.steps:
+            self._builder.wait(step.job.task, step.job.predecessors)
+            self._builder.append(step.job.task, step.veu)
+        self._placer.commit(trial)
+        self._times.add(trial)

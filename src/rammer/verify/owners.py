@@ -1,0 +1,79 @@
+"""Who writes each element of a tensor, as a grid of cells that no write divides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rammer.verify.footprints import IntArray, Region
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Touch:
+    """A region with the number of whoever touches each of its tiles, int64 [tiles]."""
+
+    region: Region
+    numbers: IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clash:
+    """An element that two writers write."""
+
+    first: int
+    second: int
+
+
+class Owners:
+    """The writer of every element of one root tensor.
+
+    The cells are cut where boxes begin and end, so there are about as many as tiles, not as elements. Where a write is
+    scattered, every element is a cell. `clash` is an element with two writers, if there is one.
+    """
+
+    def __init__(self, shape: Sequence[int], writes: Sequence[Touch]) -> None:
+        self._shape = tuple(shape) or (1,)
+        self._cuts = [self._cut(dim, writes) for dim in range(len(self._shape))]
+        self._cells: npt.NDArray[np.int64] = np.full([len(cut) - 1 for cut in self._cuts], NOBODY, dtype=np.int64)
+        self.clash: Clash | None = None
+        for write in writes:
+            self._paint(write)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every element has a writer."""
+        return not (self._cells == NOBODY).any()
+
+    def of(self, lo: IntArray, hi: IntArray) -> IntArray:
+        """The writers of the elements of a box (`lo`, `hi`: int64 [rank]), ascending; `NOBODY` where there is none."""
+        first = [int(np.searchsorted(cut, i, side="right")) - 1 for cut, i in zip(self._cuts, lo, strict=True)]
+        last = [int(np.searchsorted(cut, i, side="left")) for cut, i in zip(self._cuts, hi, strict=True)]
+        return np.unique(self._cells[tuple(map(slice, first, last))])
+
+    def _cut(self, dim: int, writes: Sequence[Touch]) -> IntArray:
+        extent = self._shape[dim]
+        if any(write.region.scattered for write in writes):
+            return np.arange(extent + 1, dtype=np.int64)
+        ends = [part for write in writes for part in (write.region.lo[:, dim], write.region.hi[:, dim])]
+        whole = np.array([0, extent], dtype=np.int64)
+        return np.unique(np.clip(np.concatenate([whole, *ends]), 0, extent))
+
+    def _paint(self, write: Touch) -> None:
+        region = write.region
+        first = np.stack([np.searchsorted(cut, region.lo[:, dim]) for dim, cut in enumerate(self._cuts)], axis=1)
+        last = np.stack([np.searchsorted(cut, region.hi[:, dim]) for dim, cut in enumerate(self._cuts)], axis=1)
+        bounds = zip(first.tolist(), last.tolist(), write.numbers.tolist(), strict=True)
+        for tile, (start, stop, writer) in enumerate(bounds):
+            if tile in region.scattered:
+                cells: tuple[slice | IntArray, ...] = np.unravel_index(region.scattered[tile], self._shape)
+            else:
+                cells = tuple(map(slice, start, stop))
+            before = self._cells[cells]
+            if self.clash is None and (before != NOBODY).any():
+                self.clash = Clash(first=int(before.max()), second=writer)
+            self._cells[cells] = writer

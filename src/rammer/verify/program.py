@@ -1,0 +1,264 @@
+"""Proof that a plan is sound (DESIGN D7): with a sound task graph (`verify.tasks`), it computes what the graph says.
+
+Every rTask runs exactly once, no execution comes to a halt, and whatever the speed of the vEUs, an rTask starts after
+the writers of all it reads have ended, and arena bytes change hands after the last access to what they held. So no
+two rTasks race, and every execution gives the same result.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from rammer.errors import VerificationError
+from rammer.ir.program import Plan, RProgram, Signal, Wait
+from rammer.ir.task import Tensor, TensorRole
+from rammer.ir.vdevice import VDevice
+from rammer.verify.footprints import Footprints, IntArray, Region
+from rammer.verify.naming import describe_operator, describe_step, describe_tensor, sources_of
+from rammer.verify.order import Order, happens_before
+from rammer.verify.owners import NOBODY, Owners, Touch
+from rammer.verify.placement import Placement, place
+
+RULES: Mapping[str, str] = MappingProxyType(
+    {
+        "P01": "For each rOperator one of its candidate rKernels is chosen.",
+        "P02": "Only rTasks that exist are run.",
+        "P03": "No rTask is run twice.",
+        "P04": "Every rTask is run.",
+        "P05": "There are no more queues than vEUs, so that all of them run at once and a Wait cannot starve.",
+        "P06": "Waits and Signals name counters that the rProgram has.",
+        "P07": "A threshold is at least 1 and at most the number of signals that its counter gets.",
+        "P08": "Queue order and Waits together have no cycle: every execution reaches the end.",
+        "P09": "The memory plan places all intermediate root tensors and nothing else.",
+        "P10": "Placed tensors are aligned as the device asks and lie within the arena.",
+        "P11": "An rTask starts after the writers of all that it reads have ended.",
+        "P12": "No two rTasks write the same element.",
+        "P13": "Arena bytes are given to a tensor after all accesses to the one that they held have ended.",
+        "P14": "Every element of an output is written.",
+        "P15": "The scratch memory of an rTask fits what one vEU has to itself.",
+        "P16": "The device has the skeleton of every chosen rKernel.",
+    }
+)
+
+
+def verify(plan: Plan, device: VDevice) -> None:
+    """Prove a plan for a device; its task graph is taken to be verified.
+
+    Raises:
+        VerificationError: a rule of `RULES` is broken; the message names the rTasks and their places.
+    """
+    _check_choice(plan, device)
+    for number, program in enumerate(plan.schedule.programs):
+        _check_shape(number, program, device)
+    _check_memory(plan, device)
+    placement = place(plan)
+    order = happens_before(placement)
+    accesses = _accesses(plan, placement)
+    for tensor in accesses:
+        _check_elements(plan.graph.tensors[tensor], accesses[tensor], placement, order)
+    _check_reuse(plan, accesses, placement, order)
+
+
+def _check_choice(plan: Plan, device: VDevice) -> None:
+    operators, choice = plan.graph.operators, plan.schedule.choice
+    if len(choice) != len(operators):
+        raise VerificationError("P01", f"{len(choice)} rKernels are chosen for {len(operators)} rOperators")
+    private = [level.capacity_bytes for level in device.levels if not level.shared]
+    for operator, pick in zip(operators, choice, strict=True):
+        name, where = describe_operator(operator), sources_of(operator)
+        if not 0 <= pick < len(operator.kernels):
+            message = f"rKernel {pick} is chosen for {name}, which has {len(operator.kernels)}"
+            raise VerificationError("P01", message, where=where)
+        kernel = operator.kernels[pick]
+        if kernel.skeleton not in device.skeletons:
+            message = f"{name} needs the skeleton '{kernel.skeleton}'; {device.name} has {', '.join(device.skeletons)}"
+            raise VerificationError("P16", message, where=where)
+        if private and kernel.resources.scratch_bytes > max(private):
+            message = f"an rTask of {name} takes {kernel.resources.scratch_bytes} bytes of {max(private)}"
+            raise VerificationError("P15", message, where=where)
+
+
+def _check_shape(number: int, program: RProgram, device: VDevice) -> None:
+    """Queues, counters and thresholds of one rProgram."""
+    if program.veus > device.veu_count:
+        message = f"rProgram {number} has {program.veus} queues; {device.name} has {device.veu_count} vEUs"
+        raise VerificationError("P05", message)
+    steps = [
+        (veu, position, step)
+        for veu, queue in enumerate(program.steps)
+        for position, step in enumerate(queue)
+        if isinstance(step, Wait | Signal)
+    ]
+    signals = Counter(step.counter for _, _, step in steps if isinstance(step, Signal))
+    for veu, position, step in steps:
+        here = describe_step(number, veu, position)
+        if not 0 <= step.counter < program.counter_count:
+            message = f"{here} uses counter {step.counter} of {program.counter_count}"
+            raise VerificationError("P06", message)
+        if isinstance(step, Wait) and not 1 <= step.threshold <= signals[step.counter]:
+            message = (
+                f"{here} waits for signal {step.threshold} of counter {step.counter}, "
+                f"which gets {signals[step.counter]}"
+            )
+            raise VerificationError("P07", message)
+
+
+def _check_memory(plan: Plan, device: VDevice) -> None:
+    memory = plan.memory
+    wanted = {tensor.id for tensor in plan.graph.tensors if _in_arena(tensor)}
+    for tensor in sorted(wanted.symmetric_difference(memory.offsets_bytes)):
+        is_missing = tensor in wanted
+        what = "has no place in the arena" if is_missing else "is no intermediate root tensor, and has a place"
+        raise VerificationError("P09", f"tensor {tensor} {what}")
+    if memory.alignment_bytes < 1 or memory.alignment_bytes % device.alignment_bytes:
+        message = f"the arena is aligned to {memory.alignment_bytes} bytes, {device.name} asks {device.alignment_bytes}"
+        raise VerificationError("P10", message)
+    for tensor, offset in sorted(memory.offsets_bytes.items()):
+        end = offset + plan.graph.tensors[tensor].nbytes
+        if offset < 0 or end > memory.arena_bytes or offset % memory.alignment_bytes:
+            message = (
+                f"{describe_tensor(plan.graph.tensors[tensor])} lies at bytes {offset} to {end} of an arena of "
+                f"{memory.arena_bytes}, aligned to {memory.alignment_bytes}"
+            )
+            raise VerificationError("P10", message)
+
+
+def _in_arena(tensor: Tensor) -> bool:
+    return tensor.role is TensorRole.INTERMEDIATE and tensor.alias_of is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Accesses:
+    """All that happens to one root tensor: regions with the numbers of the rTasks, one per tile."""
+
+    reads: list[Touch] = field(default_factory=list)
+    writes: list[Touch] = field(default_factory=list)
+
+
+def _accesses(plan: Plan, placement: Placement) -> dict[int, _Accesses]:
+    """The accesses to every root tensor that rTasks write."""
+    graph, footprints = plan.graph, Footprints(plan.graph)
+    found = {
+        tensor.id: _Accesses()
+        for tensor in graph.tensors
+        if tensor.alias_of is None and tensor.role in (TensorRole.INTERMEDIATE, TensorRole.OUTPUT) and tensor.type.size
+    }
+
+    def note(region: Region, numbers: IntArray, *, is_read: bool) -> None:
+        if region.tensor in found:
+            accesses = found[region.tensor]
+            (accesses.reads if is_read else accesses.writes).append(Touch(region=region, numbers=numbers))
+
+    for operator, kernel in zip(graph.operators, plan.kernels, strict=True):
+        numbers = placement.numbers(operator.id)
+        for region in footprints.reads(operator, kernel.expr, kernel.tile.task):
+            note(region, numbers, is_read=True)
+        for region in footprints.writes(operator, kernel.expr, kernel.tile.task):
+            note(region, numbers, is_read=False)
+    return found
+
+
+def _check_elements(tensor: Tensor, accesses: _Accesses, placement: Placement, order: Order) -> None:
+    """Each element written once, and read after that."""
+    owners = Owners(tensor.type.shape, accesses.writes)
+    if owners.clash is not None:
+        pair = (owners.clash.first, owners.clash.second)
+        names = " and ".join(map(placement.describe, pair))
+        message = f"{names} write the same element of {describe_tensor(tensor)}"
+        raise VerificationError("P12", message, where=placement.where(pair))
+    if tensor.role is TensorRole.OUTPUT and not owners.complete:
+        raise VerificationError("P14", f"output {describe_tensor(tensor)} has elements that no rTask writes")
+    if not accesses.reads:
+        return
+    reads = [_touching(read) for read in accesses.reads]
+    readers = np.concatenate([numbers for numbers, _ in reads])
+    boxes, kind = np.unique(np.concatenate([ends for _, ends in reads]), axis=0, return_inverse=True)
+    if not len(boxes):
+        return
+    writers = [_writers(owners, box) for box in boxes]
+    needed = np.stack([order.after_all(numbers) for numbers in writers])
+    kind = kind.reshape(-1)
+    late = np.flatnonzero((order.known[readers] < needed[kind]).any(axis=1))
+    if late.size:
+        reader, read_kind = min((int(readers[i]), int(kind[i])) for i in late)
+        writer = int(order.unordered(writers[read_kind], reader)[0])
+        lo, hi = boxes[read_kind].reshape(2, -1).tolist()
+        box = ", ".join(f"{first}:{last}" for first, last in zip(lo, hi, strict=True))
+        message = (
+            f"{placement.describe(reader)} reads {describe_tensor(tensor)}[{box}], "
+            f"and may start before {placement.describe(writer)} has written there"
+        )
+        raise VerificationError("P11", message, where=placement.where((reader, writer)))
+
+
+def _touching(access: Touch) -> tuple[IntArray, IntArray]:
+    """The rTasks with boxes that are not empty, and these boxes as rows of `lo` and `hi`."""
+    touched = access.region.touched
+    return access.numbers[touched], np.hstack([access.region.lo, access.region.hi])[touched]
+
+
+def _writers(owners: Owners, box: IntArray) -> IntArray:
+    found = owners.of(*box.reshape(2, -1))
+    return found if found[0] != NOBODY else found[1:]
+
+
+def _check_reuse(plan: Plan, accesses: Mapping[int, _Accesses], placement: Placement, order: Order) -> None:
+    """Arena bytes change hands in time.
+
+    Tensors take their bytes in the order of their first writes in one execution. If a tensor's writers come after all
+    accesses to the holders whose bytes they take, they come after those of all earlier holders too.
+    """
+    takers = []
+    for tensor, accessed in accesses.items():
+        writers = _all_numbers(accessed.writes)
+        if tensor in plan.memory.offsets_bytes and writers.size:
+            takers.append((int(order.turn[writers].min()), tensor, writers))
+    holders = _Holders()
+    for _, tensor, writers in sorted(takers, key=lambda taker: taker[:2]):
+        offset = plan.memory.offsets_bytes[tensor]
+        for before in holders.take(offset, offset + plan.graph.tensors[tensor].nbytes, tensor):
+            users = _all_numbers(accesses[before].reads + accesses[before].writes)
+            late = np.flatnonzero((order.known[writers] < order.after_all(users)).any(axis=1))
+            if late.size:
+                writer = int(writers[late].min())
+                user = int(order.unordered(users, writer)[0])
+                old, new = (describe_tensor(plan.graph.tensors[other]) for other in (before, tensor))
+                message = (
+                    f"{placement.describe(writer)} writes {new} in bytes of {old}, "
+                    f"and may start before {placement.describe(user)} is done with that"
+                )
+                raise VerificationError("P13", message, where=placement.where((writer, user)))
+
+
+def _all_numbers(accesses: list[Touch]) -> IntArray:
+    """The rTasks that touch anything, in order, once each."""
+    parts = [access.numbers[access.region.touched] for access in accesses]
+    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
+
+
+class _Holders:
+    """Who holds which bytes: disjoint spans in order."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._spans: list[tuple[int, int, int]] = []
+
+    def take(self, start: int, end: int, holder: int) -> list[int]:
+        """Give bytes to a new holder; returns those who lose some, once each."""
+        first = max(0, bisect_right(self._starts, start) - 1)
+        last = first
+        while last < len(self._spans) and self._spans[last][0] < end:
+            last += 1
+        losing = [span for span in self._spans[first:last] if span[1] > start]
+        kept = [span for span in self._spans[first:last] if span[1] <= start]
+        for lo, hi, other in losing:
+            kept.extend(part for part in ((lo, start, other), (end, hi, other)) if part[0] < part[1])
+        self._spans[first:last] = sorted([*kept, (start, end, holder)])
+        self._starts[first:last] = [span[0] for span in self._spans[first : first + len(kept) + 1]]
+        return list(dict.fromkeys(other for _, _, other in losing))

@@ -1,0 +1,180 @@
+"""Checks of a task graph's rOperators, each by itself: bindings, rKernels and index maps (rules T05 to T13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rammer.errors import VerificationError
+from rammer.ir.expr import Axis, Load, Output, TensorExpr, nodes
+from rammer.ir.region import Interval, affine, depends_on_data, interval_of
+from rammer.ir.task import Binding, RKernel, ROperator, TaskGraph
+from rammer.ir.types import DType, TensorType
+from rammer.verify.footprints import index_positions
+from rammer.verify.naming import describe_operator, describe_tensor, sources_of
+
+
+class WorkChecker:
+    """Checks rOperators; each distinct expression's index maps are checked once."""
+
+    def __init__(self, graph: TaskGraph) -> None:
+        self._graph = graph
+        self._faults: dict[TensorExpr, tuple[str, str] | None] = {}
+
+    def check(self, operator: ROperator) -> None:
+        """All that can be said about one rOperator alone.
+
+        Raises:
+            VerificationError: T05 to T13.
+        """
+        fault = self._fault(operator)
+        if fault is not None:
+            code, message = fault
+            raise VerificationError(code, f"{describe_operator(operator)}: {message}", where=sources_of(operator))
+
+    def _fault(self, operator: ROperator) -> tuple[str, str] | None:
+        if not operator.kernels:
+            return "T08", "has no rKernel"
+        expr = operator.kernels[0].expr
+        if len(operator.reads) != len(expr.inputs) or len(operator.writes) != len(expr.outputs):
+            return "T05", (
+                f"binds {len(operator.reads)} slots of {len(expr.inputs)} and "
+                f"{len(operator.writes)} outputs of {len(expr.outputs)}"
+            )
+        bindings = (*operator.reads, *operator.writes)
+        types = (*expr.inputs, *(output.type for output in expr.outputs))
+        for binding, type_ in zip(bindings, types, strict=True):
+            fault = self._binding_fault(binding, type_)
+            if fault is not None:
+                return fault
+        for place, kernel in enumerate(operator.kernels):
+            fault = self._kernel_fault(kernel, expr, bindings)
+            if fault is not None:
+                return fault[0], f"rKernel {place} {fault[1]}"
+        if expr not in self._faults:
+            self._faults[expr] = _expression_fault(expr)
+        return self._faults[expr]
+
+    def _binding_fault(self, binding: Binding, type_: TensorType) -> tuple[str, str] | None:
+        tensor = self._graph.tensors[binding.tensor]
+        place = f"{type_} at {list(binding.origin)} of {describe_tensor(tensor)} {tensor.type}"
+        if not len(binding.origin) == type_.rank == tensor.type.rank:
+            return "T05", f"binds {place}, of another rank"
+        if any(
+            start < 0 or start + extent > whole
+            for start, extent, whole in zip(binding.origin, type_.shape, tensor.type.shape, strict=True)
+        ):
+            return "T05", f"binds {place}, out of bounds"
+        panel = tensor.layout.panel
+        if panel is not None and binding.origin[panel.dim] % panel.width:
+            return "T06", f"binds {place}, inside a panel of {panel.width}"
+        if type_.dtype is not tensor.type.dtype:
+            return "T07", f"binds {place}, of another element type"
+        return None
+
+    def _kernel_fault(self, kernel: RKernel, expr: TensorExpr, bindings: Sequence[Binding]) -> tuple[str, str] | None:
+        if kernel.expr != expr:
+            return "T08", "computes something else than rKernel 0"
+        if kernel.layouts != tuple(self._graph.tensors[binding.tensor].layout for binding in bindings):
+            return "T11", "was made for other layouts than its operands have"
+        if kernel.skeleton == "map" and expr.reductions:
+            return "T10", "has the skeleton 'map' and a reduction"
+        return _tile_fault(kernel)
+
+
+def _tile_fault(kernel: RKernel) -> tuple[str, str] | None:
+    tile, axes = kernel.tile, kernel.expr.axes
+    if len(tile.task) != len(axes) or any(size < 1 for size in tile.task):
+        return "T09", f"cuts {len(axes)} axes by {tile.task}"
+    if tile.register and (
+        len(tile.register) != len(axes)
+        or any(not 1 <= inner <= outer for inner, outer in zip(tile.register, tile.task, strict=True))
+    ):
+        return "T09", f"keeps {tile.register} of {tile.task} in registers"
+    if tile.reduce and (len(tile.reduce) != len(kernel.expr.reduce_axes) or any(size < 1 for size in tile.reduce)):
+        return "T09", f"steps by {tile.reduce} along {len(kernel.expr.reduce_axes)} reduction axes"
+    if (tile.lane is not None and not 0 <= tile.lane < len(axes)) or tile.vector < 1:
+        return "T09", f"runs axis {tile.lane} of {len(axes)} along vectors of {tile.vector}"
+    return None
+
+
+def _expression_fault(expr: TensorExpr) -> tuple[str, str] | None:
+    """What is wrong with an expression's loads and stores."""
+    for load in expr.loads:
+        fault = load_fault(load, expr)
+        if fault is not None:
+            return "T13", f"{load} {fault}"
+    for place, output in enumerate(expr.outputs):
+        if output.body.dtype is not output.type.dtype:
+            return "T07", f"stores {output.body.dtype.value} as output {place}, which is {output.type}"
+        if len(output.indices) != output.type.rank or not is_one_to_one(output, expr.axes):
+            return "T12", f"stores output {place} out of bounds or an element twice: {list(map(str, output.indices))}"
+    return None
+
+
+def load_fault(load: Load, expr: TensorExpr) -> str | None:
+    """What is wrong with a load. Indices that depend on data are the data's business."""
+    if not 0 <= load.slot < len(expr.inputs):
+        return f"reads one of {len(expr.inputs)} slots"
+    type_ = expr.inputs[load.slot]
+    if load.type is not type_.dtype or len(load.indices) != type_.rank:
+        return f"does not fit its slot, {type_}"
+    if load.fill is not None:
+        return None
+    for index, extent in zip(load.indices, type_.shape, strict=True):
+        if depends_on_data(index):
+            continue
+        axes = tuple(node for node in nodes(index) if isinstance(node, Axis))
+        if any(axis.extent == 0 for axis in axes):
+            continue
+        span = interval_of(index, {})
+        inside = Interval(0, extent)
+        if span is not None and inside.contains(span):
+            continue
+        # Interval arithmetic is exact for affine indices alone; the others are looked at point by point.
+        if affine(index) is None:
+            probe = Output(type=TensorType(DType.INT64, (extent,)), indices=(index,), body=index)
+            (values,) = index_positions(probe, axes, {})
+            if inside.contains(Interval(int(values.min()), int(values.max()) + 1)):
+                continue
+        return f"leaves its slot, {type_}"
+    return None
+
+
+def is_one_to_one(output: Output, axes: Sequence[Axis]) -> bool:
+    """Whether the points of the domain are stored at elements of their own, within the output."""
+    if any(axis.extent == 0 for axis in axes):
+        return True
+    inside = all(
+        not depends_on_data(index)
+        and ((span := interval_of(index, {})) is None or affine(index) is None or Interval(0, extent).contains(span))
+        for index, extent in zip(output.indices, output.type.shape, strict=True)
+    )
+    if not inside:
+        return False
+    if _nests(output, axes):
+        return True
+    index = index_positions(output, axes, {})
+    for part, extent in zip(index, output.type.shape, strict=True):
+        if part.min() < 0 or part.max() >= extent:
+            return False
+    stored = np.zeros(output.type.size, dtype=np.bool_)
+    stored[np.ravel_multi_index(index, output.type.shape)] = True
+    return int(np.count_nonzero(stored)) == int(np.prod([axis.extent for axis in axes]))
+
+
+def _nests(output: Output, axes: Sequence[Axis]) -> bool:
+    """Whether indices are affine, and within each an axis steps over all that the finer ones reach: a quick proof."""
+    seen: set[Axis] = set()
+    for index in output.indices:
+        form = affine(index)
+        if form is None or any(axis in seen for axis, _ in form.terms):
+            return False
+        reach = 0
+        for axis, coefficient in sorted(form.terms, key=lambda term: abs(term[1])):
+            if abs(coefficient) <= reach:
+                return False
+            reach += abs(coefficient) * (axis.extent - 1)
+            seen.add(axis)
+    return all(axis in seen or axis.extent == 1 for axis in axes)

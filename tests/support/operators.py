@@ -1,0 +1,34 @@
+"""Build and evaluate one operator: what its tests compare with a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from rammer.ir.evaluate import evaluate_graph
+from rammer.ir.expr import TensorExpr
+from rammer.ir.graph import Array, Attribute
+from rammer.ir.types import DType, TensorType
+from rammer.operators.builder import GraphBuilder
+
+
+def run_operator(kind: str, arrays: Sequence[Array], **attributes: Attribute) -> npt.NDArray[Any]:
+    """The one result of an operator, which has the type that was inferred for it."""
+    builder = GraphBuilder("test")
+    inputs = [builder.input(f"x{i}", TensorType(DType.of(a), a.shape)) for i, a in enumerate(arrays)]
+    outputs = builder.add(kind, inputs, attributes, name="op")
+    (result,) = evaluate_graph(builder.build(outputs), arrays)
+    assert builder.type(outputs[0]) == TensorType(DType.of(result), result.shape)
+    return result
+
+
+def expression(kind: str, types: Sequence[TensorType], **attributes: Attribute) -> TensorExpr:
+    """The expression of an operator."""
+    builder = GraphBuilder("test")
+    inputs = [builder.input(f"x{i}", type_) for i, type_ in enumerate(types)]
+    graph = builder.build(builder.add(kind, inputs, attributes, name="op"))
+    expr = graph.operators[0].expr
+    assert expr is not None
+    return expr

@@ -1,0 +1,54 @@
+"""Operators that load at positions which another operand holds, against NumPy and ONNX Runtime."""
+
+import numpy as np
+import pytest
+
+from rammer.errors import InvalidModelError
+from rammer.ir.types import DType, TensorType
+from tests.support.onnx_node import run_node
+from tests.support.operators import expression, run_operator
+
+
+def counted(*shape):
+    """Distinct elements."""
+    return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+@pytest.mark.parametrize("positions_type", [np.int32, np.int64])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(), (4,), (2, 2), (0,)])
+def test_gather(axis, shape, positions_type):
+    x = counted(3, 4, 3)
+    positions = np.random.default_rng(0).integers(-3, 3, size=shape).astype(positions_type)
+    np.testing.assert_array_equal(run_operator("Gather", [x, positions], axis=axis), np.take(x, positions, axis))
+
+
+def test_gather_never_leaves_the_operand():
+    x = counted(3)
+    positions = np.array([-100, -4, 3, 100], np.int64)
+    np.testing.assert_array_equal(run_operator("Gather", [x, positions], axis=0), x[[0, 0, 2, 2]])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_gather_elements(axis):
+    x = counted(3, 4)
+    positions = np.random.default_rng(0).integers(-3, 3, size=(2, 3))
+    (expected,) = run_node("GatherElements", [x, positions], 1, {"axis": axis})
+    np.testing.assert_array_equal(run_operator("GatherElements", [x, positions], axis=axis), expected)
+
+
+F32, I32 = DType.FLOAT32, DType.INT32
+
+
+@pytest.mark.parametrize(
+    ("kind", "types", "attributes", "message"),
+    [
+        ("Gather", [(F32, (2,)), (F32, (2,))], {"axis": 0}, "int32 or int64"),
+        ("Gather", [(F32, (0,)), (I32, (2,))], {"axis": 0}, "empty"),
+        ("Gather", [(F32, (2,)), (I32, (2,))], {"axis": 1}, "rank 1"),
+        ("GatherElements", [(F32, (2, 3)), (I32, (3, 3))], {"axis": 1}, "do not fit"),
+    ],
+)
+def test_operands_that_do_not_fit(kind, types, attributes, message):
+    with pytest.raises(InvalidModelError, match=message):
+        expression(kind, [TensorType(*type_) for type_ in types], **attributes)

@@ -1,0 +1,80 @@
+"""Options: defaults, the environment, values that cannot be used."""
+
+from pathlib import Path
+
+import pytest
+
+from rammer.errors import OptionError
+from rammer.options import CompileOptions
+
+VARIABLES = ("DEVICE", "VEUS", "CACHE_DIR", "COMPILE_TIMEOUT_S", "RUN_TIMEOUT_S", "SPIN_US")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch):
+    for name in ("CC", "XDG_CACHE_HOME", *(f"RAMMER_{variable}" for variable in VARIABLES)):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_defaults():
+    options = CompileOptions()
+    assert (options.device, options.policy, options.precision) == ("cpu", "wavefront", "fp32")
+    assert options.veus is None
+    assert options.cc is None
+    assert options.cache_dir == Path("~/.cache/rammer").expanduser()
+
+
+def test_environment_gives_what_is_not_given(monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", "ccache gcc")
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("RAMMER_VEUS", "3")
+    monkeypatch.setenv("RAMMER_DEVICE", "reference")
+    monkeypatch.setenv("RAMMER_RUN_TIMEOUT_S", "0.5")
+    monkeypatch.setenv("RAMMER_COMPILE_TIMEOUT_S", "7")
+    monkeypatch.setenv("RAMMER_SPIN_US", "0")
+    options = CompileOptions(device="cpu")
+    assert (options.cc, options.cache_dir, options.veus) == ("ccache gcc", tmp_path, 3)
+    assert (options.run_timeout_s, options.compile_timeout_s, options.spin_us) == (0.5, 7.0, 0.0)
+    assert options.device == "cpu"
+
+
+def test_cache_lies_where_the_desktop_standard_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert CompileOptions().cache_dir == tmp_path / "rammer"
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path / "own"))
+    assert CompileOptions().cache_dir == tmp_path / "own"
+
+
+def test_empty_variable_counts_as_not_set(monkeypatch):
+    monkeypatch.setenv("RAMMER_VEUS", "")
+    assert CompileOptions().veus is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("RAMMER_VEUS", "two"), ("RAMMER_SPIN_US", "fast"), ("RAMMER_VEUS", "0")]
+)
+def test_bad_variable_is_named(monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(OptionError, match=f"{variable}={value}|veus=0") as caught:
+        CompileOptions()
+    assert caught.value.code == "R100"
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"veus": 0},
+        {"veus": -1},
+        {"precision": "fp8"},
+        {"run_timeout_s": 0.0},
+        {"run_timeout_s": float("inf")},
+        {"compile_timeout_s": -1.0},
+        {"spin_us": -1.0},
+        {"spin_us": float("nan")},
+        {"input_shapes": {"x": (1, -1)}},
+    ],
+)
+def test_bad_value_is_named(given):
+    with pytest.raises(OptionError, match=str(next(iter(given)) if "input_shapes" not in given else "'x'")):
+        CompileOptions(**given)

@@ -1,0 +1,219 @@
+"""What holds for every policy, and what each of them is there for."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rammer.ir.program import Signal
+from rammer.ir.task import RTask, kernels_of
+from rammer.schedule.estimates import Estimates
+from rammer.schedule.happens_before import HappensBefore
+from rammer.schedule.policies import POLICIES, wavefront
+from rammer.schedule.simulator import simulate
+from tests.support.schedules import all_pairs_dependencies, costs, random_run, randoms, task_graphs
+from tests.support.taskgraphs import TaskGraphMaker, TileCosts, branches, chain, device, diamond, recurrent
+
+every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
+veu_counts = st.integers(1, 4)
+
+
+def _veus_of(schedule) -> dict[RTask, int]:
+    return {task: veu for program in schedule.programs for veu, _, task in program.tasks()}
+
+
+def _total_us(graph, policy: str, veus: int, cost: TileCosts) -> float:
+    target = device(veus)
+    return simulate(graph, POLICIES[policy](graph, target, cost), target, cost).total_us
+
+
+@every_policy
+@given(graph=task_graphs, veus=veu_counts, cost=costs)
+def test_every_task_runs_once(policy, graph, veus, cost):
+    schedule = policy(graph, device(veus), cost)
+    expected = [
+        RTask(operator.id, index)
+        for operator, kernel in zip(graph.operators, kernels_of(graph, schedule.choice), strict=True)
+        for index in range(kernel.task_count)
+    ]
+    assert sorted(task for program in schedule.programs for _, _, task in program.tasks()) == expected
+    assert all(program.veus == veus for program in schedule.programs)
+
+
+@every_policy
+@given(graph=task_graphs, veus=veu_counts, cost=costs)
+def test_every_dependency_is_ordered(policy, graph, veus, cost):
+    schedule = policy(graph, device(veus), cost)
+    order = HappensBefore(schedule)
+    for task, producers in all_pairs_dependencies(graph, schedule.choice).items():
+        assert all(order.ordered(producer, task) for producer in producers)
+
+
+@every_policy
+@given(graph=task_graphs, veus=veu_counts, generator=randoms)
+def test_random_runs_reach_the_end_with_producers_first(policy, graph, veus, generator):
+    schedule = policy(graph, device(veus), TileCosts())
+    producers = all_pairs_dependencies(graph, schedule.choice)
+    ended = set()
+    for event, task in random_run(schedule, generator):
+        if event == "start":
+            assert producers[task] <= ended
+        else:
+            ended.add(task)
+    assert ended == set(producers)
+
+
+@every_policy
+@given(graph=task_graphs, veus=veu_counts)
+def test_thresholds_are_all_signals_of_a_counter(policy, graph, veus):
+    for program in policy(graph, device(veus), TileCosts()).programs:
+        steps = list(itertools.chain.from_iterable(program.steps))
+        signals = [step.counter for step in steps if isinstance(step, Signal)]
+        assert {step.counter for step in steps if hasattr(step, "counter")} == set(range(program.counter_count))
+        assert all(step.threshold == signals.count(step.counter) for step in steps if hasattr(step, "threshold"))
+
+
+@every_policy
+@given(graph=task_graphs, veus=veu_counts, cost=costs)
+def test_two_calls_agree(policy, graph, veus, cost):
+    assert policy(graph, device(veus), cost) == policy(graph, device(veus), cost)
+
+
+@every_policy
+def test_no_operators_make_an_empty_program(policy):
+    maker = TaskGraphMaker()
+    maker.input((2, 2))
+    schedule = policy(maker.finish([]), device(3), TileCosts())
+    assert [program.steps for program in schedule.programs] == [((), (), ())]
+
+
+@every_policy
+def test_operators_without_elements_are_passed_over(policy):
+    maker = TaskGraphMaker()
+    empty = maker.elementwise([maker.input((0, 4))], tiles=[(1, 4)])
+    last = maker.elementwise([maker.elementwise([empty])])
+    full = maker.elementwise([maker.input((4, 4))], tiles=[(2, 4)])
+    schedule = policy(maker.finish([last, full]), device(2), TileCosts())
+    assert sorted(_veus_of(schedule)) == [RTask(3, 0), RTask(3, 1)]
+
+
+@every_policy
+def test_one_unit_needs_no_counters(policy):
+    for graph in (chain(4), diamond(), branches(3, 2), recurrent(2, 3)):
+        (program,) = policy(graph, device(1), TileCosts()).programs
+        assert program.counter_count == 0
+
+
+# --- wavefront -------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50)
+@given(
+    count=st.integers(2, 8),
+    length=st.integers(1, 4),
+    veus=st.integers(2, 6),
+    cost=st.builds(TileCosts, fixed_us=st.sampled_from([1.0, 5.0])),
+)
+def test_wavefront_is_no_slower_than_sequential_on_wide_graphs(count, length, veus, cost):
+    graph = branches(count, length)
+    assert _total_us(graph, "wavefront", veus, cost) <= _total_us(graph, "sequential", veus, cost) + 1e-9
+
+
+def test_independent_branches_run_side_by_side():
+    cost = TileCosts(fixed_us=10.0, element_us=0.0)
+    assert _total_us(branches(4, 5), "wavefront", 4, cost) == pytest.approx(10 * (5 + 1 + 1) + 0.5)
+    assert _total_us(branches(4, 5), "sequential", 4, cost) == pytest.approx(10 * 25)
+
+
+def test_tiles_that_stay_on_their_unit_need_no_counters():
+    (program,) = wavefront.schedule(chain(6, tiles=((2, 8),)), device(4), TileCosts()).programs
+    assert program.counter_count == 0
+    assert [len(queue) for queue in program.steps] == [6] * 4
+
+
+def test_a_recurrent_layer_stays_where_its_weights_are():
+    graph = recurrent(4, 12, tiles=((1, 8),))
+    veus = _veus_of(wavefront.schedule(graph, device(2), TileCosts(fixed_us=5.0)))
+    for layer in range(4):
+        assert len({veus[RTask(operator, 0)] for operator in range(2 * layer + 1, 96, 8)}) == 1
+
+
+def _wave(count: int, *tiles: tuple[int, int]):
+    """Independent rOperators of 16 rows."""
+    maker = TaskGraphMaker()
+    return maker.finish([maker.elementwise([maker.input((16, 4))], tiles=tiles) for _ in range(count)])
+
+
+def test_a_wave_that_does_not_fill_the_device_takes_the_fastest_kernels():
+    cost = TileCosts(by_tile={(2, 4): 3.0, (16, 4): 10.0})
+    assert wavefront.schedule(_wave(2, (16, 4), (2, 4)), device(16), cost).choice == (1, 1)
+
+
+def test_a_wave_that_overfills_the_device_takes_the_most_efficient_kernels_if_faster():
+    cost = TileCosts(by_tile={(2, 4): 3.0, (16, 4): 10.0})
+    assert wavefront.schedule(_wave(8, (2, 4), (16, 4)), device(8), cost).choice == (1,) * 8
+
+
+def test_a_wave_that_overfills_the_device_keeps_the_fastest_kernels_if_faster():
+    cost = TileCosts(by_tile={(2, 4): 3.0, (16, 4): 22.0})
+    assert wavefront.schedule(_wave(3, (16, 4), (2, 4)), device(8), cost).choice == (1,) * 3
+
+
+def test_between_the_extremes_operators_share_the_device_by_their_work():
+    cost = TileCosts(by_tile={(1, 4): 2.0, (4, 4): 5.0, (16, 4): 18.0})
+    schedule = wavefront.schedule(_wave(4, (1, 4), (4, 4), (16, 4)), device(16), cost)
+    assert schedule.choice == (1,) * 4
+
+
+def test_a_new_program_is_started_only_where_it_pays():
+    maker = TaskGraphMaker()
+    first = maker.elementwise([maker.input((8, 8))])
+    graph = maker.finish([maker.elementwise([first], tiles=[(2, 8)])])
+    cost = TileCosts(fixed_us=10.0)
+    assert len(wavefront.schedule(graph, device(4), cost).programs) == 1
+    free = Estimates(graph, device(4), cost)
+    free.program_us = 0.0
+    schedule = wavefront.schedule_with(graph, 4, free)
+    assert [sum(1 for _ in program.tasks()) for program in schedule.programs] == [1, 4]
+    assert [program.counter_count for program in schedule.programs] == [0, 0]
+
+
+def test_branches_of_another_length_do_not_wait_for_each_other():
+    maker = TaskGraphMaker()
+    tails = []
+    for length in (1, 3):
+        tensor = maker.input((4, 4))
+        for _ in range(length):
+            tensor = maker.elementwise([tensor])
+        tails.append(tensor)
+    graph = maker.finish(tails)
+    (program,) = wavefront.schedule(graph, device(2), TileCosts(fixed_us=1.0)).programs
+    assert program.counter_count == 0
+
+
+# --- sequential ------------------------------------------------------------------------------------------
+
+
+@given(graph=task_graphs, veus=veu_counts)
+def test_sequential_ends_an_operator_before_it_starts_the_next(graph, veus):
+    schedule = POLICIES["sequential"](graph, device(veus), TileCosts())
+    order = HappensBefore(schedule)
+    tasks = sorted(order.places)
+    assert all(
+        order.ordered(first, then) for first in tasks for then in tasks if first.operator < then.operator
+    )
+
+
+def test_sequential_deals_tasks_round_the_units():
+    veus = _veus_of(POLICIES["sequential"](chain(2, shape=(6, 2), tiles=((1, 2),)), device(4), TileCosts()))
+    assert [veus[RTask(1, index)] for index in range(6)] == [0, 1, 2, 3, 0, 1]
+
+
+def test_sequential_takes_the_fastest_kernel_of_an_operator_alone():
+    cost = TileCosts(by_tile={(2, 4): 3.0, (16, 4): 10.0})
+    graph = _wave(8, (16, 4), (2, 4))
+    assert POLICIES["sequential"](graph, device(8), cost).choice == (1,) * 8
+    assert POLICIES["sequential"](graph, device(1), cost).choice == (0,) * 8

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rammer.devices.base import no_progress
+from rammer.devices.base import Loaded, no_progress
 from rammer.devices.cpu.build import build
 from rammer.devices.cpu.launch import LoadedModel
 from rammer.devices.cpu.machine import read_machine
@@ -153,7 +153,7 @@ def compiled(plan: Plan, cache_dir, **options) -> LoadedModel:
     return LoadedModel(source, build(source, machine, chosen, no_progress), machine, chosen)
 
 
-def run(model: LoadedModel, x: np.ndarray) -> np.ndarray:
+def run(model: Loaded, x: np.ndarray) -> np.ndarray:
     """One call of a model with one input and an output like it."""
     y = np.full_like(x, np.nan)
     model.run([x], [y])

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -169,6 +170,29 @@ def test_stuck_run_does_not_harm_others(cache):
         with pytest.raises(RunTimeoutError):
             run(stuck, X)
         np.testing.assert_array_equal(run(sound, X), expected(plan, X))
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals here")
+def test_interrupted_call_does_not_harm_later_ones(cache):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    def run_on():
+        while True:
+            run(model, X)
+
+    plan = chain(length=100, veus=2)
+    model = compiled(plan, cache)
+    former = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(10):
+            signal.setitimer(signal.ITIMER_REAL, 0.003)
+            with pytest.raises(KeyboardInterrupt):
+                run_on()
+            np.testing.assert_array_equal(run(model, X), expected(plan, X))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
 
 
 def test_rtask_longer_than_the_timeout_is_no_stall(cache):

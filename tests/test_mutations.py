@@ -96,17 +96,19 @@ def show(outcomes: Counter[str]) -> str:
     return ", ".join(f"{outcome} {count}" for outcome, count in sorted(outcomes.items()))
 
 
-def test_accepted_mutants_compute_the_same() -> None:
+def test_accepted_mutants_compute_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     outcomes, _ = check(300, seed=0)
-    print(f"\n300 mutants: {show(outcomes)}")
+    with capsys.disabled():
+        print(f"\n300 mutants: {show(outcomes)}")
     assert outcomes["accepted"] >= 30
     assert sum(outcomes[code] for code in TIMING) >= 30
 
 
 @pytest.mark.long
-def test_ten_thousand_accepted_mutants_compute_the_same() -> None:
+def test_ten_thousand_accepted_mutants_compute_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     outcomes, _ = check(10_000, seed=1)
-    print(f"\n10,000 mutants: {show(outcomes)}")
+    with capsys.disabled():
+        print(f"\n10,000 mutants: {show(outcomes)}")
     assert sum(outcomes.values()) == 10_000
     assert outcomes["accepted"] >= 1_000
 

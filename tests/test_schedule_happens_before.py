@@ -46,37 +46,42 @@ def _random_schedule(generator: random.Random) -> Schedule:
     return _schedule(*programs, counters=3)
 
 
+_Node = tuple[int, int, int]  # rProgram, vEU, position
+
+
+def _sure(program: RProgram, wait: Wait) -> list[tuple[int, int]]:
+    """The signals (vEU, position) without which the threshold cannot be reached."""
+    given = [
+        (veu, place)
+        for veu, queue in enumerate(program.steps)
+        for place, step in enumerate(queue)
+        if step == Signal(wait.counter)
+    ]
+    return [
+        (giver, at) for giver, at in given if sum(veu != giver or place < at for veu, place in given) < wait.threshold
+    ]
+
+
 def _ordered_pairs(schedule: Schedule) -> set[tuple[RTask, RTask]]:
     """All pairs that program order and sure signals order, by walking the graph of steps."""
-    edges: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
-    tasks: dict[tuple[int, int, int], RTask] = {}
+    before: dict[_Node, list[_Node]] = {}
+    tasks: dict[_Node, RTask] = {}
     for number, program in enumerate(schedule.programs):
-        signals: dict[int, list[tuple[int, int]]] = {}
         for veu, queue in enumerate(program.steps):
             for place, step in enumerate(queue):
-                if isinstance(step, Signal):
-                    signals.setdefault(step.counter, []).append((veu, place))
-        for veu, queue in enumerate(program.steps):
-            for place, step in enumerate(queue):
-                before = edges.setdefault((number, veu, place), [])
-                if place:
-                    before.append((number, veu, place - 1))
+                node = (number, veu, place)
+                before[node] = [(number, veu, place - 1)] if place else []
                 if isinstance(step, Execute):
-                    tasks[number, veu, place] = step.task
+                    tasks[node] = step.task
                 if isinstance(step, Wait):
-                    given = signals[step.counter]
-                    for giver, at in given:
-                        without = [other for other in given if other[0] != giver or other[1] < at]
-                        if len(without) < step.threshold:
-                            before.append((number, giver, at))
-    pairs = set()
+                    before[node] += [(number, *signal) for signal in _sure(program, step)]
+    pairs: set[tuple[RTask, RTask]] = set()
     for end, task in tasks.items():
         seen, stack = {end}, [end]
         while stack:
-            for node in edges[stack.pop()]:
-                if node not in seen:
-                    seen.add(node)
-                    stack.append(node)
+            found = [node for node in before[stack.pop()] if node not in seen]
+            seen.update(found)
+            stack.extend(found)
         pairs.update((tasks[node], task) for node in seen - {end} if node in tasks)
         pairs.update((other, task) for node, other in tasks.items() if node[0] < end[0])
     return pairs

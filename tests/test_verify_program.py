@@ -12,10 +12,12 @@ import pytest
 
 from rammer.errors import VerificationError
 from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Signal, Step, Wait
-from rammer.ir.task import Resources, RTask, TaskGraph
+from rammer.ir.task import Resources, RTask, RTile, TaskGraph
+from rammer.ir.types import DType, Layout, TensorType
 from rammer.verify import program, tasks
 from rammer.verify.order import happens_before
 from rammer.verify.placement import place
+from tests.support.expressions import grouped, one_operator
 from tests.support.plans import make_plan, with_sources
 from tests.support.taskgraphs import TaskGraphMaker, branches, device, random_task_graph, recurrent
 
@@ -193,6 +195,38 @@ def test_bytes_that_are_half_taken_over_stay_with_their_holder() -> None:
     assert error.code == "P13"
     assert "tensor 1" in str(error)
     assert f"tensor {second}" in str(error)
+
+
+@pytest.mark.parametrize(("channel", "needed"), [(2, 0), (3, 1), (5, 0), (7, 1), (8, 2)])
+def test_interleaved_stores_have_their_own_readers(channel: int, needed: int) -> None:
+    """Tile 0 stores channels 0 to 2 and 4 to 6, tile 1 channels 3 and 7, within each other's boxes."""
+    graph = one_operator(grouped(3, 4, 5), RTile(task=(2, 3, 5)))
+    reader = TaskGraphMaker()
+    part = reader.elementwise([reader.input((12, 5))], origins=[(channel, 0)], shape=(1, 5))
+    (operator,) = reader.finish([part]).operators
+    result = replace(graph.tensors[1], id=2, type=TensorType(DType.FLOAT32, (1, 5)), layout=Layout.row_major((1, 5)))
+    operator = replace(
+        operator,
+        id=1,
+        reads=(replace(operator.reads[0], tensor=1),),
+        writes=(replace(operator.writes[0], tensor=2),),
+    )
+    graph = replace(
+        graph,
+        tensors=(*graph.tensors, result),
+        operators=(*graph.operators, operator),
+        outputs=(1, 2),
+    )
+    tasks.verify(graph)
+    for veu in range(4):
+        queues: list[list[Step]] = [[run(0, tile)] for tile in range(4)]
+        queues[veu].append(run(1, 0))
+        if veu == needed:
+            program.verify(plan_of(graph, *queues), device(4))
+        else:
+            error = rejected(plan_of(graph, *queues), veus=4)
+            assert error.code == "P11"
+            assert f"before rTask {needed} of rOperator 0" in error.message
 
 
 def test_rprograms_order_what_they_hold() -> None:

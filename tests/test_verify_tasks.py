@@ -12,9 +12,10 @@ import pytest
 
 from rammer.errors import VerificationError
 from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, cast, const, load
-from rammer.ir.task import Binding, RKernel, ROperator, RTile, TaskGraph, Tensor, TensorRole
+from rammer.ir.task import Binding, RTile, TaskGraph, TensorRole
 from rammer.ir.types import DType, Layout, Panel, TensorType
 from rammer.verify import tasks
+from tests.support.expressions import grouped, one_operator
 from tests.support.plans import with_sources
 from tests.support.taskgraphs import (
     TaskGraphMaker,
@@ -184,6 +185,10 @@ def lane_of_no_axis(graph: TaskGraph) -> TaskGraph:
     return with_kernel(graph, 1, tile=RTile(task=(2, 4), lane=2))
 
 
+def unknown_skeleton(graph: TaskGraph) -> TaskGraph:
+    return with_kernel(graph, 1, skeleton="stream")
+
+
 def map_with_reduction(graph: TaskGraph) -> TaskGraph:
     return with_kernel(graph, 2, skeleton="map")
 
@@ -296,6 +301,7 @@ BROKEN: list[tuple[str, Callable[[TaskGraph], TaskGraph], str]] = [
     ("T09", register_tile_too_large, "node-1"),
     ("T09", reduction_step_zero, "node-2"),
     ("T09", lane_of_no_axis, "node-1"),
+    ("T10", unknown_skeleton, "node-1"),
     ("T10", map_with_reduction, "node-2"),
     ("T11", kernel_for_another_layout, "node-1"),
     ("T12", store_out_of_bounds, "node-1"),
@@ -338,49 +344,6 @@ def test_random_graphs_are_accepted(seed: int) -> None:
 @pytest.mark.parametrize("graph", [chain(3), diamond(), branches(3, 2), recurrent(2, 3)], ids=lambda graph: graph.name)
 def test_made_graphs_are_accepted(graph: TaskGraph) -> None:
     tasks.verify(graph)
-
-
-def one_operator(expr: TensorExpr, tile: RTile) -> TaskGraph:
-    """Inputs and outputs of an expression's own types around it."""
-    types = (*expr.inputs, *(output.type for output in expr.outputs))
-    tensors = tuple(
-        Tensor(
-            id=number,
-            name=f"t{number}",
-            type=type_,
-            layout=Layout.row_major(type_.shape),
-            role=TensorRole.INPUT if number < len(expr.inputs) else TensorRole.OUTPUT,
-        )
-        for number, type_ in enumerate(types)
-    )
-    bindings = tuple(Binding(tensor=tensor.id, origin=(0,) * tensor.type.rank) for tensor in tensors)
-    layouts = tuple(tensor.layout for tensor in tensors)
-    skeleton = "reduce" if expr.reductions else "map"
-    operator = ROperator(
-        id=0,
-        name="only",
-        kind="Only",
-        kernels=(RKernel(expr=expr, layouts=layouts, skeleton=skeleton, tile=tile),),
-        reads=bindings[: len(expr.inputs)],
-        writes=bindings[len(expr.inputs) :],
-    )
-    return TaskGraph(
-        name="one",
-        tensors=tensors,
-        constants={},
-        operators=(operator,),
-        inputs=tuple(range(len(expr.inputs))),
-        outputs=tuple(range(len(expr.inputs), len(types))),
-    )
-
-
-def grouped(groups: int, per_group: int, width: int) -> TensorExpr:
-    """Sums stored at channel `g * per_group + m`, as a grouped convolution does it."""
-    g, m, i, r = Axis("s0", groups), Axis("s1", per_group), Axis("s2", width), Axis("r0", 3)
-    source = TensorType(F32, (groups, width, 3))
-    body = Reduce(ReduceFn.SUM, (r,), load(0, source, (g, i, r)))
-    store = Output(type=TensorType(F32, (groups * per_group, width)), indices=(g * per_group + m, i), body=body)
-    return TensorExpr(axes=(g, m, i), inputs=(source,), outputs=(store,))
 
 
 def test_interleaved_stores_are_accepted() -> None:

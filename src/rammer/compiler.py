@@ -127,7 +127,7 @@ def plan_graph(graph: Graph, vdevice: VDevice, options: CompileOptions, progress
         progress("passes", 0, 1)
 
     after("import", graph)
-    graph = run_passes(graph, after)
+    graph = run_passes(graph, vdevice, after)
     progress("lower", 0, 1)
     tasks = lower(graph, vdevice)
     verify_tasks.verify(tasks)

@@ -61,6 +61,20 @@ def _threshold(by: int) -> Callable[[random.Random, RProgram, Queues], None]:
     return change
 
 
+def _forget_predecessor(generator: random.Random, rprogram: RProgram, queues: Queues) -> None:
+    """A Signal goes, and the Waits on its counter ask for one less, or go with it."""
+    places = _places(queues, Signal)
+    if not places:
+        return
+    veu, position = generator.choice(places)
+    gone = queues[veu].pop(position)
+    for queue in queues:
+        for place in reversed(range(len(queue))):
+            step = queue[place]
+            if isinstance(step, Wait) and isinstance(gone, Signal) and step.counter == gone.counter:
+                queue[place : place + 1] = [replace(step, threshold=step.threshold - 1)] if step.threshold > 1 else []
+
+
 def _swap_neighbours(generator: random.Random, rprogram: RProgram, queues: Queues) -> None:
     queue = generator.choice(queues)
     if len(queue) > 1:
@@ -165,6 +179,7 @@ MUTATIONS: dict[str, Mutation] = {
     "drop a Signal": _on_queues(_drop(Signal)),
     "lower a threshold": _on_queues(_threshold(-1)),
     "raise a threshold": _on_queues(_threshold(1)),
+    "forget a predecessor": _on_queues(_forget_predecessor),
     "swap neighbours": _on_queues(_swap_neighbours),
     "swap any two steps": _on_queues(_swap_any),
     "move a task": _on_queues(_move_task),

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 
 from rammer.ir.program import Execute, RProgram, Schedule, Signal, Wait
-from rammer.ir.region import boxes_overlap
-from rammer.ir.task import RTask, TaskGraph, kernels_of
+from rammer.ir.region import Box, boxes_overlap
+from rammer.ir.task import Access, RTask, TaskGraph, kernels_of
 from tests.support.taskgraphs import TileCosts, random_task_graph
 
 seeds = st.integers(0, 2**32 - 1)
@@ -56,10 +56,10 @@ def _run(program: RProgram, generator: random.Random) -> Iterator[tuple[str, RTa
 
 def all_pairs_dependencies(graph: TaskGraph, choice: tuple[int, ...]) -> dict[RTask, set[RTask]]:
     """For each rTask the rTasks of earlier rOperators whose written boxes meet its read boxes, by trying all pairs."""
-    writes: dict[int, list[tuple[RTask, tuple]]] = {}
+    writes: dict[int, list[tuple[RTask, Box]]] = {}
     found: dict[RTask, set[RTask]] = {}
     for operator, kernel in zip(graph.operators, kernels_of(graph, choice), strict=True):
-        own = []
+        own: list[tuple[RTask, Access]] = []
         for index in range(kernel.task_count):
             task = RTask(operator.id, index)
             reads, written = graph.accesses(operator, kernel, index)

@@ -163,6 +163,18 @@ def free_axes(*roots: Expr) -> dict[Expr, frozenset[Axis]]:
     return free
 
 
+def values(*roots: Expr) -> tuple[Expr, ...]:
+    """The nodes below `roots` that are computed: all but the arithmetic of indices."""
+    seen: dict[Expr, None] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen[node] = None
+            stack.extend(() if isinstance(node, Load) else node.children)
+    return tuple(seen)
+
+
 def plain_load(operand: Expr) -> Load | None:
     """The load that an operand is, 16-bit floats being widened; None for anything computed."""
     inner = operand.arg if isinstance(operand, Cast) and operand.arg.dtype.compute is operand.type else operand
@@ -197,8 +209,7 @@ def borders(reductions: Sequence[Reduce], inputs: Sequence[TensorType]) -> tuple
     found = []
     loads = [node for node in nodes(*(r.body for r in reductions)) if isinstance(node, Load) and node.fill is not None]
     for load in loads:
-        readers = [reduction for reduction in reductions if load in nodes(reduction.body)]
-        if not all(_absorbs(reduction, load) for reduction in readers):
+        if not all(_absorbs(reduction, load) for reduction in reductions):
             continue
         for dim, (index, extent) in enumerate(zip(load.indices, inputs[load.slot].shape, strict=True)):
             form, span = affine(index), interval_of(index, {})
@@ -241,19 +252,26 @@ def _apply(fn: ScalarFn, values: Sequence[Array | None], dtype: DType) -> Array 
         return np.asarray(FUNCTIONS[fn](*known))
 
 
-def is_blockable(found: Contraction, axis: Axis, lane: Axis, inputs: Sequence[TensorType]) -> bool:
-    """Whether several rows along `axis` can be computed together.
+def is_blockable(found: Contraction, axis: Axis, inputs: Sequence[TensorType]) -> bool:
+    """Whether several rows along `axis` can be computed together at no cost.
 
     At a border the rows of a block differ in the points they skip. That is settled when the code is written, by
     unrolling the reduction axes that the border depends on, so these have to be short.
     """
-    for border in borders([term.reduce for term in found.terms], inputs):
-        if axis in border.axes:
-            others = [other for other in border.axes if other is not axis]
-            summed = [other for other in others if any(other in group.axes for group in found.groups)]
-            if summed != others or math.prod(other.extent for other in others) > MAX_UNROLLED_POINTS:
-                return False
-    return axis is not lane
+    return all(
+        is_settled(border, (axis,), group)
+        for group in found.groups
+        for border in borders([term.reduce for term in group.terms], inputs)
+        if axis in border.axes
+    )
+
+
+def is_settled(border: Border, rows: Collection[Axis], group: Group) -> bool:
+    """Whether a border can be settled when the code is written: it depends on rows and a few summed points only."""
+    summed = [axis for axis in border.axes if axis in group.axes]
+    others = [axis for axis in border.axes if axis not in summed]
+    points = math.prod(axis.extent for axis in summed)
+    return bool(others) and all(axis in rows for axis in others) and points <= MAX_UNROLLED_POINTS
 
 
 def preferred_layouts(expr: TensorExpr, constants: Collection[int], vdevice: VDevice) -> dict[int, Layout]:

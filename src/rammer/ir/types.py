@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 
 class DType(enum.Enum):
@@ -190,5 +191,17 @@ class Layout:
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The storage of `array` under this layout: one dimension of `span` elements, padding zero."""
         storage = np.zeros(self.span, dtype=array.dtype)
-        storage[self.addresses(array.shape).reshape(-1)] = array.reshape(-1)
+        steps = [stride * array.dtype.itemsize for stride in self.strides]
+        if self.panel is None:
+            as_strided(storage, array.shape, steps)[...] = array
+            return storage
+        dim, width = self.panel.dim, self.panel.width
+        lanes_last = np.moveaxis(array, dim, -1)
+        outer = [step for d, step in enumerate(steps) if d != dim]
+        whole, rest = divmod(array.shape[dim], width)
+        for first, count, lanes in ((0, whole, width), (whole, 1, rest)):
+            part = lanes_last[..., first * width : first * width + count * lanes]
+            part = part.reshape(*part.shape[:-1], count, lanes)
+            panels = [*outer, self.panel.stride * array.dtype.itemsize, steps[dim]]
+            as_strided(storage[first * self.panel.stride :], part.shape, panels)[...] = part
         return storage

@@ -3,10 +3,14 @@
     y = Conv(x, w, b), z = BatchNormalization(y, s, t, mean, var)
         ->  z = Conv(x, w * f, (b - mean) * f + t)  with f = s / sqrt(var + epsilon), per output channel
 
+    z = BatchNormalization(x, s, t, mean, var) of anything else
+        ->  z = Mul(x, f) + (t - mean * f)
+
 Likewise for ConvTranspose, Gemm and the MatMul of two matrices, which becomes a Gemm. Weights and parameters have to
 be constants, and nobody else may read y. New weights are computed in float64 and rounded once.
 
-Ordering restriction: after `fold_constants`; before passes that change operands or expressions.
+Ordering restriction: after `fold_constants`, and after `hoist_pointwise`, which leads normalisations to products
+behind views; before passes that change operands or expressions.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rammer.ir.graph import Attributes, Graph, Operator
+from rammer.ir.graph import Array, Attributes, Graph, Operator
+from rammer.ir.types import DType
 from rammer.operators.attributes import flag, integer, number
 from rammer.passes.rewrite import Rewriter
 
@@ -53,33 +58,58 @@ def run(graph: Graph) -> Graph:
         if operator.outputs[0] in folded:
             continue
         readers = consumers.get(operator.outputs[0], [])
-        is_private = len(readers) == 1 and operator.outputs[0] not in graph.outputs
-        product = _folded(graph, operator, readers[0]) if is_private and operator.kind in _FOLDS else None
-        if product is None:
+        reader = readers[0] if len(readers) == 1 and operator.outputs[0] not in graph.outputs else None
+        product = None if reader is None else _folded(graph, operator, reader)
+        if reader is not None and product is not None:
+            _replace(rewriter, operator, reader, product)
+            folded.add(reader.outputs[0])
+        elif not _split(graph, rewriter, operator):
             rewriter.insert(operator)
-        else:
-            _replace(rewriter, operator, readers[0], product)
-            folded.add(readers[0].outputs[0])
     return rewriter.finish()
 
 
 def _folded(graph: Graph, operator: Operator, reader: Operator) -> _Product | None:
     """The product with its reader's normalisation, None where the reader is none or something is not constant."""
-    if reader.kind != "BatchNormalization" or reader.inputs[0] != operator.outputs[0]:
+    if operator.kind not in _FOLDS or any(value not in graph.constants for value in operator.inputs[1:]):
         return None
-    if any(value not in graph.constants for value in (*operator.inputs[1:], *reader.inputs[1:])):
+    norm = _affine(graph, reader) if reader.inputs[0] == operator.outputs[0] else None
+    if norm is None:
         return None
-    scale, bias, mean, var = (graph.constants[value].astype(np.float64) for value in reader.inputs[1:])
     with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(var + number(reader.attributes, "epsilon"))
-        return _FOLDS[operator.kind](operator, graph, _Affine(factor=factor, shift=bias - mean * factor))
+        return _FOLDS[operator.kind](operator, graph, norm)
+
+
+def _affine(graph: Graph, operator: Operator) -> _Affine | None:
+    """What a normalisation by constants does to each channel, None for anything else."""
+    if operator.kind != "BatchNormalization" or any(value not in graph.constants for value in operator.inputs[1:]):
+        return None
+    scale, bias, mean, var = (graph.constants[value].astype(np.float64) for value in operator.inputs[1:])
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(var + number(operator.attributes, "epsilon"))
+        return _Affine(factor=factor, shift=bias - mean * factor)
+
+
+def _split(graph: Graph, rewriter: Rewriter, operator: Operator) -> bool:
+    """Make a normalisation by constants a product and a sum; False for anything else."""
+    norm = _affine(graph, operator)
+    if norm is None:
+        return False
+    (output,) = operator.outputs
+    type_ = rewriter.type(output)
+    value = operator.inputs[0]
+    for kind, parameter in (("Mul", norm.factor), ("Add", norm.shift)):
+        name = f"{operator.name}.{kind}"
+        column = parameter.reshape(-1, *[1] * (type_.rank - 2))
+        constant = rewriter.constant(_rounded(column, type_.dtype), name)
+        value = rewriter.add(kind, [value, constant], {}, name=name, sources=operator.sources)
+    rewriter.replace(output, value)
+    return True
 
 
 def _replace(rewriter: Rewriter, operator: Operator, norm: Operator, product: _Product) -> None:
-    dtype = rewriter.type(norm.outputs[0]).dtype.numpy
-    with np.errstate(all="ignore"):
-        weight = rewriter.constant(product.weight.astype(dtype), rewriter.name(operator.inputs[1]))
-        bias = rewriter.constant(product.bias.astype(dtype), f"{norm.name}.bias")
+    dtype = rewriter.type(norm.outputs[0]).dtype
+    weight = rewriter.constant(_rounded(product.weight, dtype), rewriter.name(operator.inputs[1]))
+    bias = rewriter.constant(_rounded(product.bias, dtype), f"{norm.name}.bias")
     made = rewriter.add(
         product.kind,
         [operator.inputs[0], weight, bias],
@@ -88,6 +118,11 @@ def _replace(rewriter: Rewriter, operator: Operator, norm: Operator, product: _P
         sources=(*operator.sources, *norm.sources),
     )
     rewriter.replace(norm.outputs[0], made)
+
+
+def _rounded(numbers: _Numbers, dtype: DType) -> Array:
+    with np.errstate(all="ignore"):
+        return numbers.astype(dtype.numpy)
 
 
 def _conv(operator: Operator, graph: Graph, norm: _Affine) -> _Product:

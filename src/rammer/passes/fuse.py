@@ -208,4 +208,4 @@ class _Fusion:
 def _joined_kind(kinds: list[str]) -> str:
     """The kinds of a fused operator as one, the last ones only counted where there are many."""
     more = len(kinds) - _KINDS_SHOWN
-    return "+".join(kinds if more <= 0 else [*kinds[:_KINDS_SHOWN], f"{more} more"])
+    return "+".join(kinds if more <= 1 else [*kinds[:_KINDS_SHOWN], f"{more} more"])

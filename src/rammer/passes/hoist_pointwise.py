@@ -4,17 +4,18 @@
     z = relu(reshape(x))                          ->  z = reshape(relu(x))
     y0 = relu(slice0(x)), y1 = relu(slice1(x))    ->  x' = relu(x), y0 = slice0(x'), y1 = slice1(x')
 
-Constants that broadcast are cut or joined with the operand. Nobody else may read what is moved over, no element may
-be computed more often, and for the first two rules an operator that can take the work must make the operands: the
-views themselves cost nothing, they only stand between a product and its epilogue.
+Constants that broadcast are cut or joined with the operand. No element is computed more often than before: all parts
+of an operand have to be treated equally. For the first two rules, operators that can take the work must make the
+operands: the views themselves cost nothing, they only stand between a product and its epilogue. Parts of several
+concatenations stay as they are, for each of them would want another form.
 
-Ordering restriction: after `merge_products`, which makes the slices; before `inline_views` and `fuse`.
+Ordering restriction: after `merge_products`, which makes the slices; also before `fold_batch_norm`, which sees more
+products that way; before `inline_views` and `fuse`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,124 +38,97 @@ class _Hoisting:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._rewriter = Rewriter(graph)
-        self._producers = graph.producers()
         self._consumers = graph.consumers()
-        self._outputs = frozenset(graph.outputs)
-        self._done: set[int] = set()  # results of operators that were moved ahead of their turn
+        self._originals: dict[int, int] = {}  # the values of the graph that new ones stand for
+        self._slices: dict[int, list[Operator]] = {}  # by the value that they read
 
     def run(self) -> Graph:
-        """Walk the operators; a view may take those that read it along."""
+        """Walk the operators; what stands before each one is hoisted already."""
         rules = {"Concat": self._over_concat, "Reshape": self._over_reshape, "Slice": self._over_slices}
         for operator in self._graph.operators:
-            if self._done.isdisjoint(operator.outputs):
-                hoisted = operator.kind in rules and rules[operator.kind](operator)
-                if not hoisted:
-                    self._rewriter.insert(operator)
+            if self._rewriter.current(operator.outputs[0]) != operator.outputs[0]:
+                continue
+            step = self._pointwise(operator)
+            view = None if step is None else self._rewriter.maker(step.operand)
+            hoisted = step is not None and view is not None and view.kind in rules and rules[view.kind](step, view)
+            if not hoisted:
+                self._rewriter.insert(operator)
+                self._note_slice(operator.outputs[0])
         return self._rewriter.finish()
 
-    def _over_concat(self, view: Operator) -> bool:
-        chain = list(self._chain(view.outputs[0]))
-        if not chain or len(view.inputs) > LARGEST_PARTS or not self._can_take_work(view):
+    def _pointwise(self, operator: Operator) -> Pointwise | None:
+        variable = [value for value in operator.inputs if value not in self._graph.constants]
+        return pointwise(operator, variable[0], self._graph.constants) if len(variable) == 1 else None
+
+    def _note_slice(self, value: int) -> None:
+        maker = self._rewriter.maker(value)
+        if maker is not None and maker.kind == "Slice":
+            self._slices.setdefault(maker.inputs[0], []).append(maker)
+
+    def _over_concat(self, step: Pointwise, view: Operator) -> bool:
+        parts = [self._rewriter.current(part) for part in view.inputs]
+        several = any(self._concatenations(part) > 1 for part in parts)
+        if len(parts) > LARGEST_PARTS or several or not self._can_take_work(parts):
             return False
         dim = integer(view.attributes, "axis")
-        parts = list(view.inputs)
-        extents = [self._rewriter.type(part).shape[dim] for part in parts]
-        for step in chain:
-            start = 0
-            for i, extent in enumerate(extents):
-                operands = [self._cut(step, slot, dim, start, extent) for slot in range(len(step.expr.inputs))]
-                operands[step.data] = parts[i]
-                parts[i] = self._add(step, step.resized(dim, extent), operands, f".{i}")
-                start += extent
-        self._finish(view, parts, chain)
+        start = 0
+        for i, part in enumerate(parts):
+            extent = self._rewriter.type(part).shape[dim]
+            operands = [self._cut(step, slot, dim, start, extent) for slot in range(len(step.expr.inputs))]
+            operands[step.data] = part
+            parts[i] = self._add(step, step.resized(dim, extent), operands, f".{i}")
+            start += extent
+        self._stand_for(step.operator, view, parts)
         return True
 
-    def _over_reshape(self, view: Operator) -> bool:
-        chain = list(takewhile(lambda step: len(step.expr.inputs) == 1, self._chain(view.outputs[0])))
-        if not chain or not self._can_take_work(view):
+    def _over_reshape(self, step: Pointwise, view: Operator) -> bool:
+        operand = self._rewriter.current(view.inputs[0])
+        if len(step.expr.inputs) > 1 or not self._can_take_work([operand]):
             return False
-        (operand,) = view.inputs
-        for step in chain:
-            operand = self._add(step, step.reshaped(self._rewriter.type(operand).shape), [operand], "")
-        self._finish(view, [operand], chain)
+        made = self._add(step, step.reshaped(self._rewriter.type(operand).shape), [operand], "")
+        self._stand_for(step.operator, view, [made])
         return True
 
-    def _over_slices(self, view: Operator) -> bool:
-        (operand,) = view.inputs
-        views = [reader for reader in self._consumers[operand] if reader.kind == "Slice"]
-        if view is not views[0] or len(views) < len(self._consumers[operand]) or operand in self._outputs:
-            return False
-        dim = self._partitioned(operand, views)
-        if dim is None:
-            return False
-        extent = self._rewriter.type(operand).shape[dim]
-        views.sort(key=lambda part: integers(part.attributes, "starts")[dim])
-        chains = [list(self._chain(part.outputs[0])) for part in views]
-        length = 0
-        for steps in zip(*chains, strict=False):
-            joined = self._joined(steps, dim, extent)
-            if joined is None:
-                break
-            joined[steps[0].data] = operand
-            operand = self._add(steps[0], steps[0].resized(dim, extent), joined, "")
-            length += 1
-        if not length:
-            return False
-        for part, chain in zip(views, chains, strict=True):
-            self._finish(part, [operand], chain[:length])
-        return True
-
-    def _chain(self, value: int) -> Iterator[Pointwise]:
-        """The pointwise operators that follow a value one after the other, each its operand's only reader."""
-        while value not in self._outputs and len(self._consumers.get(value, ())) == 1:
-            found = pointwise(self._consumers[value][0], value, self._graph.constants)
-            if found is None:
-                return
-            yield found
-            (value,) = found.operator.outputs
-
-    def _can_take_work(self, view: Operator) -> bool:
-        """Whether operators that are no views make all operands."""
-        makers = [self._producers.get(value) for value in view.inputs]
-        return all(maker is not None and maker.kind not in PLACED_KINDS for maker in makers)
-
-    def _partitioned(self, operand: int, views: Sequence[Operator]) -> int | None:
-        """The dimension along which slices with step 1 cut an operand into all its parts."""
+    def _over_slices(self, step: Pointwise, view: Operator) -> bool:
+        operand = self._rewriter.current(view.inputs[0])
         shape = self._rewriter.type(operand).shape
-        cuts = [
-            tuple(zip(*(integers(view.attributes, name) for name in ("starts", "steps", "sizes")), strict=True))
-            for view in views
-        ]
-        dims = [dim for dim, extent in enumerate(shape) if any(cut[dim] != (0, 1, extent) for cut in cuts)]
-        if len(dims) != 1:
-            return None
-        (dim,) = dims
-        end = 0
-        for start, step, size in sorted(cut[dim] for cut in cuts):
-            if start != end or step != 1:
-                return None
-            end += size
-        return dim if end == shape[dim] else None
+        parts = _partition(self._slices.get(operand, []), shape)
+        if parts is None:
+            return False
+        dim, views = parts
+        whole = step.resized(dim, shape[dim])
+        steps = [self._equal_reader(view.outputs[0], step, dim, whole) for view in views]
+        joined = self._joined([found for found in steps if found is not None], dim)
+        if None in steps or joined is None:
+            return False
+        joined[step.data] = operand
+        made = self._add(step, whole, joined, "")
+        for part, found in zip(views, steps, strict=True):
+            if found is not None:
+                self._stand_for(found.operator, part, [made])
+        return True
 
-    def _joined(self, steps: Sequence[Pointwise], dim: int, extent: int) -> list[int] | None:
+    def _equal_reader(self, value: int, step: Pointwise, dim: int, whole: TensorExpr) -> Pointwise | None:
+        """A reader of a part of a value that is `step` for that part."""
+        for reader in self._consumers.get(self._originals.get(value, value), []):
+            waits = self._rewriter.current(reader.outputs[0]) == reader.outputs[0]
+            found = self._pointwise(reader) if waits and reader.kind == step.operator.kind else None
+            if found is not None and found.data == step.data and found.resized(dim, whole.axes[dim].extent) == whole:
+                return found
+        return None
+
+    def _joined(self, steps: Sequence[Pointwise], dim: int) -> list[int] | None:
         """The operands of equal operators on the parts of a value, for one on the whole; the data's are left out."""
         first = steps[0]
-        whole = first.resized(dim, extent)
-        if any(step.data != first.data or step.resized(dim, extent) != whole for step in steps):
-            return None
-        operands = []
+        operands = list(first.operator.inputs)
         for slot, value in enumerate(first.operator.inputs):
-            along = first.followed_by(slot, dim)
             if slot == first.data:
-                operands.append(value)
                 continue
+            along = first.followed_by(slot, dim)
             arrays = [self._graph.constants[step.operator.inputs[slot]] for step in steps]
             if along is not None:
-                name = self._rewriter.name(value)
-                operands.append(self._rewriter.constant(np.concatenate(arrays, axis=along), name))
-            elif all(np.array_equal(array, arrays[0]) for array in arrays):
-                operands.append(value)
-            else:
+                operands[slot] = self._rewriter.constant(np.concatenate(arrays, axis=along), self._rewriter.name(value))
+            elif not all(np.array_equal(array, arrays[0]) for array in arrays):
                 return None
         return operands
 
@@ -167,15 +141,43 @@ class _Hoisting:
         part = np.take(self._graph.constants[value], range(start, start + extent), axis=along)
         return self._rewriter.constant(part, f"{self._rewriter.name(value)}.{start}")
 
-    def _add(self, step: Pointwise, expr: TensorExpr, operands: Sequence[int], suffix: str) -> int:
-        old = step.operator
-        return self._rewriter.add_expression(expr, operands, kind=old.kind, name=old.name + suffix, sources=old.sources)
+    def _can_take_work(self, values: Sequence[int]) -> bool:
+        """Whether operators that are no views make all of `values`."""
+        makers = [self._rewriter.maker(value) for value in values]
+        return all(maker is not None and maker.kind not in PLACED_KINDS for maker in makers)
 
-    def _finish(self, view: Operator, operands: Sequence[int], chain: Sequence[Pointwise]) -> None:
-        """Build the view on the new operands; it is what the last of the moved operators gave."""
-        last = chain[-1].operator.outputs[0]
-        name = self._rewriter.name(last)
+    def _concatenations(self, value: int) -> int:
+        return sum(reader.kind == "Concat" for reader in self._consumers.get(value, ()))
+
+    def _add(self, step: Pointwise, expr: TensorExpr, operands: Sequence[int], suffix: str) -> int:
+        """The moved operator. It keeps its attributes, which do not depend on shapes."""
+        old = step.operator
+        return self._rewriter.add_expression(
+            expr, operands, kind=old.kind, name=old.name + suffix, sources=old.sources, attributes=old.attributes
+        )
+
+    def _stand_for(self, operator: Operator, view: Operator, operands: Sequence[int]) -> None:
+        """Build a view anew, on what the moved operator made; it stands for that operator's result."""
+        (output,) = operator.outputs
+        name = self._rewriter.name(output)
         made = self._rewriter.add(view.kind, operands, view.attributes, name=name, sources=view.sources)
-        self._rewriter.replace(last, made)
-        self._done.update(view.outputs)
-        self._done.update(step.operator.outputs[0] for step in chain)
+        self._rewriter.replace(output, made)
+        self._originals[made] = output
+        self._note_slice(made)
+
+
+def _partition(views: Sequence[Operator], shape: Sequence[int]) -> tuple[int, list[Operator]] | None:
+    """The dimension along which slices with step 1 cut a value into all its parts, and the slices in order."""
+    names = ("starts", "steps", "sizes")
+    cuts = [tuple(zip(*(integers(view.attributes, name) for name in names), strict=True)) for view in views]
+    dims = [dim for dim, extent in enumerate(shape) if any(cut[dim] != (0, 1, extent) for cut in cuts)]
+    if len(dims) != 1:
+        return None
+    (dim,) = dims
+    ordered = sorted(range(len(views)), key=lambda i: cuts[i][dim])
+    end = 0
+    for start, step, size in (cuts[i][dim] for i in ordered):
+        if start != end or step != 1:
+            return None
+        end += size
+    return (dim, [views[i] for i in ordered]) if end == shape[dim] else None

@@ -10,14 +10,15 @@ Ordering restriction: before `fuse`, which combines loads of the same data only;
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from rammer.ir.expr import Cast, Expr, Load, cast
 from rammer.ir.graph import Graph, Operator, SourceLocation
 from rammer.ir.types import TensorType
 from rammer.passes.rewrite import PLACED_KINDS, Rewriter
+from rammer.passes.slots import map_bodies, without_unused_slots
 from rammer.passes.views import Joined, View, joined, view_of
-from rammer.passes.work import lift, lower
 
 
 def run(graph: Graph) -> Graph:
@@ -48,15 +49,26 @@ class _Inlining:
         return operator if operator.kind in PLACED_KINDS else changed
 
     def _inlined(self, operator: Operator) -> Operator:
+        """The operator with its loads led through views."""
         if operator.expr is None or self._views.keys().isdisjoint(operator.inputs):
             return operator
-        work = lift(operator)
+        operands = _Operands(operator.inputs, self._views)
         sources: dict[SourceLocation, None] = {}
-        inlined = work.rewritten(lambda node: self._through(node, sources) if isinstance(node, Load) else None)
-        if inlined == work:
+
+        def visit(node: Expr) -> Expr | None:
+            if not isinstance(node, Load) or operator.inputs[node.slot] not in self._views:
+                return None
+            element = self._through(Load(operator.inputs[node.slot], node.indices, node.type, node.fill), sources)
+            found = _load_of(element)
+            slot = operands.slot(found.slot, node.slot)
+            return cast(element.dtype, Load(slot, found.indices, found.type, found.fill))
+
+        expr = map_bodies(operator.expr, visit)
+        if expr == operator.expr and operands.values == operator.inputs:
             return operator
+        expr = replace(expr, inputs=tuple(map(self._type, operands.values)))
+        expr, inputs = without_unused_slots(expr, operands.values)
         sources.update(dict.fromkeys(operator.sources))
-        expr, inputs = lower(inlined, self._type)
         return replace(operator, expr=expr, inputs=inputs, attributes={}, sources=tuple(sources))
 
     def _through(self, load: Load, sources: dict[SourceLocation, None]) -> Expr:
@@ -71,10 +83,44 @@ class _Inlining:
         if element is None:
             return load
         sources.update(dict.fromkeys(self._sources[load.slot]))
-        inner = element.arg if isinstance(element, Cast) else element
-        if not isinstance(inner, Load):
-            raise TypeError(f"a view gave {element}")
-        return cast(element.dtype, self._through(inner, sources))
+        return cast(element.dtype, self._through(_load_of(element), sources))
 
     def _type(self, value: int) -> TensorType:
         return self._graph.values[value].type
+
+
+class _Operands:
+    """The slots of an operator that is changing.
+
+    What replaces an operand takes its slot if that is free, so that most of the expression stays as it is.
+    """
+
+    def __init__(self, inputs: tuple[int, ...], replaceable: Container[int]) -> None:
+        self._values = list(inputs)
+        self._slots: dict[int, int] = {}
+        for slot, value in enumerate(inputs):
+            if value not in replaceable:
+                self._slots.setdefault(value, slot)
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The value of each slot."""
+        return tuple(self._values)
+
+    def slot(self, value: int, preferred: int) -> int:
+        """The slot of a value: its own if it has one, else `preferred` if nothing took that, else a new one."""
+        if value not in self._slots:
+            if preferred in self._slots.values():
+                preferred = len(self._values)
+                self._values.append(value)
+            self._values[preferred] = value
+            self._slots[value] = preferred
+        return self._slots[value]
+
+
+def _load_of(element: Expr) -> Load:
+    """The load that an element of a view is, or converts."""
+    inner = element.arg if isinstance(element, Cast) else element
+    if not isinstance(inner, Load):
+        raise TypeError(f"a view gave {element}")
+    return inner

@@ -5,11 +5,15 @@
     y0 = Conv(x, w0, b0), y1 = Conv(x, w1, b1) ->  y = Conv(x, [w0; w1], [b0 b1]), ...
 
 Gates that were written apart, query, key and value projections, sibling 1x1 convolutions. It pays because the input
-is read once and the wider product fills registers and units that a narrow one leaves idle. It would cost what the
-products do for their readers: an activation that could have been the epilogue of one product is not that of all. So
-siblings are merged whose only readers are equal pointwise operators, which `hoist_pointwise` then brings to the
-merged product, and those that are read in other ways. They must have the same input and attributes, one group, and
-weights (and bias) that are constants.
+is read once and the wider product fills registers and units that a narrow one leaves idle. But it takes something
+from the readers, so siblings are told apart by how they are read:
+
+- Pointwise operators that follow are brought to the merged product by `hoist_pointwise`, if they are equal.
+- Other elementwise readers could have been epilogues of their product and become an operator of their own, which at
+  least `WORTH_AN_OPERATOR` products have to pay for.
+- What ends in a concatenation or an output of the model is written to its place by its own product, not merged.
+
+Siblings have the same input and attributes, one group, and weights (and bias) that are constants.
 
 Ordering restriction: after `fold_batch_norm`, which wants a product to have one reader; before `hoist_pointwise`.
 """
@@ -22,9 +26,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from rammer.ir.graph import Array, Attributes, Graph, Operator
+from rammer.ir.region import contains_reduce
 from rammer.operators.attributes import flag, integer
 from rammer.passes.pointwise import pointwise
-from rammer.passes.rewrite import Rewriter
+from rammer.passes.rewrite import PLACED_KINDS, Rewriter
+
+WORTH_AN_OPERATOR = 3
+"""Products to merge before a separate elementwise operator is a fair price."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """How a product's result is read: by a chain of pointwise operators, then by elementwise ones or others."""
+
+    chain: tuple[Hashable, ...]
+    elementwise: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +61,12 @@ class _Product:
 
 def run(graph: Graph) -> Graph:
     """Merge products; see the module."""
-    consumers = graph.consumers()
-    siblings: dict[Hashable, list[_Product]] = {}
-    for operator in graph.operators:
-        product = _product(operator, graph)
-        if product is not None:
-            siblings.setdefault(_key(product, graph, consumers), []).append(product)
-    groups = [members for members in siblings.values() if len(members) > 1]
-    first = {members[0].operator.outputs[0]: members for members in groups}
-    merged = {member.operator.outputs[0] for members in groups for member in members}
+    first: dict[int, list[_Product]] = {}
+    merged: set[int] = set()
+    for members in _siblings(graph):
+        outputs = [member.operator.outputs[0] for member in members]
+        first[outputs[0]] = members
+        merged.update(outputs)
     rewriter = Rewriter(graph)
     for operator in graph.operators:
         (output, *_) = operator.outputs
@@ -62,6 +75,21 @@ def run(graph: Graph) -> Graph:
         elif output not in merged:
             rewriter.insert(operator)
     return rewriter.finish()
+
+
+def _siblings(graph: Graph) -> list[list[_Product]]:
+    """Products to merge, each group in the order of the graph."""
+    consumers = graph.consumers()
+    found: dict[Hashable, list[_Product]] = {}
+    least: dict[Hashable, int] = {}
+    for operator in graph.operators:
+        product = _product(operator, graph)
+        reading = None if product is None else _reading(product, graph, consumers)
+        if product is not None and reading is not None:
+            key = (_key(product), reading)
+            found.setdefault(key, []).append(product)
+            least[key] = WORTH_AN_OPERATOR if reading.elementwise else 2
+    return [members for key, members in found.items() if len(members) >= least[key]]
 
 
 def _product(operator: Operator, graph: Graph) -> _Product | None:
@@ -87,16 +115,32 @@ def _product(operator: Operator, graph: Graph) -> _Product | None:
     return None
 
 
-def _key(product: _Product, graph: Graph, consumers: dict[int, list[Operator]]) -> Hashable:
-    """What siblings have in common: kind, input, attributes, the weights' other extents and how they are read."""
+def _key(product: _Product) -> Hashable:
+    """What siblings have in common: kind, input, attributes and the weights' extents other than the features."""
     operator = product.operator
     rest = tuple(extent for dim, extent in enumerate(product.weight.shape) if dim != product.weight_dim)
-    (output,) = operator.outputs
-    readers = consumers.get(output, [])
-    alone = len(readers) == 1 and output not in graph.outputs
-    reader = pointwise(readers[0], output, graph.constants) if alone else None
-    epilogue = None if reader is None else (reader.operator.kind, reader.resized(product.result_dim, 1))
-    return (operator.kind, operator.inputs[0], tuple(sorted(operator.attributes.items())), rest, epilogue)
+    return (operator.kind, operator.inputs[0], tuple(sorted(operator.attributes.items())), rest)
+
+
+def _reading(product: _Product, graph: Graph, consumers: dict[int, list[Operator]]) -> _Reading | None:
+    """How a product's result is read; None if it has to be where it is."""
+    (value,) = product.operator.outputs
+    chain: list[Hashable] = []
+    while value not in graph.outputs:
+        readers = consumers.get(value, [])
+        step = pointwise(readers[0], value, graph.constants) if len(readers) == 1 else None
+        if step is None:
+            break
+        chain.append((step.operator.kind, step.data, step.resized(product.result_dim, 1)))
+        (value,) = step.operator.outputs
+    readers = consumers.get(value, [])
+    if value in graph.outputs or any(reader.kind == "Concat" for reader in readers):
+        return None
+    elementwise = any(
+        reader.expr is not None and reader.kind not in PLACED_KINDS and not contains_reduce(*reader.expr.roots)
+        for reader in readers
+    )
+    return _Reading(chain=tuple(chain), elementwise=elementwise)
 
 
 def _merge(members: Sequence[_Product], rewriter: Rewriter) -> None:

@@ -23,6 +23,11 @@ class Pointwise:
     expr: TensorExpr
     data: int
 
+    @property
+    def operand(self) -> int:
+        """The value that slot `data` reads."""
+        return self.operator.inputs[self.data]
+
     def resized(self, dim: int, extent: int) -> TensorExpr:
         """The expression for an operand with another extent of dimension `dim`; constants that follow it change too."""
         old = self.expr.axes[dim]

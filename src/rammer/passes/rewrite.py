@@ -30,6 +30,7 @@ class Rewriter:
         self._values: dict[int, Value] = dict(graph.values)
         self._constants: dict[int, Array] = dict(graph.constants)
         self._operators: list[Operator] = []
+        self._makers: dict[int, Operator] = {}
         self._replaced: dict[int, int] = {}
         self._next = max(self._values, default=-1) + 1
 
@@ -50,6 +51,10 @@ class Rewriter:
     def array(self, value: int) -> Array | None:
         """What a value holds if it is a constant."""
         return self._constants.get(self.current(value))
+
+    def maker(self, value: int) -> Operator | None:
+        """The operator inserted so far that makes what readers of a value read now, as it was inserted."""
+        return self._makers.get(self.current(value))
 
     def name(self, value: int) -> str:
         """The name of a value."""
@@ -82,7 +87,9 @@ class Rewriter:
     def insert(self, operator: Operator) -> None:
         """Append an operator that makes values already known; it reads what its inputs are now."""
         inputs = self.currents(operator.inputs)
-        self._operators.append(operator if inputs == operator.inputs else replace(operator, inputs=inputs))
+        settled = operator if inputs == operator.inputs else replace(operator, inputs=inputs)
+        self._operators.append(settled)
+        self._makers.update(dict.fromkeys(settled.outputs, settled))
 
     def add(
         self,
@@ -173,12 +180,11 @@ class Rewriter:
         )
 
     def _settle_outputs(self) -> tuple[int, ...]:
-        made = {output for operator in self._operators for output in operator.outputs}
         replaced = self._graph.producers()
         settled: dict[int, None] = {}
         for output in self._graph.outputs:
             value, name = self.current(output), self._graph.values[output].name
-            if value not in made or value in settled:
+            if value not in self._makers or value in settled:
                 origin = replaced[output]
                 value = self.add("Identity", [value], {}, name=origin.name, sources=origin.sources)
             self._values[value] = replace(self._values[value], name=name)

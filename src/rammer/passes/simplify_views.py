@@ -20,70 +20,62 @@ from rammer.passes.views import View, view_of
 
 def run(graph: Graph) -> Graph:
     """Simplify views; see the module."""
-    return _Simplification(graph).run()
-
-
-class _Simplification:
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._rewriter = Rewriter(graph)
-        self._reshaped: dict[int, int] = {}  # operand of the Reshape that makes a value
-        self._transposed: dict[int, tuple[int, tuple[int, ...]]] = {}  # likewise, with the permutation
-
-    def run(self) -> Graph:
-        """Walk the operators; what one reads is simple already."""
-        for operator in self._graph.operators:
-            view = view_of(operator)
-            if view is None:
-                self._rewriter.insert(operator)
-            elif operator.kind == "Reshape" or _keeps_order(view, self._graph.values[view.load.slot].type):
-                self._reshape(operator)
-            elif operator.kind == "Transpose":
-                self._transpose(operator)
-            else:
-                self._rewriter.insert(operator)
-        return self._rewriter.finish()
-
-    def _reshape(self, operator: Operator) -> None:
-        """A view that keeps the order of elements."""
-        (output,) = operator.outputs
-        operand = self._rewriter.current(operator.inputs[0])
-        source = self._reshaped.get(operand, operand)
-        type_ = self._rewriter.type(output)
-        same = next((value for value in (operand, source) if self._rewriter.type(value) == type_), None)
-        if same is not None:
-            self._rewriter.replace(output, same)
-        elif operator.kind == "Reshape" and source == operand:
-            self._rewriter.insert(operator)
-            self._reshaped[output] = source
+    rewriter = Rewriter(graph)
+    for operator in graph.operators:
+        view = view_of(operator)
+        if view is not None and _keeps_order(view, operator, rewriter.type(view.load.slot)):
+            _reshape(operator, rewriter)
+        elif operator.kind == "Transpose":
+            _transpose(operator, rewriter)
         else:
-            made = self._rewriter.add(
-                "Reshape", [source], {"shape": type_.shape}, name=operator.name, sources=operator.sources
-            )
-            self._reshaped[made] = source
-            self._rewriter.replace(output, made)
-
-    def _transpose(self, operator: Operator) -> None:
-        """A transpose that is none of a reshape."""
-        (output,) = operator.outputs
-        operand = self._rewriter.current(operator.inputs[0])
-        perm = integers(operator.attributes, "perm")
-        if operand not in self._transposed:
-            self._rewriter.insert(operator)
-            self._transposed[output] = (operand, perm)
-            return
-        source, before = self._transposed[operand]
-        both = tuple(before[dim] for dim in perm)
-        if both == tuple(range(len(both))):
-            self._rewriter.replace(output, source)
-            return
-        made = self._rewriter.add("Transpose", [source], {"perm": both}, name=operator.name, sources=operator.sources)
-        self._transposed[made] = (source, both)
-        self._rewriter.replace(output, made)
+            rewriter.insert(operator)
+    return rewriter.finish()
 
 
-def _keeps_order(view: View, operand: TensorType) -> bool:
+def _reshape(operator: Operator, rewriter: Rewriter) -> None:
+    """Simplify a view that keeps the order of elements."""
+    (output,) = operator.outputs
+    operand = rewriter.current(operator.inputs[0])
+    source = _operand_of("Reshape", operand, rewriter)
+    type_ = rewriter.type(output)
+    same = next((value for value in (operand, source) if value is not None and rewriter.type(value) == type_), None)
+    if same is not None:
+        rewriter.replace(output, same)
+    elif operator.kind == "Reshape" and source is None:
+        rewriter.insert(operator)
+    else:
+        operands = [operand if source is None else source]
+        made = rewriter.add("Reshape", operands, {"shape": type_.shape}, name=operator.name, sources=operator.sources)
+        rewriter.replace(output, made)
+
+
+def _transpose(operator: Operator, rewriter: Rewriter) -> None:
+    """Simplify a transpose that changes the order of elements."""
+    (output,) = operator.outputs
+    source = _operand_of("Transpose", operator.inputs[0], rewriter)
+    before = rewriter.maker(operator.inputs[0])
+    if source is None or before is None:
+        rewriter.insert(operator)
+        return
+    first, second = (integers(transpose.attributes, "perm") for transpose in (before, operator))
+    perm = tuple(first[dim] for dim in second)
+    if perm == tuple(range(len(perm))):
+        rewriter.replace(output, source)
+    else:
+        made = rewriter.add("Transpose", [source], {"perm": perm}, name=operator.name, sources=operator.sources)
+        rewriter.replace(output, made)
+
+
+def _operand_of(kind: str, value: int, rewriter: Rewriter) -> int | None:
+    """What the operator of a kind that makes a value reads, None where another makes it."""
+    maker = rewriter.maker(value)
+    return rewriter.current(maker.inputs[0]) if maker is not None and maker.kind == kind else None
+
+
+def _keeps_order(view: View, operator: Operator, operand: TensorType) -> bool:
     """Whether the view has its operand's elements, all and in the same row-major order."""
+    if operator.kind == "Reshape":
+        return True
     long_axes = [axis for axis in view.definition.dims if axis is not None and axis.extent != 1]
     long_dims = [index for index, extent in zip(view.load.indices, operand.shape, strict=True) if extent != 1]
     extents = [extent for extent in operand.shape if extent != 1]

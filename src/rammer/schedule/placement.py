@@ -1,8 +1,9 @@
 """Placing rTasks on paper: each on the vEU that can start it earliest, given when vEUs are free and inputs are there.
 
 rTasks are taken in the order in which their inputs are there, long ones first among equals. Starts that differ by less
-than a hand-over count as equal; among equal vEUs the one is preferred that was last to use the same constants (a
-recurrent layer's weights stay in one cache), then the one that made most of the rTask's inputs, then the earliest.
+than a hand-over count as equal. Among equal vEUs the rTask's *home* is preferred, the one that was last to use the same
+constants (a recurrent layer's weights stay in one cache), then the one that made most of its inputs, then the
+earliest. Before a vEU takes an rTask from elsewhere, it takes one at home there that could start as early.
 
 Times are estimates, carried along from trial to trial: nothing is simulated twice.
 """
@@ -10,6 +11,7 @@ Times are estimates, carried along from trial to trial: nothing is simulated twi
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,13 +42,18 @@ class _Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An rTask to be placed, and what decides where."""
+    """An rTask to be placed, and what decides where; `home` is the vEU that was last to use its constants."""
 
     task: RTask
     task_us: float
     predecessors: Predecessors
     constants: Constants
+    home: int | None
     inputs: _Inputs | None
+
+    def starts_us(self, free_us: Times) -> Times:
+        """When it could start on each vEU."""
+        return free_us if self.inputs is None else np.maximum(free_us, self.inputs.ready_us)
 
     def urgency(self, idle_us: float) -> tuple[float, float, RTask]:
         """The key to sort by where some vEU is idle from `idle_us` on."""
@@ -153,13 +160,29 @@ class Placer:
         """
         jobs = [job for operator in operators for job in self._jobs(operator, selection[operator.id], times)]
         idle_us = float(times.free_us.min())
+        jobs.sort(key=lambda job: job.urgency(idle_us))
+        at_home: dict[int, deque[Job]] = {}
+        for job in jobs:
+            if job.home is not None:
+                at_home.setdefault(job.home, deque()).append(job)
         free_us = times.free_us.copy()
-        steps = []
-        for job in sorted(jobs, key=lambda job: job.urgency(idle_us)):
+        steps: dict[RTask, Step] = {}
+        queue = deque(jobs)
+        while queue:
+            if queue[0].task in steps:
+                queue.popleft()
+                continue
+            job = queue[0]
             veu, start_us = self._earliest(free_us, job)
+            if veu != job.home:
+                waiting = at_home.get(veu, deque())
+                while waiting and waiting[0].task in steps:
+                    waiting.popleft()
+                if waiting and waiting[0].starts_us(free_us)[veu] <= start_us:
+                    job = waiting[0]
             free_us[veu] = start_us + job.task_us
-            steps.append(Step(job, veu, float(free_us[veu])))
-        return Trial(selection, tuple(steps), free_us)
+            steps[job.task] = Step(job, veu, float(free_us[veu]))
+        return Trial(selection, tuple(steps.values()), free_us)
 
     def commit(self, trial: Trial) -> None:
         """Take a trial for what happens."""
@@ -169,12 +192,11 @@ class Placer:
 
     def _earliest(self, free_us: Times, job: Job) -> tuple[int, float]:
         """The vEU for an rTask and when it starts there."""
-        starts_us = free_us if job.inputs is None else np.maximum(free_us, job.inputs.ready_us)
+        starts_us = job.starts_us(free_us)
         veu = int(starts_us.argmin())
         equal_us = float(starts_us[veu]) + self._estimates.handover_us
-        home = self._homes.get(job.constants)
-        if home is not None and starts_us[home] <= equal_us:
-            veu = home
+        if job.home is not None and starts_us[job.home] <= equal_us:
+            veu = job.home
         elif job.inputs is not None:
             made = np.where(starts_us <= equal_us, job.inputs.made, 0)
             veu = int(np.where(made == made.max(), starts_us, np.inf).argmin())
@@ -184,7 +206,9 @@ class Placer:
         task_us = self._estimates.task_us[operator.id][pick]
         rows = zip(self._predecessors_of(operator, pick), self._constants(operator, pick), strict=True)
         for index, (predecessors, constants) in enumerate(rows):
-            yield Job(RTask(operator.id, index), task_us, predecessors, constants, times.inputs(predecessors))
+            home = self._homes.get(constants)
+            inputs = times.inputs(predecessors)
+            yield Job(RTask(operator.id, index), task_us, predecessors, constants, home, inputs)
 
     def _predecessors_of(self, operator: ROperator, pick: int) -> tuple[Predecessors, ...]:
         key = (operator.id, pick)

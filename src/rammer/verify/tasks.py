@@ -26,7 +26,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "T07": "Element types agree between tensor, slot, and what is stored.",
         "T08": "An rOperator has candidate rKernels, and all compute the same expression.",
         "T09": "Tile sizes are positive, one for each axis, and grow outwards.",
-        "T10": "The skeleton `map` has no reduction.",
+        "T10": "Skeletons are those that there are, and `map` is for expressions without reductions.",
         "T11": "An rKernel is made for the layouts of the tensors that it is bound to.",
         "T12": "An expression stores every point of its domain at an element of its own, within its output.",
         "T13": "Loads fit their slots, and without a fill stay within them.",

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from rammer.devices.cpu.machine import Cache, Machine
 from rammer.errors import OptionError
+from rammer.ir.pattern import Skeleton
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 
 MAX_VEUS = 1024
-SKELETONS = ("map", "reduce", "contract")
+SKELETONS = (Skeleton.MAP, Skeleton.REDUCE, Skeleton.CONTRACT)
 _ASSUMED_GHZ = 3.0
 _ASSUMED_CACHES = (
     Cache(level=1, capacity_bytes=32 << 10, line_bytes=64, sharers=1),

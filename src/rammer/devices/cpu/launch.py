@@ -10,7 +10,7 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -66,10 +66,11 @@ class Stall(ctypes.Structure):
 
 
 class _Runtime:
-    """The functions of the runtime's library."""
+    """The functions of the runtime's library, and the library itself, so that it stays."""
 
     def __init__(self, library: Library) -> None:
         address = ctypes.c_void_p
+        self.library = library
         self.abi = library.function("rammer_abi", [], ctypes.c_uint32)()
         self.new = library.function("rammer_model_new", [address], address)
         self.free = library.function("rammer_model_free", [address], None)
@@ -128,8 +129,8 @@ class LoadedModel:
         if not self._model:
             raise MemoryError
         self._addresses = ctypes.c_void_p * manifest.array_count
-        # The process's end needs no tidying up, and may come while other threads still run the model.
-        weakref.finalize(self, _release, runtime, self._model, kernels, tables).atexit = False
+        # C holds addresses only; these live until the model is freed, which at exit is not worth the wait.
+        weakref.finalize(self, _free, runtime, self._model, kernels, tables).atexit = False
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run the model once; see `Loaded.run`."""
@@ -197,10 +198,5 @@ def _in_place(content: Buffer, alignment_bytes: int) -> npt.NDArray[np.uint8]:
     return copied
 
 
-def _release(
-    runtime: _Runtime, model: int, kernels: Library | None, tables: Mapping[str, npt.NDArray[np.generic]]
-) -> None:
-    """Free a model. `tables` are what it pointed to: as an argument of its finalizer they lived as long."""
+def _free(runtime: _Runtime, model: int, *_pointed_to: object) -> None:
     runtime.free(model)
-    if kernels is not None:
-        kernels.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import weakref
 from _ctypes import dlclose
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from rammer.errors import DeviceUnavailableError
 
 
 class Library:
-    """A loaded shared object. Its functions must not be called after `close`."""
+    """A loaded shared object, unloaded with its last reference: who calls its functions keeps one."""
 
     def __init__(self, code: Buffer, cache_dir: Path) -> None:
         """Load a shared object.
@@ -27,23 +28,26 @@ class Library:
         Raises:
             DeviceUnavailableError: it does not load here.
         """
-        self._descriptor = -1
+        descriptor = -1
         try:
             if sys.platform == "linux":  # no folder is needed, nor the right to execute what is in one
-                self._descriptor = os.memfd_create("rammer")
-                with os.fdopen(self._descriptor, "wb", closefd=False) as file:
+                descriptor = os.memfd_create("rammer")
+                with os.fdopen(descriptor, "wb", closefd=False) as file:
                     file.write(code)
                 # The loader takes equal names for equal libraries: the name stays taken while the library is loaded.
-                self._library = ctypes.CDLL(f"/proc/self/fd/{self._descriptor}")
+                self._library = ctypes.CDLL(f"/proc/self/fd/{descriptor}")
             else:
                 with scratch_folder(cache_dir) as folder:
                     (folder / "library.so").write_bytes(code)
                     self._library = ctypes.CDLL(str(folder / "library.so"))
         except OSError as error:
-            self._close_descriptor()
+            if descriptor >= 0:
+                os.close(descriptor)
             raise DeviceUnavailableError(
                 f"compiled code does not load on this machine: {error}", hint="compile the model again here"
             ) from error
+        # Not at exit: other threads may still be in it, and the process's end unloads it anyway.
+        weakref.finalize(self, _unload, self._library._handle, descriptor).atexit = False
 
     def function(self, name: str, arguments: Sequence[type], result: type | None) -> Callable[..., int]:
         """A function of given C types, which releases the interpreter's lock while it runs.
@@ -72,11 +76,8 @@ class Library:
                 f"compiled code has no function '{name}'", hint="compile the model again here"
             ) from error
 
-    def close(self) -> None:
-        """Unload."""
-        dlclose(self._library._handle)
-        self._close_descriptor()
 
-    def _close_descriptor(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+def _unload(handle: int, descriptor: int) -> None:
+    dlclose(handle)
+    if descriptor >= 0:
+        os.close(descriptor)

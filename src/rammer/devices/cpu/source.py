@@ -32,30 +32,21 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, headers: Mapping[str, str], al
     Args:
         plan: the plan.
         emit_kernel: (rKernel, symbol) -> C text of one function with that name.
-        headers: what the kernels include, by name.
+        headers: what every function is compiled with, by name.
         alignment_bytes: of the constants.
     """
     executed = _executed(plan)
-    kernels = plan.kernels
-    texts: dict[str, str] = {}
-    users: dict[str, list[ROperator]] = {}
-    symbols: dict[RKernel, str] = {}
+    texts, symbols = _functions(plan, executed, emit_kernel)
+    users: dict[str, list[ROperator]] = {symbol: [] for symbol in texts}
     for operator in executed:
-        kernel = kernels[operator.id]
-        if kernel not in symbols:
-            symbols[kernel] = _symbol(kernel, emit_kernel)
-            texts[symbols[kernel]] = emit_kernel(kernel, symbols[kernel])
-        users.setdefault(symbols[kernel], []).append(operator)
-    index = {symbol: i for i, symbol in enumerate(texts)}
-    slot_counts = [len(bindings(plan, operator.id)) for operator in executed]
-    first_slots = dict(zip((op.id for op in executed), itertools.accumulate(slot_counts, initial=0), strict=False))
-    blob, offsets = _constants(plan, executed, alignment_bytes)
-    tables = build_tables(
-        plan, {operator.id: index[symbols[kernels[operator.id]]] for operator in executed}, first_slots, offsets
-    )
+        users[symbols[operator.id]].append(operator)
+    numbers = {symbol: i for i, symbol in enumerate(texts)}
+    first_slots = _first_slots(plan, executed)
+    constants, offsets = _constants(plan, executed, alignment_bytes)
+    tables = build_tables(plan, {i: numbers[symbol] for i, symbol in symbols.items()}, first_slots, offsets)
     manifest = Manifest(
         abi=ABI,
-        kernels=tuple(KernelEntry(symbol=symbol, where=_where(users[symbol])) for symbol in texts),
+        kernels=tuple(KernelEntry(symbol=symbol, where=_where(found)) for symbol, found in users.items()),
         operators=tuple(OperatorEntry(where=_where([op]), first_slot=first_slots[op.id]) for op in executed),
         steps=tuple(
             tuple(len(queue) for queue in program.steps) + (0,) * (plan.veus - program.veus)
@@ -66,14 +57,15 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, headers: Mapping[str, str], al
         arena_bytes=plan.memory.arena_bytes,
         alignment_bytes=max(alignment_bytes, plan.memory.alignment_bytes),
     )
-    code = {**headers, **{f"{symbol}.c": text for symbol, text in texts.items()}}
     data: dict[str, Buffer] = {
         MANIFEST: manifest.to_bytes(),
         RECORDS: tables.records.tobytes(),
         SLOTS: tables.slots.tobytes(),
         SIGNALS: tables.signals.tobytes(),
-        CONSTANTS: blob.data,
+        CONSTANTS: constants.data,
     }
+    includes = "".join(f'#include "{name}"\n' for name in headers)
+    code = {**headers, **{f"{symbol}.c": includes + text for symbol, text in texts.items()}}
     return Source(device=DEVICE, files=data | {KERNEL_FOLDER + name: text.encode() for name, text in code.items()})
 
 
@@ -90,10 +82,31 @@ def _executed(plan: Plan) -> list[ROperator]:
     return [operator for operator in plan.graph.operators if operator.id in ids]
 
 
-def _symbol(kernel: RKernel, emit_kernel: EmitKernel) -> str:
-    """A name that follows from the code alone: models with the same kernel share its object in the cache."""
-    digest = hashlib.sha256(emit_kernel(kernel, "kernel").encode()).hexdigest()
-    return f"{kernel.skeleton}_{digest[:16]}"
+def _functions(
+    plan: Plan, executed: Iterable[ROperator], emit_kernel: EmitKernel
+) -> tuple[dict[str, str], dict[int, str]]:
+    """The text of each distinct function by symbol, and each rOperator's symbol.
+
+    A symbol follows from the code alone, so models with the same kernel share its object in the cache.
+    """
+    kernels = plan.kernels
+    texts: dict[str, str] = {}
+    known: dict[RKernel, str] = {}
+    symbols: dict[int, str] = {}
+    for operator in executed:
+        kernel = kernels[operator.id]
+        if kernel not in known:
+            digest = hashlib.sha256(emit_kernel(kernel, "kernel").encode()).hexdigest()
+            known[kernel] = f"{kernel.skeleton}_{digest[:16]}"
+            texts[known[kernel]] = emit_kernel(kernel, known[kernel])
+        symbols[operator.id] = known[kernel]
+    return texts, symbols
+
+
+def _first_slots(plan: Plan, executed: Sequence[ROperator]) -> dict[int, int]:
+    """Where the slots of each rOperator begin."""
+    starts = itertools.accumulate((len(bindings(plan, operator.id)) for operator in executed), initial=0)
+    return {operator.id: start for operator, start in zip(executed, starts, strict=False)}
 
 
 def _where(operators: Sequence[ROperator]) -> str:

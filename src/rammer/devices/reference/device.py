@@ -10,6 +10,7 @@ from rammer.devices.reference.execution import Interpreter
 from rammer.devices.reference.pickers import Random
 from rammer.errors import DeviceUnavailableError
 from rammer.ir.graph import Array
+from rammer.ir.pattern import Skeleton
 from rammer.ir.program import Plan
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
@@ -116,5 +117,5 @@ def describe(veus: int) -> VDevice:
         flops_per_us={dtype: Figure(50_000.0, _ASSUMED) for dtype in DType},
         handover_us=Figure(0.5, _ASSUMED),
         task_overhead_us=Figure(0.05, _ASSUMED),
-        skeletons=("map", "reduce", "contract"),
+        skeletons=tuple(skeleton.value for skeleton in Skeleton),
     )

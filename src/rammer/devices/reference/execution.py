@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rammer.devices.base import Trace
-from rammer.devices.reference.memory import Memory, pack_constants
+from rammer.devices.reference.memory import Memory, place_constants
 from rammer.devices.reference.pickers import Picker
 from rammer.errors import RunTimeoutError
 from rammer.ir.evaluate import evaluate_tile
@@ -29,7 +29,7 @@ class Interpreter:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._kernels = plan.kernels
-        self._constants = pack_constants(plan)
+        self._constants = place_constants(plan)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], picker: Picker) -> Trace:
         """Run once; an event takes a microsecond in the trace.

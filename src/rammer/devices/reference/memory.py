@@ -23,9 +23,13 @@ _POISONS: Mapping[DType, Array] = {
 IntArray = npt.NDArray[np.int64]
 
 
-def pack_constants(plan: Plan) -> dict[int, Array]:
-    """The constants' storage, laid out."""
-    return {number: plan.graph.tensors[number].layout.pack(array) for number, array in plan.graph.constants.items()}
+def place_constants(plan: Plan) -> dict[int, Array]:
+    """The constants, laid out in storage and read back; nothing writes there, so once is enough."""
+    placed = {}
+    for number, array in plan.graph.constants.items():
+        layout = plan.graph.tensors[number].layout
+        placed[number] = layout.pack(array)[layout.addresses(array.shape)]
+    return placed
 
 
 class Memory:
@@ -33,7 +37,7 @@ class Memory:
 
     Args:
         plan: says where the tensors lie.
-        constants: what `pack_constants` made; never written.
+        constants: what `place_constants` made; never written.
         inputs: the caller's arrays in order, C-contiguous; never written.
         outputs: the caller's arrays in order, C-contiguous; poisoned here.
     """
@@ -42,7 +46,8 @@ class Memory:
         self, plan: Plan, constants: Mapping[int, Array], inputs: Sequence[Array], outputs: Sequence[Array]
     ) -> None:
         self._tensors = plan.graph.tensors
-        self._storage: dict[int, Array] = dict(constants)
+        self._constants = constants
+        self._storage: dict[int, Array] = {}
         for number, array in zip(plan.graph.inputs, inputs, strict=True):
             self._storage[number] = array.reshape(-1)
         for number, array in zip(plan.graph.outputs, outputs, strict=True):
@@ -58,10 +63,13 @@ class Memory:
         """The part of a tensor that a slot of `type_` is bound to; in place where the layout has no panels."""
         tensor = self._tensors[binding.tensor]
         part = tuple(slice(start, start + extent) for start, extent in zip(binding.origin, type_.shape, strict=True))
-        storage, shape = self._of(tensor), tensor.type.shape
+        shape = tensor.type.shape
+        if tensor.role is TensorRole.CONSTANT:
+            return self._constants[_root(tensor)].reshape(shape)[part]
+        storage = self._storage[_root(tensor)]
         if tensor.layout.panel is not None:
-            whole: Array = storage[tensor.layout.addresses(shape)[part]]
-            return whole
+            gathered: Array = storage[tensor.layout.addresses(shape)[part]]
+            return gathered
         steps = [stride * storage.itemsize for stride in tensor.layout.strides]
         return np.ndarray(shape, storage.dtype, buffer=storage.view(np.uint8), strides=steps)[part]
 
@@ -69,10 +77,12 @@ class Memory:
         """Write `values` at the elements `index` of an output; None poisons them."""
         tensor = self._tensors[binding.tensor]
         moved = [part.astype(np.int64) + start for part, start in zip(index, binding.origin, strict=True)]
-        self._of(tensor)[_addresses(tensor.layout, moved)] = _POISONS[tensor.type.dtype] if values is None else values
+        stored = _POISONS[tensor.type.dtype] if values is None else values
+        self._storage[_root(tensor)][_addresses(tensor.layout, moved)] = stored
 
-    def _of(self, tensor: Tensor) -> Array:
-        return self._storage[tensor.id if tensor.alias_of is None else tensor.alias_of]
+
+def _root(tensor: Tensor) -> int:
+    return tensor.id if tensor.alias_of is None else tensor.alias_of
 
 
 def _addresses(layout: Layout, index: Sequence[IntArray]) -> IntArray:

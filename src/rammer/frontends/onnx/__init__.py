@@ -60,6 +60,7 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
     importer = Importer(model=source, functions=functions, emitter=emitter)
     names = [value.name for value in graph.output]
     makers = importer.convert(graph.node, scope, names, proto.opset_import)
-    check_declared((declaration(v, where) for v in (*graph.value_info, *graph.output)), scope, makers, symbols, where)
+    values = (*graph.input, *graph.value_info, *graph.output)
+    check_declared((declaration(value, where) for value in values), scope, makers, symbols, where)
     outputs = [(name, operand) for name in names if (operand := scope[name]) is not None]
     return emitter.finish(outputs, SourceLocation(model=where, node="outputs", op_type="Identity"))

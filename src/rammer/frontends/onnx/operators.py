@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import onnx
 
-from rammer.errors import InvalidModelError, UnsupportedOperatorsError
+from rammer.errors import InvalidModelError, UnsupportedFeatureError, UnsupportedOperatorsError
 from rammer.frontends.onnx.checking import domain_of, node_names
 from rammer.frontends.onnx.functions import STANDARD, FunctionId, function_id
 
+_MOST_NODES = 1 << 20
+_DEEPEST_CALL = 50
 _HINT = "rewrite these parts with other operators, or export the model so that they are decomposed"
 
 
@@ -30,27 +32,34 @@ def check_operators(
     Raises:
         UnsupportedOperatorsError: some do not; the error lists all, with their nodes.
         InvalidModelError: a function calls itself.
+        UnsupportedFeatureError: functions call each other so deeply, or so often, that they cannot be taken apart.
     """
     known = STANDARD.union(converted)
-    missing = list(_missing(nodes, "", functions, known, (), where))
+    missing = []
+    for count, (node, name) in enumerate(_expanded(nodes, "", functions, (), where)):
+        if count == _MOST_NODES:
+            raise UnsupportedFeatureError(f"functions that expand to more than {_MOST_NODES} nodes", where=where)
+        domain = domain_of(node)
+        if function_id(node) not in functions and (domain or node.op_type not in known):
+            missing.append((f"{domain}.{node.op_type}" if domain else node.op_type, name))
     if missing:
         raise UnsupportedOperatorsError(missing, where=where, hint=_HINT)
 
 
-def _missing(
+def _expanded(
     nodes: Sequence[onnx.NodeProto],
     prefix: str,
     functions: Mapping[FunctionId, onnx.FunctionProto],
-    known: Collection[str],
     callers: tuple[FunctionId, ...],
     where: str,
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[onnx.NodeProto, str]]:
+    """All nodes with their names, each call of a function followed by the nodes of its body."""
+    if len(callers) > _DEEPEST_CALL:
+        raise UnsupportedFeatureError(f"functions that call each other more than {_DEEPEST_CALL} deep", where=where)
     for node, name in zip(nodes, node_names(nodes, prefix), strict=True):
+        yield node, name
         called = function_id(node)
         if called in callers:
             raise InvalidModelError(f"the function {called[0]}.{called[1]} calls itself", where=where)
         if called in functions:
-            yield from _missing(functions[called].node, f"{name}/", functions, known, (*callers, called), where)
-        elif domain_of(node) or node.op_type not in known:
-            domain = domain_of(node)
-            yield f"{domain}.{node.op_type}" if domain else node.op_type, name
+            yield from _expanded(functions[called].node, f"{name}/", functions, (*callers, called), where)

@@ -105,12 +105,10 @@ def _emit_blocks(
         return
     (axis, runs), *rest = blocked
     for run in runs:
-        settled = replace(
-            block, starts={**block.starts, axis: run.start}, counts={**block.counts, axis: run.count}
-        )
+        settled = replace(block, starts={**block.starts, axis: run.start}, counts={**block.counts, axis: run.count})
         bounds = _overlap(ranges[axis], run, axis.extent)
         with scope.writer.loop(f"{axis.name}_block", bounds.lo, bounds.hi, block.sizes[axis]):
-            _emit_blocks(scope, rest, ranges, settled)
+            _emit_blocks(scope.enter({}), rest, ranges, settled)
 
 
 def _overlap(bounds: Range, run: _Run, extent: int) -> Range:

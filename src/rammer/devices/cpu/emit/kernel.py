@@ -9,7 +9,7 @@ from rammer.devices.cpu.emit.reduce import emit_reduce, fold
 from rammer.devices.cpu.emit.scalar import C_TYPES
 from rammer.devices.cpu.emit.scope import Operands, Scope
 from rammer.devices.cpu.emit.writer import Writer
-from rammer.ir.expr import Axis
+from rammer.ir.expr import Axis, Load
 from rammer.ir.pattern import Skeleton
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
@@ -30,17 +30,21 @@ def emit_kernel(kernel: RKernel, symbol: str) -> str:
     """
     writer = Writer()
     with writer.block(f"void {symbol}(char *const *restrict pointers, int32_t tile)"):
-        _write_operands(writer, kernel)
+        operands = Operands(kernel)
+        _write_operands(writer, operands)
         ranges = _write_ranges(writer, kernel)
-        _EMITTERS[Skeleton(kernel.skeleton)](Scope(writer, Operands(kernel), fold), ranges)
+        _EMITTERS[Skeleton(kernel.skeleton)](Scope(writer, operands, fold), ranges)
     return writer.text()
 
 
-def _write_operands(writer: Writer, kernel: RKernel) -> None:
+def _write_operands(writer: Writer, operands: Operands) -> None:
+    kernel = operands.kernel
     inputs = kernel.expr.inputs
+    loaded = {node.slot for node in operands.reach(operands.results) if isinstance(node, Load)}
     for i, type_ in enumerate(inputs):
-        storage = _storage(type_.dtype)
-        writer.line(f"const {storage} *restrict in{i} = (const {storage} *)pointers[{i}];")
+        if i in loaded:
+            storage = _storage(type_.dtype)
+            writer.line(f"const {storage} *restrict in{i} = (const {storage} *)pointers[{i}];")
     for i, output in enumerate(kernel.expr.outputs):
         storage = _storage(output.type.dtype)
         writer.line(f"{storage} *restrict out{i} = ({storage} *)pointers[{len(inputs) + i}];")

@@ -15,5 +15,7 @@ def emit_map(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
     kernel = operands.kernel
     lane = kernel.expr.axes[kernel.tile.lane] if kernel.tile.lane is not None else None
     order = sorted(kernel.expr.axes, key=lambda axis: axis is lane)
-    loops = fused([Loop(axes=(axis,), range=ranges[axis], lanes=axis is lane) for axis in order], operands, operands.results)
+    loops = fused(
+        [Loop(axes=(axis,), range=ranges[axis], lanes=axis is lane) for axis in order], operands, operands.results
+    )
     nest(scope, loops, operands.results, Scope.store_results)

@@ -13,13 +13,13 @@ from rammer.devices.cpu.emit.scalar import C_TYPES
 from rammer.devices.cpu.emit.scope import Position, Scope
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.pattern import (
-    MAX_UNROLLED_POINTS,
     Border,
     Contraction,
     Group,
     Term,
     borders,
     broadcast_loads,
+    is_settled,
     reduction_order,
 )
 from rammer.ir.types import DType, TensorType
@@ -81,21 +81,16 @@ class Edges:
 
 def edges_of(group: Group, rows: Sequence[Axis], lane: Axis, inputs: Sequence[TensorType]) -> Edges:
     """Sort the borders of a group whose rows are blocked along `rows`."""
-    settled, bounded = [], []
-    for border in borders([term.reduce for term in group.terms], inputs):
-        summed = [axis for axis in border.axes if axis in group.axes]
-        if any(axis in rows for axis in border.axes):
-            points = math.prod(axis.extent for axis in summed)
-            if all(axis in rows or axis in summed for axis in border.axes) and points <= MAX_UNROLLED_POINTS:
-                settled.append(border)
-        elif summed and lane not in border.axes:
-            bounded.append(border)
+    found = borders([term.reduce for term in group.terms], inputs)
+    settled = tuple(border for border in found if is_settled(border, rows, group))
     unrolled = tuple(axis for axis in group.axes if any(axis in border.axes for border in settled))
-    return Edges(
-        settled=tuple(settled),
-        unrolled=unrolled,
-        bounded=tuple(border for border in bounded if not any(axis in unrolled for axis in border.axes)),
+    bounded = tuple(
+        border
+        for border in found
+        if any(axis in group.axes for axis in border.axes)
+        and not any(axis in (*rows, *unrolled, lane) for axis in border.axes)
     )
+    return Edges(settled=settled, unrolled=unrolled, bounded=bounded)
 
 
 def emit_group(scope: Scope, block: Block, group: Group, arrays: Mapping[Term, str]) -> None:
@@ -122,7 +117,7 @@ class _Micro:
         with self._writer.block():
             for place in places:
                 self._writer.line(f"{self._type} {self._accumulator(*place)} = {{0}};")
-            self._loops(scope, self._order, {})
+            self._loops(scope.enter({}), self._order, {})
             for t, offsets, v in places:
                 target = f"&{arrays[self._group.terms[t]]}[{block.row_number(offsets)}][{v * block.vector}]"
                 self._writer.line(f"RAMMER_STORE({self._type}, {target}, {self._accumulator(t, offsets, v)});")
@@ -206,7 +201,7 @@ class _Micro:
         return address.form.coefficient(self._block.lane) == 0 and all(self._is_within_panel(scope, p) for p in parts)
 
     def _is_within_panel(self, scope: Scope, part: Part) -> bool:
-        """Whether a vector starts at a multiple of its size in a panel; the last panel is padded, so it is all there."""
+        """Whether a vector starts at a multiple of its size in a panel. As the last panel is padded, it is whole."""
         vector = self._block.vector
         return (
             part.panel is not None

@@ -63,14 +63,15 @@ def _emit_strips(scope: Scope, lane: Axis, bounds: Range, reductions: Sequence[R
         is_whole = bounds.count is not None and bounds.count % width == 0
         past = f"{start} + {width}" if is_whole else f"rammer_min_i64({start} + {width}, {bounds.hi})"
         strip = Range(start, writer.let("int64_t", f"{lane.name}_past", past))
+        in_strip = scope.enter({})
         for reduction in reductions:
-            arrays[reduction] = _fold_across(scope, reduction, lane, strip, width, at_lane)
+            arrays[reduction] = _fold_across(in_strip, reduction, lane, strip, width, at_lane)
 
         def points(inside: Scope) -> None:
             with writer.loop(lane.name, strip.lo, strip.hi, lanes=True):
                 at_lane(inside, ()).store_results()
 
-        nest(scope, inner, scope.operands.results, points)
+        nest(in_strip, inner, scope.operands.results, points)
 
 
 def fold(scope: Scope, node: Reduce) -> str:

@@ -142,7 +142,9 @@ def call_text(fn: ScalarFn, dtype: DType, args: Sequence[str]) -> str:
     infix = _BOOL if dtype is DType.BOOL else _FLOAT if dtype.is_float else _INTEGER
     if fn in infix:
         return infix[fn].format(*args)
-    functions = frozenset[ScalarFn]() if dtype is DType.BOOL else _FLOAT_FUNCTIONS if dtype.is_float else _INTEGER_FUNCTIONS
+    functions = (
+        frozenset[ScalarFn]() if dtype is DType.BOOL else _FLOAT_FUNCTIONS if dtype.is_float else _INTEGER_FUNCTIONS
+    )
     if fn not in functions:
         raise TypeError(f"{fn.value} of {dtype.value}")
     return f"rammer_{fn.value}_{_SUFFIXES[dtype]}({', '.join(args)})"

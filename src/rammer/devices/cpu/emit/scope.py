@@ -46,6 +46,12 @@ class Operands:
             return self.loads[node].atoms
         return () if isinstance(node, Reduce) else node.children
 
+    def inside(self, node: Expr) -> tuple[Expr, ...]:
+        """Like `below`, but a reduction takes its body, unless there is nothing to reduce."""
+        if isinstance(node, Reduce):
+            return (node.body,) if all(axis.extent for axis in node.axes) else ()
+        return self.below(node)
+
     def reach(self, roots: Iterable[Expr]) -> tuple[Expr, ...]:
         """All values that `roots` take, those inside reductions included; axes only where their value is used."""
         seen: dict[Expr, None] = {}
@@ -54,7 +60,7 @@ class Operands:
             node = stack.pop()
             if node not in seen:
                 seen[node] = None
-                stack.extend((node.body,) if isinstance(node, Reduce) else self.below(node))
+                stack.extend(self.inside(node))
         return tuple(seen)
 
 
@@ -128,12 +134,8 @@ class Scope:
                 seen[node] = None
                 continue
             stack.append((node, True))
-            if isinstance(node, Reduce):
-                # What a reduction repeats may be certain before it; over no points it repeats nothing.
-                below: tuple[Expr, ...] = (node.body,) if all(axis.extent for axis in node.axes) else ()
-            else:
-                below = self.operands.below(node)
-            stack.extend((child, False) for child in reversed(below))
+            # What a reduction repeats may be certain before it.
+            stack.extend((child, False) for child in reversed(self.operands.inside(node)))
         return tuple(seen)
 
     def _is_certain(self, node: Expr) -> bool:
@@ -196,7 +198,7 @@ class Scope:
         checks = [self._check(check) for check in self.open_checks(load)]
         if not checks or load.fill is None:
             return text
-        return f"{' & '.join(checks)} ? {text} : {literal(load.fill.value, load.type)}"
+        return f"({' & '.join(checks)}) ? {text} : {literal(load.fill.value, load.type)}"
 
     def open_checks(self, load: Load) -> list[Check]:
         """The tests a padded load needs here."""

@@ -36,18 +36,23 @@ class _Dimension:
 
 
 def _resize(node: Node) -> Sequence[Operand]:
-    x, result = node.operand(0), node.operand(0)
-    dimensions = [d for d in _dimensions(node, x) if d.out != d.extent or d.scale != 1]
+    with np.errstate(all="ignore"):  # extreme scales give extents that are refused
+        dimensions = [d for d in _dimensions(node, node.operand(0)) if d.out != d.extent or d.scale != 1]
+        return [_resized(node, node.operand(0), dimensions)]
+
+
+def _resized(node: Node, x: Operand, dimensions: Sequence[_Dimension]) -> Operand:
+    """The operand with its dimensions resized; interpolation is computed in floating point."""
     if any(d.extent == 0 for d in dimensions):
         raise node.invalid(f"{x.type} has no elements to interpolate between")
     if node.text("mode") == "nearest":
         for dimension in dimensions:
-            result = _picked(node, result, dimension)
-        return [result]
+            x = _picked(node, x, dimension)
+        return x
     result = converted(node, x, x.dtype.compute if x.dtype.is_float else DType.FLOAT32)
     for dimension in dimensions:
         result = _interpolated(node, result, dimension)
-    return [converted(node, result, x.dtype)]
+    return converted(node, result, x.dtype)
 
 
 def _dimensions(node: Node, x: Operand) -> list[_Dimension]:
@@ -63,7 +68,7 @@ def _dimensions(node: Node, x: Operand) -> list[_Dimension]:
     if "scales" in given:
         scales = _positive(node, [float(scale) for scale in given["scales"]])
         exact = [np.float32(extent) * np.float32(scale) for extent, scale in zip(extents, scales, strict=True)]
-        outs = [math.floor(out) for out in exact]
+        outs = [math.floor(min(float(out), _MOST_ELEMENTS + 1)) for out in exact]
     else:
         outs = [int(size) for size in given["sizes"]]
         scales = _positive(node, [out / max(extent, 1) for extent, out in zip(extents, outs, strict=True)])
@@ -153,8 +158,7 @@ def _taps(node: Node, dim: _Dimension) -> tuple[Floats, Floats]:
     weights = np.maximum(1 - distance, 0) if mode == "linear" else _cubic(distance, node.number("cubic_coeff_a"))
     if node.flag("exclude_outside"):
         weights = np.where((positions >= 0) & (positions < dim.extent), weights, 0)
-    with np.errstate(all="ignore"):
-        return positions, weights / weights.sum(axis=0)
+    return positions, weights / weights.sum(axis=0)
 
 
 def _cubic(distance: Floats, a: float) -> Floats:

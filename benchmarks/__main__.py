@@ -1,0 +1,113 @@
+"""Measure Rammer beside other runtimes: `python -m benchmarks --help`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.harness.cases import FORMS, build_case
+from benchmarks.harness.contestant import Contestant
+from benchmarks.harness.environment import OUT, environment
+from benchmarks.harness.measure import Row, measure
+from benchmarks.harness.onnx_runtime import OnnxRuntime
+from benchmarks.harness.ours import Rammer
+from benchmarks.harness.report import table, write_json
+from benchmarks.harness.setups import SETUPS
+from rammer.devices.registry import find_device
+from rammer.errors import RammerError
+from rammer.options import CompileOptions
+from rammer.schedule.policies import POLICIES
+
+_console = Console()
+
+
+def main() -> int:
+    """Run the comparison; 1 where something is not reported."""
+    arguments = _arguments()
+    try:
+        return _compare(arguments)
+    except RammerError as error:
+        _console.print(str(error), style="red", markup=False, highlight=False)
+        return 1
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    device: str = arguments.device
+    vdevice = find_device(device).describe(CompileOptions(device=device, veus=arguments.veus))
+    threads = vdevice.veu_count
+    setup = SETUPS[device](threads)
+    ours = [Rammer(policy=policy, device=device, veus=threads) for policy in arguments.policies]
+    reference = OnnxRuntime(threads=threads)
+    if reference.version() is None:
+        _console.print("onnxruntime is not installed: without it nobody knows the right outputs", style="red")
+        return 1
+    peers = [peer for peer in setup.peers if peer.version() is not None]
+    for missing in [peer.name for peer in setup.peers if peer not in peers]:
+        _console.print(f"{missing}: not installed")
+    contestants: list[Contestant] = [*peers, *ours]
+    settings = environment(contestants) | {
+        "device": {"kind": vdevice.kind, "name": vdevice.name, "veus": threads},
+        "region": setup.region,
+        "rounds": arguments.rounds,
+        "threads": threads,
+        "tolerance": setup.tolerance,
+    }
+    _console.print(f"{vdevice.name}: {threads} threads each; timed is {setup.region}.", highlight=False)
+    names = ([one.name for one in ours], [one.name for one in peers])
+    rows: list[Row] = []
+    with _console.status("") as status:
+        for name in arguments.networks:
+            status.update(f"{name}: building the model")
+            case = build_case(name)
+            try:
+                row = measure(case, contestants, reference, setup, rounds=arguments.rounds, progress=status.update)
+            except RammerError as error:
+                row = Row(case=name, network=case.form.network, refusal=str(error))
+            rows.append(row)
+            write_json(arguments.json, rows, *names, settings)
+    _console.print(table(rows, *names))
+    _console.print(f"wrote {arguments.json}", soft_wrap=True, highlight=False)
+    return int(any(row.refusal for row in rows))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure Rammer beside other runtimes: one process, in turns."
+    )
+    parser.add_argument("--device", choices=SETUPS, default="cpu")
+    parser.add_argument("--networks", type=_names(FORMS), default=list(FORMS), help=f"of {','.join(FORMS)}")
+    parser.add_argument("--policies", type=_names(POLICIES), default=["wavefront"], help=f"of {','.join(POLICIES)}")
+    parser.add_argument("--rounds", type=_count, default=20, help="turns for each runtime (default: 20)")
+    parser.add_argument("--veus", type=_count, help="execution units, and threads of the peers (default: all)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where results go (default: out/bench-DEVICE.json)")
+    arguments = parser.parse_args()
+    arguments.json = arguments.json or OUT / f"bench-{arguments.device}.json"
+    return arguments
+
+
+def _names(known: Collection[str]) -> Callable[[str], list[str]]:
+    """A parser of names with commas between them."""
+
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; choose of {', '.join(known)}")
+        return names
+
+    return parse
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""The micro-performance model: how long an rTask takes, from a vDevice's figures alone (Roller, section 3.3).
+
+An rTask's time is the larger of its arithmetic and its memory traffic, plus the vDevice's overhead for each rTask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rammer.ir.expr import Call, Cast, Expr, Load, Reduce, ScalarFn
+from rammer.ir.pattern import Skeleton, contraction, free_axes, values
+from rammer.ir.task import RKernel
+from rammer.ir.types import DType
+from rammer.ir.vdevice import Figure, VDevice
+from rammer.roller.register import efficiency
+from rammer.roller.tile import footprint_bytes
+
+# Vector operations that a function takes; the rest take one. `_SCALAR` are calls of the C library, lane by lane.
+_OPERATIONS: Mapping[ScalarFn, float] = {
+    ScalarFn.DIV: 5.0,
+    ScalarFn.SQRT: 6.0,
+    ScalarFn.EXP: 15.0,
+    ScalarFn.SIGMOID: 22.0,
+    ScalarFn.TANH: 32.0,
+    ScalarFn.ERF: 36.0,
+}
+_LIBRARY = frozenset(
+    {ScalarFn.POW, ScalarFn.LOG, ScalarFn.SIN, ScalarFn.COS, ScalarFn.TAN, ScalarFn.ASIN, ScalarFn.ACOS, ScalarFn.ATAN}
+    | {ScalarFn.SINH, ScalarFn.COSH, ScalarFn.ASINH, ScalarFn.ACOSH, ScalarFn.ATANH, ScalarFn.FMOD, ScalarFn.MOD}
+    | {ScalarFn.FLOORDIV}
+)
+_LIBRARY_OPERATIONS = 40.0
+
+
+class ModelCosts:
+    """`CostModel` by this model: no measurement."""
+
+    def __init__(self, vdevice: VDevice) -> None:
+        self._vdevice = vdevice
+        self._known: dict[RKernel, Figure] = {}
+
+    def task_us(self, kernel: RKernel) -> Figure:
+        """Time of one full rTask alone on a vEU, in microseconds."""
+        if kernel not in self._known:
+            self._known[kernel] = predict_us(kernel, self._vdevice)
+        return self._known[kernel]
+
+
+def predict_us(kernel: RKernel, vdevice: VDevice) -> Figure:
+    """Time of one full rTask of `kernel` on a vEU, in microseconds, from the vDevice's figures."""
+    compute_us, memory_us = compute_time_us(kernel, vdevice), memory_time_us(kernel, vdevice)
+    bound = "arithmetic" if compute_us > memory_us else "memory"
+    time_us = max(compute_us, memory_us) + vdevice.task_overhead_us.value
+    return Figure(time_us, f"nominal: bound by {bound}, from the figures of {vdevice.name}")
+
+
+def memory_time_us(kernel: RKernel, vdevice: VDevice) -> float:
+    """Time to move an rTask's data tiles from the innermost level that holds all the operator's operands."""
+    whole = footprint_bytes(kernel.expr, tuple(axis.extent for axis in kernel.expr.axes))
+    level = next((level for level in vdevice.levels if whole <= level.capacity_bytes), vdevice.levels[-1])
+    return footprint_bytes(kernel.expr, kernel.tile.task) / level.bandwidth_bytes_per_us.value
+
+
+def compute_time_us(kernel: RKernel, vdevice: VDevice) -> float:
+    """Time of an rTask's arithmetic: sums of products at the micro-kernel's efficiency, all else by operations."""
+    expr = kernel.expr
+    found = contraction(expr) if kernel.skeleton == Skeleton.CONTRACT else None
+    if found is None:
+        return _operations_us(kernel, vdevice, frozenset())
+    sums = sum(math.prod(axis.extent for axis in group.axes) * len(group.terms) for group in found.groups)
+    flops = 2 * sums * math.prod(kernel.tile.task)
+    peak = vdevice.flops_per_us[found.terms[0].reduce.dtype].value
+    products = frozenset(values(*(term.reduce for term in found.terms)))
+    return flops / (peak * efficiency(kernel, vdevice)) + _operations_us(kernel, vdevice, products)
+
+
+def _operations_us(kernel: RKernel, vdevice: VDevice, without: frozenset[Expr]) -> float:
+    """Time of everything that is computed, `without` some nodes, each as often as the axes it depends on say."""
+    expr, tile = kernel.expr, kernel.tile
+    free = free_axes(*expr.roots)
+    extents = dict(zip(expr.axes, tile.task, strict=True))
+    lane = None if tile.lane is None else expr.axes[tile.lane]
+    slots = 0.0
+    for node in values(*expr.roots):
+        if node not in without:
+            axes = free[node.body] if isinstance(node, Reduce) else free[node]
+            points = math.prod(extents.get(axis, axis.extent) for axis in axes)
+            # Without the lane axis, lanes run along reductions that are long enough.
+            in_lanes = lane in axes or any(a not in extents and a.extent >= 2 * tile.vector for a in axes)
+            slots += points * _operations(node, tile.vector) / (tile.vector if in_lanes else 1)
+    return slots * 2 * tile.vector / vdevice.flops_per_us[DType.FLOAT32].value
+
+
+def _operations(node: Expr, vector: int) -> float:
+    """Vector operations for a vector of values of a node."""
+    match node:
+        case Call(fn, _) if fn in _LIBRARY:
+            return _LIBRARY_OPERATIONS * vector
+        case Call(fn, _):
+            return _OPERATIONS.get(fn, 1.0)
+        case Load() | Cast() | Reduce():
+            return 1.0
+    return 0.0

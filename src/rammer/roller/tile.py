@@ -1,0 +1,77 @@
+"""Data tiles: what an rTile of an expression reads and writes, inferred from the index maps (Roller, section 3.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+from rammer.ir.expr import TensorExpr
+from rammer.ir.region import Interval, box_size, read_boxes, write_boxes
+
+TaskTile = tuple[int, ...]
+"""Sizes of the task level of an rTile: points of each spatial axis that one rTask computes."""
+
+
+def task_count(expr: TensorExpr, task: TaskTile) -> int:
+    """How many rTasks cover the domain."""
+    return math.prod(-(-axis.extent // size) for axis, size in zip(expr.axes, task, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def footprint_bytes(expr: TensorExpr, task: TaskTile) -> int:
+    """Bytes of the data tiles of one full rTask, inputs and outputs, each element once."""
+    ranges = {axis: Interval(0, size) for axis, size in zip(expr.axes, task, strict=True)}
+    reads = sum(
+        box_size(box) * type_.dtype.itemsize_bytes
+        for type_, box in zip(expr.inputs, read_boxes(expr, ranges), strict=True)
+        if box is not None
+    )
+    writes = sum(
+        box_size(box) * output.type.dtype.itemsize_bytes
+        for output, box in zip(expr.outputs, write_boxes(expr, ranges), strict=True)
+    )
+    return reads + writes
+
+
+def traffic_bytes(expr: TensorExpr, task: TaskTile) -> int:
+    """Bytes that all rTasks together move between the tile's level and the next one out."""
+    return footprint_bytes(expr, task) * task_count(expr, task)
+
+
+def reuse_score(expr: TensorExpr, task: TaskTile, position: int, size: int) -> float:
+    """Traffic saved per byte of footprint when axis `position` goes from `size` to its size in `task` (section 3.2)."""
+    smaller = (*task[:position], size, *task[position + 1 :])
+    saved = traffic_bytes(expr, smaller) - traffic_bytes(expr, task)
+    grown = footprint_bytes(expr, task) - footprint_bytes(expr, smaller)
+    return saved / max(1, grown)
+
+
+def scale_out(expr: TensorExpr, units: Sequence[int], parts: int) -> TaskTile:
+    """The task tile that cuts the domain into about `parts` rTasks, with as little traffic as possible.
+
+    Starting from the whole domain, the axis with the least reuse is cut again and again.
+
+    Args:
+        expr: the expression.
+        units: sizes are multiples of these, but for an axis that is not cut.
+        parts: the number of rTasks to reach, as far as the units allow it.
+    """
+    task = tuple(axis.extent for axis in expr.axes)
+    while (count := task_count(expr, task)) < parts:
+        options = []
+        for position, (axis, size, unit) in enumerate(zip(expr.axes, task, units, strict=True)):
+            now = -(-axis.extent // size)
+            wanted = min(2 * now, -(-parts * now // count))
+            smaller = _aligned(-(-axis.extent // wanted), unit)
+            if smaller < size:
+                options.append((reuse_score(expr, task, position, smaller), position, smaller))
+        if not options:
+            break
+        _, position, smaller = min(options)
+        task = (*task[:position], smaller, *task[position + 1 :])
+    return task
+
+
+def _aligned(size: int, unit: int) -> int:
+    return -(-size // unit) * unit

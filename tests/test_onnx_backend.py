@@ -1,0 +1,186 @@
+"""ONNX's own tests of single operators: each either gives the expected values or is refused for a reason listed here.
+
+The tests come with the onnx package. Where one feeds a shape, axes or another operand that Rammer needs at compile
+time, the operand is made an initialiser, as it is in models.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from rammer.errors import RammerError, UnsupportedFeatureError, UnsupportedOperatorsError
+from rammer.frontends.onnx import load_graph
+from tests.support.onnx_reference import Array, Run, compare, evaluate_model
+
+with warnings.catch_warnings():  # the package computes its expectations on import, overflows included
+    warnings.simplefilter("ignore")
+    from onnx.backend.test.loader import load_model_tests
+
+    CASES = {case.name.removeprefix("test_"): case for case in load_model_tests(kind="node")}
+
+RUNNERS: dict[str, Run] = {"graph": evaluate_model}
+
+PASSING = 1396
+"""How many cases pass with the onnx package of opset 28."""
+
+EXCLUDED: dict[str, tuple[type[RammerError], str]] = {
+    "operators on subgraphs, sequences or optionals": (
+        UnsupportedOperatorsError,
+        """affine_grid_* if_seq if_opt loop13_seq loop16_seq_none linear_attention_* optional_* range_*_expanded
+        sequence_* split_to_sequence_*""",
+    ),
+    "operators whose result has a size that depends on the data": (
+        UnsupportedOperatorsError,
+        "compress_* nonmaxsuppression_* nonzero_* unique_*",
+    ),
+    "operators on strings, images, text": (
+        UnsupportedOperatorsError,
+        "image_decoder_* regex_* string_* strnormalizer_* tfidfvectorizer_*",
+    ),
+    "random operators": (UnsupportedOperatorsError, "bernoulli*"),
+    "quantised operators": (
+        UnsupportedOperatorsError,
+        """convinteger_* dequantizelinear* dynamicquantizelinear dynamicquantizelinear_m*_adjusted matmulinteger qlinear*
+        quantizelinear*""",
+    ),
+    "operators that scatter, sort or sample": (
+        UnsupportedOperatorsError,
+        """col2im* deform_conv_* basic_deform_conv_* gridsample* maxunpool_* reversesequence_* roialign_*
+        scatter_elements_* scatternd* tensorscatter* top_k*""",
+    ),
+    "signal processing, linear algebra and others without a tensor expression yet": (
+        UnsupportedOperatorsError,
+        "bitcast_* cumprod_* det_* dft* melweightmatrix stft*",
+    ),
+    "operators of other domains: training, classical machine learning, previews": (
+        UnsupportedOperatorsError,
+        """adagrad* adam* momentum* nesterov_momentum ai_onnx_ml_* flexattention flexattention_scaled flexattention_gqa
+        flexattention_diff_head_sizes flexattention_score_mod flexattention_prob_mod flexattention_fp16
+        flexattention_double flexattention_causal_mask flexattention_soft_cap flexattention_relative_positional""",
+    ),
+    "elements of fewer than 8 bits, 8-bit floats and strings": (
+        UnsupportedFeatureError,
+        "cast*FLOAT8* cast*FLOAT4* cast*INT4* cast*INT2_* cast*INT2 equal_string*",
+    ),
+    "values that are no tensors": (UnsupportedFeatureError, "identity_sequence identity_opt"),
+    "training": (UnsupportedFeatureError, "batchnorm_*_training_mode training_dropout*"),
+    "positions of a pooling's maxima": (UnsupportedFeatureError, "maxpool_with_argmax_*"),
+    "resizing of a region": (UnsupportedFeatureError, "resize_tf_crop_and_resize*"),
+    "shifts of signed integers, and the remainder of floats with the divisor's sign (both new in opset 28)": (
+        UnsupportedFeatureError,
+        "bitshift_*_int* mod_float*_fmod_0*",
+    ),
+    "operators that opset 13 redefines, in the form they had before": (
+        UnsupportedFeatureError,
+        """dropout_default_old dropout_random_old dynamicquantizelinear*_expanded if loop11 scan_sum scan9_*
+        scatter_with* upsample_nearest""",
+    ),
+}
+"""Reason: what the frontend raises, and the cases by name."""
+
+
+def reason_of(name: str) -> str | None:
+    for reason, (_, patterns) in EXCLUDED.items():
+        if any(fnmatchcase(name, pattern) for pattern in patterns.split()):
+            return reason
+    return None
+
+
+INCLUDED = [name for name in CASES if reason_of(name) is None]
+
+
+def array_of(value: Any) -> Array:
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
+
+
+def with_current_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model under opset 13 where its own is older and its operators still mean the same."""
+
+    def meaning(node: onnx.NodeProto, opset: int) -> int | None:
+        return onnx.defs.get_schema(node.op_type, opset).since_version if onnx.defs.has(node.op_type) else None
+
+    raised = onnx.ModelProto()
+    raised.CopyFrom(model)
+    for opset in raised.opset_import:
+        if not opset.domain and opset.version < 13:
+            old = opset.version
+            if all(meaning(node, old) == meaning(node, 13) for node in model.graph.node):
+                opset.version = 13
+    return raised
+
+
+def candidates(model: onnx.ModelProto, values: Sequence[Any]) -> Iterator[onnx.ModelProto]:
+    """The model as it is, then with more and more of its scalar and vector inputs as initialisers."""
+    yield model
+    for first in (1, 0):
+        pinned = onnx.ModelProto()
+        pinned.CopyFrom(model)
+        for value, given in list(zip(model.graph.input, values, strict=False))[first:]:
+            if array_of(given).ndim <= 1:
+                pinned.graph.initializer.append(numpy_helper.from_array(array_of(given), value.name))
+        yield pinned
+
+
+@cache
+def prepared(name: str) -> tuple[onnx.ModelProto, list[Array], list[Array]]:
+    """A model that the frontend reads, its inputs and the expected outputs.
+
+    Raises:
+        RammerError: the frontend does not read it, whatever is made a constant.
+    """
+    case = CASES[name]
+    ((values, expected),) = case.data_sets
+    for model in candidates(with_current_opset(case.model), values):
+        try:
+            load_graph(model)
+        except UnsupportedFeatureError as error:
+            if "computed as the model runs" not in error.message:
+                raise
+            refusal = error
+        else:
+            constants = {tensor.name for tensor in model.graph.initializer}
+            given = zip(case.model.graph.input, values, strict=False)
+            inputs = [array_of(value) for info, value in given if info.name not in constants]
+            return model, inputs, [array_of(value) for value in expected]
+    raise refusal
+
+
+def tolerances(name: str, expected: Sequence[Array]) -> dict[str, float]:
+    """16-bit floats: the expectations round after every step of the formula, or compute it in 16 bits."""
+    case = CASES[name]
+    halves = {"bfloat16": 1.6e-2, "float16": 2e-3}
+    rtol = max([case.rtol, *(halves.get(array.dtype.name, 0.0) for array in expected)])
+    return {"rtol": rtol, "atol": max(case.atol, 1e-5)}
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("name", INCLUDED)
+def test_case(name: str, runner: str) -> None:
+    model, inputs, expected = prepared(name)
+    with np.errstate(all="ignore"):
+        compare(RUNNERS[runner](model, inputs), expected, **tolerances(name, expected))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if reason_of(name) is not None])
+def test_excluded_case_is_refused_for_its_reason(name: str) -> None:
+    error, _ = EXCLUDED[reason_of(name) or ""]
+    with pytest.raises(error):
+        prepared(name)
+
+
+def test_every_exclusion_is_needed() -> None:
+    for reason, (_, patterns) in EXCLUDED.items():
+        for pattern in patterns.split():
+            assert any(fnmatchcase(name, pattern) for name in CASES), (reason, pattern)
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 28, reason="older onnx packages have fewer cases")
+def test_number_of_passing_cases() -> None:
+    assert len(INCLUDED) >= PASSING

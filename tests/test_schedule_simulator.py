@@ -1,0 +1,113 @@
+"""The simulator's clock, rule by rule."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rammer.ir.program import Execute, RProgram, Schedule, Signal, Wait
+from rammer.ir.task import RTask
+from rammer.schedule.happens_before import HappensBefore
+from rammer.schedule.policies import POLICIES
+from rammer.schedule.simulator import simulate
+from tests.support.schedules import costs, task_graphs
+from tests.support.taskgraphs import TaskGraphMaker, TileCosts, chain, device
+
+
+def _independent(*elements: int):
+    """rOperators of one rTask each, on tensors of so many elements."""
+    maker = TaskGraphMaker()
+    return maker.finish([maker.elementwise([maker.input((1, count))]) for count in elements])
+
+
+def _run(graph, *programs, handover_us=0.5, overhead_us=0.0):
+    """A timeline where an element takes a microsecond."""
+    schedule = Schedule(
+        policy="made",
+        choice=(0,) * len(graph.operators),
+        programs=tuple(RProgram(steps=steps, counter_count=2) for steps in programs),
+    )
+    target = device(max(map(len, programs)), handover_us=handover_us, task_overhead_us=overhead_us)
+    return simulate(graph, schedule, target, TileCosts(element_us=1.0))
+
+
+def _execute(number: int) -> Execute:
+    return Execute(RTask(number, 0))
+
+
+def _times(timeline) -> dict[int, tuple[float, float]]:
+    return {span.task.operator: (span.start_us, span.end_us) for span in timeline.spans}
+
+
+def test_a_queue_runs_in_order_with_the_overhead_of_each_task():
+    timeline = _run(_independent(2, 3), ((_execute(1), _execute(0)),), overhead_us=0.25)
+    assert _times(timeline) == {1: (0.0, 3.25), 0: (3.25, 5.5)}
+    assert timeline.total_us == 5.5
+    assert timeline.waiting_us == (0.0,)
+    assert timeline.busy_us == (5.5,)
+
+
+def test_a_signal_reaches_another_unit_a_hand_over_later():
+    timeline = _run(_independent(2, 3), ((_execute(0), Signal(0)), (Wait(0, 1), _execute(1))))
+    assert _times(timeline) == {0: (0.0, 2.0), 1: (2.5, 5.5)}
+    assert timeline.waiting_us == (0.0, 2.5)
+    assert timeline.veus == 2
+
+
+def test_a_signal_that_came_before_costs_no_waiting():
+    steps = ((_execute(0), Signal(0)), (_execute(1), Wait(0, 1), _execute(2)))
+    timeline = _run(_independent(1, 5, 1), steps)
+    assert _times(timeline)[2] == (5.0, 6.0)
+    assert timeline.waiting_us == (0.0, 0.0)
+
+
+def test_a_units_own_signal_is_seen_at_once():
+    timeline = _run(_independent(2, 3), ((_execute(0), Signal(0), Wait(0, 1), _execute(1)),))
+    assert _times(timeline)[1] == (2.0, 5.0)
+
+
+def test_a_wait_ends_with_the_signal_that_reaches_its_threshold():
+    steps = (
+        (_execute(0), Signal(0)),
+        (_execute(1), Signal(0)),
+        (_execute(2), Signal(0)),
+        (Wait(0, 2), _execute(3)),
+    )
+    assert _times(_run(_independent(9, 1, 4, 1), steps))[3] == (4.5, 5.5)
+
+
+def test_programs_follow_each_other_after_two_hand_overs():
+    timeline = _run(_independent(2, 3), ((_execute(0),), ()), ((), (_execute(1),)))
+    assert _times(timeline) == {0: (0.0, 2.0), 1: (3.0, 6.0)}
+    assert [span.program for span in timeline.spans] == [0, 1]
+    assert timeline.total_us == 6.0
+
+
+def test_a_deadlock_is_refused():
+    with pytest.raises(ValueError, match="deadlock: vEU 0 stands at step 0"):
+        _run(_independent(1), ((Wait(0, 1), _execute(0)),))
+
+
+def test_no_program_takes_no_time():
+    timeline = simulate(chain(0), Schedule(policy="made", choice=(), programs=()), device(2), TileCosts())
+    assert timeline.total_us == 0.0
+    assert timeline.waiting_us == (0.0, 0.0)
+
+
+@given(graph=task_graphs, policy=st.sampled_from(sorted(POLICIES)), veus=st.integers(1, 4), cost=costs)
+def test_a_timeline_keeps_the_order_of_its_schedule(graph, policy, veus, cost):
+    target = device(veus)
+    schedule = POLICIES[policy](graph, target, cost)
+    timeline = simulate(graph, schedule, target, cost)
+    order = HappensBefore(schedule)
+    times = {span.task: span for span in timeline.spans}
+    assert times.keys() == order.places.keys()
+    for task, span in times.items():
+        assert span.veu == order.places[task][0]
+        for other, later in times.items():
+            if order.ordered(task, other):
+                assert span.end_us <= later.start_us
+    assert timeline.total_us == max((span.end_us for span in timeline.spans), default=0.0)
+    for busy_us, waiting_us in zip(timeline.busy_us, timeline.waiting_us, strict=True):
+        assert busy_us + waiting_us <= timeline.total_us + 1e-9

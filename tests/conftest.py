@@ -1,7 +1,16 @@
 """Settings that all tests share."""
 
+import pytest
 from hypothesis import settings
 
 # A test's outcome depends neither on chance nor on the machine's speed.
 settings.register_profile("rammer", deadline=None, derandomize=True)
 settings.load_profile("rammer")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_the_tests(tmp_path_factory):
+    """Compiled code goes where the tests' other files go, not into the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAMMER_CACHE_DIR", str(tmp_path_factory.mktemp("rammer-cache")))
+        yield

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rammer.ir.region import Interval, boxes_overlap
@@ -159,6 +161,7 @@ def test_overlaps_of_any_boxes(reads, writes):
     st.lists(_spans, min_size=1, max_size=4),
     st.randoms(use_true_random=False),
 )
+@example([((2, 3), (0, 9))], [(0, 4), (1, 2)], [(0, 1)], random.Random(0))
 def test_overlaps_of_a_grid_in_any_order(reads, rows, columns, generator):
     writes = [(row, column) for row in dict.fromkeys(rows) for column in dict.fromkeys(columns)]
     generator.shuffle(writes)

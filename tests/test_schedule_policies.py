@@ -165,23 +165,33 @@ def test_a_wave_that_overfills_the_device_keeps_the_fastest_kernels_if_faster():
     assert wavefront.schedule(_wave(3, (16, 4), (2, 4)), device(8), cost).choice == (1,) * 3
 
 
+@pytest.mark.parametrize(("tiles", "pick"), [(((4, 4), (16, 4)), 0), (((2, 4), (16, 4)), 1)], ids=["fits", "overfills"])
+def test_the_load_so_far_counts_once_a_wave_overfills_the_device(tiles, pick):
+    """All units but one are busy for long: many small rTasks queue up there, and one large rTask is faster."""
+    maker = TaskGraphMaker()
+    busy = [maker.elementwise([maker.input((100, 100))]) for _ in range(3)]
+    first = maker.elementwise([maker.input((16, 4))])
+    graph = maker.finish([*busy, maker.elementwise([first], tiles=tiles)])
+    cost = TileCosts(by_tile={(4, 4): 3.0, (2, 4): 3.0, (16, 4): 10.0, (100, 100): 100.0})
+    assert wavefront.schedule(graph, device(4), cost).choice[-1] == pick
+
+
 def test_between_the_extremes_operators_share_the_device_by_their_work():
     cost = TileCosts(by_tile={(1, 4): 2.0, (4, 4): 5.0, (16, 4): 18.0})
     schedule = wavefront.schedule(_wave(4, (1, 4), (4, 4), (16, 4)), device(16), cost)
     assert schedule.choice == (1,) * 4
 
 
-def test_a_new_program_is_started_only_where_it_pays():
+@pytest.mark.parametrize(("program_us", "tasks", "split"), [(0.0, 4, True), (1.0, 4, False), (1.0, 5, False)])
+def test_a_new_program_is_started_only_where_it_pays(program_us, tasks, split):
     maker = TaskGraphMaker()
-    first = maker.elementwise([maker.input((8, 8))])
-    graph = maker.finish([maker.elementwise([first], tiles=[(2, 8)])])
-    cost = TileCosts(fixed_us=10.0)
-    assert len(wavefront.schedule(graph, device(4), cost).programs) == 1
-    free = Estimates(graph, device(4), cost)
-    free.program_us = 0.0
-    schedule = wavefront.schedule_with(graph, 4, free)
-    assert [sum(1 for _ in program.tasks()) for program in schedule.programs] == [1, 4]
-    assert [program.counter_count for program in schedule.programs] == [0, 0]
+    first = maker.elementwise([maker.input((tasks, 8))])
+    graph = maker.finish([maker.elementwise([first], tiles=[(1, 8)])])
+    estimates = Estimates(graph, device(4), TileCosts(fixed_us=10.0, element_us=0.0))
+    estimates.program_us = program_us
+    programs = wavefront.schedule_with(graph, 4, estimates).programs
+    assert [sum(1 for _ in program.tasks()) for program in programs] == ([1, tasks] if split else [1 + tasks])
+    assert [program.counter_count for program in programs] == ([0, 0] if split else [1])
 
 
 def test_branches_of_another_length_do_not_wait_for_each_other():

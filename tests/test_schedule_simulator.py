@@ -77,6 +77,11 @@ def test_a_wait_ends_with_the_signal_that_reaches_its_threshold():
     assert _times(_run(_independent(9, 1, 4, 1), steps))[3] == (4.5, 5.5)
 
 
+def test_signals_beyond_the_threshold_do_not_matter():
+    steps = ((_execute(0), Signal(0)), (_execute(1), Signal(0)), (_execute(2), Wait(0, 1), _execute(3)))
+    assert _times(_run(_independent(1, 2, 2, 1), steps))[3] == (2.0, 3.0)
+
+
 def test_programs_follow_each_other_after_two_hand_overs():
     timeline = _run(_independent(2, 3), ((_execute(0),), ()), ((), (_execute(1),)))
     assert _times(timeline) == {0: (0.0, 2.0), 1: (3.0, 6.0)}

@@ -7,19 +7,22 @@ device or its compiler, 70 a defect of Rammer.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from rammer.compiler import compile_with, load
 from rammer.devices.registry import DEVICES
@@ -33,7 +36,7 @@ from rammer.errors import (
     RammerError,
 )
 from rammer.inspection import tables
-from rammer.inspection.timeline import to_chrome_trace, to_html
+from rammer.inspection.timeline import SpansNs, to_chrome_trace, to_html
 from rammer.ir.graph import Array
 from rammer.options import CompileOptions
 from rammer.runtime.executable import Executable
@@ -54,10 +57,24 @@ _EXIT_CODES: tuple[tuple[type[RammerError], int], ...] = (
     (ArtifactError, 5),
     (DeviceError, 6),
 )
-_errors = Console(stderr=True)
-_output = Console()
+_PIPE_WIDTH = 200  # characters; a file or another program reads lines longer than a terminal's
+_TRACE_WARMUP = 5
+_SAVED = ".rammer"
+_COMPILE_FLAGS = {
+    "device": "--device",
+    "policy": "--policy",
+    "precision": "--precision",
+    "veus": "--veus",
+    "input_shapes": "--shape",
+    "dump_dir": "--dump-dir",
+}
+# Text from models is shown as it is: rich's markup stays off.
+_errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+_output = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 
-ModelPath = Annotated[Path, typer.Argument(help="An ONNX file, or a .rammer file that `rammer compile` wrote.")]
+ModelPath = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .rammer file that `rammer compile` wrote.")
+]
 DeviceOption = Annotated[str | None, typer.Option(help="Where it runs; `rammer devices` lists them.")]
 PolicyOption = Annotated[str, typer.Option(help=f"Scheduling policy: {', '.join(POLICIES)}.")]
 PrecisionOption = Annotated[str, typer.Option(help="Arithmetic of float32 models: fp32 is IEEE float32.")]
@@ -71,11 +88,25 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a scrip
 
 def main() -> None:
     """Run the command line; errors of Rammer end it with their message and exit code."""
-    try:
-        app()
-    except RammerError as error:
-        _errors.print(str(error), style="red", markup=False, highlight=False)
-        sys.exit(exit_code(error))
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            app()
+        except RammerError as error:
+            _errors.print(str(error), style="red")
+            sys.exit(exit_code(error))
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """In place of `warnings.showwarning`: where in Rammer a warning comes from is no matter here."""
+    _errors.print(f"warning: {message}", style="yellow")
 
 
 def exit_code(error: RammerError) -> int:
@@ -85,8 +116,8 @@ def exit_code(error: RammerError) -> int:
 
 @app.command("compile")
 def compile_command(
-    model: Annotated[Path, typer.Argument(help="An ONNX file.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write, usually MODEL.rammer.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write; its name ends in .rammer.")],
     device: DeviceOption = None,
     policy: PolicyOption = "wavefront",
     precision: PrecisionOption = "fp32",
@@ -97,6 +128,8 @@ def compile_command(
 ) -> None:
     """Compile an ONNX model and save it: one file that loads without the model and without a compiler."""
     options = _options(device, policy, precision, veus, shape, dump_dir)
+    if output.suffix != _SAVED:
+        raise OptionError(f"--output {output}", hint=f"end its name in {_SAVED}, so that it is known for what it is")
     start = time.perf_counter()
     executable = _compile(model, options)
     executable.save(output)
@@ -105,7 +138,7 @@ def compile_command(
         _print_json({"output": str(output), "seconds": seconds, "signature": executable.signature.to_json()})
     else:
         _output.print(tables.summary(executable.report))
-        _output.print(f"wrote {output} ({output.stat().st_size / 1e6:.2f} MB) in {seconds:.1f} s")
+        _say(f"wrote {output} ({output.stat().st_size / 1e6:.2f} MB) in {seconds:.1f} s")
 
 
 @app.command()
@@ -136,11 +169,11 @@ def run(
     if output_dir is not None:
         _write_arrays(output_dir, results)
     if as_json:
-        _print_json({name: {"shape": list(a.shape), "values": a.reshape(-1).tolist()} for name, a in results.items()})
+        _print_json({name: _json_array(array) for name, array in results.items()})
         return
     for name, array in results.items():
-        _output.print(f"[bold]{name}[/bold] {array.dtype}{list(array.shape)}")
-        _output.print(np.array2string(array, threshold=40, precision=5), markup=False, highlight=False)
+        _output.print(Text.assemble((name, "bold"), f" {array.dtype}{list(array.shape)}"))
+        _say(np.array2string(array, threshold=40, precision=5))
 
 
 @app.command()
@@ -158,13 +191,17 @@ def bench(
     """Measure the latency of a model on random inputs: the whole call, NumPy in, NumPy out."""
     executable = _open(model, _options(device, policy, precision, veus, shape, None))
     inputs = _random_inputs(executable.signature)
+    start_s = time.perf_counter()
     for _ in range(warmup):
         executable.run(inputs)
+    expected_s = (time.perf_counter() - start_s) * repeat / max(warmup, 1)
+    if expected_s > 1 and _errors.is_terminal:  # a line, as a moving bar would need a processor of its own
+        _errors.print(f"measuring {repeat} runs, about {expected_s:.0f} s")
     times_us = []
     for _ in range(repeat):
-        start = time.perf_counter_ns()
+        start_ns = time.perf_counter_ns()
         executable.run(inputs)
-        times_us.append((time.perf_counter_ns() - start) / 1e3)
+        times_us.append((time.perf_counter_ns() - start_ns) / 1e3)
     times_us.sort()
     figures = {
         "median_us": statistics.median(times_us),
@@ -176,7 +213,7 @@ def bench(
         _print_json({"model": str(model), "device": executable.device, **figures})
     else:
         spread = f"{figures['p10_us']:,.1f} to {figures['p90_us']:,.1f} us for 80 % of {repeat} runs"
-        _output.print(f"{executable.name} on {executable.device}: median {figures['median_us']:,.1f} us ({spread})")
+        _say(f"{executable.name} on {executable.device}: median {figures['median_us']:,.1f} us ({spread})")
 
 
 @app.command()
@@ -197,18 +234,20 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a compiled model runs where, and why."""
+    if timeline is not None and timeline.suffix not in _TIMELINES:
+        raise OptionError(f"--timeline {timeline}", hint="end its name in .html (a page) or .json (a trace)")
     executable = _open(model, _options(device, policy, precision, veus, shape, dump_dir))
     report = executable.report
     if timeline is not None:
-        write_timeline(executable, _random_inputs(executable.signature), timeline)
+        _write_timeline(executable, timeline)
     if as_json:
         _print_json(report)
         return
     _output.print(tables.summary(report))
-    _output.print(str(executable.signature), markup=False, highlight=False)
+    _say(str(executable.signature))
     _output.print(tables.candidates(report) if kernels else tables.operators(report))
     if timeline is not None:
-        _output.print(f"wrote {timeline}")
+        _say(f"wrote {timeline}")
 
 
 @app.command()
@@ -226,28 +265,29 @@ def devices(as_json: JsonOption = False) -> None:
         return
     for name, description in found.items():
         if "unavailable" in description:
-            _output.print(f"[bold]{name}[/bold]: not available: {description['unavailable']}")
+            _say(f"{name}: not available: {description['unavailable']}")
         else:
-            units = len(description["veus"])
-            _output.print(f"[bold]{name}[/bold]: {description['name']}, {units} execution units")
+            _output.print(tables.device(name, description))
 
 
-def write_timeline(executable: Executable, inputs: Mapping[str, Array], path: Path) -> None:
-    """Trace one run (after a warm-up) and write it as a page (.html) or in the trace event format (.json).
+def _to_page(executable: Executable, spans_ns: SpansNs) -> str:
+    return to_html(executable.report, spans_ns, f"{executable.name} on {executable.device}")
 
-    Raises:
-        OptionError: another suffix, or the file cannot be written.
-    """
-    writers: Mapping[str, Callable[[Mapping[str, Any], Any], str]] = {
-        ".html": lambda report, spans: to_html(report, spans, f"{executable.name} on {executable.device}"),
-        ".json": to_chrome_trace,
-    }
-    if path.suffix not in writers:
-        raise OptionError(f"timeline file '{path}'", hint="end its name in .html (a page) or .json (a trace)")
-    executable.run(inputs)
-    spans = executable.trace(inputs).spans_ns
+
+def _to_trace(executable: Executable, spans_ns: SpansNs) -> str:
+    return to_chrome_trace(executable.report, spans_ns)
+
+
+_TIMELINES: Mapping[str, Callable[[Executable, SpansNs], str]] = {".html": _to_page, ".json": _to_trace}
+
+
+def _write_timeline(executable: Executable, path: Path) -> None:
+    inputs = _random_inputs(executable.signature)
+    for _ in range(_TRACE_WARMUP):
+        executable.run(inputs)
+    spans_ns = executable.trace(inputs).spans_ns
     try:
-        path.write_text(writers[path.suffix](executable.report, spans), encoding="utf-8")
+        path.write_text(_TIMELINES[path.suffix](executable, spans_ns), encoding="utf-8")
     except OSError as error:
         raise OptionError(f"cannot write {path}: {error.strerror}", hint="name another file") from error
 
@@ -283,7 +323,14 @@ def _shape(name: str, text: str) -> tuple[int, ...]:
 
 
 def _open(path: Path, options: CompileOptions) -> Executable:
-    return load(path, options) if path.suffix == ".rammer" else _compile(path, options)
+    """Load a compiled model, or compile an ONNX file."""
+    if path.suffix != _SAVED:
+        return _compile(path, options)
+    usual = CompileOptions()
+    given = [flag for name, flag in _COMPILE_FLAGS.items() if getattr(options, name) != getattr(usual, name)]
+    if given:
+        raise OptionError(f"{', '.join(given)} for {path}, which is compiled", hint="compile the ONNX file again")
+    return load(path, options)
 
 
 def _compile(path: Path, options: CompileOptions) -> Executable:
@@ -308,9 +355,15 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 
 def _read_array(name: str, path: str) -> Array:
     try:
-        array: Array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputNameError(f"cannot read input '{name}' from {path}: {error}", hint="give a .npy file") from error
+        with Path(path).open("rb") as file:
+            array: Array = np.lib.format.read_array(file, allow_pickle=False)
+    except OSError as error:
+        message = f"cannot read {path} for input '{name}': {error.strerror}"
+        raise InputNameError(message, hint="check the path") from error
+    except (ValueError, EOFError) as error:
+        raise InputNameError(
+            f"{path} for input '{name}' is not a .npy file of numbers, or is cut short", hint="write it with numpy.save"
+        ) from error
     return array
 
 
@@ -327,8 +380,9 @@ def _random_inputs(signature: Signature) -> dict[str, Array]:
     rng = np.random.default_rng(0)
     inputs: dict[str, Array] = {}
     for port in signature.inputs:
-        normal = rng.standard_normal(port.type.shape)
-        inputs[port.name] = (normal if port.type.dtype.is_float else normal > 0).astype(port.type.dtype.numpy)
+        normal = np.asarray(rng.standard_normal(port.type.shape))
+        numbers = normal if port.type.dtype.is_float else np.asarray(normal > 0)
+        inputs[port.name] = numbers.astype(port.type.dtype.numpy)
     return inputs
 
 
@@ -341,5 +395,20 @@ def _plain(value: object) -> object:
     return value
 
 
+def _json_array(array: Array) -> dict[str, object]:
+    """An array as JSON data; what JSON has no numbers for is written "nan", "inf" and "-inf"."""
+    values = [_json_number(value) for value in array.reshape(-1).tolist()]
+    return {"dtype": str(array.dtype), "shape": list(array.shape), "values": values}
+
+
+def _json_number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
 def _print_json(data: object) -> None:
-    print(json.dumps(data, sort_keys=True))
+    print(json.dumps(data, sort_keys=True, allow_nan=False))
+
+
+def _say(text: str) -> None:
+    """A line that is not broken, so that paths in it can be copied."""
+    _output.print(text, soft_wrap=True)

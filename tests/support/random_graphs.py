@@ -143,9 +143,7 @@ class _Generator:
         w = self.weight((out, channels // group, size, size), fan_in=channels // group * size * size)
         operands = [x, w, self.weight((out,))] if self._flip(0.5) else [x, w]
         spatial = tuple((extent + 2 * pad - size) // stride + 1 for extent in x.shape[2:])
-        y = self.node(
-            "Conv", operands, (x.shape[0], out, *spatial), group=group, pads=[pad] * 4, strides=[stride] * 2
-        )
+        y = self.node("Conv", operands, (x.shape[0], out, *spatial), group=group, pads=[pad] * 4, strides=[stride] * 2)
         return self.batch_norm(y) if self._flip(0.5) else y
 
     def batch_norm(self, x: Tensor) -> Tensor:
@@ -196,7 +194,7 @@ class _Generator:
         op_type = self._any(("MaxPool", "AveragePool"))
         stride = int(self.rng.integers(1, 3))
         spatial = tuple((extent - 1) // stride + 1 for extent in x.shape[2:])
-        attributes = {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [stride] * 2}
+        attributes: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [stride] * 2}
         if op_type == "AveragePool":
             attributes["count_include_pad"] = int(self._flip(0.5))
         return self.node(op_type, [x], (*x.shape[:2], *spatial), **attributes)

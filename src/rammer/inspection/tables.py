@@ -6,10 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import RenderableType
+from rich import box
+from rich.console import JustifyMethod, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 Report = Mapping[str, Any]
+
+_NAMED = 3
+_LEFT: JustifyMethod = "left"
 
 
 def summary(report: Report) -> RenderableType:
@@ -32,33 +37,32 @@ def summary(report: Report) -> RenderableType:
 
 def operators(report: Report) -> RenderableType:
     """Every rOperator with the rKernel that was chosen."""
-    table = Table("id", "operator", "kind", "skeleton", "task tile", "rTasks", "us each", "from")
+    table = _table(("", "right"), "rOperator", "kind", "rKernel", ("rTasks", "right"), ("us each", "right"))
+    table.add_column("from")
     for number, operator in enumerate(report["operators"]):
         chosen = operator["candidates"][operator["chosen"]]
-        nodes = ", ".join(node for _, node in operator["sources"])
         table.add_row(
             str(number),
             operator["name"],
             operator["kind"],
-            chosen["skeleton"],
-            _tile(chosen["task"]),
+            f"{chosen['skeleton']} {_tile(chosen['task'])}",
             str(chosen["tasks"]),
             f"{chosen['task_us']['value']:.2f}",
-            nodes,
+            listing([node for _, node in operator["sources"]]),
         )
     return table
 
 
 def candidates(report: Report) -> RenderableType:
     """For every rOperator its candidate rKernels; the chosen one is marked."""
-    table = Table("operator", "", "skeleton", "task tile", "registers", "rTasks", "us each", "provenance")
+    table = _table("rOperator", "", "rKernel", "registers", ("rTasks", "right"), ("us each", "right"))
+    table.add_column("how it is known")
     for operator in report["operators"]:
         for position, candidate in enumerate(operator["candidates"]):
             table.add_row(
                 operator["name"] if position == 0 else "",
                 "*" if position == operator["chosen"] else "",
-                candidate["skeleton"],
-                _tile(candidate["task"]),
+                f"{candidate['skeleton']} {_tile(candidate['task'])}",
                 _tile(candidate["register"]),
                 str(candidate["tasks"]),
                 f"{candidate['task_us']['value']:.2f}",
@@ -67,5 +71,37 @@ def candidates(report: Report) -> RenderableType:
     return table
 
 
+def device(name: str, description: Mapping[str, Any]) -> RenderableType:
+    """What is known of a device: a `VDevice` as plain data."""
+    peak = description["flops_per_us"]["float32"]
+    table = Table.grid(padding=(0, 2))
+    table.add_row(Text(name, "bold"), f"{description['name']}, {len(description['veus'])} execution units")
+    table.add_row("", f"{description['vector_bytes']}-byte vectors, {description['vector_registers']} registers")
+    table.add_row("", ", ".join(f"{level['name']} {_size(level['capacity_bytes'])}" for level in description["levels"]))
+    table.add_row("", f"{peak['value'] / 1e3:.0f} GFLOP/s float32 on each unit ({peak['provenance']})")
+    return table
+
+
+def listing(names: Sequence[str]) -> str:
+    """A few names, and how many more there are."""
+    hidden = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {hidden} more" if hidden > 0 else "")
+
+
+def _table(*headers: str | tuple[str, JustifyMethod]) -> Table:
+    """A table without lines between its columns; columns keep their width as long as there is room."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for header in headers:
+        name, justify = header if isinstance(header, tuple) else (header, _LEFT)
+        table.add_column(name, justify=justify, no_wrap=True)
+    return table
+
+
 def _tile(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes)) or "-"
+
+
+def _size(size_bytes: int) -> str:
+    """A size in the largest unit that leaves a whole number in front."""
+    power = min(3, max(0, size_bytes.bit_length() - 1) // 10)
+    return f"{size_bytes / (1 << 10 * power):.4g} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"

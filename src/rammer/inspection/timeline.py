@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rammer.inspection.tables import listing
+
 Report = Mapping[str, Any]
 SpansNs = Sequence[Sequence[npt.NDArray[np.int64]]]
 
-_NAMED = 3  # rOperators that a wait names before it only counts
 _PLACEHOLDER = "/*DATA*/null"
 
 
@@ -111,9 +112,7 @@ def _signallers(program: Sequence[Sequence[Sequence[Any]]]) -> dict[int, tuple[i
 
 
 def _listing(report: Report, operators: Sequence[int]) -> str:
-    names = [str(report["operators"][operator]["name"]) for operator in operators]
-    hidden = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {hidden} more" if hidden > 0 else "")
+    return listing([str(report["operators"][operator]["name"]) for operator in operators])
 
 
 def _page(report: Report, drawn: Sequence[Bar], title: str) -> Mapping[str, object]:

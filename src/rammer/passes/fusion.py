@@ -15,8 +15,9 @@ from rammer.passes.work import Work
 LARGEST_OPERANDS = 16
 """Values that a fused operator reads and writes: a kernel's record of operands stays small."""
 
-LARGEST_NODES = 512
-"""Nodes of a fused operator's bodies: a kernel's code stays small, and so does the time for one step of fusion."""
+LARGEST_NODES = 256
+"""Nodes of two operators' bodies that may become one: code stays small, and so does the time for a step of fusion. A
+cell of an LSTM has 74, an activation up to 20."""
 
 _ZERO = const(0, DType.INT64)
 
@@ -28,13 +29,16 @@ def with_epilogue(producer: Work, consumer: Work) -> Work | None:
 
     where j' is a permutation of the consumer's axes and S' the same permutation of the producer's stores. So the
     consumer may transpose, may read any other operands, and must not reduce: its domain has to be the producer's.
+    Results that are positions of a gather stay in memory.
 
     Returns:
         The work with the producer's and the consumer's outputs; None where this cannot be done.
     """
-    if consumer.reduces:
+    if consumer.reduces or not _fit_together(producer, consumer):
         return None
     links = [load for load in consumer.loads if load.slot in producer.outputs]
+    if any(link.slot in consumer.positions for link in links):
+        return None
     mapping = _matched(producer.outputs[links[0].slot], links[0], consumer.axes)
     if mapping is None:
         return None
@@ -56,7 +60,7 @@ def with_epilogue(producer: Work, consumer: Work) -> Work | None:
     for value, output in followed.outputs.items():
         indices = substitute(output.indices, mapping)
         outputs[value] = Output(type=output.type, indices=indices, body=output.body)
-    return _within_limits(Work(axes=producer.axes, outputs=outputs))
+    return _few_operands(Work(axes=producer.axes, outputs=outputs))
 
 
 def _matched(stored: Output, link: Load, axes: tuple[Axis, ...]) -> dict[Axis, Expr] | None:
@@ -89,18 +93,21 @@ def with_prologue(producer: Work, consumer: Work) -> Work | None:
 
         p: v[i] = P(i);  c: w = C(v[e])  ->  w = C(P(e))
 
-    The producer must not reduce, nothing may be computed more often than before, operands of contractions stay in
-    memory, and padded loads stay (outside the padding the producer's own loads could leave their operands).
+    The producer must not reduce, nothing may be computed more often than before, operands of contractions and
+    positions of gathers stay in memory, and so does what is loaded with a padding: where that leaves the producer's
+    result, the producer's own loads could leave their operands.
 
     Returns:
         The work with the consumer's outputs; None where this cannot be done.
     """
-    if producer.reduces or len(producer.outputs) != 1:
+    if producer.reduces or len(producer.outputs) != 1 or not _fit_together(producer, consumer):
         return None
     ((value, output),) = producer.outputs.items()
     found = definition(producer.axes, output)
     links = [load for load in consumer.loads if load.slot == value]
-    if found is None or value in consumer.contracted or any(link.fill is not None for link in links):
+    if found is None or value in consumer.contracted | consumer.positions:
+        return None
+    if any(link.fill is not None for link in links):
         return None
     if consumer.evaluations(value) > output.type.size:
         return None
@@ -108,7 +115,7 @@ def with_prologue(producer: Work, consumer: Work) -> Work | None:
     def visit(node: Expr) -> Expr | None:
         return found.at(node.indices) if isinstance(node, Load) and node.slot == value else None
 
-    return _within_limits(consumer.rewritten(visit))
+    return _few_operands(consumer.rewritten(visit))
 
 
 def side_by_side(first: Work, second: Work) -> Work | None:
@@ -119,16 +126,20 @@ def side_by_side(first: Work, second: Work) -> Work | None:
     Returns:
         The work with the outputs of both; None where this cannot be done.
     """
-    if first.reduces or second.reduces or first.extents != second.extents:
+    if first.reduces or second.reduces or first.extents != second.extents or not _fit_together(first, second):
         return None
     mapping: dict[Axis, Expr] = dict(zip(second.axes, first.axes, strict=True))
     outputs = dict(first.outputs)
     for value, output in second.outputs.items():
         body, *indices = substitute([output.body, *output.indices], mapping)
         outputs[value] = Output(type=output.type, indices=tuple(indices), body=body)
-    return _within_limits(Work(axes=first.axes, outputs=outputs))
+    return _few_operands(Work(axes=first.axes, outputs=outputs))
 
 
-def _within_limits(work: Work) -> Work | None:
-    small = len(work.reads) + len(work.outputs) <= LARGEST_OPERANDS and len(work.nodes) <= LARGEST_NODES
-    return work if small else None
+def _fit_together(first: Work, second: Work) -> bool:
+    """Whether two works are small enough to become one."""
+    return len(first.nodes) + len(second.nodes) <= LARGEST_NODES
+
+
+def _few_operands(work: Work) -> Work | None:
+    return work if len(work.reads) + len(work.outputs) <= LARGEST_OPERANDS else None

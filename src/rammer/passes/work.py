@@ -43,6 +43,12 @@ class Work:
         return tuple(dict.fromkeys(load.slot for load in self.loads))
 
     @cached_property
+    def positions(self) -> frozenset[int]:
+        """Values whose elements are indices of other loads (of a gather)."""
+        inner = nodes(*(index for load in self.loads for index in load.indices))
+        return frozenset(node.slot for node in inner if isinstance(node, Load))
+
+    @cached_property
     def reduces(self) -> bool:
         """Whether there is a reduction."""
         return any(isinstance(node, Reduce) for node in self.nodes)

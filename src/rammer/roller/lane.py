@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from rammer.ir.expr import Axis, Expr, Load, Reduce, TensorExpr, nodes
-from rammer.ir.pattern import free_axes, reduction_order, stride_along
+from rammer.ir.pattern import free_axes, stride_along
 from rammer.ir.types import Layout
 
 
@@ -32,8 +32,7 @@ def choose_lane(expr: TensorExpr, layouts: Sequence[Layout], vector: int) -> int
             reduction = in_reductions.get(load)
             if reduction is not None and (lane is None or lane not in free[reduction]):
                 # Such a reduction runs along lanes itself, if it is long enough.
-                innermost = reduction_order([load], reduction.axes, layouts)[-1]
-                along = innermost if innermost.extent >= 2 * vector else None
+                along = _innermost(load, reduction, layouts[load.slot], 2 * vector)
             if along is None or along in free[load]:
                 points = math.prod(axis.extent for axis in free[load])
                 total += points * _access(along, load.indices, layouts[load.slot], vector)
@@ -44,6 +43,21 @@ def choose_lane(expr: TensorExpr, layouts: Sequence[Layout], vector: int) -> int
         options.append(None)
     best = min(options, key=cost)
     return None if best is None else expr.axes.index(best)
+
+
+def _innermost(load: Load, reduction: Reduce, layout: Layout, least: int) -> Axis | None:
+    """The reduction axis of which a load's elements lie side by side, if at least `least` of them follow each other.
+
+    Axes that go on where the one inside ends are one long axis.
+    """
+    steps = {axis: stride_along(load.indices, layout, axis) for axis in reduction.axes}
+    innermost, *outer = sorted(reduction.axes, key=lambda axis: abs(steps[axis]))
+    length = innermost.extent
+    for axis in outer:
+        if steps[axis] != steps[innermost] * length:
+            break
+        length *= axis.extent
+    return innermost if length >= least else None
 
 
 def _access(lane: Axis | None, indices: Sequence[Expr], layout: Layout, vector: int) -> float:

@@ -25,6 +25,9 @@ _VECTOR_LOAD_SLOTS = 2.0
 _SCALAR_LOAD_SLOTS = 0.5
 _CONVERTED_LOAD_SLOTS = 6.0
 _LANE_SLOTS = 1.5
+# Vectors of lane operands are streams far apart, often by powers of two; more of them evict each other from a cache.
+_MAX_STREAMS = 8
+_EVICTED_SLOTS = 2.0
 # Loads that are hidden behind arithmetic still cost something: it decides between equals.
 _HIDDEN = 0.1
 
@@ -108,7 +111,8 @@ class _Group:
     def slots(self, rows: int, vectors: int) -> float:
         """The cost of one reduction point of a block."""
         arithmetic = self.sums * rows * vectors
-        loads = self.vector_slots * vectors + self.row_slots * rows
+        evicted = _EVICTED_SLOTS * max(0, self.lane_operands * vectors - _MAX_STREAMS)
+        loads = self.vector_slots * vectors + self.row_slots * rows + evicted
         return max(arithmetic, loads, _MIN_ACCUMULATORS) + _HIDDEN * loads
 
 

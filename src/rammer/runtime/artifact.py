@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rammer.devices.base import Binary, Device, Source
-from rammer.errors import ArtifactCorruptError, ArtifactDeviceError, DeviceError
+from rammer.errors import ArtifactCorruptError, ArtifactDeviceError, DeviceError, OptionError
 from rammer.options import CompileOptions
 from rammer.runtime.container import Buffer, read_container
 from rammer.runtime.executable import Executable
@@ -31,12 +31,18 @@ def load_artifact(
         ArtifactNotFoundError: no such file, or it cannot be read.
         ArtifactCorruptError: truncated, altered or not an artifact.
         ArtifactVersionError: written by another version of the format.
-        ArtifactDeviceError: it was built for another machine and cannot be rebuilt here.
+        ArtifactDeviceError: it was built for a device that is unknown here, or for another machine and cannot be
+            rebuilt here.
     """
     header, sections = read_container(path)
     meta: Mapping[str, Any] = header
     device_name = str(meta["device"])
-    device = find_device(device_name)
+    try:
+        device = find_device(device_name)
+    except OptionError as error:
+        raise ArtifactDeviceError(
+            f"{path} was compiled for the device '{device_name}', which this Rammer does not have", hint=error.hint
+        ) from error
     source = Source(device=device_name, files=_under("source/", sections))
     binary = Binary(device=device_name, machine=meta["machine"], files=_under("binary/", sections))
     if "report" not in sections:

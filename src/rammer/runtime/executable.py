@@ -54,7 +54,7 @@ class Executable:
         parsed: Mapping[str, Any] = json.loads(bytes(self._report))
         return parsed
 
-    def __call__(self, *inputs: npt.ArrayLike, **named: npt.ArrayLike) -> Array | dict[str, Array]:
+    def __call__(self, /, *inputs: npt.ArrayLike, **named: npt.ArrayLike) -> Array | dict[str, Array]:
         """Run the model on NumPy arrays, given in order or by name.
 
         Returns:

@@ -36,11 +36,11 @@ class Signature:
         return f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
 
     def arrange(self, positional: Sequence[npt.ArrayLike], named: Mapping[str, npt.ArrayLike]) -> list[Array]:
-        """Inputs in order, checked, each C-contiguous. Nothing is cast or broadcast.
+        """Inputs in order, checked, each C-contiguous and aligned. Nothing is cast or broadcast.
 
         Raises:
             InputNameError: an input is missing, unknown or given twice.
-            InputTypeError: an input has another dtype.
+            InputTypeError: an input has another dtype or is no array.
             InputShapeError: an input has another rank or shape.
         """
         if len(positional) > len(self.inputs):
@@ -84,16 +84,20 @@ class Signature:
 
 
 def _checked(given: npt.ArrayLike, port: Port) -> Array:
-    array = np.asarray(given)
     expected = port.type
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise InputTypeError(f"input '{port.name}' is no array: {error}", hint="give a NumPy array") from error
     if array.dtype != expected.dtype.numpy:
         raise InputTypeError(
             f"input '{port.name}' has dtype {array.dtype}, the model takes {expected.dtype.value}",
-            hint=f"convert it: x.astype('{expected.dtype.value}')",
+            hint=f"convert it: np.asarray(x, '{expected.dtype.value}')",
         )
     if array.shape != expected.shape:
         raise InputShapeError(
             f"input '{port.name}' has shape {list(array.shape)}, the model takes {list(expected.shape)}",
             hint="reshape it, or compile the model for this shape with input_shapes= / --shape",
         )
-    return np.ascontiguousarray(array).reshape(expected.shape)
+    flags = array.flags
+    return array if flags.c_contiguous and flags.aligned else np.array(array, order="C")

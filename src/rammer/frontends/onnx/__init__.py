@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rammer.frontends.onnx.agreement import check_declared
-from rammer.frontends.onnx.binding import Symbols, bind_inputs, declaration
+from rammer.frontends.onnx.binding import Symbols, bind_inputs, declaration_of
 from rammer.frontends.onnx.checking import check_graph_names, check_version
 from rammer.frontends.onnx.converters import CONVERTERS
 from rammer.frontends.onnx.emitter import Emitter
@@ -53,14 +53,14 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
     for tensor in graph.initializer:
         array = array_of(tensor, source.folder, f"initialiser '{tensor.name}' of {where}")
         scope[tensor.name] = emitter.constant(array, tensor.name)
-    inputs = [declaration(value, where) for value in graph.input if value.name not in scope]
+    inputs = [declaration_of(value, where) for value in graph.input if value.name not in scope]
     for declared, type_ in zip(inputs, bind_inputs(inputs, input_shapes or {}, symbols, where), strict=True):
         scope[declared.name] = emitter.input(declared.name, type_)
 
     importer = Importer(model=source, functions=functions, emitter=emitter)
     names = [value.name for value in graph.output]
     makers = importer.convert(graph.node, scope, names, proto.opset_import)
-    values = (*graph.input, *graph.value_info, *graph.output)
-    check_declared((declaration(value, where) for value in values), scope, makers, symbols, where)
+    values = [value for value in (*graph.input, *graph.value_info, *graph.output) if value.HasField("type")]
+    check_declared((declaration_of(value, where) for value in values), scope, makers, symbols, where)
     outputs = [(name, operand) for name in names if (operand := scope[name]) is not None]
     return emitter.finish(outputs, SourceLocation(model=where, node="outputs", op_type="Identity"))

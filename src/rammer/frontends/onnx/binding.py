@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ class Symbols:
         return None if value == extent else f"{symbol} = {value} from {first}"
 
 
-def declaration(value: onnx.ValueInfoProto, where: str) -> Declaration:
+def declaration_of(value: onnx.ValueInfoProto, where: str) -> Declaration:
     """The declared type of a value.
 
     Raises:
@@ -89,10 +90,11 @@ def bind_inputs(
             raise OptionError(
                 f"a shape is given for '{name}', which is no input", where=where, hint=f"inputs are {', '.join(names)}"
             )
+    wanted = {name: _integers(shape, f"input '{name}' of {where}") for name, shape in given.items()}
     for declaration in declared:
-        if declaration.name in given:
-            _bind(declaration, tuple(given[declaration.name]), symbols, where)
-    shapes = [_resolved(declaration, given, symbols) for declaration in declared]
+        if declaration.name in wanted:
+            _bind(declaration, wanted[declaration.name], symbols, where)
+    shapes = [wanted.get(declaration.name, _resolved(declaration, symbols)) for declaration in declared]
     unbound = [
         (declaration, shape)
         for declaration, shape in zip(declared, shapes, strict=True)
@@ -117,6 +119,13 @@ def _extent(dim: onnx.TensorShapeProto.Dimension) -> Extent:
             return dim.dim_param or None
         case _:
             return None
+
+
+def _integers(shape: Sequence[int], place: str) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(extent) for extent in shape)
+    except TypeError as error:
+        raise OptionError(f"the given shape {shape!r} is no sequence of integers", where=place) from error
 
 
 def _bind(declaration: Declaration, shape: tuple[int, ...], symbols: Symbols, where: str) -> None:
@@ -145,14 +154,9 @@ def _bind(declaration: Declaration, shape: tuple[int, ...], symbols: Symbols, wh
                 )
 
 
-def _resolved(
-    declaration: Declaration, given: Mapping[str, Sequence[int]], symbols: Symbols
-) -> tuple[Extent, ...] | None:
-    if declaration.name in given:
-        return tuple(given[declaration.name])
-    if declaration.shape is None:
-        return None
-    return tuple(_known(extent, symbols) for extent in declaration.shape)
+def _resolved(declaration: Declaration, symbols: Symbols) -> tuple[Extent, ...] | None:
+    """The declared shape with the symbols that have a value replaced."""
+    return None if declaration.shape is None else tuple(_known(extent, symbols) for extent in declaration.shape)
 
 
 def _known(extent: Extent, symbols: Symbols) -> Extent:

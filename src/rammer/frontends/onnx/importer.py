@@ -9,7 +9,7 @@ import onnx
 from onnx import checker
 
 from rammer.errors import InvalidModelError
-from rammer.frontends.onnx.checking import default_opset, node_names, node_order
+from rammer.frontends.onnx.checking import default_opset, domain_of, node_names, node_order
 from rammer.frontends.onnx.converters import CONVERTERS
 from rammer.frontends.onnx.emitter import Emitter, Operand
 from rammer.frontends.onnx.functions import FunctionId, function_id, instantiate, standard_function
@@ -87,7 +87,7 @@ class Importer:
             defaults = {attribute.name: attribute for attribute in function.attribute_proto}
             return self._call(function, proto, operands, defaults, location)
         try:
-            checker.check_node(proto, context)
+            checker.check_node(_without_data(proto), context)
         except checker.ValidationError as error:
             raise InvalidModelError(_first_line(error), where=str(location)) from error
         node = Node(
@@ -137,6 +137,23 @@ class Importer:
         wanted = [own for own, outside in zip(function.output, call.output, strict=False) if outside]
         self.convert(nodes, scope, wanted, function.opset_import, f"{location.node}/")
         return [scope.get(name) for name in function.output]
+
+
+def _without_data(node: onnx.NodeProto) -> onnx.NodeProto:
+    """The node as ONNX's checker takes it: its domain spelled as in the schemas, tensors empty.
+
+    Their data are checked when they are read; the checker would look for data files in the working directory.
+    """
+    bare = onnx.NodeProto(op_type=node.op_type, domain=domain_of(node), name=node.name)
+    bare.input.extend(node.input)
+    bare.output.extend(node.output)
+    for attribute in node.attribute:
+        if attribute.HasField("t"):
+            empty = onnx.TensorProto(data_type=attribute.t.data_type, dims=[0])
+            bare.attribute.add(name=attribute.name, type=attribute.type, t=empty)
+        else:
+            bare.attribute.add().CopyFrom(attribute)
+    return bare
 
 
 def _first_line(error: Exception) -> str:

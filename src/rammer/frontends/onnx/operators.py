@@ -10,7 +10,7 @@ from rammer.errors import InvalidModelError, UnsupportedFeatureError, Unsupporte
 from rammer.frontends.onnx.checking import domain_of, node_names
 from rammer.frontends.onnx.functions import STANDARD, FunctionId, function_id
 
-_MOST_NODES = 1 << 20
+_MOST_NODES = 1 << 18
 _DEEPEST_CALL = 50
 _HINT = "rewrite these parts with other operators, or export the model so that they are decomposed"
 

@@ -83,7 +83,7 @@ class _Wavefront:
         return Schedule(policy="wavefront", choice=tuple(self._choice), programs=programs)
 
     def _select(self, wave: Sequence[ROperator], times: ProgramTimes) -> Trial:
-        """SelectRKernels: the wave with those rKernels with which it ends first."""
+        """SelectRKernels: the wave with those rKernels with which it ends first, among equals with the least work."""
         fastest = self._fastest(wave, [self._veus] * len(wave))
         if sum(operator.kernels[fastest[operator.id]].task_count for operator in wave) <= self._veus:
             return self._placer.place(wave, fastest, times)
@@ -95,7 +95,8 @@ class _Wavefront:
             # No placement beats an even load, which spares most trials.
             load_us = sum(self._estimates.work_us(operator, selection[operator.id]) for operator in wave)
             if (float(times.free_us.sum()) + load_us) / self._veus < best.end_us:
-                best = min(best, self._placer.place(wave, selection, times), key=lambda trial: trial.end_us)
+                trial = self._placer.place(wave, selection, times)
+                best = min(best, trial, key=lambda trial: (trial.end_us, float(trial.free_us.sum())))
         return best
 
     def _fastest(self, wave: Sequence[ROperator], shares: Sequence[int]) -> Selection:

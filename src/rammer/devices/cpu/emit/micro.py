@@ -147,23 +147,27 @@ class _Micro:
         inside = [offsets for offsets in block.offsets if self._is_inside(offsets, point)]
         if not inside:
             return
-        vectors: dict[tuple[Expr, int], str] = {}
-        for term in self._group.terms:
-            operand, _ = block.found.split(term, block.lane)
-            for v in range(block.vectors):
-                if (operand, v) not in vectors:
-                    vectors[operand, v] = self._vector(scope, operand, v)
-        for offsets in inside:
-            positions = {
-                axis: Position(f"{axis.name}_block", offset, block.sizes[axis])
-                for axis, offset in zip(block.rows, offsets, strict=True)
-            }
-            row = scope.enter(positions, self._edges.settled)
-            for t, term in enumerate(self._group.terms):
-                operand, other = block.found.split(term, block.lane)
-                scalar = row.value(other)
-                for v in range(block.vectors):
-                    self._writer.line(f"{self._accumulator(t, offsets, v)} += {scalar} * {vectors[operand, v]};")
+        rows = [self._row(scope, offsets) for offsets in inside]
+        # One lane operand after the other, so that few vectors are alive beside the accumulators.
+        by_operand: dict[Expr, list[tuple[int, Expr]]] = {}
+        for t, term in enumerate(self._group.terms):
+            operand, other = block.found.split(term, block.lane)
+            by_operand.setdefault(operand, []).append((t, other))
+        for operand, users in by_operand.items():
+            vectors = [self._vector(scope, operand, v) for v in range(block.vectors)]
+            for offsets, row in zip(inside, rows, strict=True):
+                for t, other in users:
+                    scalar = row.value(other)
+                    for v, vector in enumerate(vectors):
+                        self._writer.line(f"{self._accumulator(t, offsets, v)} += {scalar} * {vector};")
+
+    def _row(self, scope: Scope, offsets: Sequence[int]) -> Scope:
+        """The scope of one row of the block; no settled border is crossed there."""
+        positions = {
+            axis: Position(f"{axis.name}_block", offset, self._block.sizes[axis])
+            for axis, offset in zip(self._block.rows, offsets, strict=True)
+        }
+        return scope.enter(positions, self._edges.settled)
 
     def _is_inside(self, offsets: Sequence[int], point: Mapping[Axis, int]) -> bool:
         """Whether no settled border is crossed by a row."""

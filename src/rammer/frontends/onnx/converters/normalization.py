@@ -34,7 +34,6 @@ def _instance_normalization(node: Node) -> Sequence[Operand]:
 
 
 def _group_normalization(node: Node) -> Sequence[Operand]:
-    """Scale and bias are per group in opset 18, per channel since opset 21; the operator takes both."""
     _check_stash(node)
     groups, epsilon = node.integer("num_groups"), node.number("epsilon")
     return [node.add("GroupNormalization", *node.operands, groups=groups, epsilon=epsilon)]

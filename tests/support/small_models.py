@@ -1,0 +1,85 @@
+"""ONNX models of a few nodes for tests of what users touch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Array = npt.NDArray[Any]
+Ports = Mapping[str, tuple[int, Sequence[int | str]]]
+
+FLOAT = TensorProto.FLOAT
+WEIGHT = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+
+
+def small_model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Ports,
+    outputs: Ports,
+    constants: Mapping[str, Array] | None = None,
+    name: str = "small",
+) -> onnx.ModelProto:
+    """A model from nodes; ports are name -> (element type, shape)."""
+    graph = helper.make_graph(
+        list(nodes),
+        name,
+        [helper.make_tensor_value_info(key, *port) for key, port in inputs.items()],
+        [helper.make_tensor_value_info(key, *port) for key, port in outputs.items()],
+        [numpy_helper.from_array(array, key) for key, array in (constants or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def layer_model() -> onnx.ModelProto:
+    """y[2,4] = relu(x[2,3] @ WEIGHT)."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"], name="product"),
+        helper.make_node("Relu", ["product"], ["y"], name="relu"),
+    ]
+    return small_model(nodes, {"x": (FLOAT, (2, 3))}, {"y": (FLOAT, (2, 4))}, {"w": WEIGHT}, name="layer")
+
+
+def layer_result(x: Array) -> Array:
+    """What `layer_model` gives."""
+    return np.maximum(x @ WEIGHT, 0)
+
+
+def pair_model() -> onnx.ModelProto:
+    """total[4] = a[4] + b[4], gap[4] = a - b."""
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["total"], name="add"),
+        helper.make_node("Sub", ["a", "b"], ["gap"], name="subtract"),
+    ]
+    ports = {"a": (FLOAT, (4,)), "b": (FLOAT, (4,))}
+    return small_model(nodes, ports, {"total": (FLOAT, (4,)), "gap": (FLOAT, (4,))}, name="pair")
+
+
+def scale_model(factor: float, shape: Sequence[int | str] = (4,)) -> onnx.ModelProto:
+    """y = x * factor, of any static or symbolic shape."""
+    nodes = [helper.make_node("Mul", ["x", "factor"], ["y"], name="scale")]
+    constants = {"factor": np.array(factor, np.float32)}
+    return small_model(nodes, {"x": (FLOAT, shape)}, {"y": (FLOAT, shape)}, constants, name="scale")
+
+
+def unary_model(op_type: str, element_type: int, shape: Sequence[int], **attributes: object) -> onnx.ModelProto:
+    """y = op_type(x), of the same type and shape."""
+    nodes = [helper.make_node(op_type, ["x"], ["y"], name="only", **attributes)]
+    return small_model(nodes, {"x": (element_type, shape)}, {"y": (element_type, shape)}, name=op_type.lower())
+
+
+def mlp_model(width: int = 64, depth: int = 3) -> onnx.ModelProto:
+    """A chain of matrix products and ReLUs with several rTasks in each: x[8,width] to y[8,width]."""
+    rng = np.random.default_rng(0)
+    nodes, constants, value = [], {}, "x"
+    for layer in range(depth):
+        constants[f"w{layer}"] = rng.standard_normal((width, width)).astype(np.float32) / np.float32(np.sqrt(width))
+        made = "y" if layer == depth - 1 else f"hidden{layer}"
+        nodes.append(helper.make_node("MatMul", [value, f"w{layer}"], [f"product{layer}"], name=f"product{layer}"))
+        nodes.append(helper.make_node("Relu", [f"product{layer}"], [made], name=f"relu{layer}"))
+        value = made
+    return small_model(nodes, {"x": (FLOAT, (8, width))}, {"y": (FLOAT, (8, width))}, constants, name="mlp")

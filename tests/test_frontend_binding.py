@@ -1,0 +1,129 @@
+"""Symbolic dimensions are bound by the user or refused with the option to write; declared types must hold."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from rammer.errors import DynamicShapeError, InvalidModelError, OptionError, ShapeDisagreementError
+from rammer.frontends.onnx import load_graph
+from rammer.ir.types import TensorType
+
+
+def add_model(first, second, result=None):
+    """`y = a + b` with the given shapes; None: no shape at all."""
+    return helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Add", ["a", "b"], ["y"], name="sum")],
+            "g",
+            [
+                helper.make_tensor_value_info("a", TensorProto.FLOAT, first),
+                helper.make_tensor_value_info("b", TensorProto.FLOAT, second),
+            ],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, result)],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+
+
+def shapes(graph):
+    return [graph.values[i].type.shape for i in (*graph.inputs, *graph.outputs)]
+
+
+def test_given_shapes_bind_symbols_everywhere():
+    model = add_model(["n", 3], ["n", 1], ["n", 3])
+    assert shapes(load_graph(model, input_shapes={"a": (4, 3)})) == [(4, 3), (4, 1), (4, 3)]
+    assert shapes(load_graph(model, input_shapes={"b": [0, 1]})) == [(0, 3), (0, 1), (0, 3)]
+
+
+def test_dimension_without_a_name_and_input_without_a_shape():
+    model = add_model([None, 3], None)
+    graph = load_graph(model, input_shapes={"a": (2, 3), "b": (1,)})
+    assert shapes(graph) == [(2, 3), (1,), (2, 3)]
+
+
+def test_static_model_needs_nothing():
+    assert shapes(load_graph(add_model([2], [2]))) == [(2,), (2,), (2,)]
+    assert shapes(load_graph(add_model([2], [2]), input_shapes={"a": (2,)})) == [(2,), (2,), (2,)]
+
+
+def test_open_dimensions_are_listed_with_the_option_to_write():
+    model = add_model(["batch", 3, None], ["batch", 3, 7])
+    with pytest.raises(DynamicShapeError) as caught:
+        load_graph(model)
+    message, hint = caught.value.message, caught.value.hint
+    assert "input 'a' float32[batch,3,?] has no value for dimension 0 (batch), 2" in message
+    assert "input 'b' float32[batch,3,7] has no value for dimension 0 (batch)" in message
+    assert "--shape a=1,3,1 --shape b=1,3,7" in hint
+    assert "input_shapes={'a': (1, 3, 1), 'b': (1, 3, 7)}" in hint
+
+
+def test_input_without_shape_is_open():
+    with pytest.raises(DynamicShapeError, match="input 'b' has no declared shape") as caught:
+        load_graph(add_model([2], None))
+    assert "input_shapes={'b': (1,)}" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"a": (4, 5)}, "contradicts dimension 1"),
+        ({"a": (4,)}, "rank 1"),
+        ({"a": (4, -3)}, "negative"),
+        ({"a": (4, 3.0)}, "no sequence of integers"),
+        ({"a": None}, "no sequence of integers"),
+        ({"c": (4, 3)}, "'c', which is no input"),
+        ({"a": (4, 3), "b": (5, 1)}, "makes n = 5, but n = 4 from input 'a'"),
+    ],
+)
+def test_shapes_that_do_not_fit(given, message):
+    with pytest.raises(OptionError, match=message):
+        load_graph(add_model(["n", 3], ["n", 1]), input_shapes=given)
+
+
+@pytest.mark.parametrize("dim", [-1, 2**50])
+def test_impossible_extents(dim):
+    with pytest.raises(InvalidModelError, match="'a'"):
+        load_graph(add_model([dim], [1]))
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        ([2, 4], "dimension 1 differs"),
+        ([2], "ranks differ"),
+        (["n", "n"], "dimension 1 differs: n = 2 from 'y'"),
+        (["rows", 3], "dimension 0 differs: rows = 3 from 'a'"),
+    ],
+)
+def test_declared_output_that_disagrees(result, reason):
+    with pytest.raises(ShapeDisagreementError) as caught:
+        load_graph(add_model([2, "rows"], [2, 3], result), input_shapes={"a": (2, 3)})
+    assert "'y'" in caught.value.message
+    assert "float32[2,3]" in caught.value.message
+    assert caught.value.message.endswith(f"({reason})") or "from input 'a'" in caught.value.message
+    assert "'sum'" in caught.value.where
+
+
+def test_declared_inner_value_that_disagrees():
+    model = add_model([2], [2])
+    model.graph.node.append(helper.make_node("Relu", ["y"], ["z"]))
+    model.graph.output[0].name = "z"
+    model.graph.value_info.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [3]))
+    with pytest.raises(ShapeDisagreementError, match=r"declares 'y' as float32\[3\], its operators give float32\[2\]"):
+        load_graph(model)
+    model.graph.value_info[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.DOUBLE, [2]))
+    with pytest.raises(ShapeDisagreementError, match="element types differ"):
+        load_graph(model)
+
+
+def test_declared_default_that_disagrees():
+    model = add_model([2], [2])
+    model.graph.initializer.append(helper.make_tensor("b", TensorProto.FLOAT, [1], [1.0]))
+    with pytest.raises(ShapeDisagreementError, match="'b'"):
+        load_graph(model)
+
+
+def test_types_of_the_graph():
+    graph = load_graph(add_model(["n"], ["n"], ["n"]), input_shapes={"a": (np.int64(2),)})
+    assert {type(value.type) for value in graph.values.values()} == {TensorType}

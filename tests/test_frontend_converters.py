@@ -1,0 +1,545 @@
+"""Converters against ONNX Runtime, above all where opsets differ, operands are optional or attributes are implied."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from rammer.errors import InvalidModelError, UnsupportedFeatureError
+from rammer.frontends.onnx import load_graph
+from rammer.frontends.onnx.converters import CONVERTERS
+from tests.support.onnx_reference import check_model, evaluate_model, model_of
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((2, 6, 5), dtype=np.float32)
+IMAGE = RNG.standard_normal((2, 4, 7, 6), dtype=np.float32)
+
+
+def integers(*values):
+    return np.array(values, dtype=np.int64)
+
+
+def floats(*shape):
+    return RNG.standard_normal(shape, dtype=np.float32)
+
+
+def model(op_type, inputs, outputs=1, opset=21, **attributes):
+    """A node whose first operand is an input and whose others are constants (None: left out)."""
+    names = ["" if array is None else f"i{position}" for position, array in enumerate(inputs)]
+    results = [f"o{i}" for i in range(outputs)]
+    arrays = {name: array for name, array in zip(names, inputs, strict=True) if name}
+    constants = {name: array for name, array in arrays.items() if name != "i0"}
+    node = helper.make_node(op_type, names, results, name="node", **attributes)
+    return model_of([node], {"i0": inputs[0]}, results, constants=constants, opset=opset)
+
+
+def check(op_type, inputs, outputs=1, opset=21, **attributes):
+    check_model(model(op_type, inputs, outputs, opset, **attributes), {"i0": inputs[0]})
+
+
+def refusal(error, op_type, inputs, outputs=1, opset=21, **attributes):
+    made = model("Relu", inputs[:1], 1, opset)
+    del made.graph.initializer[:]
+    wanted = model_parts(op_type, inputs, outputs, **attributes)
+    made.graph.node[0].CopyFrom(wanted[0])
+    made.graph.initializer.extend(wanted[1])
+    with pytest.raises(error) as caught:
+        load_graph(made)
+    assert f"{op_type} node 'node'" in caught.value.where
+    return caught.value.message
+
+
+def model_parts(op_type, inputs, outputs, **attributes):
+    names = ["" if array is None else f"i{position}" for position, array in enumerate(inputs)]
+    node = helper.make_node(op_type, names, [f"o{i}" for i in range(outputs)], name="node", **attributes)
+    tensors = [
+        numpy_helper.from_array(array, name)
+        for name, array in list(zip(names, inputs, strict=True))[1:]
+        if array is not None
+    ]
+    return node, tensors
+
+
+# --- Opsets
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("op_type", ["ReduceMean", "ReduceMax", "ReduceL2", "ReduceLogSumExp", "ReduceSumSquare"])
+def test_axes_as_attribute_and_as_operand(op_type, keepdims):
+    check(op_type, [X], opset=13, axes=[-1, 0], keepdims=keepdims)
+    check(op_type, [X, integers(-1, 0)], opset=18, keepdims=keepdims)
+    check(op_type, [X], opset=13, keepdims=keepdims)
+    check(op_type, [X], opset=18, keepdims=keepdims)
+
+
+def test_reduce_sum_has_axes_as_operand_since_opset_13():
+    check("ReduceSum", [X, integers(1)], opset=13)
+    check("ReduceSum", [X, integers()], opset=13, noop_with_empty_axes=1)
+    check("ReduceSum", [X, integers()], opset=13)
+    check("ReduceSum", [X], opset=13, noop_with_empty_axes=1)
+
+
+def test_split():
+    check("Split", [X, integers(1, 2, 3)], 3, opset=13, axis=1)
+    check("Split", [X], 2, opset=13, axis=-2)
+    check("Split", [X], 2, opset=18, axis=1, num_outputs=2)
+    check("Split", [X], 3, opset=18, axis=2, num_outputs=3)
+
+
+def test_pad():
+    check("Pad", [X, integers(0, 1, 2, 0, 3, 1)], opset=13)
+    check("Pad", [X, integers(1, 2, 3, 1), np.float32(7), integers(2, 0)], opset=18)
+    check("Pad", [X, integers(2, 1), None, integers(-1)], opset=18, mode="reflect")
+    check("Pad", [X, integers(2, -1), None, integers(-1)], opset=18, mode="edge")
+    check("Pad", [X, integers(2, 3), None, integers(1)], opset=19, mode="wrap")
+
+
+@pytest.mark.parametrize("opset", [13, 14, 15])
+def test_batch_normalization(opset):
+    parameters = [floats(4), floats(4), floats(4), np.abs(floats(4)) + 0.5]
+    check("BatchNormalization", [IMAGE, *parameters], opset=opset, epsilon=1e-3)
+
+
+def test_group_normalization():
+    scale, bias = floats(4), floats(4)
+    made = model("GroupNormalization", [IMAGE, scale, bias], num_groups=2)
+    groups = IMAGE.reshape(2, 2, -1)
+    normal = (groups - groups.mean(-1, keepdims=True)) / np.sqrt(groups.var(-1, keepdims=True) + 1e-5)
+    expected = normal.reshape(IMAGE.shape) * scale.reshape(4, 1, 1) + bias.reshape(4, 1, 1)
+    np.testing.assert_allclose(evaluate_model(made, [IMAGE])[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [13, 22])
+def test_dropout_is_for_training(opset):
+    check("Dropout", [X, np.float32(0.5), np.array(False)], opset=min(opset, 21))
+    (y, mask) = evaluate_model(model("Dropout", [X], 2, opset=opset), [X])
+    np.testing.assert_array_equal(y, X)
+    assert mask.all()
+    assert "training mode" in refusal(
+        UnsupportedFeatureError, "Dropout", [X, np.float32(0.5), np.array(True)], opset=opset
+    )
+
+
+def test_shape_of_a_part():
+    nodes = [helper.make_node("Shape", ["x"], ["y"], start=-2, end=9)]
+    check_model(model_of(nodes, {"x": X}, ["y"], opset=15), {"x": X})
+    nodes = [helper.make_node("Shape", ["x"], ["y"], start=2, end=1)]
+    check_model(model_of(nodes, {"x": X}, ["y"], opset=15), {"x": X})
+    check_model(model_of([helper.make_node("Shape", ["x"], ["y"])], {"x": X}, ["y"], opset=13), {"x": X})
+
+
+# --- Elementwise
+
+
+def test_clip():
+    for bounds in ([], [np.float32(-0.5)], [None, np.float32(0.5)], [np.float32(-0.5), np.float32(0.5)]):
+        check("Clip", [X, *bounds])
+    whole = np.array([-(2**62), -3, 0, 2**62], np.int64)
+    check("Clip", [whole, np.array(-(2**53) - 1), np.array(2**53 + 1)])
+    nodes = [helper.make_node("Clip", ["x", "low", "high"], ["y"])]
+    inputs = {"x": X, "low": np.array(-0.5, np.float32), "high": np.array(0.5, np.float32)}
+    check_model(model_of(nodes, inputs, ["y"]), inputs)
+    nodes = [helper.make_node("Clip", ["x", "", "high"], ["y"])]
+    check_model(model_of(nodes, {"x": X, "high": inputs["high"]}, ["y"]), {"x": X, "high": inputs["high"]})
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent"), [("float32", "int64"), ("int32", "float32"), ("int64", "int32"), ("float32", "float32")]
+)
+def test_powers_of_mixed_types(base, exponent):
+    check("Pow", [np.array([1, 2, 3], base), np.array([2, 3, 1], exponent)])
+
+
+@pytest.mark.parametrize("op_type", ["Max", "Min", "Sum", "Mean"])
+def test_variadic(op_type):
+    check(op_type, [X])
+    check(op_type, [X, floats(5), floats(6, 1)])
+
+
+def test_casts():
+    check("Cast", [X], to=7)
+    check("Cast", [X], to=1)
+    check("CastLike", [X, np.array(1, np.float16)])
+
+
+def test_defaults_come_from_the_schema():
+    for op_type in ("LeakyRelu", "Elu", "Selu", "HardSigmoid", "ThresholdedRelu", "Shrink", "Celu"):
+        check(op_type, [X])
+    check("Gelu", [X])
+    check("Gelu", [X], approximate="tanh")
+    check("IsInf", [np.array([np.inf, -np.inf, 1], np.float32)], detect_negative=0)
+
+
+# --- Constants
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"value_float": 1.5}, {"value_floats": [1.5, 2]}, {"value_int": -3}, {"value_ints": [1, 2]}],
+)
+def test_forms_of_constants(attributes):
+    nodes = [
+        helper.make_node("Constant", [], ["c"], **attributes),
+        helper.make_node("Cast", ["c"], ["f"], to=1),
+        helper.make_node("ReduceSum", ["f"], ["s"]),
+        helper.make_node("Mul", ["x", "s"], ["y"]),
+    ]
+    check_model(model_of(nodes, {"x": X}, ["y"]), {"x": X})
+
+
+@pytest.mark.parametrize("attributes", [{"value_string": "a"}, {"value_strings": ["a", "b"]}])
+def test_constants_of_strings(attributes):
+    made = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": X}, ["y"])
+    made.graph.node.append(helper.make_node("Constant", [], ["c"], name="text", **attributes))
+    with pytest.raises(UnsupportedFeatureError, match="value_string"):
+        load_graph(made)
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "delta"), [(0, 10, 3), (10, 4, -2), (1.0, 2.0, 0.25), (3, 3, 1), (0.0, 1.0, 0.3), (5, 0, 2)]
+)
+def test_range(start, limit, delta):
+    dtype = np.float32 if isinstance(start, float) else np.int64
+    nodes = [helper.make_node("Range", ["a", "b", "c"], ["r"]), helper.make_node("Identity", ["r"], ["y"])]
+    constants = {"a": dtype(start), "b": dtype(limit), "c": dtype(delta)}
+    made = model_of(nodes, {"x": X}, ["y"], constants={k: np.array(v) for k, v in constants.items()})
+    check_model(made, {"x": X})
+
+
+def test_ranges_without_end():
+    nodes = [helper.make_node("Range", ["a", "b", "c"], ["y"])]
+    made = model_of(nodes, {"x": X}, ["y"], constants={"a": np.array(0), "b": np.array(9), "c": np.array(1)})
+    made.graph.initializer[2].CopyFrom(numpy_helper.from_array(np.array(0), "c"))
+    with pytest.raises(InvalidModelError, match="has no end"):
+        load_graph(made)
+
+
+def test_ranges_that_are_too_long():
+    nodes = [helper.make_node("Range", ["a", "b", "c"], ["y"], name="r")]
+    constants = {"a": np.array(0), "b": np.array(2**40), "c": np.array(1)}
+    with pytest.raises(UnsupportedFeatureError, match="1099511627776 elements"):
+        load_graph(model_of(nodes, {"x": X}, ["y"], constants=constants))
+
+
+def test_eye_like_and_constant_of_shape():
+    for k in (-9, -1, 0, 2, 9):
+        check("EyeLike", [floats(3, 4)], k=k)
+    check("EyeLike", [floats(3, 4)], dtype=7)
+    value = helper.make_tensor("v", 7, [1], [5])
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("ConstantOfShape", ["s"], ["y"], value=value)]
+    check_model(model_of(nodes, {"x": X}, ["y"]), {"x": X})
+    check_model(model_of(nodes, {"x": floats(70, 70)}, ["y"]), {"x": floats(70, 70)})
+
+
+# --- Movement
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "axes", "steps"),
+    [
+        ([1], [3], None, None),
+        ([1, 0], [5, -1], [1, 2], [2, 1]),
+        ([-1], [-9], [1], [-1]),
+        ([9], [0], [1], [-2]),
+        ([4], [-2], [-2], [-1]),
+        ([0], [2**63 - 1], [2], [3]),
+        ([2**31], [-(2**63)], [2], [-1]),
+        ([3], [1], [1], [1]),
+        ([-100], [100], [1], [1]),
+    ],
+)
+def test_slice(starts, ends, axes, steps):
+    operands = [integers(*starts), integers(*ends)]
+    operands += [None if axes is None else integers(*axes), None if steps is None else integers(*steps)]
+    while operands[-1] is None:
+        operands.pop()
+    check("Slice", [X, *operands])
+
+
+def test_shapes():
+    check("Reshape", [X, integers(0, -1)])
+    check("Reshape", [X, integers(3, -1, 0)])
+    check("Reshape", [floats(0, 3), integers(3, 0)], allowzero=1)
+    for axis in (0, 1, -1, 3):
+        check("Flatten", [X], axis=axis)
+    check("Squeeze", [floats(1, 3, 1)])
+    check("Squeeze", [floats(1, 3, 1), integers(-1)])
+    check("Unsqueeze", [X, integers(-1, 0, 2)])
+    check("Transpose", [X])
+    check("Transpose", [X], perm=[1, 2, 0])
+    check("Expand", [floats(3, 1), integers(2, 1, 4)])
+    check("Expand", [floats(3, 4), integers(1)])
+    check("Tile", [X, integers(1, 2, 3)])
+    check("DepthToSpace", [floats(1, 8, 2, 3)], blocksize=2)
+    check("DepthToSpace", [floats(1, 8, 2, 3)], blocksize=2, mode="CRD")
+    check("SpaceToDepth", [floats(1, 2, 4, 6)], blocksize=2)
+    check("Trilu", [floats(4, 5)])
+    check("Trilu", [floats(2, 4, 5), np.array(-1)], upper=0)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "operands", "attributes", "message"),
+    [
+        ("Reshape", [integers(7, -1)], {}, "cannot have shape"),
+        ("Reshape", [integers(-1, -1)], {}, "cannot have shape"),
+        ("Reshape", [integers(2, 3, 4, 0)], {}, "keeps dimension 3"),
+        ("Reshape", [integers(-2, 30)], {}, "cannot have shape"),
+        ("Slice", [integers(0), integers(1), integers(3)], {}, "axis 3 of a tensor of rank 3"),
+        ("Slice", [integers(0), integers(1), integers(0), integers(0)], {}, "a step is 0"),
+        ("Slice", [integers(0, 0), integers(1)], {}, "differ in length"),
+        ("Slice", [integers(0, 0), integers(1, 1), integers(0, -3)], {}, "twice"),
+        ("Squeeze", [integers(1)], {}, "not all of extent 1"),
+        ("Unsqueeze", [integers(0, 0)], {}, "twice"),
+        ("Expand", [integers(2, 6, 4)], {}, "do not broadcast"),
+        ("Transpose", [], {"perm": [0, 0, 1]}, "does not permute"),
+        ("Concat", [floats(2, 6, 4)], {"axis": 0}, "does not fit"),
+        ("Flatten", [], {"axis": 4}, "axis 4"),
+        ("Split", [integers(1, 2)], {"axis": 1}, "1 output"),
+        ("Tile", [integers(1, 2)], {}, "Tile of"),
+        ("Pad", [integers(1, 2)], {}, "2 pads for 3"),
+        ("Gather", [integers(0)], {"axis": 5}, "axis 5"),
+        ("GatherND", [integers(0, 0, 0, 0)], {}, "do not fit"),
+        ("Softmax", [], {"axis": 3}, "axis 3"),
+        ("ReduceMean", [integers(3)], {}, "axis 3"),
+        ("MatMul", [floats(4, 3)], {}, "inner extents"),
+        ("Einsum", [], {"equation": "ij->i"}, "does not label"),
+        ("Einsum", [], {"equation": "i1j->i"}, "no Einstein sum"),
+        ("Einsum", [], {"equation": "ijk,kl->il"}, "2 operand"),
+        ("Einsum", [], {"equation": "ijk->iz"}, "no operand has"),
+        ("Einsum", [], {"equation": "iij->j"}, "stands for extents 2 and 6"),
+    ],
+)
+def test_operands_that_do_not_fit(op_type, operands, attributes, message):
+    assert message in refusal(InvalidModelError, op_type, [X, *operands], **attributes)
+
+
+# --- Indexing
+
+
+def test_gathers():
+    check("Gather", [X, integers(-1, 0)], axis=1)
+    check("Gather", [X, np.array([[0, 1]], np.int32)], axis=-1)
+    check("GatherElements", [floats(3, 3), np.array([[1, -1, 0], [2, 0, 0]])], axis=0)
+    check("GatherND", [X, np.array([[0, -1], [1, 2]])])
+    check("GatherND", [X, np.array([[[0]], [[-2]]])], batch_dims=1)
+    check("GatherND", [X, np.array([[0, 5, 4], [-1, -6, 0]])])
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_one_hot(axis):
+    indices = np.array([[1, -1, 9], [0, 2, -9]])
+    check("OneHot", [indices, np.array(4), np.array([2, 5], np.float32)], axis=axis)
+    nodes = [helper.make_node("OneHot", ["i", "d", "v"], ["y"], axis=axis)]
+    inputs = {"i": indices, "v": np.array([2, 5], np.float32)}
+    check_model(model_of(nodes, inputs, ["y"], constants={"d": np.array([4])}), inputs)
+
+
+# --- Products
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,jk->ik", [(2, 3), (3, 4)]),
+        ("ij,jk", [(2, 3), (3, 4)]),
+        ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)]),
+        ("bhqd,bhkd->bhqk", [(2, 3, 4, 5), (2, 3, 6, 5)]),
+        ("bnij,bnjd->bind", [(2, 3, 4, 5), (2, 3, 5, 6)]),
+        ("i,j->ij", [(3,), (4,)]),
+        ("i,i->", [(3,), (3,)]),
+        ("ij,kj->k", [(2, 3), (4, 3)]),
+        ("ij->ji", [(2, 3)]),
+        ("ij->", [(2, 3)]),
+        ("ji", [(2, 3)]),
+        ("ijk->ki", [(2, 3, 4)]),
+        ("ii->i", [(3, 3)]),
+        ("ii", [(3, 3)]),
+        ("...ij,...jk->...ik", [(2, 5, 3, 4), (2, 5, 4, 6)]),
+        ("...ij->...ji", [(2, 5, 3, 4)]),
+        (" i j , j -> i ", [(2, 3), (3,)]),
+        ("Aa,aB->AB", [(2, 3), (3, 4)]),
+    ],
+)
+def test_einsum(equation, shapes):
+    check("Einsum", [floats(*shape) for shape in shapes], equation=equation)
+
+
+def test_einsum_of_three():
+    operands = [floats(2, 3), floats(3, 4), floats(4, 5)]
+    assert "3 operands" in refusal(UnsupportedFeatureError, "Einsum", operands, equation="ij,jk,kl->il")
+
+
+def test_gemm():
+    check("Gemm", [floats(3, 4), floats(4, 5)])
+    check("Gemm", [floats(4, 3), floats(5, 4), floats(5)], transA=1, transB=1, alpha=0.5, beta=2.0)
+
+
+# --- Windows
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET"])
+@pytest.mark.parametrize("strides", [[1, 1], [2, 2]])
+def test_automatic_padding(auto_pad, strides):
+    check("Conv", [IMAGE, floats(3, 4, 3, 2)], auto_pad=auto_pad, strides=strides)
+    for op_type in ("MaxPool", "AveragePool", "LpPool"):
+        check(op_type, [IMAGE], auto_pad=auto_pad, strides=strides, kernel_shape=[3, 2])
+    if auto_pad != "NOTSET":
+        made = model("ConvTranspose", [IMAGE, floats(4, 3, 3, 3)], auto_pad=auto_pad, strides=strides)
+        check_model(made, {"i0": IMAGE})
+
+
+def test_convolutions():
+    check("Conv", [X, floats(3, 6, 2), floats(3)], dilations=[2], pads=[1, 0])
+    check("Conv", [IMAGE, floats(4, 2, 1, 1)], group=2, kernel_shape=[1, 1])
+    check("Conv", [floats(1, 2, 4, 4, 4), floats(3, 2, 2, 2, 2)])
+    weights = floats(4, 3, 3, 3)
+    check("ConvTranspose", [IMAGE, weights], strides=[2, 2], output_padding=[1, 0], pads=[1, 0, 1, 1])
+    check("ConvTranspose", [IMAGE, weights], strides=[3, 2], output_shape=[21, 13])
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 1, 0]])
+def test_rounding_up(op_type, pads):
+    check(op_type, [IMAGE], kernel_shape=[3, 3], strides=[2, 2], pads=pads, ceil_mode=1, opset=19)
+
+
+def test_pooling():
+    check("MaxPool", [IMAGE], kernel_shape=[2, 2], dilations=[2, 3])
+    check("AveragePool", [IMAGE], kernel_shape=[2, 3], pads=[1, 1, 0, 1], count_include_pad=1)
+    check("AveragePool", [IMAGE], kernel_shape=[2, 2], dilations=[2, 2], opset=19)
+    check("LpPool", [IMAGE], kernel_shape=[2, 2], p=3)
+    for op_type in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"):
+        check(op_type, [IMAGE])
+
+
+@pytest.mark.parametrize(
+    ("op_type", "operands", "attributes", "message"),
+    [
+        ("Conv", [floats(3, 4, 3, 2)], {"kernel_shape": [2, 2]}, "not that of the weights"),
+        ("Conv", [floats(3, 4, 3)], {}, "kernel"),
+        ("Conv", [floats(3, 4, 3, 2)], {"strides": [1]}, "strides"),
+        ("Conv", [floats(3, 4, 3, 2)], {"pads": [1, 1]}, "pads"),
+        ("Conv", [floats(3, 4, 3, 2)], {"auto_pad": "HALF"}, "HALF"),
+        ("Conv", [floats(3, 4, 9, 2)], {}, "exceeds"),
+        ("Conv", [floats(3, 3, 3, 2)], {}, "channels"),
+        ("MaxPool", [], {"kernel_shape": [0, 1]}, "kernel"),
+        ("MaxPool", [], {"kernel_shape": [9, 9]}, "exceeds"),
+        ("ConvTranspose", [floats(4, 3, 3, 3)], {"output_shape": [9]}, "output_shape"),
+    ],
+)
+def test_windows_that_do_not_fit(op_type, operands, attributes, message):
+    assert message in refusal(InvalidModelError, op_type, [IMAGE, *operands], **attributes)
+
+
+def test_positions_of_maxima_are_not_computed():
+    message = refusal(UnsupportedFeatureError, "MaxPool", [IMAGE], 2, kernel_shape=[2, 2])
+    assert message == "output 1 ('o1') is not computed"
+
+
+# --- Normalisation
+
+
+def test_normalizations():
+    check("LayerNormalization", [X, floats(5), floats(5)], 1)
+    check("LayerNormalization", [X, floats(6, 5)], 3, axis=1, epsilon=1e-3)
+    check("InstanceNormalization", [IMAGE, floats(4), floats(4)])
+    check("LRN", [IMAGE], size=3)
+    check("MeanVarianceNormalization", [IMAGE])
+    check("LpNormalization", [X], axis=1, p=1)
+    for op_type in ("Softmax", "LogSoftmax", "Hardmax"):
+        check(op_type, [X])
+        check(op_type, [X], axis=1)
+
+
+def test_training_is_refused():
+    parameters = [floats(4) for _ in range(4)]
+    for attributes, outputs, opset in (({"training_mode": 1}, 3, 15), ({}, 5, 13)):
+        message = refusal(
+            UnsupportedFeatureError, "BatchNormalization", [IMAGE, *parameters], outputs, opset, **attributes
+        )
+        assert "training mode" in message
+
+
+# --- Reductions
+
+
+def test_extremes_and_running_sums():
+    for op_type in ("ArgMax", "ArgMin"):
+        check(op_type, [X], axis=-1, keepdims=0)
+        check(op_type, [np.ones((2, 3), np.float32)], axis=1, select_last_index=1)
+    check("CumSum", [X, np.array(-2)])
+    check("CumSum", [X, np.array([1])], exclusive=1, reverse=1)
+
+
+# --- Recurrent layers
+
+
+@pytest.mark.parametrize(("op_type", "gates", "states"), [("LSTM", 4, 2), ("GRU", 3, 1), ("RNN", 1, 1)])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("full", [False, True])
+def test_recurrent(op_type, gates, states, direction, full):
+    directions = 2 if direction == "bidirectional" else 1
+    x, hidden = floats(4, 2, 3), 5
+    operands = [x, floats(directions, gates * hidden, 3), floats(directions, gates * hidden, hidden)]
+    if full:
+        operands += [floats(directions, 2 * gates * hidden), np.full(2, 4, np.int32)]
+        operands += [floats(directions, 2, hidden) for _ in range(states)]
+        if op_type == "LSTM":
+            operands.append(floats(directions, 3 * hidden))
+    check(op_type, operands, 1 + states, hidden_size=hidden, direction=direction)
+
+
+def test_recurrent_forms_that_are_refused():
+    operands = [floats(4, 2, 3), floats(1, 20, 3), floats(1, 20, 5)]
+    lengths = [None, np.array([4, 3], np.int32)]
+    assert "clipping" in refusal(UnsupportedFeatureError, "LSTM", operands, clip=1.0, hidden_size=5)
+    assert "shorter" in refusal(UnsupportedFeatureError, "LSTM", [*operands, *lengths], hidden_size=5)
+    assert "hidden_size 6" in refusal(InvalidModelError, "LSTM", operands, hidden_size=6)
+    assert "rank 3" in refusal(InvalidModelError, "LSTM", [floats(4, 3), *operands[1:]], hidden_size=5)
+
+
+# --- Resizing
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
+@pytest.mark.parametrize("sizes", [(14, 12), (21, 6), (5, 9), (3, 4)])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_resize(mode, sizes, coordinates):
+    made = model(
+        "Resize",
+        [IMAGE, None, None, integers(2, 4, *sizes)],
+        opset=19,
+        mode=mode,
+        coordinate_transformation_mode=coordinates,
+        nearest_mode="floor" if coordinates == "asymmetric" else "round_prefer_floor",
+    )
+    check_model(made, {"i0": IMAGE}, tolerance=1e-3)
+
+
+def test_resize_by_scales_and_whole_factors():
+    scales = np.array([1, 1, 2, 3], np.float32)
+    floor = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    made = model("Resize", [IMAGE, None, scales], opset=13, **floor)
+    check_model(made, {"i0": IMAGE})
+    # Repeating elements needs no gather.
+    assert "Gather" not in [operator.kind for operator in load_graph(made).operators]
+    check("Resize", [IMAGE, None, scales[2:]], opset=18, axes=[2, 3], mode="linear")
+
+
+def test_region_of_interest_is_refused():
+    roi = np.zeros(8, np.float32)
+    message = refusal(
+        UnsupportedFeatureError,
+        "Resize",
+        [IMAGE, roi, None, integers(2, 4, 3, 3)],
+        coordinate_transformation_mode="tf_crop_and_resize",
+    )
+    assert "tf_crop_and_resize" in message
+
+
+# --- The table
+
+
+def test_converters_are_operators_of_onnx():
+    assert all(onnx.defs.has(op_type) for op_type in CONVERTERS)
+    assert list(CONVERTERS) == list(dict.fromkeys(CONVERTERS))

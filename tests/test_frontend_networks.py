@@ -1,0 +1,14 @@
+"""The benchmark networks, at a small size, compute what ONNX Runtime computes."""
+
+import pytest
+
+from benchmarks.networks import NETWORKS
+from benchmarks.networks.builder import input_shapes, random_inputs
+from tests.support.onnx_reference import check_model
+from tests.test_networks import SMALL
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network(name):
+    model = NETWORKS[name](**SMALL[name])
+    check_model(model, random_inputs(input_shapes(model), seed=0))

@@ -1,0 +1,72 @@
+"""Models are read from paths, bytes and messages; what is no model is refused by name."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from rammer.errors import InvalidModelError, ModelNotFoundError, NotAModelError, RammerError
+from rammer.frontends.onnx import load_graph
+from tests.support.onnx_reference import model_of
+
+X = np.ones((2, 3), np.float32)
+MODEL = model_of([helper.make_node("Relu", ["x"], ["y"], name="first")], {"x": X}, ["y"])
+
+
+def test_path_bytes_and_message_give_the_same_graph(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(MODEL, path)
+    graphs = [load_graph(source) for source in (path, str(path), path.read_bytes(), MODEL)]
+    assert len({str(graph) for graph in graphs}) == 1
+    assert [graph.operators[0].sources[0].model for graph in graphs] == ["model.onnx", "model.onnx", "test", "test"]
+    assert str(graphs[0].operators[0].sources[0]) == "Relu node 'first' of model.onnx"
+
+
+def test_message_is_not_changed():
+    before = MODEL.SerializeToString(deterministic=True)
+    load_graph(MODEL)
+    assert MODEL.SerializeToString(deterministic=True) == before
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(ModelNotFoundError, match="no such file") as caught:
+        load_graph(tmp_path / "absent.onnx")
+    assert caught.value.where.endswith("absent.onnx")
+
+
+def test_folder(tmp_path):
+    with pytest.raises(ModelNotFoundError, match="folder"):
+        load_graph(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["file/below", "with\0null"])
+def test_unreadable_path(tmp_path, path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ModelNotFoundError, match="cannot be read"):
+        load_graph(str(tmp_path / path))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\n", b"import torch\n", b"\x00" * 100, b"\x89PNG\r\n\x1a\n" + b"\0" * 64, b"PK\x03\x04" + b"\x14" * 60],
+)
+def test_what_is_no_model(data):
+    with pytest.raises(NotAModelError):
+        load_graph(data)
+
+
+def test_model_without_graph():
+    with pytest.raises(NotAModelError, match="no graph"):
+        load_graph(onnx.ModelProto(ir_version=10))
+
+
+def test_every_truncation_is_refused():
+    data = MODEL.SerializeToString()
+    for length in range(len(data)):
+        with pytest.raises(RammerError):
+            load_graph(data[:length])
+
+
+def test_name_that_is_no_text():
+    with pytest.raises(InvalidModelError, match="UTF-8"):
+        load_graph(MODEL.SerializeToString().replace(b"first", b"f\xffrst"))

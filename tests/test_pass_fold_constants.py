@@ -1,0 +1,80 @@
+"""Constants are computed and become literals."""
+
+import numpy as np
+
+from rammer.ir.expr import Const, nodes
+from rammer.ir.types import DType
+from rammer.passes import fold_constants, inline_numbers
+from tests.support.passes import Net, kinds, only, rewritten
+
+
+def test_a_chain_of_constants_becomes_one():
+    net = Net()
+    w = net.add("Transpose", net.add("Mul", net.weight(3, 4), net.weight(4)), perm=(1, 0))
+    graph = rewritten(net.build(net.add("MatMul", net.input(2, 4), w)), fold_constants.run)
+    assert kinds(graph) == ["MatMul"]
+    assert len(graph.constants) == 1
+
+
+def test_what_depends_on_an_input_stays():
+    net = Net()
+    before = net.build(net.add("Mul", net.input(2, 4), net.weight(4)))
+    assert rewritten(before, fold_constants.run) == before
+
+
+def test_a_constant_output_is_copied_to_its_place():
+    net = Net()
+    x = net.input(2)
+    before = net.build(net.add("Relu", x), net.add("Add", net.weight(2), net.weight(2), name="sum"))
+    graph = rewritten(before, fold_constants.run)
+    assert kinds(graph) == ["Relu", "Identity"]
+    assert graph.operators[1].name == "sum"
+    assert str(rewritten(graph, fold_constants.run)) == str(graph)
+
+
+def test_small_constants_are_not_blown_up(monkeypatch):
+    monkeypatch.setattr(fold_constants, "LARGEST_GROWTH_BYTES", 100)
+    net = Net()
+    wide = net.add("Expand", net.weight(1, 4), shape=(8, 4))
+    narrow = net.add("ReduceSum", net.weight(16, 4), axes=(0,), keepdims=True)
+    before = net.build(net.add("Add", net.add("Add", net.input(8, 4), wide), narrow))
+    assert kinds(rewritten(before, fold_constants.run)) == ["Expand", "Add", "Add"]
+
+
+def test_large_constants_may_be_rearranged(monkeypatch):
+    monkeypatch.setattr(fold_constants, "LARGEST_GROWTH_BYTES", 100)
+    net = Net()
+    before = net.build(net.add("Add", net.input(4, 8), net.add("Transpose", net.weight(8, 4), perm=(1, 0))))
+    assert kinds(rewritten(before, fold_constants.run)) == ["Add"]
+
+
+def test_numbers_become_literals():
+    net = Net()
+    number = net.constant(np.full((1, 1), 0.25, np.float32))
+    graph = rewritten(net.build(net.add("Mul", net.input(2, 3), number)), inline_numbers.run)
+    (mul,) = graph.operators
+    assert len(mul.inputs) == 1
+    assert not graph.constants
+    assert Const(0.25, DType.FLOAT32) in nodes(*mul.expr.roots)
+
+
+def test_a_gather_at_a_constant_position_becomes_a_plain_load():
+    net = Net()
+    position = net.constant(np.asarray(-1))
+    graph = rewritten(net.build(net.add("Gather", net.input(4, 3), position, axis=0)), inline_numbers.run)
+    (load,) = graph.operators[0].expr.loads
+    assert isinstance(load.indices[0], Const)
+    assert load.indices[0].value == 3
+
+
+def test_operators_that_lowering_places_keep_their_operands():
+    net = Net()
+    joined = net.add("Concat", net.input(1), net.weight(1), axis=0)
+    before = net.build(net.add("Relu", joined))
+    assert rewritten(before, inline_numbers.run) == before
+
+
+def test_reductions_keep_their_operands():
+    net = Net()
+    before = net.build(net.add("MatMul", net.input(3, 1), net.weight(1, 1)))
+    assert only(rewritten(before, inline_numbers.run), "MatMul").inputs == before.operators[0].inputs

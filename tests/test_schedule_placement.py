@@ -1,0 +1,70 @@
+"""Placement on paper: what it expects of an rProgram is what the simulator finds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rammer.ir.program import Schedule
+from rammer.ir.task import TaskGraph
+from rammer.schedule.builder import ProgramBuilder
+from rammer.schedule.estimates import Estimates
+from rammer.schedule.placement import Placer, ProgramTimes
+from rammer.schedule.simulator import simulate
+from tests.support.schedules import costs, task_graphs
+from tests.support.taskgraphs import TaskGraphMaker, TileCosts, device
+
+
+def _place(graph: TaskGraph, veus: int, cost: TileCosts):
+    """Each rOperator after the other, under its first rKernel: the schedule and the expected (vEU, end) of rTasks."""
+    target = device(veus)
+    placer = Placer(graph, Estimates(graph, target, cost))
+    times = ProgramTimes(veus, target.handover_us.value)
+    builder = ProgramBuilder(veus)
+    expected = {}
+    for operator in graph.operators:
+        trial = placer.place([operator], {operator.id: 0}, times)
+        placer.commit(trial)
+        times.add(trial)
+        for step in trial.steps:
+            builder.wait(step.job.task, step.job.predecessors)
+            builder.append(step.job.task, step.veu)
+            expected[step.job.task] = (step.veu, step.end_us)
+    return Schedule(policy="made", choice=(0,) * len(graph.operators), programs=(builder.build(),)), expected, times
+
+
+@given(graph=task_graphs, veus=st.integers(1, 4), cost=costs)
+def test_expected_times_are_the_simulators(graph, veus, cost):
+    schedule, expected, times = _place(graph, veus, cost)
+    timeline = simulate(graph, schedule, device(veus), cost)
+    assert {span.task: span.veu for span in timeline.spans} == {task: veu for task, (veu, _) in expected.items()}
+    for span in timeline.spans:
+        assert span.end_us == pytest.approx(expected[span.task][1])
+    assert timeline.total_us == pytest.approx(times.end_us)
+
+
+def test_equal_tasks_spread_over_the_units():
+    maker = TaskGraphMaker()
+    graph = maker.finish([maker.elementwise([maker.input((8, 2))], tiles=[(1, 2)])])
+    _, expected, _ = _place(graph, 4, TileCosts())
+    assert [veu for veu, _ in expected.values()] == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def test_a_task_goes_where_most_of_its_inputs_were_made():
+    maker = TaskGraphMaker()
+    rows = maker.elementwise([maker.input((4, 4))], tiles=[(1, 4)])
+    graph = maker.finish([maker.elementwise([rows], origins=[(1, 0)], shape=(3, 4))])
+    _, expected, _ = _place(graph, 2, TileCosts())
+    assert [veu for veu, _ in expected.values()] == [0, 1, 0, 1, 1]
+
+
+def test_long_tasks_go_first():
+    maker = TaskGraphMaker()
+    sizes = (1, 1, 2)
+    graph = maker.finish([maker.elementwise([maker.input((size, 4))]) for size in sizes])
+    target, cost = device(2), TileCosts(by_tile={(1, 4): 1.0, (2, 4): 2.0})
+    placer = Placer(graph, Estimates(graph, target, cost))
+    trial = placer.place(graph.operators, {0: 0, 1: 0, 2: 0}, ProgramTimes(2, 0.5))
+    assert [step.job.task.operator for step in trial.steps] == [2, 0, 1]
+    assert trial.end_us == 2.0

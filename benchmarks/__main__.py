@@ -22,7 +22,7 @@ from rammer.errors import RammerError
 from rammer.options import CompileOptions
 from rammer.schedule.policies import POLICIES
 
-_console = Console()
+_console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 
 def main() -> int:

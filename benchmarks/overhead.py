@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +31,7 @@ from rammer.options import CompileOptions
 
 _CALLS = 2000
 _IDLE_S = 1.0
-_console = Console()
+_console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,7 @@ def main() -> None:
 
 
 def _print_calls(calls: CallCost) -> None:
-    grid = Table(title="A call of one tiny operator", title_justify="left", show_header=False)
+    grid = Table(title="A call of one tiny operator", title_justify="left", show_header=False, box=box.SIMPLE_HEAD)
     grid.add_row("the whole call", f"{calls.call_us:.1f} us")
     grid.add_row("of which work", f"{calls.work_us:.2f} us")
     grid.add_row("a call after 10 ms of rest", f"{calls.after_pause_us:.1f} us")
@@ -125,8 +127,8 @@ def _print_calls(calls: CallCost) -> None:
 
 
 def _print_starts(starts: Sequence[Start]) -> None:
-    grid = Table(title="Cold starts, in a fresh process with an empty cache", title_justify="left")
-    for name in ("network", "compile s", "peak MB", "C compiler's peak MB", "artifact MB", "load s", "peak MB"):
+    grid = Table(title="Cold starts, in a fresh process with an empty cache", title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("network", "compile s", "peak MB", "peak MB of cc", "artifact MB", "load s", "peak MB"):
         grid.add_column(name, justify="left" if name == "network" else "right")
     for start in starts:
         compiled, loaded = start.compiled, start.loaded

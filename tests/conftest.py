@@ -1,5 +1,7 @@
 """Settings that all tests share."""
 
+import os
+
 import pytest
 from hypothesis import settings
 
@@ -10,7 +12,10 @@ settings.load_profile("rammer")
 
 @pytest.fixture(autouse=True, scope="session")
 def _cache_of_the_tests(tmp_path_factory):
-    """Compiled code goes where the tests' other files go, not into the user's cache."""
+    """Compiled code goes where the tests' other files go, not into the user's cache; parallel workers share it."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAMMER_CACHE_DIR", str(tmp_path_factory.mktemp("rammer-cache")))
+        patch.setenv("RAMMER_CACHE_DIR", str(folder / "rammer-cache"))
         yield

@@ -266,7 +266,7 @@ def test_names_of_the_graph_are_unique(group):
     model.graph.initializer.append(onnx.numpy_helper.from_array(X, "w"))
     values = getattr(model.graph, group)
     values.append(values[0])
-    with pytest.raises(InvalidModelError, match="2 (in|out)"):
+    with pytest.raises(InvalidModelError, match=r"2 (in|out)"):
         load_graph(model)
     values[0].name = ""
     values[1].name = "other"

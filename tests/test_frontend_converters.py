@@ -1,5 +1,7 @@
 """Converters against ONNX Runtime, above all where opsets differ, operands are optional or attributes are implied."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -170,6 +172,16 @@ def test_defaults_come_from_the_schema():
     check("IsInf", [np.array([np.inf, -np.inf, 1], np.float32)], detect_negative=0)
 
 
+def test_what_opset_28_adds_is_refused():
+    newest = onnx.defs.onnx_opset_version()
+    assert "divisor's sign" in refusal(UnsupportedFeatureError, "Mod", [X, floats(5)], opset=newest)
+    error = UnsupportedFeatureError if newest >= 28 else InvalidModelError
+    refusal(error, "BitShift", [integers(1), integers(2)], opset=newest, direction="LEFT")
+    check("Mod", [X, floats(5)], fmod=1)
+    check("Mod", [np.array([-7, 7, 5]), np.array([3, -3, 2])])
+    check("BitShift", [np.array([1, 2], np.uint32), np.array([3, 1], np.uint32)], direction="LEFT")
+
+
 # --- Constants
 
 
@@ -185,6 +197,45 @@ def test_forms_of_constants(attributes):
         helper.make_node("Mul", ["x", "s"], ["y"]),
     ]
     check_model(model_of(nodes, {"x": X}, ["y"]), {"x": X})
+
+
+def test_constants_that_are_none():
+    made = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": X}, ["y"])
+    made.graph.node.append(helper.make_node("Constant", [], ["c"], name="both", value_int=1, value_float=1.0))
+    with pytest.raises(InvalidModelError):
+        load_graph(made)
+    value = helper.make_tensor("v", 1, [2], [5, 5])
+    cases: Any = (([2], {"value": value}, "2 elements, not 1"), ([-2], {}, "negative extent"))
+    for shape, attributes, message in cases:
+        made.graph.node[1].CopyFrom(helper.make_node("ConstantOfShape", ["s"], ["c"], name="fill", **attributes))
+        del made.graph.initializer[:]
+        made.graph.initializer.append(numpy_helper.from_array(integers(*shape), "s"))
+        with pytest.raises(InvalidModelError, match=message):
+            load_graph(made)
+
+
+def test_constants_that_are_too_large():
+    made = model_of([helper.make_node("EyeLike", ["x"], ["y"], name="eye")], {"x": X[0]}, ["y"])
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2**40
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(UnsupportedFeatureError, match="elements"):
+        load_graph(made)
+    nodes = [helper.make_node("OneHot", ["x", "d", "v"], ["y"], name="hot")]
+    for depth in (np.array(2**40), np.array(np.nan, np.float32)):
+        made = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": X}, ["y"])
+        made.graph.node[0].CopyFrom(nodes[0])
+        made.graph.initializer.append(numpy_helper.from_array(depth, "d"))
+        made.graph.initializer.append(numpy_helper.from_array(np.ones(2, np.float32), "v"))
+        with pytest.raises(UnsupportedFeatureError, match="a depth of"):
+            load_graph(made)
+
+
+def test_text_that_is_none():
+    message = refusal(InvalidModelError, "Gelu", [X], approximate=b"\xff")
+    assert "not UTF-8" in message
+    assert "not UTF-8" in refusal(
+        InvalidModelError, "RNN", [X, floats(1, 4, 5), floats(1, 4, 4)], hidden_size=4, activations=[b"\xff"]
+    )
 
 
 @pytest.mark.parametrize("attributes", [{"value_string": "a"}, {"value_strings": ["a", "b"]}])
@@ -307,6 +358,12 @@ def test_shapes():
         ("Einsum", [], {"equation": "ijk,kl->il"}, "2 operand"),
         ("Einsum", [], {"equation": "ijk->iz"}, "no operand has"),
         ("Einsum", [], {"equation": "iij->j"}, "stands for extents 2 and 6"),
+        ("Einsum", [floats(5, 4)], {"equation": "ijk,jl->il"}, "stands for extents 6 and 5"),
+        ("Pad", [integers(0, 0, 0, 1, 1, 1), floats(2)], {}, "constant value has 2 elements"),
+        ("Reshape", [np.ones((1, 1), np.int64)], {}, "has rank 2, not 1"),
+        ("CumSum", [integers(0, 1)], {}, "has 2 elements, not 1"),
+        ("EyeLike", [], {}, "is not a matrix"),
+        ("GatherND", [np.zeros((3, 1), np.int64)], {"batch_dims": 1}, "batch dimensions"),
     ],
 )
 def test_operands_that_do_not_fit(op_type, operands, attributes, message):
@@ -425,10 +482,22 @@ def test_pooling():
         ("MaxPool", [], {"kernel_shape": [0, 1]}, "kernel"),
         ("MaxPool", [], {"kernel_shape": [9, 9]}, "exceeds"),
         ("ConvTranspose", [floats(4, 3, 3, 3)], {"output_shape": [9]}, "output_shape"),
+        ("Resize", [None, np.array([1, 1, 0, 1], np.float32)], {}, "not all positive"),
+        ("Resize", [None, np.array([1, 1, np.nan, 1], np.float32)], {}, "not all positive"),
+        ("Resize", [None, np.array([1, 1, 2], np.float32)], {}, "for 4 dimension(s)"),
+        ("Resize", [None, np.ones(4, np.float32), integers(1, 1, 1, 1)], {}, "not both"),
+        ("Resize", [None, None, integers(2, 4, 2**40, 6)], {}, "not possible"),
+        ("Resize", [None, np.array([1, 1, 1e30, 1], np.float32)], {}, "not possible"),
+        ("Resize", [None, np.array([1, 1, 2, 2], np.float32)], {"nearest_mode": "up"}, "nearest_mode 'up'"),
+        ("Resize", [None, np.array([1, 1, 2, 2], np.float32)], {"mode": "sinc"}, "mode 'sinc'"),
     ],
 )
 def test_windows_that_do_not_fit(op_type, operands, attributes, message):
     assert message in refusal(InvalidModelError, op_type, [IMAGE, *operands], **attributes)
+
+
+def test_window_without_spatial_dimension():
+    assert "no spatial dimension" in refusal(InvalidModelError, "MaxPool", [floats(2, 3)], kernel_shape=[1])
 
 
 def test_positions_of_maxima_are_not_computed():
@@ -458,6 +527,14 @@ def test_training_is_refused():
             UnsupportedFeatureError, "BatchNormalization", [IMAGE, *parameters], outputs, opset, **attributes
         )
         assert "training mode" in message
+
+
+def test_precision_of_statistics():
+    for op_type, parameters in (("LayerNormalization", 2), ("GroupNormalization", 2)):
+        operands = [IMAGE, *(floats(4 if op_type[0] == "G" else 6) for _ in range(parameters))]
+        groups = {"num_groups": 2} if op_type[0] == "G" else {}
+        message = refusal(UnsupportedFeatureError, op_type, operands, stash_type=11, **groups)
+        assert "element type 11" in message
 
 
 # --- Reductions

@@ -1,5 +1,7 @@
 """What follows from shapes and small constants is computed during import and leaves no trace in the graph."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -66,7 +68,7 @@ def test_ranges_masks_and_comparisons_fold():
         node("Where", "early low high", "bias"),
         node("Add", "x bias", "y"),
     ]
-    constants = {
+    constants: dict[str, Any] = {
         "zero": np.array(0),
         "one": np.array(1),
         "two": np.array(2),

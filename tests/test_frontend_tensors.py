@@ -60,7 +60,7 @@ def test_types_go_both_ways(dtype):
 
 
 def test_scalar_and_empty_tensors():
-    assert array_of(numpy_helper.from_array(np.float32(3)), None, "w").shape == ()
+    assert array_of(numpy_helper.from_array(np.array(3, np.float32)), None, "w").shape == ()
     assert array_of(TensorProto(data_type=1, dims=[2, 0]), None, "w").shape == (2, 0)
 
 

@@ -8,26 +8,28 @@ import numpy as np
 import pytest
 
 import rammer.operators  # noqa: F401  (registers the operators)
-from rammer.devices.cpu.describe import describe
+from rammer.devices.cpu.device import CpuDevice
 from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.graph import Graph
 from rammer.ir.task import TaskGraph, TensorRole
 from rammer.ir.types import DType, TensorType
 from rammer.lowering.lower import lower
 from rammer.operators.builder import GraphBuilder
+from rammer.options import CompileOptions
 from tests.support.run_tasks import run_tasks
 
 F32 = DType.FLOAT32
 
 
 def lowered(graph: Graph) -> TaskGraph:
-    return lower(graph, describe(veus=2))
+    return lower(graph, CpuDevice().describe(CompileOptions(veus=2)))
 
 
 def check(graph: Graph) -> TaskGraph:
     """Lower, run, compare with the graph's own meaning."""
     rng = np.random.default_rng(0)
-    inputs = [rng.standard_normal(graph.values[i].type.shape).astype(np.float32) for i in graph.inputs]
+    types = [graph.values[i].type for i in graph.inputs]
+    inputs = [rng.standard_normal(type_.shape).astype(type_.dtype.numpy) for type_ in types]
     tasks = lowered(graph)
     for actual, expected in zip(run_tasks(tasks, inputs), evaluate_graph(graph, inputs), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
@@ -176,3 +178,14 @@ def test_a_unit_convolution_is_a_plain_product() -> None:
     expr = operator.kernels[0].expr
     assert len(expr.reduce_axes) == 1
     assert all(load.fill is None for load in expr.loads)
+
+
+@pytest.mark.parametrize("dtype", [F32, DType.FLOAT16])
+def test_padding_of_a_dimension_that_the_tensor_does_not_have(dtype: DType) -> None:
+    builder = GraphBuilder("net")
+    x = builder.input("x", TensorType(dtype, (3, 1)))
+    (y,) = builder.add("Abs", [x], name="y")
+    (lifted,) = builder.add("Reshape", [y], {"shape": (1, 3, 1)}, name="lifted")
+    attributes = {"mode": "constant", "pads": (1, 0, 0, 1, 1, 1), "value": 2.0}
+    (padded,) = builder.add("Pad", [lifted], attributes, name="padded")
+    assert kinds(check(builder.build([padded]))) == ["Abs", "Pad"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rammer.ir.expr import Load, rebuild
 from rammer.ir.region import Interval, boxes_overlap
 from rammer.ir.task import RTask, kernels_of
 from rammer.schedule.dependencies import find_dependencies
@@ -117,6 +119,17 @@ def test_tasks_that_need_the_same_share_one_set():
     for own in found[1::2]:
         assert len({id(tasks) for predecessors in own for tasks in predecessors}) == 1
         assert [len(predecessors) for predecessors in own] == [1] * 4
+
+
+def test_a_slot_that_is_never_loaded_makes_no_dependency():
+    graph = chain(2, tiles=((4, 8),))
+    first, last = graph.operators
+    (kernel,) = last.kernels
+    expr = replace(kernel.expr, inputs=kernel.expr.inputs * 2)
+    body = rebuild(expr.roots, lambda node: Load(1, node.indices, node.type) if isinstance(node, Load) else None)
+    expr = replace(expr, outputs=tuple(replace(o, body=b) for o, b in zip(expr.outputs, body, strict=True)))
+    deaf = replace(last, kernels=(replace(kernel, expr=expr),), reads=(*last.reads, *first.reads))
+    assert find_dependencies(replace(graph, operators=(first, deaf)), (0, 0))[1] == ((), ())
 
 
 def test_an_operator_without_elements_takes_no_part():

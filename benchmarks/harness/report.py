@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -43,12 +44,20 @@ def geometric_means(rows: Sequence[Row], ours: Sequence[str], peers: Sequence[st
 
 def table(rows: Sequence[Row], ours: Sequence[str], peers: Sequence[str]) -> RenderableType:
     """Medians in milliseconds with the span of 80 % of the calls, and the ratios to the best peer."""
-    grid = Table(title="Latency in ms: median (p10 to p90)", title_justify="left", caption_justify="left")
+    grid = Table(
+        title="Latency in ms: median (p10 to p90)",
+        title_justify="left",
+        caption="A ratio says how many times as long the best peer takes. Their mean takes each network once, for "
+        "either side in the form that suits it best.",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+    )
     grid.add_column("network", no_wrap=True)
     for name in (*peers, *ours):
         grid.add_column(name, justify="right")
     for name in ours if peers else ():
-        grid.add_column(f"best peer / {name}", justify="right")
+        grid.add_column(f"ratio {name}", justify="right")
     measured = [row for row in rows if row.timings]
     for row in measured:
         quickest = best(row.timings, (*peers, *ours))
@@ -60,7 +69,6 @@ def table(rows: Sequence[Row], ours: Sequence[str], peers: Sequence[str]) -> Ren
         grid.add_section()
         blank = [""] * (len(peers) + len(ours))
         grid.add_row("geometric mean", *blank, *[_ratio(value) for value in means.values()])
-        grid.caption = "The mean takes each network once, for either side in the form that suits it best."
     refusals = [Text(f"{row.case} is not reported: {row.refusal}", style="red") for row in rows if row.refusal]
     return Group(grid, *refusals)
 
@@ -87,8 +95,8 @@ def _row(row: Row, ours: Sequence[str], peers: Sequence[str]) -> dict[str, objec
 
 
 def _cell(timing: Timing, *, marked: bool) -> Text:
-    text = f"{timing.median_us / 1e3:.2f} ({timing.p10_us / 1e3:.2f} to {timing.p90_us / 1e3:.2f})"
-    return Text(text, style="bold" if marked else "")
+    text = f"{timing.median_us / 1e3:.2f} ({timing.p10_us / 1e3:.1f} to {timing.p90_us / 1e3:.1f})"
+    return Text(text, style="bold" if marked else "", no_wrap=True)
 
 
 def _ratio(value: float) -> Text:

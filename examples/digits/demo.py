@@ -21,7 +21,7 @@ from rich.text import Text
 
 import rammer
 from rammer.compiler import compile_with
-from rammer.inspection.timeline import to_html
+from rammer.inspection.timeline import end_ns, to_html
 
 FOLDER = Path(__file__).resolve().parent
 OUT = FOLDER.parents[1] / "out"
@@ -76,9 +76,9 @@ def compile_model() -> rammer.Executable:
 
 
 def show_digits(images: Images, guesses: Labels, labels: Labels) -> None:
-    """Some digits as pictures, with what was read, and how many were read rightly."""
+    """Some digits as pictures, with what was read, and how many were read correctly."""
     right, wrong = np.flatnonzero(guesses == labels), np.flatnonzero(guesses != labels)
-    heading(f"Read {len(right)} of {len(labels)} digits rightly: {len(right) / len(labels):.1%}")
+    heading(f"Read {len(right)} of {len(labels)} digits correctly: {len(right) / len(labels):.1%}")
     shown = [*right[:SHOWN_RIGHT], *wrong[:SHOWN_WRONG]]
     console.print(Columns([picture(images[i], int(guesses[i]), int(labels[i])) for i in shown], padding=(1, 3)))
 
@@ -116,9 +116,7 @@ def show_latency(net: rammer.Executable, images: Images) -> None:
         table.add_row(name, f"{median:.0f} us", f"{p10:.0f} to {p90:.0f} us")
     console.print(table)
     ratio = statistics.median(times_us["ONNX Runtime"]) / statistics.median(times_us["Rammer"])
-    console.print(
-        f"  Rammer is {ratio:.1f} times as fast." if ratio >= 1 else f"  Rammer takes {1 / ratio:.1f} times as long."
-    )
+    console.print(f"  ONNX Runtime's median is {ratio:.2f} times Rammer's")
 
 
 def timed(run: Callable[[Images], object], batch: Images) -> Sequence[float]:
@@ -146,8 +144,8 @@ def save_and_load(net: rammer.Executable, image: Images) -> None:
 def write_timeline(net: rammer.Executable, image: Images) -> None:
     """A page that shows what each execution unit did in one run."""
     path = OUT / "digits-timeline.html"
-    spans_ns = net.trace({"image": image}).spans_ns
-    path.write_text(to_html(net.report, spans_ns, "Reading one digit"), encoding="utf-8")
+    spans_ns = min((net.trace({"image": image}).spans_ns for _ in range(100)), key=end_ns)
+    path.write_text(to_html(net.report, spans_ns, "Reading one digit, the quickest of 100 times"), encoding="utf-8")
     heading(f"Open {shown(path)} in a browser")
     console.print("  to see which execution unit ran what, and when")
 

@@ -28,6 +28,7 @@ from rammer.compiler import compile_with, load
 from rammer.devices.registry import DEVICES
 from rammer.errors import (
     ArtifactError,
+    ArtifactWriteError,
     CallError,
     DeviceError,
     InputNameError,
@@ -36,7 +37,7 @@ from rammer.errors import (
     RammerError,
 )
 from rammer.inspection import tables
-from rammer.inspection.timeline import SpansNs, to_chrome_trace, to_html
+from rammer.inspection.timeline import SpansNs, end_ns, to_chrome_trace, to_html
 from rammer.ir.graph import Array
 from rammer.options import CompileOptions
 from rammer.runtime.executable import Executable
@@ -58,7 +59,7 @@ _EXIT_CODES: tuple[tuple[type[RammerError], int], ...] = (
     (DeviceError, 6),
 )
 _PIPE_WIDTH = 200  # characters; a file or another program reads lines longer than a terminal's
-_TRACE_WARMUP = 5
+_TRACES = 10
 _SAVED = ".rammer"
 _COMPILE_FLAGS = {
     "device": "--device",
@@ -126,10 +127,15 @@ def compile_command(
     dump_dir: DumpOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compile an ONNX model and save it: one file that loads without the model and without a compiler."""
+    """Compile an ONNX model and save it: one file that loads without the model and without a compiler.
+
+    Example: rammer compile model.onnx -o model.rammer --shape x=1,3,224,224
+    """
     options = _options(device, policy, precision, veus, shape, dump_dir)
     if output.suffix != _SAVED:
         raise OptionError(f"--output {output}", hint=f"end its name in {_SAVED}, so that it is known for what it is")
+    if not output.parent.is_dir():  # found before the work instead of after it
+        raise ArtifactWriteError(f"cannot write {output}: there is no folder {output.parent}", hint="make it first")
     start = time.perf_counter()
     executable = _compile(model, options)
     executable.save(output)
@@ -160,7 +166,10 @@ def run(
     shape: ShapeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a model once on arrays from files."""
+    """Run a model once on arrays from files.
+
+    Example: rammer run model.rammer --input x=x.npy --output-dir results
+    """
     executable = _open(model, _options(device, policy, precision, veus, shape, None))
     given = {name: _read_array(name, path) for name, path in _pairs(inputs, "--input", "x=x.npy")}
     if random:
@@ -179,8 +188,8 @@ def run(
 @app.command()
 def bench(
     model: ModelPath,
-    repeat: Annotated[int, typer.Option(min=1, help="Timed runs.")] = 100,
-    warmup: Annotated[int, typer.Option(min=0, help="Runs before them.")] = 10,
+    repeat: Annotated[int, typer.Option(min=1, help="Timed runs, for the median.")] = 100,
+    warmup: Annotated[int, typer.Option(min=0, help="Runs before them that do not count.")] = 10,
     device: DeviceOption = None,
     policy: PolicyOption = "wavefront",
     precision: PrecisionOption = "fp32",
@@ -188,7 +197,10 @@ def bench(
     shape: ShapeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the latency of a model on random inputs: the whole call, NumPy in, NumPy out."""
+    """Measure the latency of a model on random inputs: the whole call, NumPy in, NumPy out.
+
+    Example: rammer bench model.rammer --repeat 1000
+    """
     executable = _open(model, _options(device, policy, precision, veus, shape, None))
     inputs = _random_inputs(executable.signature)
     start_s = time.perf_counter()
@@ -223,7 +235,7 @@ def inspect(
         bool, typer.Option("--kernels", help="List every candidate rKernel, not just the chosen.")
     ] = False,
     timeline: Annotated[
-        Path | None, typer.Option(help="Run once, traced, and write the timeline: a page (.html) or a trace (.json).")
+        Path | None, typer.Option(help="Write the quickest of ten runs: as a page (.html) or as a trace (.json).")
     ] = None,
     device: DeviceOption = None,
     policy: PolicyOption = "wavefront",
@@ -233,7 +245,10 @@ def inspect(
     dump_dir: DumpOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a compiled model runs where, and why."""
+    """Show what a compiled model runs where, and why.
+
+    Example: rammer inspect model.rammer --timeline run.html
+    """
     if timeline is not None and timeline.suffix not in _TIMELINES:
         raise OptionError(f"--timeline {timeline}", hint="end its name in .html (a page) or .json (a trace)")
     executable = _open(model, _options(device, policy, precision, veus, shape, dump_dir))
@@ -283,9 +298,8 @@ _TIMELINES: Mapping[str, Callable[[Executable, SpansNs], str]] = {".html": _to_p
 
 def _write_timeline(executable: Executable, path: Path) -> None:
     inputs = _random_inputs(executable.signature)
-    for _ in range(_TRACE_WARMUP):
-        executable.run(inputs)
-    spans_ns = executable.trace(inputs).spans_ns
+    traces = [executable.trace(inputs).spans_ns for _ in range(_TRACES)]
+    spans_ns = min(traces, key=end_ns)  # others may have been interrupted
     try:
         path.write_text(_TIMELINES[path.suffix](executable, spans_ns), encoding="utf-8")
     except OSError as error:

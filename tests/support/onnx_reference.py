@@ -44,7 +44,7 @@ def compare(actual: Sequence[Array], expected: Sequence[Array], *, rtol: float, 
     assert len(actual) == len(expected)
     for ours, theirs in zip(actual, expected, strict=True):
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
-        np.testing.assert_allclose(*(_comparable(array) for array in (ours, theirs)), rtol=rtol, atol=atol)
+        np.testing.assert_allclose(_comparable(ours), _comparable(theirs), rtol=rtol, atol=atol)
 
 
 def _comparable(array: Array) -> Array:
@@ -57,7 +57,7 @@ def model_of(
     inputs: Mapping[str, Array],
     outputs: Sequence[str],
     *,
-    constants: Mapping[str, Array] | None = None,
+    constants: Mapping[str, Array | np.generic] | None = None,
     opset: int = 21,
     **fields: Any,
 ) -> onnx.ModelProto:
@@ -70,7 +70,7 @@ def model_of(
             for name, array in inputs.items()
         ],
         [onnx.ValueInfoProto(name=name) for name in outputs],
-        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10, **fields)
     inferred = onnx.shape_inference.infer_shapes(model)

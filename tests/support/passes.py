@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from rammer.ir.evaluate import evaluate_graph
-from rammer.ir.graph import Array, Attribute, Graph, Operator, SourceLocation
+from rammer.ir.expr import TensorExpr
+from rammer.ir.graph import Array, Graph, Operator, SourceLocation
 from rammer.ir.types import DType, TensorType
 from rammer.operators.builder import GraphBuilder
 from rammer.verify.graph import verify
@@ -34,11 +36,11 @@ class Net:
         self._count += 1
         return self._builder.constant(array, f"c{self._count}")
 
-    def add(self, kind: str, *inputs: int, name: str = "", **attributes: Attribute) -> int:
+    def add(self, kind: str, *inputs: int, name: str = "", **attributes: Any) -> int:
         """The first result of an operator."""
         return self.add_all(kind, *inputs, name=name, **attributes)[0]
 
-    def add_all(self, kind: str, *inputs: int, name: str = "", **attributes: Attribute) -> tuple[int, ...]:
+    def add_all(self, kind: str, *inputs: int, name: str = "", **attributes: Any) -> tuple[int, ...]:
         self._count += 1
         name = name or f"{kind.lower()}{self._count}"
         source = SourceLocation(model="m.onnx", node=name, op_type=kind)
@@ -90,6 +92,13 @@ def rewritten(before: Graph, *passes: Pass, tolerance: float = 1e-5) -> Graph:
     return after
 
 
+def unchanged(before: Graph, *passes: Pass) -> bool:
+    """Whether passes leave every operator as it is; see `rewritten` for what else is checked."""
+    after = rewritten(before, *passes)
+    described = [[(op.kind, op.name, op.expr, dict(op.attributes)) for op in g.operators] for g in (before, after)]
+    return described[0] == described[1]
+
+
 def random_inputs(graph: Graph, seed: int = 3) -> list[Array]:
     """An array for each input: normal numbers, or small integers."""
     rng = np.random.default_rng(seed)
@@ -116,6 +125,12 @@ def only(graph: Graph, kind: str) -> Operator:
     """The one operator of a kind."""
     (found,) = [operator for operator in graph.operators if operator.kind == kind]
     return found
+
+
+def expression_of(operator: Operator) -> TensorExpr:
+    """The operator's expression."""
+    assert operator.expr is not None
+    return operator.expr
 
 
 def source_nodes(operator: Operator) -> Sequence[str]:

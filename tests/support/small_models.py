@@ -66,9 +66,9 @@ def scale_model(factor: float, shape: Sequence[int | str] = (4,)) -> onnx.ModelP
     return small_model(nodes, {"x": (FLOAT, shape)}, {"y": (FLOAT, shape)}, constants, name="scale")
 
 
-def unary_model(op_type: str, element_type: int, shape: Sequence[int], **attributes: object) -> onnx.ModelProto:
+def unary_model(op_type: str, element_type: int, shape: Sequence[int]) -> onnx.ModelProto:
     """y = op_type(x), of the same type and shape."""
-    nodes = [helper.make_node(op_type, ["x"], ["y"], name="only", **attributes)]
+    nodes = [helper.make_node(op_type, ["x"], ["y"], name="only")]
     return small_model(nodes, {"x": (element_type, shape)}, {"y": (element_type, shape)}, name=op_type.lower())
 
 

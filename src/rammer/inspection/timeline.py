@@ -64,6 +64,11 @@ def bars(report: Report, spans_ns: SpansNs) -> Iterator[Bar]:
                         yield Bar(number, veu, start_us, end_us, awaited=signallers.get(counter, ()))
 
 
+def end_ns(spans_ns: SpansNs) -> int:
+    """When the last step of a run ended."""
+    return max((int(times[-1][1]) for program in spans_ns for times in program if len(times)), default=0)
+
+
 def to_html(report: Report, spans_ns: SpansNs, title: str) -> str:
     """A self-contained page with a zoomable timeline and a table of the rOperators by time."""
     template = resources.files("rammer.inspection").joinpath("timeline.html").read_text(encoding="utf-8")

@@ -426,7 +426,8 @@ def rebuild(roots: Sequence[Expr], visit: Callable[[Expr], Expr | None]) -> tupl
     done: dict[Expr, Expr] = {}
     for node in nodes(*roots):
         fresh = _with_children(node, tuple(done[child] for child in node.children))
-        replacement = visit(fresh)
+        # Folding may leave a bare operand (of x + 0), which was visited already: to replace it again would be wrong.
+        replacement = visit(fresh) if type(fresh) is type(node) else None
         done[node] = fresh if replacement is None else replacement
     return tuple(done[root] for root in roots)
 

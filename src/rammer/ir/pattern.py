@@ -24,6 +24,7 @@ from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VDevice
 
 MAX_UNROLLED_POINTS = 16
+MAX_PACK_BYTES = 40 << 10
 
 
 class Skeleton(enum.StrEnum):
@@ -181,6 +182,48 @@ def plain_load(operand: Expr) -> Load | None:
     return inner if isinstance(inner, Load) else None
 
 
+def lies_in_lanes(operand: Expr, lane: Axis, expr: TensorExpr, layouts: Sequence[Layout]) -> bool:
+    """Whether neighbours of an operand along `lane` are neighbours in memory, none of them padding."""
+    if not isinstance(operand, Load) or stride_along(operand.indices, layouts[operand.slot], lane) != 1:
+        return False
+    shape = expr.inputs[operand.slot].shape
+    return operand.fill is None or not any(
+        lane in free_axes(index)[index] and not is_within(index, extent)
+        for index, extent in zip(operand.indices, shape, strict=True)
+    )
+
+
+def packed_operands(
+    expr: TensorExpr, found: Contraction, lane: Axis, lanes: int, rows: int, layouts: Sequence[Layout]
+) -> tuple[tuple[Group, Expr], ...]:
+    """The lane operands that are copied for each block of `lanes`, all its rows then loading vectors from the copy.
+
+    These are the ones that do not lie in lanes, if several rows share a copy and it fits `MAX_PACK_BYTES`.
+    """
+    if rows == 1:
+        return ()
+    packed = []
+    left_bytes = MAX_PACK_BYTES
+    for group in found.groups:
+        for operand in dict.fromkeys(found.split(term, lane)[0] for term in group.terms):
+            size_bytes = pack_points(found, group, operand) * lanes * operand.dtype.itemsize_bytes
+            if not lies_in_lanes(operand, lane, expr, layouts) and size_bytes <= left_bytes:
+                packed.append((group, operand))
+                left_bytes -= size_bytes
+    return tuple(packed)
+
+
+def pack_points(found: Contraction, group: Group, operand: Expr) -> int:
+    """Points of the reduction axes that a lane operand depends on."""
+    return math.prod(axis.extent for axis in group.axes if axis in found.free[operand])
+
+
+def is_within(index: Expr, extent: int) -> bool:
+    """Whether an index is certain to be in `range(extent)`."""
+    span = interval_of(index, {})
+    return span is not None and Interval(0, extent).contains(span)
+
+
 def stride_along(indices: Sequence[Expr], layout: Layout, axis: Axis) -> int:
     """Elements between the addresses of neighbouring points along `axis` (within a panel); 0 where unknown."""
     forms = [affine(index) for index in indices]
@@ -212,8 +255,8 @@ def borders(reductions: Sequence[Reduce], inputs: Sequence[TensorType]) -> tuple
         if not all(_absorbs(reduction, load) for reduction in reductions):
             continue
         for dim, (index, extent) in enumerate(zip(load.indices, inputs[load.slot].shape, strict=True)):
-            form, span = affine(index), interval_of(index, {})
-            if form is not None and span is not None and not Interval(0, extent).contains(span):
+            form = affine(index)
+            if form is not None and not is_within(index, extent):
                 found.append(Border(load=load, dim=dim, form=form, extent=extent))
     return tuple(found)
 
@@ -293,7 +336,7 @@ def preferred_layouts(expr: TensorExpr, constants: Collection[int], vdevice: VDe
     for lane in found.lanes:
         width = vdevice.vector_bytes // found.terms[0].reduce.dtype.itemsize_bytes
         weights = {term: plain_load(found.split(term, lane)[0]) for term in found.terms}
-        if lane.extent * 2 <= width or any(load is None or load.slot not in constants for load in weights.values()):
+        if lane.extent * 4 < width or any(load is None or load.slot not in constants for load in weights.values()):
             continue
         preferred: dict[int, Layout] = {}
         for group in found.groups:
@@ -301,14 +344,14 @@ def preferred_layouts(expr: TensorExpr, constants: Collection[int], vdevice: VDe
             for term in group.terms:
                 load = weights[term]
                 if load is not None and load.slot not in preferred:
-                    same_slot = [other for other in weights.values() if other is not None and other.slot == load.slot]
+                    same_slot = [other for other in expr.loads if other.slot == load.slot]
                     preferred[load.slot] = _packed(same_slot, expr.inputs[load.slot], lane, order, vdevice)
         return preferred
     return {}
 
 
 def _packed(loads: Sequence[Load], type_: TensorType, lane: Axis, order: Sequence[Axis], vdevice: VDevice) -> Layout:
-    """The layout of a lane operand that all of `loads` read."""
+    """The layout of a lane operand that only `loads` read."""
     width = max(vdevice.vector_bytes, vdevice.alignment_bytes) // type_.dtype.compute.itemsize_bytes
     forms = [affine(index) for index in loads[0].indices]
     lane_dims = [dim for dim, form in enumerate(forms) if form is not None and form.coefficient(lane)]

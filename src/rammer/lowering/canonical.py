@@ -10,7 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rammer.ir.expr import Axis, Const, Expr, Load, Output, Reduce, TensorExpr, const, rebuild
+from rammer.ir.expr import (
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Output,
+    Reduce,
+    ScalarFn,
+    TensorExpr,
+    call,
+    cast,
+    const,
+    rebuild,
+    select,
+)
 from rammer.ir.region import Interval, depends_on_data, interval_of
 from rammer.ir.task import Binding
 from rammer.ir.types import DType, TensorType
@@ -120,7 +134,8 @@ class _Slots:
         known = self._slots.get(key)
         reach = extents if known is None else tuple(map(max, known.shape, extents))
         self._slots[key] = TensorType(node.type, reach)
-        return Load(list(self._slots).index(key), indices, node.type, node.fill)
+        element = Load(list(self._slots).index(key), indices, node.type, node.fill)
+        return element if node.fill is None else _guarded(element, node.fill, node.indices, view)
 
     def types(self) -> tuple[TensorType, ...]:
         """The formal type of each slot."""
@@ -129,6 +144,16 @@ class _Slots:
     def bindings(self) -> tuple[Binding, ...]:
         """What each slot is bound to."""
         return tuple(binding for binding, _ in self._slots)
+
+
+def _guarded(element: Load, fill: Const, indices: Sequence[Expr], view: View) -> Expr:
+    """A padded load that minds the bounds of dimensions of extent 1 that the tensor does not have."""
+    compute = element.type.compute
+    guarded = cast(compute, element)
+    for dim, index in zip(view.dims, indices, strict=True):
+        if dim is None and interval_of(index, {}) != Interval(0, 1):
+            guarded = select(call(ScalarFn.EQ, index, 0), guarded, const(fill.value, compute))
+    return cast(element.type, guarded)
 
 
 def _spread(

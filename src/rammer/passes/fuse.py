@@ -103,8 +103,8 @@ class _Fusion:
             first.update((key, sibling) for key in keys)
 
     def operators(self) -> list[Operator]:
-        """The operator of each group, in the order of their first members."""
-        return [self._operator(group) for group in self._distinct()]
+        """The operator of each group, in the order of their first members; without those whose results are dead."""
+        return [self._operator(g) for g in self._distinct() if g.changed is None or g.changed.outputs]
 
     def _singles(self) -> Iterable[_Group]:
         depths: dict[int, int] = {}

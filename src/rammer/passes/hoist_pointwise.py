@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rammer.ir.expr import TensorExpr
-from rammer.ir.graph import Graph, Operator
+from rammer.ir.graph import Graph, Operator, SourceLocation
 from rammer.operators.attributes import integer, integers
 from rammer.passes.pointwise import Pointwise, pointwise
 from rammer.passes.rewrite import PLACED_KINDS, Rewriter
@@ -76,7 +76,7 @@ class _Hoisting:
             extent = self._rewriter.type(part).shape[dim]
             operands = [self._cut(step, slot, dim, start, extent) for slot in range(len(step.expr.inputs))]
             operands[step.data] = part
-            parts[i] = self._add(step, step.resized(dim, extent), operands, f".{i}")
+            parts[i] = self._add(step, step.resized(dim, extent), operands, f".{i}", step.operator.sources)
             start += extent
         self._stand_for(step.operator, view, parts)
         return True
@@ -85,7 +85,7 @@ class _Hoisting:
         operand = self._rewriter.current(view.inputs[0])
         if len(step.expr.inputs) > 1 or not self._can_take_work([operand]):
             return False
-        made = self._add(step, step.reshaped(self._rewriter.type(operand).shape), [operand], "")
+        made = self._add(step, step.reshaped(self._rewriter.type(operand).shape), [operand], "", step.operator.sources)
         self._stand_for(step.operator, view, [made])
         return True
 
@@ -97,15 +97,16 @@ class _Hoisting:
             return False
         dim, views = parts
         whole = step.resized(dim, shape[dim])
-        steps = [self._equal_reader(view.outputs[0], step, dim, whole) for view in views]
-        joined = self._joined([found for found in steps if found is not None], dim)
-        if None in steps or joined is None:
+        steps = [
+            found for view in views if (found := self._equal_reader(view.outputs[0], step, dim, whole)) is not None
+        ]
+        joined = self._joined(steps, dim) if len(steps) == len(views) else None
+        if joined is None:
             return False
         joined[step.data] = operand
-        made = self._add(step, whole, joined, "")
+        made = self._add(step, whole, joined, "", [source for found in steps for source in found.operator.sources])
         for part, found in zip(views, steps, strict=True):
-            if found is not None:
-                self._stand_for(found.operator, part, [made])
+            self._stand_for(found.operator, part, [made])
         return True
 
     def _equal_reader(self, value: int, step: Pointwise, dim: int, whole: TensorExpr) -> Pointwise | None:
@@ -149,11 +150,18 @@ class _Hoisting:
     def _concatenations(self, value: int) -> int:
         return sum(reader.kind == "Concat" for reader in self._consumers.get(value, ()))
 
-    def _add(self, step: Pointwise, expr: TensorExpr, operands: Sequence[int], suffix: str) -> int:
+    def _add(
+        self, step: Pointwise, expr: TensorExpr, operands: Sequence[int], suffix: str, sources: Sequence[SourceLocation]
+    ) -> int:
         """The moved operator. It keeps its attributes, which do not depend on shapes."""
         old = step.operator
         return self._rewriter.add_expression(
-            expr, operands, kind=old.kind, name=old.name + suffix, sources=old.sources, attributes=old.attributes
+            expr,
+            operands,
+            kind=old.kind,
+            name=old.name + suffix,
+            sources=tuple(dict.fromkeys(sources)),
+            attributes=old.attributes,
         )
 
     def _stand_for(self, operator: Operator, view: Operator, operands: Sequence[int]) -> None:

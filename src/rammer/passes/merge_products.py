@@ -29,7 +29,8 @@ from rammer.ir.graph import Array, Attributes, Graph, Operator
 from rammer.ir.region import contains_reduce
 from rammer.operators.attributes import flag, integer
 from rammer.passes.pointwise import pointwise
-from rammer.passes.rewrite import PLACED_KINDS, Rewriter
+from rammer.passes.rewrite import Rewriter
+from rammer.passes.views import view_of
 
 WORTH_AN_OPERATOR = 3
 """Products to merge before a separate elementwise operator is a fair price."""
@@ -137,7 +138,7 @@ def _reading(product: _Product, graph: Graph, consumers: dict[int, list[Operator
     if value in graph.outputs or any(reader.kind == "Concat" for reader in readers):
         return None
     elementwise = any(
-        reader.expr is not None and reader.kind not in PLACED_KINDS and not contains_reduce(*reader.expr.roots)
+        reader.expr is not None and not contains_reduce(*reader.expr.roots) and view_of(reader) is None
         for reader in readers
     )
     return _Reading(chain=tuple(chain), elementwise=elementwise)

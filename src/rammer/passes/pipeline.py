@@ -21,9 +21,10 @@ from rammer.passes import (
     unroll,
 )
 
-# Ordering restrictions are stated by the passes; in short: recurrent layers and constants first, so that everything
-# after sees plain operators on known weights; then rewrites that know operators by their kind and attributes
-# (fold_batch_norm, merge_products); then those that know expressions only.
+# Each pass states its ordering restrictions. In short: recurrent layers and constants come first, so that everything
+# after sees plain operators on known weights; then the passes that know operators by kind, operands and attributes;
+# from inline_numbers on, expressions change and only they count. hoist_pointwise leads normalisations to their products
+# the first time, and activations to the merged products the second time.
 PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("unroll", unroll.run),
     ("fold_constants", fold_constants.run),

@@ -3,8 +3,9 @@
     y = transpose(x), ... y[i, j] ...                      ->  ... x[j, i] ...
     y = concat(a, b), ... y[i + 3] ... within b's part     ->  ... b[i + 3 - len(a)] ...
 
-A padded load goes through a view only if leaving the view is the same as leaving its operand. Indices stay affine
-where they were: a view that needs quotients (a reshape that merges dimensions) is not looked through.
+A padded load goes through a view only if leaving the view is the same as leaving its operand, and not through one of
+a part. Indices stay affine where they were: a view that needs quotients (a reshape that merges dimensions) is not
+looked through.
 """
 
 from __future__ import annotations
@@ -91,12 +92,15 @@ class View:
         return all(_moved_axis(index) is not None or isinstance(index, Const) for index in self.load.indices)
 
     def _covers(self, outer: Load, shape: Sequence[int]) -> bool:
-        """Whether every position of `outer` outside the view is one outside the operand."""
+        """Whether the view reaches all of the operand, and each position of `outer` outside one is outside the other.
+
+        A part of the operand would do, but is better bound as such: equal work on other parts is then the same code.
+        """
         covered = set()
         for index, extent in zip(self.load.indices, shape, strict=True):
-            span = interval_of(index, {})
-            if span is not None and span.contains(Interval(0, extent)) and _moved_axis(index) is not None:
-                covered.add(_moved_axis(index))
+            if not _reaches(index, extent):
+                return False
+            covered.add(_moved_axis(index))
         return all(
             axis in covered or _within(index, extent)
             for axis, index, extent in zip(self.definition.dims, outer.indices, self.definition.shape, strict=True)
@@ -160,6 +164,12 @@ def _moved_axis(index: Expr) -> Axis | None:
         return None
     ((axis, coefficient),) = form.terms
     return axis if abs(coefficient) == 1 else None
+
+
+def _reaches(index: Expr, extent: int) -> bool:
+    """Whether an index takes all positions of a dimension, or more."""
+    span = interval_of(index, {})
+    return extent == 1 or (span is not None and span.contains(Interval(0, extent)) and _moved_axis(index) is not None)
 
 
 def _within(index: Expr, extent: int) -> bool:

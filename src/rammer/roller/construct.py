@@ -10,7 +10,7 @@ from rammer.ir.pattern import Skeleton, contraction, skeleton_of
 from rammer.ir.task import Resources, RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
-from rammer.roller.lane import choose_lane
+from rammer.roller.lane import choose_lane, transposed_with
 from rammer.roller.model import predict_us
 from rammer.roller.register import RegisterTile, efficiency, register_tiles
 from rammer.roller.tile import scale_out
@@ -83,7 +83,7 @@ def _contract(
     tile = RTile(
         task=scale_out(expr, register.sizes, count),
         register=register.sizes,
-        reduce=tuple(axis.extent for axis in expr.reduce_axes),
+        reduce=tuple(max(1, axis.extent) for axis in expr.reduce_axes),
         lane=register.lane,
         vector=vdevice.vector_bytes // dtype.itemsize_bytes,
     )
@@ -106,10 +106,12 @@ def _general(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, co
         raise ValueError(f"{vdevice.name} has no skeleton '{skeleton.value}'")
     vector = vdevice.vector_bytes // DType.FLOAT32.itemsize_bytes
     lane = choose_lane(expr, layouts, vector)
-    units = tuple(vector if position == lane else 1 for position in range(len(expr.axes)))
+    other = None if lane is None or skeleton is not Skeleton.MAP else transposed_with(expr, layouts, lane)
+    register = tuple(vector if position in (lane, other) else 1 for position in range(len(expr.axes)))
     tile = RTile(
-        task=scale_out(expr, units, count),
-        reduce=tuple(axis.extent for axis in expr.reduce_axes),
+        task=scale_out(expr, register, count),
+        register=() if other is None else register,
+        reduce=tuple(max(1, axis.extent) for axis in expr.reduce_axes),
         lane=lane,
         vector=vector,
     )

@@ -45,6 +45,15 @@ def choose_lane(expr: TensorExpr, layouts: Sequence[Layout], vector: int) -> int
     return None if best is None else expr.axes.index(best)
 
 
+def transposed_with(expr: TensorExpr, layouts: Sequence[Layout], lane: int) -> int | None:
+    """The position of an axis along which a load is contiguous that strides along the lane; None if there is none."""
+    for load in expr.loads:
+        strides = [abs(stride_along(load.indices, layouts[load.slot], axis)) for axis in expr.axes]
+        if strides[lane] > 1 and 1 in strides:
+            return strides.index(1)
+    return None
+
+
 def _innermost(load: Load, reduction: Reduce, layout: Layout, least: int) -> Axis | None:
     """The reduction axis of which a load's elements lie side by side, if at least `least` of them follow each other.
 

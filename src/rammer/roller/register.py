@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr
-from rammer.ir.pattern import Contraction, borders, contraction, is_blockable, plain_load, stride_along
+from rammer.ir.expr import Axis, Expr, TensorExpr
+from rammer.ir.pattern import (
+    Contraction,
+    Group,
+    borders,
+    contraction,
+    is_blockable,
+    lies_in_lanes,
+    packed_operands,
+    plain_load,
+)
 from rammer.ir.task import RKernel
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
@@ -95,90 +104,83 @@ def _row_choices(expr: TensorExpr, found: Contraction, lane: Axis) -> Iterator[d
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    """What a group of sums loads for each reduction point: slots per vector of lanes and per row."""
-
-    sums: int
-    lane_operands: int
-    vector_slots: float
-    row_slots: float
-
-    def registers(self, rows: int, vectors: int) -> int:
-        """Vector registers that a block takes. A lane operand that is used once comes from memory."""
-        held = self.lane_operands * vectors if rows > 1 else 0
-        return self.sums * rows * vectors + held + 2
-
-    def slots(self, rows: int, vectors: int) -> float:
-        """The cost of one reduction point of a block."""
-        arithmetic = self.sums * rows * vectors
-        evicted = _EVICTED_SLOTS * max(0, self.lane_operands * vectors - _MAX_STREAMS)
-        loads = self.vector_slots * vectors + self.row_slots * rows + evicted
-        return max(arithmetic, loads, _MIN_ACCUMULATORS) + _HIDDEN * loads
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Micro:
     """A contraction along one lane axis."""
 
     expr: TensorExpr
+    found: Contraction
     lane: Axis
+    layouts: tuple[Layout, ...]
     vector: int
-    groups: tuple[_Group, ...]
 
     @classmethod
     def of(
         cls, expr: TensorExpr, found: Contraction, lane: Axis, layouts: Sequence[Layout], vdevice: VDevice
     ) -> _Micro:
-        """The costs of a contraction's loads."""
+        """The micro-kernels of a vDevice."""
         vector = vdevice.vector_bytes // found.terms[0].reduce.dtype.itemsize_bytes
-        groups = []
-        for group in found.groups:
-            edges = borders([term.reduce for term in group.terms], expr.inputs)
-            leaving = [border.load for border in edges if lane in border.axes]
-            operands = dict.fromkeys(found.split(term, lane)[0] for term in group.terms)
-            others = dict.fromkeys(found.split(term, lane)[1] for term in group.terms)
-            groups.append(
-                _Group(
-                    sums=len(group.terms),
-                    lane_operands=len(operands),
-                    vector_slots=sum(_vector_slots(operand, lane, leaving, layouts, vector) for operand in operands),
-                    row_slots=_SCALAR_LOAD_SLOTS * len(others),
-                )
-            )
-        return cls(expr=expr, lane=lane, vector=vector, groups=tuple(groups))
+        return cls(expr=expr, found=found, lane=lane, layouts=tuple(layouts), vector=vector)
 
     @property
     def ideal_slots(self) -> float:
         """Multiply-adds of whole vectors for one reduction point, over the domain."""
-        points = math.prod(axis.extent for axis in self.expr.axes)
-        return sum(group.sums for group in self.groups) * points / self.vector
+        return len(self.found.terms) * math.prod(axis.extent for axis in self.expr.axes) / self.vector
 
     def fits(self, rows: Mapping[Axis, int], vectors: int, registers: int) -> bool:
-        """Whether a block stays in the register file."""
-        return all(group.registers(math.prod(rows.values()), vectors) <= registers for group in self.groups)
+        """Whether a block stays in the register file. A lane operand that is used once comes from memory."""
+        height = math.prod(rows.values())
+        needs = (
+            len(group.terms) * height * vectors + (len(self._lane_operands(group)) * vectors if height > 1 else 0) + 2
+            for group in self.found.groups
+        )
+        return max(needs) <= registers
 
     def slots(self, sizes: Mapping[Axis, int]) -> float:
         """The cost of all blocks for one reduction point; incomplete ones have fewer rows or vectors."""
-        row_blocks = [(1, 1)]
+        rows = self.found.rows(self.expr.axes, self.lane)
+        blocks = [(1, 1)]
+        repeats = 1
         for axis in self.expr.axes:
-            if axis is not self.lane:
-                pieces = _pieces(axis.extent, sizes[axis])
-                row_blocks = [(n * m, r * s) for n, r in row_blocks for m, s in pieces]
+            if axis in rows:
+                blocks = [(n * m, r * s) for n, r in blocks for m, s in _pieces(axis.extent, sizes[axis])]
+            elif axis is not self.lane:
+                repeats *= axis.extent
+        height = math.prod(sizes[axis] for axis in rows)
+        packed = packed_operands(self.expr, self.found, self.lane, sizes[self.lane], height, self.layouts)
+        copy_slots = _LANE_SLOTS * self.vector * len(packed)
         lane_blocks = _pieces(-(-self.lane.extent // self.vector), sizes[self.lane] // self.vector)
-        return sum(
-            row_count * lane_count * group.slots(rows, vectors)
-            for group in self.groups
-            for row_count, rows in row_blocks
+        return repeats * sum(
+            lane_count * (copy_slots * vectors + self._block_slots(blocks, vectors, packed))
             for lane_count, vectors in lane_blocks
         )
 
+    def _block_slots(
+        self, blocks: Sequence[tuple[int, int]], vectors: int, packed: Collection[tuple[Group, Expr]]
+    ) -> float:
+        """The cost of all blocks of rows beside one block of lanes."""
+        total = 0.0
+        for group in self.found.groups:
+            operands = self._lane_operands(group)
+            others = {self.found.split(term, self.lane)[1] for term in group.terms}
+            evicted = _EVICTED_SLOTS * max(0, len(operands) * vectors - _MAX_STREAMS)
+            lanes = sum(self._vector_slots(operand, (group, operand) in packed) for operand in operands)
+            for count, rows in blocks:
+                loads = lanes * vectors + evicted + _SCALAR_LOAD_SLOTS * len(others) * rows
+                arithmetic = len(group.terms) * rows * vectors
+                total += count * (max(arithmetic, loads, _MIN_ACCUMULATORS) + _HIDDEN * loads)
+        return total
 
-def _vector_slots(operand: Expr, lane: Axis, leaving: Sequence[Load], layouts: Sequence[Layout], vector: int) -> float:
-    """The cost of a vector of a lane operand: lanes that lie apart, or may be padding, are gathered one by one."""
-    load = plain_load(operand)
-    if load is None or load in leaving or stride_along(load.indices, layouts[load.slot], lane) != 1:
-        return _LANE_SLOTS * vector
-    return _CONVERTED_LOAD_SLOTS if isinstance(operand, Cast) else _VECTOR_LOAD_SLOTS
+    def _lane_operands(self, group: Group) -> tuple[Expr, ...]:
+        return tuple(dict.fromkeys(self.found.split(term, self.lane)[0] for term in group.terms))
+
+    def _vector_slots(self, operand: Expr, is_packed: bool) -> float:
+        """The cost of a vector of a lane operand: what does not lie in lanes is gathered one by one."""
+        if is_packed or lies_in_lanes(operand, self.lane, self.expr, self.layouts):
+            return _VECTOR_LOAD_SLOTS
+        load = plain_load(operand)
+        if load is not None and load is not operand and lies_in_lanes(load, self.lane, self.expr, self.layouts):
+            return _CONVERTED_LOAD_SLOTS
+        return _LANE_SLOTS * self.vector
 
 
 def _pieces(extent: int, size: int) -> list[tuple[int, int]]:

@@ -94,8 +94,9 @@ class ProgramTimes:
         self.free_us: Times = np.zeros(veus)
         self._handover_us = handover_us
         self._ends: dict[RTask, tuple[int, float]] = {}
-        self._by_set: dict[TaskSet, _Inputs] = {}
-        self._by_sets: dict[Predecessors, _Inputs | None] = {(): None}
+        # What has been derived since the last trial was added.
+        self._by_set: dict[TaskSet, _Inputs | None] = {}
+        self._by_sets: dict[Predecessors, _Inputs | None] = {}
 
     @property
     def end_us(self) -> float:
@@ -106,28 +107,30 @@ class ProgramTimes:
         """Append a trial that began from these times."""
         self.free_us = trial.free_us
         self._ends.update((step.job.task, (step.veu, step.end_us)) for step in trial.steps)
+        self._by_set.clear()
+        self._by_sets.clear()
 
     def inputs(self, predecessors: Predecessors) -> _Inputs | None:
-        """When rTasks, all of them added by now, are at hand; None where there are none."""
+        """When rTasks, all of them added by now, are at hand; None where this rProgram holds none of them."""
         if predecessors not in self._by_sets:
-            parts = [self._set_inputs(tasks) for tasks in predecessors]
-            ready_us = np.maximum.reduce([part.ready_us for part in parts])
-            made = np.sum([part.made for part in parts], axis=0)
-            self._by_sets[predecessors] = _Inputs(ready_us, float(ready_us.min()), made)
+            found = [self._set_inputs(tasks) for tasks in predecessors]
+            self._by_sets[predecessors] = _merged([part for part in found if part is not None])
         return self._by_sets[predecessors]
 
-    def _set_inputs(self, tasks: TaskSet) -> _Inputs:
+    def _set_inputs(self, tasks: TaskSet) -> _Inputs | None:
         if tasks not in self._by_set:
-            last_us = np.full(len(self.free_us), -np.inf)
-            made = np.zeros(len(self.free_us), dtype=np.int64)
-            for task in tasks.tasks:
-                if task in self._ends:
-                    veu, end_us = self._ends[task]
-                    made[veu] += 1
-                    last_us[veu] = max(last_us[veu], end_us)
-            ready_us = self._ready(last_us)
-            self._by_set[tasks] = _Inputs(ready_us, float(ready_us.min()), made)
+            places = [self._ends[task] for task in tasks.tasks if task in self._ends]
+            self._by_set[tasks] = self._inputs(places) if places else None
         return self._by_set[tasks]
+
+    def _inputs(self, places: Sequence[tuple[int, float]]) -> _Inputs:
+        last_us = np.full(len(self.free_us), -np.inf)
+        made = np.zeros(len(self.free_us), dtype=np.int64)
+        for veu, end_us in places:
+            made[veu] += 1
+            last_us[veu] = max(last_us[veu], end_us)
+        ready_us = self._ready(last_us)
+        return _Inputs(ready_us, float(ready_us.min()), made)
 
     def _ready(self, last_us: Times) -> Times:
         """When each vEU may go on, given the last rTask to wait for on each: a hand-over after the other vEUs'."""
@@ -136,6 +139,15 @@ class ProgramTimes:
         ready_us = np.full(len(last_us), last_us[latest] + self._handover_us)
         ready_us[latest] = max(last_us[latest], others_us + self._handover_us)
         return ready_us
+
+
+def _merged(parts: Sequence[_Inputs]) -> _Inputs | None:
+    """What waits for all of `parts`."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    ready_us = np.maximum.reduce([part.ready_us for part in parts])
+    made = np.sum([part.made for part in parts], axis=0)
+    return _Inputs(ready_us, float(ready_us.min()), made)
 
 
 class Placer:
@@ -180,6 +192,7 @@ class Placer:
                     waiting.popleft()
                 if waiting and waiting[0].starts_us(free_us)[veu] <= start_us:
                     job = waiting[0]
+                    start_us = float(job.starts_us(free_us)[veu])
             free_us[veu] = start_us + job.task_us
             steps[job.task] = Step(job, veu, float(free_us[veu]))
         return Trial(selection, tuple(steps.values()), free_us)

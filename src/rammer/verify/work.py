@@ -127,7 +127,7 @@ def load_fault(load: Load, expr: TensorExpr) -> str | None:
     type_ = expr.inputs[load.slot]
     if load.type is not type_.dtype or len(load.indices) != type_.rank:
         return f"does not fit its slot, {type_}"
-    if load.fill is not None:
+    if load.fill is not None or any(axis.extent == 0 for axis in expr.axes):
         return None
     for index, extent in zip(load.indices, type_.shape, strict=True):
         if depends_on_data(index):

@@ -60,7 +60,8 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
     importer = Importer(model=source, functions=functions, emitter=emitter)
     names = [value.name for value in graph.output]
     makers = importer.convert(graph.node, scope, names, proto.opset_import)
-    values = [value for value in (*graph.input, *graph.value_info, *graph.output) if value.HasField("type")]
-    check_declared((declaration_of(value, where) for value in values), scope, makers, symbols, where)
+    values = (*graph.input, *graph.value_info, *graph.output)
+    typed = [declaration_of(value, where) for value in values if value.type.WhichOneof("value") is not None]
+    check_declared(typed, scope, makers, symbols, where)
     outputs = [(name, operand) for name in names if (operand := scope[name]) is not None]
     return emitter.finish(outputs, SourceLocation(model=where, node="outputs", op_type="Identity"))

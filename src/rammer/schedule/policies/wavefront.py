@@ -96,7 +96,7 @@ class _Wavefront:
             load_us = sum(self._estimates.work_us(operator, selection[operator.id]) for operator in wave)
             if (float(times.free_us.sum()) + load_us) / self._veus < best.end_us:
                 trial = self._placer.place(wave, selection, times)
-                best = min(best, trial, key=lambda trial: (trial.end_us, float(trial.free_us.sum())))
+                best = min(best, trial, key=lambda one: (one.end_us, float(one.free_us.sum())))
         return best
 
     def _fastest(self, wave: Sequence[ROperator], shares: Sequence[int]) -> Selection:

@@ -1,7 +1,8 @@
 """The skeleton `contract`: sums of products with a register-tiled micro-kernel.
 
-    for each point of the axes that are not blocked
-      for each block of lanes, for each block of rows
+    for each block of lanes
+      copy lane operands whose lanes lie apart          (a transposed, padded or 16-bit operand)
+      for each block of rows
         for each group of sums                          (a cell has two: its input's and its state's)
           accumulators[rows][vectors] = 0
           for each point of the group's reduction axes
@@ -16,11 +17,12 @@ inside. Each run has a micro-kernel of its own without a branch: a row that woul
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rammer.devices.cpu.emit.micro import Block, edges_of, emit_group
 from rammer.devices.cpu.emit.nest import Loop, Range, nest
+from rammer.devices.cpu.emit.pack import emit_packs
 from rammer.devices.cpu.emit.scalar import C_TYPES
 from rammer.devices.cpu.emit.scope import Scope
 from rammer.ir.expr import Axis
@@ -46,9 +48,23 @@ def emit_contract(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
         for group in block.found.groups
         for border in edges_of(group, block.rows, block.lane, kernel.expr.inputs).settled
     ]
-    blocked = [(axis, _runs(axis, block.sizes[axis], borders)) for axis in (block.lane, *block.rows)]
+    runs = {axis: _runs(axis, size, borders) for axis, size in block.sizes.items()}
+    # Lanes outside of rows: the lane operand of a block stays in the cache for all of them.
     single = [Loop(axes=(axis,), range=ranges[axis]) for axis in kernel.expr.axes if axis not in block.sizes]
-    nest(scope, single, (), lambda inside: _emit_blocks(inside, blocked, ranges, block))
+    shared = [loop for loop in single if not _is_row(loop.axes[0], block)]
+    rows = [loop for loop in single if _is_row(loop.axes[0], block)]
+
+    def lanes(inside: Scope, lane_block: Block) -> None:
+        packed = replace(lane_block, packs=emit_packs(inside, lane_block))
+        nest(inside, rows, (), lambda at_row: _emit_blocks(at_row, block.rows, runs, ranges, packed, _emit_block))
+
+    nest(scope, shared, (), lambda inside: _emit_blocks(inside, (block.lane,), runs, ranges, block, lanes))
+
+
+def _is_row(axis: Axis, block: Block) -> bool:
+    """Whether no lane operand depends on an axis."""
+    operands = (block.found.split(term, block.lane)[0] for term in block.found.terms)
+    return not any(axis in block.found.free[operand] for operand in operands)
 
 
 def _block(kernel: RKernel) -> Block:
@@ -66,7 +82,14 @@ def _block(kernel: RKernel) -> Block:
         if count > 1 and task % sizes.get(axis, 1):
             raise ValueError(f"task tile {tile.task} is no multiple of register tile {tile.register}")
     return Block(
-        found=found, lane=lane, rows=rows, vector=tile.vector, sizes=sizes, counts=sizes, starts=dict.fromkeys(sizes, 0)
+        found=found,
+        lane=lane,
+        rows=rows,
+        vector=tile.vector,
+        sizes=sizes,
+        counts=sizes,
+        starts=dict.fromkeys(sizes, 0),
+        packs={},
     )
 
 
@@ -97,18 +120,23 @@ def _inside(border: Border, axis: Axis, positions: range) -> tuple[bool, ...]:
 
 
 def _emit_blocks(
-    scope: Scope, blocked: Sequence[tuple[Axis, list[_Run]]], ranges: Mapping[Axis, Range], block: Block
+    scope: Scope,
+    axes: Sequence[Axis],
+    runs: Mapping[Axis, Sequence[_Run]],
+    ranges: Mapping[Axis, Range],
+    block: Block,
+    body: Callable[[Scope, Block], None],
 ) -> None:
     """Loops over the blocks of one axis after the other, a loop for each run."""
-    if not blocked:
-        _emit_block(scope, block)
+    if not axes:
+        body(scope, block)
         return
-    (axis, runs), *rest = blocked
-    for run in runs:
+    axis, *rest = axes
+    for run in runs[axis]:
         settled = replace(block, starts={**block.starts, axis: run.start}, counts={**block.counts, axis: run.count})
         bounds = _overlap(ranges[axis], run, axis.extent)
         with scope.writer.loop(f"{axis.name}_block", bounds.lo, bounds.hi, block.sizes[axis]):
-            _emit_blocks(scope.enter({}), rest, ranges, settled)
+            _emit_blocks(scope.enter({}), rest, runs, ranges, settled, body)
 
 
 def _overlap(bounds: Range, run: _Run, extent: int) -> Range:

@@ -1,8 +1,12 @@
-"""The skeleton `map`: every point for itself, the lane axis innermost."""
+"""The skeleton `map`: every point for itself, the lane axis innermost.
+
+A register tile, where there is one, cuts some axes into blocks that are done one after the other: a transposition then
+uses all of a cache line while it is there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest
 from rammer.devices.cpu.emit.scope import Scope
@@ -11,11 +15,39 @@ from rammer.ir.expr import Axis
 
 def emit_map(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
     """Write the loops over one rTask."""
+    kernel = scope.operands.kernel
+    axes, register = kernel.expr.axes, kernel.tile.register
+    sizes = {axis: size for axis, size in zip(axes, register, strict=bool(register)) if size > 1}
+    lane = axes[kernel.tile.lane] if kernel.tile.lane is not None else None
+    single = [Loop(axes=(axis,), range=ranges[axis]) for axis in axes if axis not in sizes and axis is not lane]
+    inner = sorted((axis for axis in axes if axis in sizes or axis is lane), key=lambda axis: axis is lane)
+    if sizes:
+        nest(scope, single, (), lambda inside: _emit_blocks(inside, sizes, inner, lane, ranges))
+    else:
+        _emit_points(scope, [*single, *_loops(inner, lane, ranges)])
+
+
+def _emit_blocks(
+    scope: Scope, sizes: Mapping[Axis, int], inner: Sequence[Axis], lane: Axis | None, ranges: Mapping[Axis, Range]
+) -> None:
+    """Loops over the blocks of each axis in `sizes`, then over the points of one."""
+    if not sizes:
+        _emit_points(scope, _loops(inner, lane, ranges))
+        return
+    (axis, size), *rest = sizes.items()
+    bounds, block = ranges[axis], f"{axis.name}_block"
+    is_whole = bounds.count is not None and bounds.count % size == 0
+    past = f"{block} + {size}" if is_whole else f"rammer_min_i64({block} + {size}, {bounds.hi})"
+    with scope.writer.loop(block, bounds.lo, bounds.hi, size):
+        end = scope.writer.let("int64_t", f"{axis.name}_past", past)
+        points = Range(block, end, size if is_whole else None)
+        _emit_blocks(scope.enter({}), dict(rest), inner, lane, {**ranges, axis: points})
+
+
+def _loops(axes: Sequence[Axis], lane: Axis | None, ranges: Mapping[Axis, Range]) -> list[Loop]:
+    return [Loop(axes=(axis,), range=ranges[axis], lanes=axis is lane) for axis in axes]
+
+
+def _emit_points(scope: Scope, loops: Sequence[Loop]) -> None:
     operands = scope.operands
-    kernel = operands.kernel
-    lane = kernel.expr.axes[kernel.tile.lane] if kernel.tile.lane is not None else None
-    order = sorted(kernel.expr.axes, key=lambda axis: axis is lane)
-    loops = fused(
-        [Loop(axes=(axis,), range=ranges[axis], lanes=axis is lane) for axis in order], operands, operands.results
-    )
-    nest(scope, loops, operands.results, Scope.store_results)
+    nest(scope, fused(loops, operands, operands.results), operands.results, Scope.store_results)

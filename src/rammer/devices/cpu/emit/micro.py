@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rammer.devices.cpu.emit.index import Part
+from rammer.devices.cpu.emit.index import Linear, Part
 from rammer.devices.cpu.emit.nest import Range, within
 from rammer.devices.cpu.emit.scalar import C_TYPES
 from rammer.devices.cpu.emit.scope import Position, Scope
@@ -28,11 +28,20 @@ _VECTOR_NAMES = {DType.FLOAT32: "rammer_f32x", DType.FLOAT64: "rammer_f64x"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pack:
+    """A copy of a lane operand for a block of lanes: `array[form][lane]`, `form` numbering the reduction's points."""
+
+    array: str
+    form: Linear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """A block of `rows` by `lane` as the micro-kernel sees it.
 
     `sizes` are the full extents of a block, `counts` how many points of each axis are there, `starts` a representative
-    first point; in the code a block starts at the variable `<axis>_block`. `vector` is the elements of a vector.
+    first point; in the code a block starts at the variable `<axis>_block`. `vector` is the elements of a vector,
+    `packs` are copies of lane operands.
     """
 
     found: Contraction
@@ -42,6 +51,7 @@ class Block:
     sizes: Mapping[Axis, int]
     counts: Mapping[Axis, int]
     starts: Mapping[Axis, int]
+    packs: Mapping[tuple[Group, Expr], Pack]
 
     @property
     def array_shape(self) -> tuple[int, int]:
@@ -182,12 +192,15 @@ class _Micro:
         present = min(block.vector, block.counts[lane] - first)
         at_first = scope.enter({lane: Position(start, first, block.sizes[lane])})
         name = self._writer.name("w")
+        pack = block.packs.get((self._group, operand))
+        if pack is not None:
+            address = f"{pack.array} + ({scope.linear(pack.form)}) * {block.sizes[lane]} + {first}"
+            return self._writer.let(self._type, name, f"RAMMER_LOAD({self._type}, {address})")
         if isinstance(operand, Load) and self._is_vector(at_first, operand, present):
             address = f"in{operand.slot} + {at_first.address(self._operands.loads[operand])}"
             return self._writer.let(self._type, name, f"RAMMER_LOAD({self._type}, {address})")
-        element = C_TYPES[self._element]
         lanes = self._writer.name("lanes")
-        self._writer.line(f"{element} {lanes}[{block.vector}] = {{0}};")
+        self._writer.line(f"{C_TYPES[self._element]} {lanes}[{block.vector}] = {{0}};")
         with self._writer.loop("i", "0", str(present), lanes=True):
             at_lane = scope.enter({lane: Position(lane.name)})
             self._writer.let("int64_t", lane.name, f"{start} + {first} + i")

@@ -9,19 +9,21 @@ side in a small array that loops over lanes update, in one of two ways:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest, within
 from rammer.devices.cpu.emit.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.cpu.emit.scope import Position, Scope
+from rammer.devices.cpu.emit.stage import stage_row
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Load, Reduce, nodes
-from rammer.ir.pattern import Border, borders, reduction_order
+from rammer.ir.pattern import MAX_UNROLLED_POINTS, Border, borders, reduction_order
 
 # Vectors of partial results: several, so that one result does not wait for the one before.
 _STRIP_VECTORS = 4
 
-_AtLane = Callable[[Scope, Sequence[Border]], Scope]
+_AtLane = Callable[[Scope], Scope]
 
 
 def emit_reduce(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
@@ -49,29 +51,34 @@ def emit_reduce(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
 def _emit_strips(scope: Scope, lane: Axis, bounds: Range, reductions: Sequence[Reduce], inner: Sequence[Loop]) -> None:
     """Reduce a strip of the lane axis at a time, then run the other axes over it."""
     writer = scope.writer
-    width = _STRIP_VECTORS * scope.operands.kernel.tile.vector
+    width = min(_STRIP_VECTORS * scope.operands.kernel.tile.vector, bounds.count or lane.extent)
     start = f"{lane.name}_strip"
     arrays: dict[Reduce, str] = {}
 
-    def at_lane(outside: Scope, crossed: Sequence[Border]) -> Scope:
-        point = outside.enter({lane: Position(lane.name)}, crossed)
+    def at_lane(outside: Scope) -> Scope:
+        point = outside.enter({lane: Position(lane.name)})
         for reduction, array in arrays.items():
             point.bind(reduction, f"{array}[{lane.name} - {start}]")
         return point
 
     with writer.loop(start, bounds.lo, bounds.hi, width):
-        is_whole = bounds.count is not None and bounds.count % width == 0
-        past = f"{start} + {width}" if is_whole else f"rammer_min_i64({start} + {width}, {bounds.hi})"
-        strip = Range(start, writer.let("int64_t", f"{lane.name}_past", past))
+        strip = Range(start, writer.let("int64_t", f"{lane.name}_past", _past(start, width, bounds)))
         in_strip = scope.enter({})
         for reduction in reductions:
             arrays[reduction] = _fold_across(in_strip, reduction, lane, strip, width, at_lane)
 
         def points(inside: Scope) -> None:
             with writer.loop(lane.name, strip.lo, strip.hi, lanes=True):
-                at_lane(inside, ()).store_results()
+                at_lane(inside).store_results()
 
         nest(in_strip, inner, scope.operands.results, points)
+
+
+def _past(start: str, width: int, bounds: Range) -> str:
+    """The end of a strip: a constant distance away where that is possible."""
+    if bounds.count is not None and bounds.count % width == 0:
+        return f"{start} + {width}"
+    return f"rammer_min_i64({start} + {width}, {bounds.hi})"
 
 
 def fold(scope: Scope, node: Reduce) -> str:
@@ -150,20 +157,53 @@ def _fold_along(scope: Scope, node: Reduce, loops: Sequence[Loop], width: int) -
 
 
 def _fold_across(scope: Scope, node: Reduce, lane: Axis, strip: Range, width: int, at_lane: _AtLane) -> str:
-    """Write a reduction for every lane of a strip; returns the name of the array."""
+    """Write a reduction for every lane of a strip; returns the name of the array.
+
+    The taps of a window are unrolled, so that partial results stay in registers.
+    """
     writer = scope.writer
-    skipped = _borders(scope, node)
-    crossed = [border for border in skipped if lane in border.axes]
     lanes = _lane_array(scope, node, width)
+    if _is_empty(node):
+        return lanes
+    skipped = [border for border in _borders(scope, node) if lane not in border.axes]
+    at_lane_borders = [border for border in _borders(scope, node) if lane in border.axes]
+    loops = _loops(scope, node)
+    unrolled = _unrolled([loop.axes[0] for loop in loops], skipped)
+    looped = [loop for loop in loops if loop.axes[0] not in unrolled]
+    points = itertools.product(*(range(axis.extent) for axis in unrolled))
+    taps = [dict(zip(unrolled, point, strict=True)) for point in points]
 
     def run(inside: Scope) -> None:
-        bounds = within(inside, lane, strip, crossed)
-        with writer.loop(lane.name, bounds.lo, bounds.hi, lanes=True):
-            _accumulate(at_lane(inside, crossed), node, f"{lanes}[{lane.name} - {strip.lo}]")
+        staged = [stage_row(inside, border, lane, strip, width, unrolled) for border in at_lane_borders]
+        rows = [row for row in staged if row is not None]
+        scopes = [inside.enter({axis: Position("", i) for axis, i in tap.items()}) for tap in taps]
+        for outside in scopes:
+            outside.hoist((node.body,))
+        with writer.loop(lane.name, strip.lo, strip.hi, lanes=True):
+            element = f"{lanes}[{lane.name} - {strip.lo}]"
+            total = writer.name("total")
+            writer.line(f"{C_TYPES[node.dtype]} {total} = {element};")
+            for outside, tap in zip(scopes, taps, strict=True):
+                point = at_lane(outside)
+                for row in rows:
+                    point.bind(row.load, row.element(lane, tap))
+                _accumulate(point, node, total)
+            writer.line(f"{element} = {total};")
 
-    if not _is_empty(node):
-        _reduce_nest(scope, node, _loops(scope, node), [border for border in skipped if border not in crossed], run)
+    _reduce_nest(scope, node, looped, skipped, run)
     return lanes
+
+
+def _unrolled(axes: Sequence[Axis], skipped: Sequence[Border]) -> tuple[Axis, ...]:
+    """The innermost reduction axes that have few points together, up to one whose loop is cut short at a border."""
+    unrolled: list[Axis] = []
+    points = 1
+    for axis in reversed(axes):
+        points *= axis.extent
+        if points > MAX_UNROLLED_POINTS or any(axis in border.axes for border in skipped):
+            break
+        unrolled.insert(0, axis)
+    return tuple(unrolled)
 
 
 def _reduce_nest(

@@ -7,7 +7,7 @@ all scopes inside for which it is the same. `hoist` writes ahead of a loop what 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rammer.devices.cpu.emit.index import Address, Check, Linear, Part, address_of, load_address, sum_text
 from rammer.devices.cpu.emit.scalar import C_TYPES, call_text, clamp_text, convert, literal
@@ -202,7 +202,21 @@ class Scope:
 
     def open_checks(self, load: Load) -> list[Check]:
         """The tests a padded load needs here."""
-        return [check for check in self.operands.loads[load].checks if (load, check.dim) not in self._assured]
+        checks = (c for c in self.operands.loads[load].checks if (load, c.dim) not in self._assured)
+        return [check for check in map(self._narrowed, checks) if check.below or check.above]
+
+    def _narrowed(self, check: Check) -> Check:
+        """A check without what is certain because some axes are at a constant."""
+        least = greatest = check.form.offset
+        for atom, coefficient in check.form.terms:
+            if not isinstance(atom, Axis):
+                return check
+            position = self.positions.get(atom)
+            is_fixed = position is not None and not position.text
+            ends = (position.offset, position.offset) if position and is_fixed else (0, atom.extent - 1)
+            least += min(coefficient * end for end in ends)
+            greatest += max(coefficient * end for end in ends)
+        return replace(check, below=least < 0, above=greatest >= check.extent)
 
     def _check(self, check: Check) -> str:
         index = self.linear(check.form)

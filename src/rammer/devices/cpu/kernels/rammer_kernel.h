@@ -117,9 +117,8 @@ RAMMER_INLINE uint16_t rammer_narrow_f16(float x) {
     RAMMER_INLINE bool rammer_isnan_##t(type a) { return a != a; }                                                    \
     RAMMER_INLINE bool rammer_isinf_##t(type a) { return fabs##f(a) == (type)INFINITY; }                              \
     RAMMER_INLINE type rammer_sign_##t(type a) { return a != a ? a : (type)((a > 0) - (a < 0)); }                     \
-    /* A NaN operand gives NaN: the first by the test, the second because it compares as false. */                   \
-    RAMMER_INLINE type rammer_min_##t(type a, type b) { return ((a < b) | (a != a)) ? a : b; }                        \
-    RAMMER_INLINE type rammer_max_##t(type a, type b) { return ((a > b) | (a != a)) ? a : b; }                        \
+    RAMMER_INLINE type rammer_min_##t(type a, type b) { return rammer_nan_if_##t(a != a, a < b ? a : b); }            \
+    RAMMER_INLINE type rammer_max_##t(type a, type b) { return rammer_nan_if_##t(a != a, a > b ? a : b); }            \
     RAMMER_INLINE type rammer_sigmoid_##t(type a) {                                                                   \
         const type small = rammer_exp_##t(-fabs##f(a));                                                               \
         return (a < 0 ? small : (type)1) / (1 + small);                                                               \
@@ -183,6 +182,20 @@ RAMMER_INLINE float rammer_erf_f32(float a) {
     q = q * t - 2.63896680f;
     q = q * t - 1.84960556f;
     return x < 1.0f ? a * p : copysignf(1.0f - rammer_exp_f32(q), a);
+}
+
+/* NaN if the condition holds, else the number. Minima and maxima use it for a first operand that is NaN; a second one
+ * is chosen by the comparison anyway. Done on bits, for compilers make jumps of chained conditions. */
+RAMMER_INLINE float rammer_nan_if_f32(bool condition, float number) {
+    return rammer_from_bits(rammer_bits(number) | (-(uint32_t)condition & 0x7fc00000u));
+}
+
+RAMMER_INLINE double rammer_nan_if_f64(bool condition, double number) {
+    uint64_t bits;
+    __builtin_memcpy(&bits, &number, sizeof bits);
+    bits |= -(uint64_t)condition & 0x7ff8000000000000u;
+    __builtin_memcpy(&number, &bits, sizeof bits);
+    return number;
 }
 
 RAMMER_INLINE double rammer_exp_f64(double a) { return exp(a); }

@@ -1,0 +1,163 @@
+"""Index expressions as addresses: linear where they can be, with as few operations as that leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from rammer.ir.expr import Axis, Call, Const, Expr, Load, ScalarFn, nodes
+from rammer.ir.region import depends_on_data, interval_of
+from rammer.ir.types import Layout, Panel
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """`sum(coefficient * atom) + offset` of integers; an atom is an axis or any other expression, once each."""
+
+    terms: tuple[tuple[Expr, int], ...]
+    offset: int
+
+    @property
+    def atoms(self) -> tuple[Expr, ...]:
+        """The atoms that are not axes: values that have to be computed."""
+        return tuple(atom for atom, _ in self.terms if not isinstance(atom, Axis))
+
+    def coefficient(self, atom: Expr) -> int:
+        """The atom's coefficient, 0 where it does not appear."""
+        return dict(self.terms).get(atom, 0)
+
+
+ZERO = Linear((), 0)
+
+
+def linear(root: Expr) -> Linear:
+    """The linear form of an integer expression."""
+    forms: dict[Expr, Linear] = {}
+    for node in nodes(root):
+        match node:
+            case Const(value, _):
+                forms[node] = Linear((), int(value))
+            case Call(ScalarFn.ADD, (a, b)):
+                forms[node] = combine(forms[a], forms[b], 1)
+            case Call(ScalarFn.SUB, (a, b)):
+                forms[node] = combine(forms[a], forms[b], -1)
+            case Call(ScalarFn.NEG, (a,)):
+                forms[node] = combine(ZERO, forms[a], -1)
+            case Call(ScalarFn.MUL, (a, Const(factor, _))):
+                forms[node] = combine(ZERO, forms[a], int(factor))
+            case _:
+                forms[node] = Linear(((node, 1),), 0)
+    return forms[root]
+
+
+def combine(a: Linear, b: Linear, factor: int) -> Linear:
+    """`a + factor * b`."""
+    terms = dict(a.terms)
+    for atom, coefficient in b.terms:
+        terms[atom] = terms.get(atom, 0) + factor * coefficient
+    return Linear(tuple((atom, c) for atom, c in terms.items() if c), a.offset + factor * b.offset)
+
+
+def rejoined(form: Linear) -> Linear:
+    """The form with `(e // d) * d + e % d` put together again: a reshape that was undone costs nothing."""
+    for atom, quotient_factor in form.terms:
+        match atom:
+            case Call(ScalarFn.FLOORDIV, (e, Const(value, _) as divisor)):
+                rest = Call(ScalarFn.MOD, (e, divisor))
+                rest_factor = form.coefficient(rest)
+                if rest_factor and quotient_factor == rest_factor * int(value):
+                    kept = tuple(term for term in form.terms if term[0] is not atom and term[0] is not rest)
+                    return rejoined(combine(Linear(kept, form.offset), linear(e), rest_factor))
+    return form
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """An index that cannot be folded into the linear form: `address(i) = i * stride` or that of a panelled dimension.
+
+    With `clamp`, i comes from data and is kept within `range(clamp)`, whatever the data says.
+    """
+
+    form: Linear
+    stride: int
+    panel: Panel | None
+    clamp: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A test that a padded load needs: `0 <= form` and `form < extent`, as far as they are not certain."""
+
+    dim: int
+    form: Linear
+    extent: int
+    below: bool
+    above: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where an element lies: `form` plus all `parts`, if all `checks` hold."""
+
+    form: Linear
+    parts: tuple[Part, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def atoms(self) -> tuple[Expr, ...]:
+        """Values that have to be computed before the address."""
+        forms = (self.form, *(part.form for part in self.parts), *(check.form for check in self.checks))
+        return tuple(dict.fromkeys(atom for form in forms for atom in form.atoms))
+
+    def is_linear_in(self, axis: Axis) -> bool:
+        """Whether the address changes by a constant from each point along `axis` to the next, unconditionally."""
+        forms = (*(part.form for part in self.parts), *(check.form for check in self.checks))
+        return axis not in nodes(*self.atoms) and not any(form.coefficient(axis) for form in forms)
+
+
+def address_of(indices: Sequence[Expr], layout: Layout, clamps: Mapping[int, int] = MappingProxyType({})) -> Address:
+    """The address of indices that are in bounds once those in `clamps` are kept within the extents given there."""
+    form, parts = ZERO, []
+    for dim, (index, stride) in enumerate(zip(indices, layout.strides, strict=True)):
+        panel = layout.panel if layout.panel is not None and layout.panel.dim == dim else None
+        if panel is None and dim not in clamps:
+            form = combine(form, linear(index), stride)
+        else:
+            parts.append(Part(form=rejoined(linear(index)), stride=stride, panel=panel, clamp=clamps.get(dim)))
+    return Address(form=rejoined(form), parts=tuple(parts), checks=())
+
+
+def load_address(load: Load, shape: Sequence[int], layout: Layout) -> Address:
+    """The address of a load, with its checks or its clamps.
+
+    Indices that depend on data are clamped where the load has no fill: a wrong index in a model's input reads some
+    element of the operand instead of other memory.
+    """
+    spans = [interval_of(index, {}) for index in load.indices]
+    if load.fill is None:
+        clamps = {
+            dim: extent
+            for dim, (index, span, extent) in enumerate(zip(load.indices, spans, shape, strict=True))
+            if span is None and depends_on_data(index)
+        }
+        return address_of(load.indices, layout, clamps)
+    checks = []
+    for dim, (index, span, extent) in enumerate(zip(load.indices, spans, shape, strict=True)):
+        below, above = span is None or span.lo < 0, span is None or span.hi > extent
+        if below or above:
+            checks.append(Check(dim=dim, form=rejoined(linear(index)), extent=extent, below=below, above=above))
+    return replace(address_of(load.indices, layout), checks=tuple(checks))
+
+
+def sum_text(terms: Mapping[str, int], offset: int) -> str:
+    """`sum(coefficient * text) + offset` in C, the constant last so that neighbours share the rest."""
+    text = ""
+    for name, coefficient in terms.items():
+        if coefficient:
+            factor = "" if abs(coefficient) == 1 else f" * {abs(coefficient)}"
+            sign = ("-" if not text else " - ") if coefficient < 0 else ("" if not text else " + ")
+            text += f"{sign}{name}{factor}"
+    if not text:
+        return str(offset)
+    return text if offset == 0 else f"{text} {'-' if offset < 0 else '+'} {abs(offset)}"

@@ -1,0 +1,295 @@
+"""Names of values at one place in the code.
+
+Scopes nest as loops do. A value is written once, as a constant, in the scope that asks for it, and found again from
+all scopes inside for which it is the same. `hoist` writes ahead of a loop what does not change in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rammer.devices.codegen.index import Address, Check, Linear, Part, address_of, load_address, sum_text
+from rammer.devices.codegen.scalar import C_TYPES, call_text, clamp_text, convert, literal
+from rammer.devices.codegen.writer import Writer
+from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ScalarFn
+from rammer.ir.pattern import Border, free_axes
+from rammer.ir.region import interval_of
+from rammer.ir.task import RKernel
+from rammer.ir.types import DType
+
+
+class Operands:
+    """The slots and outputs of an rKernel, and the addresses of its loads."""
+
+    def __init__(self, kernel: RKernel) -> None:
+        self.kernel = kernel
+        self.free = free_axes(*kernel.expr.roots)
+        expr = kernel.expr
+        self.loads = {
+            load: load_address(load, expr.inputs[load.slot].shape, kernel.layouts[load.slot]) for load in expr.loads
+        }
+        out_layouts = kernel.layouts[len(expr.inputs) :]
+        self.stores = tuple(
+            address_of(output.indices, layout) for output, layout in zip(expr.outputs, out_layouts, strict=True)
+        )
+
+    @property
+    def results(self) -> tuple[Expr, ...]:
+        """Everything a point of the domain computes: the outputs' bodies and what their addresses take."""
+        atoms = (atom for address in self.stores for atom in address.atoms)
+        return tuple(dict.fromkeys((*self.kernel.expr.roots, *atoms)))
+
+    def below(self, node: Expr) -> tuple[Expr, ...]:
+        """The values that a value is computed from. A reduction is opaque."""
+        if isinstance(node, Load):
+            return self.loads[node].atoms
+        return () if isinstance(node, Reduce) else node.children
+
+    def inside(self, node: Expr) -> tuple[Expr, ...]:
+        """Like `below`, but a reduction takes its body, unless there is nothing to reduce."""
+        if isinstance(node, Reduce):
+            return (node.body,) if all(axis.extent for axis in node.axes) else ()
+        return self.below(node)
+
+    def reach(self, roots: Iterable[Expr]) -> tuple[Expr, ...]:
+        """All values that `roots` take, those inside reductions included; axes only where their value is used."""
+        seen: dict[Expr, None] = {}
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            if node not in seen:
+                seen[node] = None
+                stack.extend(self.inside(node))
+        return tuple(seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where an axis stands: `text + offset`; the text (none: 0) is a multiple of `multiple`."""
+
+    text: str
+    offset: int = 0
+    multiple: int = 1
+
+
+Reducer = Callable[["Scope", Reduce], str]
+
+
+class Scope:
+    """Values by name. `positions` are those of the axes that have one here."""
+
+    def __init__(self, writer: Writer, operands: Operands, reducer: Reducer) -> None:
+        self.writer = writer
+        self.operands = operands
+        self.positions: Mapping[Axis, Position] = {}
+        self._reducer = reducer
+        self._parent: Scope | None = None
+        self._fresh: frozenset[Axis] = frozenset()
+        self._assured: frozenset[tuple[Load, int]] = frozenset()
+        self._names: dict[Expr, str] = {}
+
+    def enter(self, positions: Mapping[Axis, Position], assured: Iterable[Border] = ()) -> Scope:
+        """The scope inside a loop or at one point of it; there, no border in `assured` is crossed."""
+        inner = Scope(self.writer, self.operands, self._reducer)
+        inner.positions = {**self.positions, **positions}
+        inner._parent = self
+        inner._fresh = frozenset(positions)
+        inner._assured = self._assured.union((border.load, border.dim) for border in assured)
+        return inner
+
+    def bind(self, node: Expr, text: str) -> None:
+        """Make `text` the value of a node from here on."""
+        self._names[node] = text
+
+    def value(self, root: Expr) -> str:
+        """A name or literal for a node's value, writing what is not there yet."""
+        stack = [(root, False)]
+        while stack:
+            node, expanded = stack.pop()
+            if self._find(node) is not None:
+                continue
+            if expanded:
+                self._names[node] = self._write(node)
+            else:
+                stack.append((node, True))
+                stack.extend((child, False) for child in reversed(self.operands.below(node)))
+        return self._known(root)
+
+    def hoist(self, roots: Iterable[Expr]) -> None:
+        """Write every value that `roots` will take and that is already certain here."""
+        for node in self._pending(roots):
+            if isinstance(node, Load | Call | Cast | Reduce) and self._is_certain(node):
+                self.value(node)
+
+    def _pending(self, roots: Iterable[Expr]) -> Sequence[Expr]:
+        """The outermost unknown certain nodes, and unknown nodes above them, operands first."""
+        seen: dict[Expr, None] = {}
+        stack = [(root, False) for root in reversed(tuple(roots))]
+        while stack:
+            node, expanded = stack.pop()
+            if node in seen or self._find(node) is not None:
+                continue
+            if expanded:
+                seen[node] = None
+                continue
+            stack.append((node, True))
+            # What a reduction repeats may be certain before it.
+            stack.extend((child, False) for child in reversed(self.operands.inside(node)))
+        return tuple(seen)
+
+    def _is_certain(self, node: Expr) -> bool:
+        return self.operands.free[node] <= self.positions.keys()
+
+    def _find(self, node: Expr) -> str | None:
+        """The node's name, if one is valid here."""
+        if isinstance(node, Const):
+            return literal(node.value, node.type)
+        if isinstance(node, Axis):
+            position = self.positions.get(node)
+            return None if position is None else f"({sum_text({position.text: 1}, position.offset)})"
+        scope: Scope | None = self
+        while scope is not None:
+            if node in scope._names:
+                return scope._names[node]
+            if not scope._fresh.isdisjoint(self.operands.free[node]):
+                return None
+            scope = scope._parent
+        return None
+
+    def _known(self, node: Expr) -> str:
+        name = self._find(node)
+        if name is None:
+            raise KeyError(f"no value for {node}")
+        return name
+
+    def _write(self, node: Expr) -> str:
+        """Write one value whose operands are there."""
+        match node:
+            case Reduce():
+                return self._reducer(self, node)
+            case Load():
+                text = self._load(node)
+            case Call(fn, args):
+                text = self._call(fn, args)
+            case Cast(type_, arg):
+                text = convert(self._known(arg), arg.dtype, type_)
+            case _:
+                raise KeyError(f"{node} has no value here")
+        return self.writer.let(C_TYPES[node.dtype], self.writer.name("v"), text)
+
+    def _call(self, fn: ScalarFn, args: Sequence[Expr]) -> str:
+        texts = [self._known(arg) for arg in args]
+        if fn in (ScalarFn.MIN, ScalarFn.MAX):
+            return clamp_text(fn, args, texts) or call_text(fn, args[-1].dtype, texts)
+        if fn in (ScalarFn.FLOORDIV, ScalarFn.MOD) and isinstance(args[1], Const) and args[1].value > 0:
+            span = interval_of(args[0], {})
+            if span is not None and span.lo >= 0:
+                # 32-bit division where it is enough: it has vector code, 64-bit division has not.
+                narrow = "(uint32_t)" if span.hi <= 1 << 31 else ""
+                return f"{narrow}{texts[0]} {'/' if fn is ScalarFn.FLOORDIV else '%'} {narrow}{texts[1]}"
+        return call_text(fn, args[-1].dtype, texts)
+
+    def _load(self, load: Load) -> str:
+        address = self.operands.loads[load]
+        text = f"in{load.slot}[{self.address(address)}]"
+        if load.type is DType.BOOL:
+            text += " != 0"
+        checks = [self._check(check) for check in self.open_checks(load)]
+        if not checks or load.fill is None:
+            return text
+        return f"({' & '.join(checks)}) ? {text} : {literal(load.fill.value, load.type)}"
+
+    def open_checks(self, load: Load) -> list[Check]:
+        """The tests a padded load needs here."""
+        checks = (c for c in self.operands.loads[load].checks if (load, c.dim) not in self._assured)
+        return [check for check in map(self._narrowed, checks) if check.below or check.above]
+
+    def _narrowed(self, check: Check) -> Check:
+        """A check without what is certain because some axes are at a constant."""
+        least = greatest = check.form.offset
+        for atom, coefficient in check.form.terms:
+            if not isinstance(atom, Axis):
+                return check
+            position = self.positions.get(atom)
+            is_fixed = position is not None and not position.text
+            ends = (position.offset, position.offset) if position and is_fixed else (0, atom.extent - 1)
+            least += min(coefficient * end for end in ends)
+            greatest += max(coefficient * end for end in ends)
+        return replace(check, below=least < 0, above=greatest >= check.extent)
+
+    def _check(self, check: Check) -> str:
+        index = self.linear(check.form)
+        if check.below and check.above:
+            return f"((uint64_t)({index}) < {check.extent})"
+        return f"(0 <= {index})" if check.below else f"({index} < {check.extent})"
+
+    def store_results(self) -> None:
+        """Compute and store all outputs at the present point."""
+        for i, output in enumerate(self.operands.kernel.expr.outputs):
+            value = convert(self.value(output.body), output.body.dtype, output.type.dtype)
+            self.writer.line(f"out{i}[{self.address(self.operands.stores[i])}] = {value};")
+
+    def address(self, address: Address) -> str:
+        """An address, in elements."""
+        for atom in address.atoms:
+            self.value(atom)
+        terms, offset = self._terms(address.form)
+        for part in address.parts:
+            offset += self._add_part(part, terms)
+        return sum_text(terms, offset)
+
+    def linear(self, form: Linear) -> str:
+        """A linear form; its atoms are there."""
+        return sum_text(*self._terms(form))
+
+    def _terms(self, form: Linear) -> tuple[dict[str, int], int]:
+        """C texts with their coefficients, and the constant."""
+        terms: dict[str, int] = {}
+        offset = form.offset
+        for atom, coefficient in form.terms:
+            if isinstance(atom, Axis):
+                position = self.positions[atom]
+                offset += coefficient * position.offset
+                text = position.text
+            else:
+                text = self._known(atom)
+            if text:
+                terms[text] = terms.get(text, 0) + coefficient
+        return terms, offset
+
+    def _add_part(self, part: Part, terms: dict[str, int]) -> int:
+        """Add a part to the terms of an address; returns what it adds to the constant."""
+        if part.panel is None:
+            _add(terms, self._clamped(part), part.stride)
+            return 0
+        width, stride = part.panel.width, part.panel.stride
+        if part.clamp is None and stride % width == 0 and self.panel_phase(part, width) is not None:
+            # A whole number of panels plus a constant: as linear as any other dimension.
+            aligned, offset = self._terms(part.form)
+            for text, coefficient in aligned.items():
+                _add(terms, text, coefficient * stride // width)
+            return offset // width * stride + offset % width * part.stride
+        index = self._clamped(part)
+        _add(terms, f"({index}) / {width}", stride)
+        _add(terms, f"({index}) % {width}", part.stride)
+        return 0
+
+    def panel_phase(self, part: Part, step: int) -> int | None:
+        """The index modulo `step`, if it is the same wherever the axes stand."""
+        for atom, coefficient in part.form.terms:
+            multiple = self.positions[atom].multiple if isinstance(atom, Axis) and self.positions[atom].text else 1
+            is_zero = isinstance(atom, Axis) and not self.positions[atom].text
+            if not is_zero and coefficient * multiple % step:
+                return None
+        return self._terms(part.form)[1] % step
+
+    def _clamped(self, part: Part) -> str:
+        index = self.linear(part.form)
+        if part.clamp is None:
+            return index
+        return f"rammer_min_i64(rammer_max_i64({index}, 0), {part.clamp - 1})"
+
+
+def _add(terms: dict[str, int], text: str, coefficient: int) -> None:
+    terms[text] = terms.get(text, 0) + coefficient

@@ -1,0 +1,140 @@
+"""A plan as named bytes: kernel sources, tables and constants. No path, time or machine gets in."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rammer.devices.base import Buffer
+from rammer.devices.codegen.tables import KernelEntry, Manifest, OperatorEntry, bindings, build_tables
+from rammer.ir.program import Plan
+from rammer.ir.task import RKernel, ROperator, TensorRole
+
+MANIFEST = "program.json"
+RECORDS = "records.bin"
+SLOTS = "slots.bin"
+SIGNALS = "signals.bin"
+CONSTANTS = "constants.bin"
+
+EmitKernel = Callable[[RKernel, str], str]
+_NAMED_OPERATORS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assembly:
+    """A plan as text and tables: C functions by symbol, in the order of their numbers, and named bytes."""
+
+    manifest: Manifest
+    functions: Mapping[str, str]
+    data: Mapping[str, Buffer]
+
+
+def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int) -> Assembly:
+    """The text and tables of a plan.
+
+    Args:
+        plan: the plan.
+        emit_kernel: (rKernel, symbol) -> C text of one function with that name.
+        alignment_bytes: of the constants.
+        abi: the version of the tables' format that the device's runtime reads.
+    """
+    executed = _executed(plan)
+    texts, symbols = _functions(plan, executed, emit_kernel)
+    users: dict[str, list[ROperator]] = {symbol: [] for symbol in texts}
+    for operator in executed:
+        users[symbols[operator.id]].append(operator)
+    numbers = {symbol: i for i, symbol in enumerate(texts)}
+    first_slots = _first_slots(plan, executed)
+    constants, offsets = _constants(plan, executed, alignment_bytes)
+    tables = build_tables(plan, {i: numbers[symbol] for i, symbol in symbols.items()}, first_slots, offsets)
+    manifest = Manifest(
+        abi=abi,
+        kernels=tuple(KernelEntry(symbol=symbol, where=_where(found)) for symbol, found in users.items()),
+        operators=tuple(OperatorEntry(where=_where([op]), first_slot=first_slots[op.id]) for op in executed),
+        steps=tuple(
+            tuple(len(queue) for queue in program.steps) + (0,) * (plan.veus - program.veus)
+            for program in plan.schedule.programs
+        ),
+        first_counters=tables.first_counters,
+        array_count=len(plan.graph.inputs) + len(plan.graph.outputs),
+        arena_bytes=plan.memory.arena_bytes,
+        alignment_bytes=max(alignment_bytes, plan.memory.alignment_bytes),
+    )
+    data: dict[str, Buffer] = {
+        MANIFEST: manifest.to_bytes(),
+        RECORDS: tables.records.tobytes(),
+        SLOTS: tables.slots.tobytes(),
+        SIGNALS: tables.signals.tobytes(),
+        CONSTANTS: constants.data,
+    }
+    return Assembly(manifest=manifest, functions=texts, data=data)
+
+
+def aligned_bytes(size_bytes: int, alignment_bytes: int) -> npt.NDArray[np.uint8]:
+    """Zeroed memory that starts at a multiple of `alignment_bytes`."""
+    memory = np.zeros(size_bytes + alignment_bytes, dtype=np.uint8)
+    skipped = -memory.ctypes.data % alignment_bytes
+    return memory[skipped : skipped + size_bytes]
+
+
+def _executed(plan: Plan) -> list[ROperator]:
+    """The rOperators that have rTasks, in order."""
+    ids = {task.operator for program in plan.schedule.programs for _, _, task in program.tasks()}
+    return [operator for operator in plan.graph.operators if operator.id in ids]
+
+
+def _functions(
+    plan: Plan, executed: Iterable[ROperator], emit_kernel: EmitKernel
+) -> tuple[dict[str, str], dict[int, str]]:
+    """The text of each distinct function by symbol, and each rOperator's symbol.
+
+    A symbol follows from the code alone, so models with the same kernel share its object in the cache.
+    """
+    kernels = plan.kernels
+    texts: dict[str, str] = {}
+    known: dict[RKernel, str] = {}
+    symbols: dict[int, str] = {}
+    for operator in executed:
+        kernel = kernels[operator.id]
+        if kernel not in known:
+            digest = hashlib.sha256(emit_kernel(kernel, "kernel").encode()).hexdigest()
+            known[kernel] = f"{kernel.skeleton}_{digest[:16]}"
+            texts[known[kernel]] = emit_kernel(kernel, known[kernel])
+        symbols[operator.id] = known[kernel]
+    return texts, symbols
+
+
+def _first_slots(plan: Plan, executed: Sequence[ROperator]) -> dict[int, int]:
+    """Where the slots of each rOperator begin."""
+    starts = itertools.accumulate((len(bindings(plan, operator.id)) for operator in executed), initial=0)
+    return {operator.id: start for operator, start in zip(executed, starts, strict=False)}
+
+
+def _where(operators: Sequence[ROperator]) -> str:
+    places = [str(operator.sources[0]) if operator.sources else f"'{operator.name}'" for operator in operators]
+    more = len(places) - _NAMED_OPERATORS
+    return ", ".join(places[:_NAMED_OPERATORS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _constants(
+    plan: Plan, executed: Iterable[ROperator], alignment_bytes: int
+) -> tuple[npt.NDArray[np.uint8], dict[int, int]]:
+    """The constants that are used, packed by their layouts into one block, and their byte offsets."""
+    graph = plan.graph
+    roots = {graph.root(binding.tensor).id for operator in executed for binding in bindings(plan, operator.id)}
+    offsets: dict[int, int] = {}
+    end = 0
+    for tensor in sorted(roots):
+        if graph.tensors[tensor].role is TensorRole.CONSTANT:
+            offsets[tensor] = end
+            end += -(-graph.tensors[tensor].nbytes // alignment_bytes) * alignment_bytes
+    blob = aligned_bytes(end, alignment_bytes)
+    for tensor, offset in offsets.items():
+        packed = graph.tensors[tensor].layout.pack(graph.constants[tensor])
+        blob[offset : offset + packed.nbytes] = packed.view(np.uint8)
+    return blob, offsets

@@ -1,0 +1,58 @@
+"""Lines of C, indented; the one place where text is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_INDENT = "    "
+
+
+class Writer:
+    """Collects lines. `name` gives identifiers that are used once.
+
+    Loops count in `index_type`.
+    """
+
+    def __init__(self, index_type: str = "int64_t") -> None:
+        self.index_type = index_type
+        self._lines: list[str] = []
+        self._depth = 0
+        self._names: dict[str, int] = {}
+
+    def line(self, text: str) -> None:
+        """One line at the present depth."""
+        self._lines.append(_INDENT * self._depth + text)
+
+    @contextmanager
+    def block(self, head: str = "") -> Iterator[None]:
+        """Braces around what is written inside."""
+        self.line(f"{head} {{".lstrip())
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    @contextmanager
+    def loop(self, name: str, lo: str, hi: str, step: int = 1, *, lanes: bool = False) -> Iterator[None]:
+        """A loop of `name` over `lo <= name < hi`; iterations of one over `lanes` may run at the same time."""
+        if lanes:
+            self.line("RAMMER_LANES")
+        advance = f"{name}++" if step == 1 else f"{name} += {step}"
+        with self.block(f"for ({self.index_type} {name} = {lo}; {name} < {hi}; {advance})"):
+            yield
+
+    def name(self, prefix: str) -> str:
+        """A fresh identifier: `prefix` and a number."""
+        number = self._names.get(prefix, 0)
+        self._names[prefix] = number + 1
+        return f"{prefix}{number}"
+
+    def let(self, type_: str, name: str, value: str) -> str:
+        """A constant; returns its name."""
+        self.line(f"const {type_} {name} = {value};")
+        return name
+
+    def text(self) -> str:
+        """Everything written so far."""
+        return "\n".join(self._lines) + "\n"

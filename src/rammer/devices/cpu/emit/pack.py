@@ -1,0 +1,61 @@
+"""Copies of lane operands whose lanes lie apart, are converted or may be padding."""
+
+from __future__ import annotations
+
+import math
+
+from rammer.devices.cpu.emit.index import Linear
+from rammer.devices.cpu.emit.micro import Block, Pack
+from rammer.devices.cpu.emit.scalar import C_TYPES
+from rammer.devices.cpu.emit.scope import Position, Scope
+from rammer.ir.expr import Axis, Expr
+from rammer.ir.pattern import Group, pack_points, packed_operands
+
+
+def emit_packs(scope: Scope, block: Block) -> dict[tuple[Group, Expr], Pack]:
+    """Write the copies for a block of lanes, where they pay."""
+    kernel = scope.operands.kernel
+    rows = math.prod(block.sizes[axis] for axis in block.rows)
+    lanes = block.sizes[block.lane]
+    operands = packed_operands(kernel.expr, block.found, block.lane, lanes, rows, kernel.layouts)
+    return {(group, operand): _emit_pack(scope, block, group, operand) for group, operand in operands}
+
+
+def _emit_pack(scope: Scope, block: Block, group: Group, operand: Expr) -> Pack:
+    """Copy one operand: at each point of its reduction axes the lanes of the block, zeros for absent ones."""
+    writer, lane = scope.writer, block.lane
+    lanes, present = block.sizes[lane], block.counts[lane]
+    axes = [axis for axis in group.axes if axis in block.found.free[operand]]
+    form = _numbering(axes)
+    array = writer.name("pack")
+    size = pack_points(block.found, group, operand) * lanes
+    writer.line(f"{C_TYPES[operand.dtype]} {array}[{size}] __attribute__((aligned(64)));")
+
+    def copy(inside: Scope, rest: list[Axis]) -> None:
+        inside.hoist((operand,))
+        if rest:
+            first, *others = rest
+            with writer.loop(first.name, "0", str(first.extent)):
+                copy(inside.enter({first: Position(first.name)}), others)
+            return
+        number = inside.linear(form)
+        start = f"{lane.name}_block"
+        with writer.loop(lane.name, start, f"{start} + {present}", lanes=True):
+            value = inside.enter({lane: Position(lane.name)}).value(operand)
+            writer.line(f"{array}[({number}) * {lanes} + {lane.name} - {start}] = {value};")
+        if present < lanes:
+            with writer.loop("i", str(present), str(lanes), lanes=True):
+                writer.line(f"{array}[({number}) * {lanes} + i] = 0;")
+
+    copy(scope.enter({}), axes)
+    return Pack(array=array, form=form)
+
+
+def _numbering(axes: list[Axis]) -> Linear:
+    """The row-major number of a point of `axes`."""
+    terms: list[tuple[Expr, int]] = []
+    step = 1
+    for axis in reversed(axes):
+        terms.insert(0, (axis, step))
+        step *= axis.extent
+    return Linear(tuple(terms), 0)

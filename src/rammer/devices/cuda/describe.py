@@ -1,0 +1,102 @@
+"""A GPU as a vDevice: a vEU is a resident block, one on each multiprocessor.
+
+Facts come from the GPU or from the table of named ones; costs of handing over were measured once on an H200 and stand
+in for other GPUs. A vEU's share of what all share (L2, memory) is an even one.
+"""
+
+from __future__ import annotations
+
+from rammer.devices.cuda.architecture import OLDEST, Gpu
+from rammer.errors import DeviceUnavailableError, OptionError
+from rammer.ir.pattern import Skeleton
+from rammer.ir.types import DType
+from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
+
+KIND = "cuda"
+THREADS = 256  # of a block: with one block on a multiprocessor, each thread may have 255 registers
+WARP = 32
+SKELETONS = (Skeleton.MAP, Skeleton.REDUCE, Skeleton.CONTRACT)
+_SECTOR_BYTES = 32
+_SHARED_BYTES_PER_CYCLE = 128
+_L2_BYTES_PER_CYCLE = 64  # of one multiprocessor
+_HANDOVER_US = Figure(0.94, "measured once: counter in L2, 132 blocks, NVIDIA H200, driver 580, CUDA 13.0")
+_TASK_OVERHEAD_US = Figure(0.3, "nominal: two block barriers and a call through the table")
+
+
+def describe(gpu: Gpu, veus: int | None) -> VDevice:
+    """The vDevice of a GPU with `veus` execution units; None takes one for each multiprocessor.
+
+    Raises:
+        DeviceUnavailableError: the GPU is too old.
+        OptionError: more units than can be resident together.
+    """
+    if gpu.capability < OLDEST:
+        major, minor = OLDEST
+        raise DeviceUnavailableError(
+            f"{gpu.name} has compute capability {gpu.capability[0]}.{gpu.capability[1]}",
+            hint=f"Rammer needs {major}.{minor} (Ampere) or newer; compile for the device 'cpu' instead",
+        )
+    count = gpu.multiprocessors if veus is None else veus
+    if count > gpu.multiprocessors:
+        raise OptionError(
+            f"veus={count}", hint=f"{gpu.name} holds {gpu.multiprocessors} resident blocks, one on a multiprocessor"
+        )
+    clock = f"{gpu.clock_ghz:g} GHz; {gpu.provenance}"
+    lanes = gpu.lanes_per_multiprocessor
+    return VDevice(
+        kind=KIND,
+        name=gpu.name,
+        veus=tuple(VEU(index=i) for i in range(count)),
+        vector_bytes=WARP * DType.FLOAT32.itemsize_bytes,
+        vector_registers=gpu.registers_per_multiprocessor // WARP,
+        levels=_levels(gpu, clock),
+        flops_per_us={
+            dtype: Figure(
+                2 * lanes * gpu.clock_ghz * 1e3 / _slowdown(dtype),
+                f"nominal: {lanes} float32 multiply-adds a cycle at {clock}",
+            )
+            for dtype in DType
+        },
+        handover_us=_HANDOVER_US,
+        task_overhead_us=_TASK_OVERHEAD_US,
+        skeletons=SKELETONS,
+        alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
+    )
+
+
+def _slowdown(dtype: DType) -> int:
+    """How much longer arithmetic takes than in float32; the half rate of float64 is that of data-centre GPUs."""
+    return 2 if dtype is DType.FLOAT64 else 1
+
+
+def _levels(gpu: Gpu, clock: str) -> tuple[MemoryLevel, ...]:
+    share = gpu.memory_bytes_per_us / gpu.multiprocessors
+    return (
+        MemoryLevel(
+            name="shared memory",
+            capacity_bytes=gpu.shared_bytes_per_block,
+            bandwidth_bytes_per_us=Figure(
+                _SHARED_BYTES_PER_CYCLE * gpu.clock_ghz * 1e3,
+                f"nominal: {_SHARED_BYTES_PER_CYCLE} bytes a cycle at {clock}",
+            ),
+            transaction_bytes=WARP * DType.FLOAT32.itemsize_bytes,
+            shared=False,
+        ),
+        MemoryLevel(
+            name="L2",
+            capacity_bytes=gpu.l2_bytes,
+            bandwidth_bytes_per_us=Figure(
+                _L2_BYTES_PER_CYCLE * gpu.clock_ghz * 1e3,
+                f"nominal: {_L2_BYTES_PER_CYCLE} bytes a cycle and multiprocessor at {clock}",
+            ),
+            transaction_bytes=_SECTOR_BYTES,
+            shared=True,
+        ),
+        MemoryLevel(
+            name="memory",
+            capacity_bytes=gpu.memory_bytes,
+            bandwidth_bytes_per_us=Figure(share, f"an even share of the peak; {gpu.provenance}"),
+            transaction_bytes=_SECTOR_BYTES,
+            shared=True,
+        ),
+    )

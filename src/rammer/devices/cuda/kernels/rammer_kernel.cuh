@@ -1,0 +1,83 @@
+/* What the generated rKernels for GPUs are written in: bits, scalar functions, vectors, reductions over a team.
+ *
+ * The functions of both float types are CUDA's; all else about scalars is in rammer_scalars.h, which follows.
+ */
+#ifndef RAMMER_KERNEL_CUH
+#define RAMMER_KERNEL_CUH
+
+#define RAMMER_INLINE static __device__ __forceinline__
+
+#ifndef NAN
+#define NAN __int_as_float(0x7fc00000)
+#endif
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+#define INT64_MIN (-9223372036854775807ll - 1)
+
+/* Compilers for GPUs find independent iterations by themselves. */
+#define RAMMER_LANES
+
+RAMMER_INLINE uint32_t rammer_bits(float x) { return __float_as_uint(x); }
+RAMMER_INLINE float rammer_from_bits(uint32_t bits) { return __uint_as_float(bits); }
+RAMMER_INLINE uint32_t rammer_choose_bits(bool condition, uint32_t if_true, uint32_t if_false) {
+    return condition ? if_true : if_false;
+}
+
+/* Minima and maxima use it for a first operand that is NaN; a second one is chosen by the comparison anyway. */
+RAMMER_INLINE float rammer_nan_if_f32(bool condition, float number) { return condition ? NAN : number; }
+RAMMER_INLINE double rammer_nan_if_f64(bool condition, double number) { return condition ? (double)NAN : number; }
+
+RAMMER_INLINE float rammer_exp_f32(float a) { return expf(a); }
+RAMMER_INLINE float rammer_tanh_f32(float a) { return tanhf(a); }
+RAMMER_INLINE float rammer_erf_f32(float a) { return erff(a); }
+RAMMER_INLINE double rammer_exp_f64(double a) { return exp(a); }
+RAMMER_INLINE double rammer_tanh_f64(double a) { return tanh(a); }
+RAMMER_INLINE double rammer_erf_f64(double a) { return erf(a); }
+
+/* --- Vectors: `lanes` elements that lie side by side, at an address that is a multiple of their size. ------------- */
+
+template <typename T, int lanes> struct __align__(sizeof(T) * lanes) rammer_vector {
+    T lane[lanes];
+};
+
+template <int lanes, typename T> RAMMER_INLINE void rammer_load_vector(T *into, const T *from) {
+    const rammer_vector<T, lanes> vector = *(const rammer_vector<T, lanes> *)from;
+#pragma unroll
+    for (int i = 0; i < lanes; ++i)
+        into[i] = vector.lane[i];
+}
+
+/* --- Reductions over threads that all take part. Every thread gets the result, each the same bits. ---------------- */
+
+template <typename T> struct rammer_exchange { typedef T type; };
+template <> struct rammer_exchange<bool> { typedef int type; };
+template <> struct rammer_exchange<int8_t> { typedef int type; };
+template <> struct rammer_exchange<uint8_t> { typedef int type; };
+template <> struct rammer_exchange<int16_t> { typedef int type; };
+template <> struct rammer_exchange<uint16_t> { typedef int type; };
+
+/* Over a warp, lane with lane. */
+template <typename T, typename Fn> RAMMER_INLINE T rammer_over_warp(T value, Fn fn) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        value = fn(value, (T)__shfl_xor_sync(0xffffffffu, (typename rammer_exchange<T>::type)value, distance));
+    return value;
+}
+
+/* Over the block. `scratch` has room for an element of each warp; what was there before is no longer needed. */
+template <typename T, typename Fn> RAMMER_INLINE T rammer_over_block(T value, char *scratch, Fn fn) {
+    T *partial = (T *)scratch;
+    value = rammer_over_warp(value, fn);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        partial[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = partial[0];
+#pragma unroll
+    for (int warp = 1; warp < RAMMER_THREADS / 32; ++warp)
+        value = fn(value, partial[warp]);
+    return value;
+}
+
+#endif

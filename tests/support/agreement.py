@@ -1,0 +1,204 @@
+"""One model compiled in every way: its plans on the reference device and on the processor, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from rammer.compiler import plan_graph
+from rammer.devices.base import Loaded
+from rammer.devices.reference.pickers import Bursts, Highest, Lowest, Picker, Random, Starving
+from rammer.devices.registry import find_device
+from rammer.frontends.onnx import load_graph
+from rammer.ir.graph import Graph
+from rammer.ir.program import Wait
+from rammer.ir.vdevice import Figure, VDevice
+from rammer.options import CompileOptions
+from rammer.schedule.policies import POLICIES
+from tests.support.model_maker import Array
+from tests.support.plans import run_reference
+from tests.support.random_graphs import random_model
+
+VEUS = (1, 2, 3, 4)
+_CALLS = 3
+TOLERANCES: Mapping[str, float] = {"float32": 1e-4, "float16": 2e-2}
+"""Largest norm of the difference in units of the norm of what is expected; other types agree exactly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """What was compared, all of it in agreement.
+
+    Attributes:
+        models: compiled.
+        plans: one for each policy and number of vEUs.
+        rtasks: in all plans.
+        waits: in all plans.
+        interleavings: runs on the reference device.
+        calls: runs on the processor.
+        worst: largest relative difference from ONNX Runtime, by dtype.
+    """
+
+    models: int = 0
+    plans: int = 0
+    rtasks: int = 0
+    waits: int = 0
+    interleavings: int = 0
+    calls: int = 0
+    worst: Mapping[str, float] = field(default_factory=dict)
+
+    def __add__(self, other: Agreement) -> Agreement:
+        """Both together."""
+        names = (entry.name for entry in fields(self) if entry.name != "worst")
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        dtypes = sorted(self.worst.keys() | other.worst.keys())
+        worst = {dtype: max(self.worst.get(dtype, 0.0), other.worst.get(dtype, 0.0)) for dtype in dtypes}
+        return Agreement(**sums, worst=worst)
+
+    def __str__(self) -> str:
+        worst = ", ".join(f"{dtype} {error:.1e}" for dtype, error in self.worst.items())
+        return (
+            f"{self.models:,} models, {self.plans:,} plans of {self.rtasks:,} rTasks and {self.waits:,} Waits, "
+            f"{self.interleavings:,} interleavings, {self.calls:,} calls; largest relative difference: {worst}"
+        )
+
+
+def check_seed(seed: int) -> Agreement:
+    """`check_agreement` on a random model; see `tests.test_random_graphs`."""
+    model, inputs = random_model(seed, mixed=seed % 3 == 2)
+    return check_agreement(model, inputs, spread=seed % 2 == 1, seed=seed)
+
+
+def check_agreement(model: onnx.ModelProto, inputs: Mapping[str, Array], *, spread: bool, seed: int) -> Agreement:
+    """Compile a model with each policy for 1 to 4 vEUs and compare all of its runs.
+
+    Args:
+        model: the model.
+        inputs: arrays by name.
+        spread: compile for a processor so slow, with hand-overs so cheap, that all work spreads over the vEUs.
+        seed: of the interleavings.
+
+    Raises:
+        AssertionError: results differ.
+        RammerError: the model does not compile, a verifier's refusal included, or a run does not end.
+    """
+    graph = load_graph(model)
+    arrays = [inputs[graph.values[number].name] for number in graph.inputs]
+    expected = run_onnx_runtime(model, inputs)
+    found = Agreement(models=1)
+    for policy, veus in itertools.product(POLICIES, VEUS):
+        options = CompileOptions(policy=policy, veus=veus)
+        found += _check_plan(graph, options, arrays, expected, spread=spread, seed=seed)
+    return found
+
+
+def _check_plan(
+    graph: Graph,
+    options: CompileOptions,
+    inputs: Sequence[Array],
+    expected: Sequence[Array],
+    *,
+    spread: bool,
+    seed: int,
+) -> Agreement:
+    """All runs of one plan."""
+    device = find_device("cpu")
+    vdevice = device.describe(options)
+    if spread:
+        vdevice = without_costs(vdevice)
+    plan = plan_graph(graph, vdevice, options)
+    source = device.emit(plan, vdevice)
+    loaded = device.load(source, device.build(source, options), options)
+    runs = {
+        "reference": [run_reference(plan, inputs, picker) for picker in pickers(vdevice.veu_count, seed)],
+        "cpu": [_run(loaded, inputs, expected) for _ in range(_CALLS)],
+    }
+    worst: dict[str, float] = {}
+    for name, results in runs.items():
+        place = f"{options.policy}, {options.veus} vEUs, {name} device"
+        first, *others = (_bits(result) for result in results)
+        assert all(other == first for other in others), f"{place}: runs differ"
+        for dtype, error in compare(results[0], expected, place):
+            worst[dtype] = max(worst.get(dtype, 0.0), error)
+    programs = plan.schedule.programs
+    return Agreement(
+        plans=1,
+        rtasks=sum(1 for program in programs for _ in program.tasks()),
+        waits=sum(isinstance(step, Wait) for program in programs for queue in program.steps for step in queue),
+        interleavings=len(runs["reference"]),
+        calls=len(runs["cpu"]),
+        worst=worst,
+    )
+
+
+def without_costs(vdevice: VDevice) -> VDevice:
+    """The vDevice with arithmetic so slow that the smallest operator is worth all vEUs."""
+    slow = {dtype: Figure(figure.value / 1e4, "made up") for dtype, figure in vdevice.flops_per_us.items()}
+    nothing = Figure(0.0, "made up")
+    return replace(vdevice, flops_per_us=slow, handover_us=nothing, task_overhead_us=nothing)
+
+
+def pickers(veus: int, seed: int) -> Sequence[Picker]:
+    """Interleavings: random ones and unkind ones. A single vEU has only one."""
+    if veus == 1:
+        return [Lowest()]
+    return [Random(seed), Random(seed + 1), Bursts(seed), Starving(seed % veus), Highest(), Lowest()]
+
+
+def run_onnx_runtime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
+    """ONNX Runtime's outputs."""
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+    return [np.asarray(output) for output in session.run(None, dict(inputs))]
+
+
+def compare(actual: Sequence[Array], expected: Sequence[Array], place: str) -> Iterator[tuple[str, float]]:
+    """(dtype, relative difference) of each output.
+
+    Raises:
+        AssertionError: types or shapes differ, or values by more than the tolerance.
+    """
+    for number, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
+        where = f"{place}, output {number}"
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), where
+        dtype = ours.dtype.name
+        if dtype not in TOLERANCES:
+            np.testing.assert_array_equal(ours, theirs, err_msg=where)
+            continue
+        error = relative_difference(ours, theirs)
+        assert error <= TOLERANCES[dtype], f"{where}: relative difference {error:.2e}"
+        yield dtype, error
+
+
+def relative_difference(actual: Array, expected: Array) -> float:
+    """Norm of the difference in units of the norm of `expected`; NaN and infinities have to be where expected."""
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(actual[~finite], expected[~finite])
+    norm = float(np.linalg.norm(expected[finite].astype(np.float64)))
+    difference = float(np.linalg.norm(actual[finite].astype(np.float64) - expected[finite]))
+    return difference / norm if norm else difference
+
+
+def _run(loaded: Loaded, inputs: Sequence[Array], like: Sequence[Array]) -> list[Array]:
+    outputs: list[Array] = [np.empty_like(array) for array in like]
+    loaded.run(inputs, outputs)
+    return outputs
+
+
+def _bits(arrays: Sequence[Array]) -> list[bytes]:
+    return [array.tobytes() for array in arrays]
+
+
+def attempt_seed(seed: int) -> Agreement | str:
+    """`check_seed`, or how it failed: for other processes, where not every exception comes back whole."""
+    try:
+        return check_seed(seed)
+    except Exception:  # noqa: BLE001  (whatever it is, the other seeds go on)
+        return traceback.format_exc(limit=-4)

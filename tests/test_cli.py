@@ -1,0 +1,387 @@
+"""The command line: what it prints, what it leaves, and how it ends."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+import rammer
+from rammer import cli
+from rammer.errors import RammerError
+from tests.support.artifacts import built_elsewhere
+from tests.support.small_models import (
+    FLOAT,
+    layer_model,
+    layer_result,
+    pair_model,
+    scale_model,
+    small_model,
+    unary_model,
+)
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
+COMMANDS = ("compile", "run", "bench", "inspect", "devices")
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, tmp_path):
+    """Call the command as its entry point does, in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["rammer", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code
+        return (0 if code is None else code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def layer(tmp_path):
+    """An ONNX file."""
+    path = tmp_path / "layer.onnx"
+    onnx.save(layer_model(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """A compiled model; nobody writes to it."""
+    path = tmp_path_factory.mktemp("compiled") / "layer.rammer"
+    rammer.compile(layer_model(), "cpu").save(path)
+    return path
+
+
+def in_a_process(*arguments, **environment):
+    """The command in a process of its own."""
+    command = [sys.executable, "-c", "from rammer.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+
+
+# --- Help -------------------------------------------------------------------------------------------------------------
+
+
+def test_help_lists_the_commands_and_where_to_start():
+    result = CliRunner().invoke(cli.app, ["--help"])
+    assert result.exit_code == 0
+    for name in COMMANDS:
+        assert re.search(rf"\b{name}\b", result.output)
+    assert "rammer compile model.onnx -o model.rammer" in result.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_explained(name):
+    result = CliRunner().invoke(cli.app, [name, "--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    lines = [line.strip("│ ") for line in result.output.splitlines() if re.search(r"--[a-z]", line)]
+    options = [line for line in lines if line.startswith(("-", "*"))]
+    assert options
+    for line in options:
+        explanation = re.split(r"\s{2,}", re.sub(r"\[default.*", "", line))[-1]
+        assert len(explanation.split()) >= 3, line
+
+
+# --- compile ----------------------------------------------------------------------------------------------------------
+
+
+def test_compile_writes_a_file_that_loads(call, layer, tmp_path):
+    code, out, err = call("compile", layer, "-o", "layer.rammer")
+    assert (code, err) == (0, "")
+    assert "wrote layer.rammer" in out
+    np.testing.assert_allclose(rammer.load(tmp_path / "layer.rammer")(X), layer_result(X), rtol=1e-6)
+
+
+def test_compile_json(call, layer):
+    code, out, _ = call("compile", layer, "--output", "layer.rammer", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert data["output"] == "layer.rammer"
+    assert data["signature"] == {"inputs": [["x", "float32", [2, 3]]], "outputs": [["y", "float32", [2, 4]]]}
+    assert data["seconds"] > 0
+
+
+def test_compile_options(call, layer, tmp_path):
+    code, _, _ = call(
+        "compile",
+        layer,
+        "-o",
+        "m.rammer",
+        "--policy",
+        "sequential",
+        "--veus",
+        3,
+        "--dump-dir",
+        "dump",
+        "--device",
+        "cpu",
+    )
+    report = rammer.load(tmp_path / "m.rammer").report
+    assert (code, report["policy"], report["device"]["veus"]) == (0, "sequential", 3)
+    assert min(path.name for path in (tmp_path / "dump").iterdir()) == "00-import.txt"
+
+
+def test_shapes_are_bound(call, tmp_path):
+    onnx.save(scale_model(2.0, ("batch", 3)), tmp_path / "m.onnx")
+    code, _, err = call("compile", "m.onnx", "-o", "m.rammer")
+    assert code == 3
+    assert "[R205]" in err
+    assert "--shape" in err
+    code, _, _ = call("compile", "m.onnx", "-o", "m.rammer", "--shape", "x=5,3")
+    assert code == 0
+    assert rammer.load(tmp_path / "m.rammer").signature.inputs[0].type.shape == (5, 3)
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_run_reads_and_writes_arrays(call, compiled, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    code, out, _ = call("run", compiled, "--input", "x=x.npy", "-o", "results")
+    assert code == 0
+    assert "y float32[2, 4]" in out
+    np.testing.assert_allclose(np.load(tmp_path / "results" / "y.npy"), layer_result(X), rtol=1e-6)
+
+
+def test_run_compiles_an_onnx_file(call, layer, tmp_path):
+    np.save(tmp_path / "x.npy", np.asfortranarray(X))
+    code, out, _ = call("run", layer, "-i", "x=x.npy", "--json")
+    found = json.loads(out)["y"]
+    assert (code, found["dtype"], found["shape"]) == (0, "float32", [2, 4])
+    np.testing.assert_allclose(np.reshape(found["values"], (2, 4)), layer_result(X), rtol=1e-6)
+
+
+def test_run_json_is_json_for_values_that_json_lacks(call, tmp_path):
+    onnx.save(unary_model("Neg", FLOAT, (3,)), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", np.array([np.nan, np.inf, 1], np.float32))
+    _, out, _ = call("run", "m.onnx", "-i", "x=x.npy", "--json", "--device", "reference")
+    assert json.loads(out, parse_constant=pytest.fail)["y"]["values"] == ["nan", "-inf", -1.0]
+
+
+@pytest.mark.parametrize("kind", [FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.BFLOAT16])
+@pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
+def test_random_inputs_of_any_type(call, tmp_path, kind, shape):
+    onnx.save(unary_model("Identity", kind, shape), tmp_path / "m.onnx")
+    outputs = {call("run", "m.onnx", "--random", "--json", "--device", "reference")[:2] for _ in range(2)}
+    assert len(outputs) == 1  # the same numbers every time
+    ((code, out),) = outputs
+    assert code == 0
+    assert json.loads(out)["y"]["shape"] == list(shape)
+
+
+def test_given_inputs_go_before_random_ones(call, tmp_path):
+    onnx.save(pair_model(), tmp_path / "m.onnx")
+    np.save(tmp_path / "a.npy", np.full(4, 1e6, np.float32))
+    _, out, _ = call("run", "m.onnx", "-i", "a=a.npy", "--random", "--json", "--device", "reference")
+    assert min(json.loads(out)["total"]["values"]) > 9e5
+
+
+# --- bench, inspect, devices ------------------------------------------------------------------------------------------
+
+
+def test_bench(call, compiled):
+    code, out, _ = call("bench", compiled, "--repeat", 20, "--warmup", 2, "--json")
+    data = json.loads(out)
+    assert (code, data["runs"], data["device"]) == (0, 20, "cpu")
+    assert 0 < data["p10_us"] <= data["median_us"] <= data["p90_us"]
+    code, out, _ = call("bench", compiled, "--repeat", 1, "--warmup", 0)
+    assert code == 0
+    assert re.search(r"layer on cpu: median [\d.,]+ us", out)
+
+
+def test_inspect(call, compiled):
+    code, out, _ = call("inspect", compiled)
+    assert code == 0
+    assert "wavefront" in out
+    assert "(x: float32[2,3]) -> (y: float32[2,4])" in out
+    assert "product, relu" in out
+    _, kernels, _ = call("inspect", compiled, "--kernels")
+    assert "registers" in kernels
+    report = json.loads(call("inspect", compiled, "--json")[1])
+    assert report == dict(rammer.load(compiled).report)
+
+
+def test_inspect_shows_every_candidate(call, compiled):
+    _, out, _ = call("inspect", compiled, "--kernels")
+    report = rammer.load(compiled).report
+    candidates = sum(len(operator["candidates"]) for operator in report["operators"])
+    assert len(re.findall(r"\b(?:map|reduce|contract) [\dx]+ ", out)) == candidates
+    assert len(re.findall(r" \* ", out)) == len(report["operators"])
+
+
+@pytest.mark.parametrize("suffix", [".html", ".json"])
+def test_inspect_writes_a_timeline(call, compiled, tmp_path, suffix):
+    code, out, _ = call("inspect", compiled, "--timeline", f"run{suffix}")
+    assert code == 0
+    assert f"wrote run{suffix}" in out
+    content = (tmp_path / f"run{suffix}").read_text()
+    assert "layer on cpu" in content if suffix == ".html" else json.loads(content)["traceEvents"]
+
+
+def test_names_from_a_model_are_shown_as_they_are(call, tmp_path):
+    name = "[bold]a[/b] [/x] :smile:"
+    node = onnx.helper.make_node("Relu", ["x"], ["[/y]"], name=name)
+    model = small_model([node], {"x": (FLOAT, (2,))}, {"[/y]": (FLOAT, (2,))}, name="[red]")
+    onnx.save(model, tmp_path / "m.onnx")
+    for arguments in (["inspect"], ["inspect", "--kernels"], ["run", "--random"], ["bench", "--repeat", "1"]):
+        code, out, _ = call(arguments[0], "m.onnx", *arguments[1:], "--device", "reference")
+        assert code == 0
+        assert name in out or "[red]" in out or "[/y]" in out
+
+
+def test_devices(call):
+    code, out, _ = call("devices")
+    assert code == 0
+    assert re.search(r"^cpu .*execution units", out, re.MULTILINE)
+    found = json.loads(call("devices", "--json")[1])
+    assert {"cpu", "reference"} <= set(found)
+    assert found["reference"]["flops_per_us"]["float32"]["value"] > 0
+
+
+# --- Mistakes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mistakes(tmp_path, layer, compiled):
+    """Files that are not what they should be, beside good ones."""
+    (tmp_path / "text.onnx").write_text("hello")
+    (tmp_path / "cut.onnx").write_bytes(layer.read_bytes()[:80])
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    (tmp_path / "folder.onnx").mkdir()
+    (tmp_path / "cut.rammer").write_bytes(compiled.read_bytes()[:-1])
+    (tmp_path / "good.rammer").write_bytes(compiled.read_bytes())
+    node = onnx.helper.make_node("Abracadabra", ["x"], ["y"], name="trick")
+    onnx.save(small_model([node], {"x": (FLOAT, (2,))}, {"y": (FLOAT, (2,))}), tmp_path / "unknown.onnx")
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "long.npy", np.zeros((3, 3), np.float32))
+    np.save(tmp_path / "double.npy", X.astype(np.float64))
+    np.save(tmp_path / "objects.npy", np.array([{}, []], dtype=object))
+    np.savez(tmp_path / "several.npz", X)
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("nonsense", 2, "No such command"),
+        ("compile layer.onnx", 2, "Missing option"),
+        ("bench layer.onnx --repeat 0", 2, "--repeat"),
+        ("bench layer.onnx --repeat many", 2, "--repeat"),
+        ("compile layer.onnx -o m.bin", 2, "[R100]"),
+        ("compile layer.onnx -o m.rammer --policy luck", 2, "choose one of wavefront, sequential"),
+        ("compile layer.onnx -o m.rammer --precision fp8", 2, "[R100]"),
+        ("compile layer.onnx -o m.rammer --device abacus", 2, "choose one of cpu, reference"),
+        ("compile layer.onnx -o m.rammer --veus 0", 2, "[R100]"),
+        ("compile layer.onnx -o m.rammer --shape x", 2, "write it as --shape x=1,3,224,224"),
+        ("compile layer.onnx -o m.rammer --shape x=2,three", 2, "write it as --shape x=1,3,224,224"),
+        ("compile layer.onnx -o m.rammer --shape q=2,3", 2, "'q'"),
+        ("compile layer.onnx -o m.rammer --shape x=2,-3", 2, "[R100]"),
+        ("compile layer.onnx -o m.rammer --dump-dir x.npy", 2, "for dumps"),
+        ("inspect layer.onnx --timeline run.png", 2, "end its name in .html"),
+        ("inspect layer.onnx --timeline no/run.html", 2, "cannot write"),
+        ("run layer.onnx --random -o x.npy", 2, "cannot write"),
+        ("run layer.onnx -i x", 2, "write it as --input x=x.npy"),
+        ("run good.rammer --random --policy sequential --shape x=2,3", 2, "--policy, --shape for good.rammer"),
+        ("inspect none.onnx", 3, "[R200]"),
+        ("inspect folder.onnx", 3, "[R200]"),
+        ("inspect text.onnx", 3, "[R201]"),
+        ("inspect empty.onnx", 3, "[R201]"),
+        ("inspect cut.onnx", 3, "[R201]"),
+        ("inspect unknown.onnx", 3, "Abracadabra (trick)"),
+        ("run layer.onnx", 4, "[R300] input 'x' is missing"),
+        ("run layer.onnx -i q=x.npy -i x=x.npy", 4, "unknown input(s): q"),
+        ("run layer.onnx -i x=none.npy", 4, "No such file"),
+        ("run layer.onnx -i x=folder.onnx", 4, "Is a directory"),
+        ("run layer.onnx -i x=text.onnx", 4, "is not a .npy file"),
+        ("run layer.onnx -i x=empty.onnx", 4, "is not a .npy file"),
+        ("run layer.onnx -i x=cut.npy", 4, "is cut short"),
+        ("run layer.onnx -i x=several.npz", 4, "is not a .npy file"),
+        ("run layer.onnx -i x=objects.npy", 4, "is not a .npy file"),
+        ("run layer.onnx -i x=double.npy", 4, "[R301]"),
+        ("run layer.onnx -i x=long.npy", 4, "[R302]"),
+        ("run none.rammer", 5, "[R400]"),
+        ("run cut.rammer", 5, "[R401]"),
+        ("compile layer.onnx -o no/m.rammer", 5, "[R404]"),
+        ("compile layer.onnx -o m.rammer --device reference", 5, "[R404]"),
+    ],
+)
+@pytest.mark.usefixtures("mistakes")
+def test_mistakes_are_explained(call, line, code, says):
+    got, out, err = call(*line.split())
+    assert got == code, err
+    assert says in err
+    assert out == ""
+    assert "Traceback" not in err
+
+
+def test_every_error_class_has_an_exit_code():
+    codes = {cls: cli.exit_code(cls.__new__(cls)) for cls in _subclasses(RammerError)}
+    assert {cls.__name__ for cls, code in codes.items() if code == 70} == {"VerificationError"}
+    assert set(codes.values()) == {2, 3, 4, 5, 6, 70}
+
+
+def _subclasses(cls):
+    for child in cls.__subclasses__():
+        yield child
+        yield from _subclasses(child)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_rebuilt_model_is_a_warning_and_works(call, compiled, tmp_path):
+    (tmp_path / "m.rammer").write_bytes(compiled.read_bytes())
+    built_elsewhere(tmp_path / "m.rammer")
+    code, out, err = call("run", "m.rammer", "--random", "--json")
+    assert code == 0
+    assert json.loads(out)
+    assert err.startswith("warning: ")
+    assert "avx9000" in err
+
+
+# --- As a process -----------------------------------------------------------------------------------------------------
+
+
+def test_the_installed_command_works(compiled):
+    command = Path(sys.executable).parent / "rammer"
+    if not command.exists():
+        pytest.skip("the package is not installed")
+    done = subprocess.run([command, "bench", compiled, "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["median_us"] > 0
+
+
+def test_exit_code_and_streams_of_a_process(compiled, tmp_path):
+    failed = in_a_process("run", compiled)
+    assert (failed.returncode, failed.stdout) == (4, "")
+    assert failed.stderr.startswith("[R300] input 'x' is missing\n  to do: ")
+    assert in_a_process("run", tmp_path / "none.onnx").returncode == 3
+    assert in_a_process("--help").returncode == 0
+
+
+def test_no_compiler(layer, tmp_path):
+    done = in_a_process("inspect", layer, CC="/no/such/compiler", RAMMER_CACHE_DIR=str(tmp_path / "cache"))
+    assert done.returncode == 6
+    assert done.stderr.startswith("[R501]")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_environment(layer):
+    done = in_a_process("inspect", layer, RAMMER_VEUS="many")
+    assert done.returncode == 2
+    assert done.stderr.startswith("[R100] RAMMER_VEUS=many")
+
+
+def test_output_into_a_pipe_that_closes(compiled):
+    command = [sys.executable, "-c", "from rammer.cli import main; main()", "inspect", str(compiled), "--kernels"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,88 @@
+"""Random models from file to answer: every plan is accepted, and all of its runs agree with ONNX Runtime.
+
+Each model is compiled with both policies for 1 to 4 vEUs. The reference device runs each plan under random and unkind
+interleavings, the processor runs it several times. One model in three mixes in integers, truth values and 16-bit
+floats; every other one is compiled for a processor so slow that even the smallest operator spreads over all vEUs.
+"""
+
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+
+import pytest
+
+from rammer.compiler import plan_graph
+from rammer.devices.registry import find_device
+from rammer.frontends.onnx import load_graph
+from rammer.ir.program import RProgram, Wait
+from rammer.options import CompileOptions
+from tests.support.agreement import Agreement, attempt_seed, check_seed, pickers, without_costs
+from tests.support.plans import run_reference
+from tests.support.random_graphs import random_model
+
+GRAPHS = range(100)
+MANY_GRAPHS = range(1_000, 2_000)
+
+
+@pytest.mark.parametrize("seed", GRAPHS)
+def test_compiled_model_agrees(seed):
+    check_seed(seed)
+
+
+@pytest.mark.long
+def test_many_compiled_models_agree(capsys):
+    start = time.monotonic()
+    total, failures = Agreement(), {}
+    # Fresh processes: a fork would inherit locks that a thread of this one holds.
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool, capsys.disabled():
+        futures = {pool.submit(attempt_seed, seed): seed for seed in MANY_GRAPHS}
+        for done, future in enumerate(as_completed(futures), start=1):
+            found = future.result()
+            if isinstance(found, Agreement):
+                total += found
+            else:
+                failures[futures[future]] = found
+                print(f"\nseed {futures[future]}: {found}")
+            if done % 50 == 0:
+                print(f"\n{time.monotonic() - start:.0f} s: {len(failures)} failures, {total}", end="")
+        print()
+    assert not failures
+
+
+def test_models_cover_operators_and_types():
+    op_types, dtypes = set(), set()
+    for seed in range(300):
+        model, _ = random_model(seed, mixed=True)
+        op_types |= {node.op_type for node in model.graph.node}
+        dtypes |= {value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
+    assert len(op_types) > 50
+    assert len(dtypes) == 6  # float32, float16, int32, int64, uint8, bool
+
+
+def test_interleavings_show_what_a_missing_wait_does():
+    """The tests above mean something only if a plan that is wrong gives wrong results."""
+    shown = waiting = 0
+    for seed in range(1, 30, 2):
+        model, feeds = random_model(seed)
+        options = CompileOptions(veus=4)
+        plan = plan_graph(load_graph(model), without_costs(find_device("cpu").describe(options)), options)
+        inputs = [feeds[plan.graph.tensors[number].name] for number in plan.graph.inputs]
+        careless = replace(
+            plan, schedule=replace(plan.schedule, programs=tuple(map(without_waits, plan.schedule.programs)))
+        )
+        if careless == plan:
+            continue
+        waiting += 1
+        right = [array.tobytes() for array in run_reference(plan, inputs, pickers(4, seed)[0])]
+        shown += any(
+            [array.tobytes() for array in run_reference(careless, inputs, picker)] != right
+            for picker in pickers(4, seed)
+        )
+    assert waiting >= 10
+    assert shown == waiting
+
+
+def without_waits(program: RProgram) -> RProgram:
+    steps = tuple(tuple(step for step in queue if not isinstance(step, Wait)) for queue in program.steps)
+    return replace(program, steps=steps)

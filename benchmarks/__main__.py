@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -22,6 +23,7 @@ from rammer.errors import RammerError
 from rammer.options import CompileOptions
 from rammer.schedule.policies import POLICIES
 
+_BUSY_LOAD = 0.5  # processes that are running before we begin
 _console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 
@@ -31,7 +33,7 @@ def main() -> int:
     try:
         return _compare(arguments)
     except RammerError as error:
-        _console.print(str(error), style="red", markup=False, highlight=False)
+        _console.print(str(error), style="red", markup=False)
         return 1
 
 
@@ -56,7 +58,12 @@ def _compare(arguments: argparse.Namespace) -> int:
         "threads": threads,
         "tolerance": setup.tolerance,
     }
-    _console.print(f"{vdevice.name}: {threads} threads each; timed is {setup.region}.", highlight=False)
+    _console.print(f"{vdevice.name}: {threads} threads each; timed is {setup.region}.")
+    load = os.getloadavg()[0]
+    if load > _BUSY_LOAD:
+        _console.print(
+            f"The machine is busy (load {load:.1f}), so times will be longer than they need be.", style="yellow"
+        )
     names = ([one.name for one in ours], [one.name for one in peers])
     rows: list[Row] = []
     with _console.status("") as status:
@@ -68,9 +75,10 @@ def _compare(arguments: argparse.Namespace) -> int:
             except RammerError as error:
                 row = Row(case=name, network=case.form.network, refusal=str(error))
             rows.append(row)
+            _console.print(f"{name}: {'not reported' if row.refusal else 'measured'}")
             write_json(arguments.json, rows, *names, settings)
     _console.print(table(rows, *names))
-    _console.print(f"wrote {arguments.json}", soft_wrap=True, highlight=False)
+    _console.print(f"wrote {arguments.json}", soft_wrap=True)
     return int(any(row.refusal for row in rows))
 
 

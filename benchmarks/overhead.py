@@ -114,7 +114,7 @@ def main() -> None:
     arguments.json.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
     _print_calls(calls)
     _print_starts(starts)
-    _console.print(f"wrote {arguments.json}", soft_wrap=True, highlight=False)
+    _console.print(f"wrote {arguments.json}", soft_wrap=True)
 
 
 def _print_calls(calls: CallCost) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -159,6 +160,15 @@ def test_run_compiles_an_onnx_file(call, layer, tmp_path):
     np.testing.assert_allclose(np.reshape(found["values"], (2, 4)), layer_result(X), rtol=1e-6)
 
 
+def test_run_with_bfloat16_files(call, tmp_path):
+    x = np.array([1.5, -2.5], ml_dtypes.bfloat16)
+    onnx.save(unary_model("Abs", onnx.TensorProto.BFLOAT16, (2,)), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", x)
+    code, _, err = call("run", "m.onnx", "-i", "x=x.npy", "-o", ".", "--device", "reference")
+    assert code == 0, err
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy").view(ml_dtypes.bfloat16), np.abs(x))
+
+
 def test_run_json_is_json_for_values_that_json_lacks(call, tmp_path):
     onnx.save(unary_model("Neg", FLOAT, (3,)), tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", np.array([np.nan, np.inf, 1], np.float32))
@@ -289,6 +299,7 @@ def mistakes(tmp_path, layer, compiled):
         ("inspect layer.onnx --timeline no/run.html", 2, "cannot write"),
         ("run layer.onnx --random -o x.npy", 2, "cannot write"),
         ("run layer.onnx -i x", 2, "write it as --input x=x.npy"),
+        ("run layer.onnx -i x=x.npy -i x=long.npy", 2, "'x' is given twice"),
         ("run good.rammer --random --policy sequential --shape x=2,3", 2, "--policy, --shape for good.rammer"),
         ("inspect none.onnx", 3, "[R200]"),
         ("inspect folder.onnx", 3, "[R200]"),

@@ -19,7 +19,9 @@ WARMUP_CALLS = 5
 TURN_WARMUP_CALLS = 2
 TURN_US = 50_000.0
 TURN_CALLS = range(3, 201)
-PAUSE_S = 0.01  # until the threads of whoever ran before have stopped polling
+QUIET_S = 0.005
+QUIET_SHARE = 0.1
+SETTLE_S = 2.0
 
 Progress = Callable[[str], None]
 
@@ -112,10 +114,20 @@ def _in_turns(
     for number in range(1, rounds + 1):
         progress(number)
         for name in order.sample(list(prepared), len(prepared)):
-            time.sleep(PAUSE_S)
+            _settle()
             clock.time_us(prepared[name].run, TURN_WARMUP_CALLS)
             times_us[name] += clock.time_us(prepared[name].run, counts[name])
     return times_us
+
+
+def _settle() -> None:
+    """Wait until the threads of whoever ran before have stopped polling for more work: some do so for long."""
+    deadline_s = time.monotonic() + SETTLE_S
+    used_s = math.inf
+    while used_s > QUIET_SHARE * QUIET_S and time.monotonic() < deadline_s:
+        before_s = time.process_time()
+        time.sleep(QUIET_S)
+        used_s = time.process_time() - before_s
 
 
 def _turn_calls(clock: Clock, run: Callable[[], object]) -> int:

@@ -7,7 +7,6 @@ device or its compiler, 70 a defect of Rammer.
 from __future__ import annotations
 
 import json
-import math
 import statistics
 import sys
 import time
@@ -31,17 +30,15 @@ from rammer.errors import (
     ArtifactWriteError,
     CallError,
     DeviceError,
-    InputNameError,
     ModelError,
     OptionError,
     RammerError,
 )
 from rammer.inspection import tables
 from rammer.inspection.timeline import SpansNs, end_ns, to_chrome_trace, to_html
-from rammer.ir.graph import Array
 from rammer.options import CompileOptions
+from rammer.runtime.arrays import json_array, random_inputs, read_arrays, write_arrays
 from rammer.runtime.executable import Executable
-from rammer.runtime.signature import Signature
 from rammer.schedule.policies import POLICIES
 
 app = typer.Typer(
@@ -171,14 +168,14 @@ def run(
     Example: rammer run model.rammer --input x=x.npy --output-dir results
     """
     executable = _open(model, _options(device, policy, precision, veus, shape, None))
-    given = {name: _read_array(name, path) for name, path in _pairs(inputs, "--input", "x=x.npy")}
+    given = read_arrays(_pairs(inputs, "--input", "x=x.npy"), executable.signature)
     if random:
-        given = _random_inputs(executable.signature) | given
+        given = random_inputs(executable.signature) | given
     results = executable.run(given)
     if output_dir is not None:
-        _write_arrays(output_dir, results)
+        write_arrays(output_dir, results)
     if as_json:
-        _print_json({name: _json_array(array) for name, array in results.items()})
+        _print_json({name: json_array(array) for name, array in results.items()})
         return
     for name, array in results.items():
         _output.print(Text.assemble((name, "bold"), f" {array.dtype}{list(array.shape)}"))
@@ -202,7 +199,7 @@ def bench(
     Example: rammer bench model.rammer --repeat 1000
     """
     executable = _open(model, _options(device, policy, precision, veus, shape, None))
-    inputs = _random_inputs(executable.signature)
+    inputs = random_inputs(executable.signature)
     start_s = time.perf_counter()
     for _ in range(warmup):
         executable.run(inputs)
@@ -297,7 +294,7 @@ _TIMELINES: Mapping[str, Callable[[Executable, SpansNs], str]] = {".html": _to_p
 
 
 def _write_timeline(executable: Executable, path: Path) -> None:
-    inputs = _random_inputs(executable.signature)
+    inputs = random_inputs(executable.signature)
     traces = [executable.trace(inputs).spans_ns for _ in range(_TRACES)]
     spans_ns = min(traces, key=end_ns)  # others may have been interrupted
     try:
@@ -314,19 +311,24 @@ def _options(
     shapes: Sequence[str] | None,
     dump_dir: Path | None,
 ) -> CompileOptions:
-    given = {name: _shape(name, text) for name, text in _pairs(shapes, "--shape", "x=1,3,224,224")}
+    given = {name: _shape(name, text) for name, text in _pairs(shapes, "--shape", "x=1,3,224,224").items()}
     options = CompileOptions(policy=policy, precision=precision, input_shapes=given, dump_dir=dump_dir)
     if device is not None:
         options = replace(options, device=device)
     return options if veus is None else replace(options, veus=veus)
 
 
-def _pairs(items: Sequence[str] | None, option: str, example: str) -> Iterator[tuple[str, str]]:
+def _pairs(items: Sequence[str] | None, option: str, example: str) -> dict[str, str]:
+    """Texts by name from options like `--shape x=1,3,224,224`."""
+    pairs: dict[str, str] = {}
     for item in items or ():
         name, equals, text = item.partition("=")
         if not (name and equals and text):
             raise OptionError(f"{option} {item}", hint=f"write it as {option} {example}")
-        yield name, text
+        if name in pairs:
+            raise OptionError(f"{option} {item}: '{name}' is given twice", hint="leave one out")
+        pairs[name] = text
+    return pairs
 
 
 def _shape(name: str, text: str) -> tuple[int, ...]:
@@ -367,39 +369,6 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
         yield lambda stage, done, total: progress.update(bar, description=stage, completed=done, total=total)
 
 
-def _read_array(name: str, path: str) -> Array:
-    try:
-        with Path(path).open("rb") as file:
-            array: Array = np.lib.format.read_array(file, allow_pickle=False)
-    except OSError as error:
-        message = f"cannot read {path} for input '{name}': {error.strerror}"
-        raise InputNameError(message, hint="check the path") from error
-    except (ValueError, EOFError) as error:
-        raise InputNameError(
-            f"{path} for input '{name}' is not a .npy file of numbers, or is cut short", hint="write it with numpy.save"
-        ) from error
-    return array
-
-
-def _write_arrays(folder: Path, arrays: Mapping[str, Array]) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, array in arrays.items():
-            np.save(folder / f"{name.replace('/', '_')}.npy", array, allow_pickle=False)
-    except OSError as error:
-        raise OptionError(f"cannot write into {folder}: {error.strerror}", hint="name another folder") from error
-
-
-def _random_inputs(signature: Signature) -> dict[str, Array]:
-    rng = np.random.default_rng(0)
-    inputs: dict[str, Array] = {}
-    for port in signature.inputs:
-        normal = np.asarray(rng.standard_normal(port.type.shape))
-        numbers = normal if port.type.dtype.is_float else np.asarray(normal > 0)
-        inputs[port.name] = numbers.astype(port.type.dtype.numpy)
-    return inputs
-
-
 def _plain(value: object) -> object:
     """Dataclass fields as JSON data: enum keys by their value, tuples as lists."""
     if isinstance(value, Mapping):
@@ -407,16 +376,6 @@ def _plain(value: object) -> object:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     return value
-
-
-def _json_array(array: Array) -> dict[str, object]:
-    """An array as JSON data; what JSON has no numbers for is written "nan", "inf" and "-inf"."""
-    values = [_json_number(value) for value in array.reshape(-1).tolist()]
-    return {"dtype": str(array.dtype), "shape": list(array.shape), "values": values}
-
-
-def _json_number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
 
 
 def _print_json(data: object) -> None:

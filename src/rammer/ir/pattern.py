@@ -193,23 +193,32 @@ def lies_in_lanes(operand: Expr, lane: Axis, expr: TensorExpr, layouts: Sequence
     )
 
 
-def packed_operands(
-    expr: TensorExpr, found: Contraction, lane: Axis, lanes: int, rows: int, layouts: Sequence[Layout]
+def scattered_operands(
+    expr: TensorExpr, found: Contraction, lane: Axis, layouts: Sequence[Layout]
 ) -> tuple[tuple[Group, Expr], ...]:
-    """The lane operands that are copied for each block of `lanes`, all its rows then loading vectors from the copy.
+    """The lane operands of each group that do not lie in lanes."""
+    return tuple(
+        (group, operand)
+        for group in found.groups
+        for operand in dict.fromkeys(found.split(term, lane)[0] for term in group.terms)
+        if not lies_in_lanes(operand, lane, expr, layouts)
+    )
 
-    These are the ones that do not lie in lanes, if several rows share a copy and it fits `MAX_PACK_BYTES`.
+
+def packed_operands(
+    found: Contraction, scattered: Sequence[tuple[Group, Expr]], lanes: int, rows: int
+) -> tuple[tuple[Group, Expr], ...]:
+    """Those of `scattered` that are copied for each block of `lanes`: all its rows load vectors from the copy.
+
+    That pays if there are several rows, and if the copies stay below `MAX_PACK_BYTES`.
     """
-    if rows == 1:
-        return ()
     packed = []
-    left_bytes = MAX_PACK_BYTES
-    for group in found.groups:
-        for operand in dict.fromkeys(found.split(term, lane)[0] for term in group.terms):
-            size_bytes = pack_points(found, group, operand) * lanes * operand.dtype.itemsize_bytes
-            if not lies_in_lanes(operand, lane, expr, layouts) and size_bytes <= left_bytes:
-                packed.append((group, operand))
-                left_bytes -= size_bytes
+    left_bytes = MAX_PACK_BYTES if rows > 1 else 0
+    for group, operand in scattered:
+        size_bytes = pack_points(found, group, operand) * lanes * operand.dtype.itemsize_bytes
+        if size_bytes <= left_bytes:
+            packed.append((group, operand))
+            left_bytes -= size_bytes
     return tuple(packed)
 
 

@@ -66,7 +66,8 @@ class GraphBuilder:
             if isinstance(definition, CompositeDef):
                 output_types = definition.infer(types, attributes)
             else:
-                key = (kind, *types, *attributes.items())
+                # As text, because 0.0 == -0.0 and 1 == True.
+                key = (kind, *types, *((option, repr(value)) for option, value in attributes.items()))
                 expr = self._built[key] if key in self._built else definition.build(types, attributes)
                 self._built[key] = expr
                 output_types = tuple(output.type for output in expr.outputs)

@@ -4,7 +4,7 @@
         ->  z = Conv(x, w * f, (b - mean) * f + t)  with f = s / sqrt(var + epsilon), per output channel
 
     z = BatchNormalization(x, s, t, mean, var) of anything else
-        ->  z = Mul(x, f) + (t - mean * f)
+        ->  z = Affine(x), which is x * f + (t - mean * f)
 
 Likewise for ConvTranspose, Gemm and the MatMul of two matrices, which becomes a Gemm. Weights and parameters have to
 be constants, and nobody else may read y. New weights are computed in float64 and rounded once.
@@ -22,9 +22,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rammer.ir.expr import load
 from rammer.ir.graph import Array, Attributes, Graph, Operator
-from rammer.ir.types import DType
+from rammer.ir.types import DType, TensorType
 from rammer.operators.attributes import flag, integer, number
+from rammer.operators.shapes import plain_result, spatial_axes
 from rammer.passes.rewrite import Rewriter
 
 # NumPy's stubs give `generic` no arithmetic.
@@ -63,7 +65,7 @@ def run(graph: Graph) -> Graph:
         if reader is not None and product is not None:
             _replace(rewriter, operator, reader, product)
             folded.add(reader.outputs[0])
-        elif not _split(graph, rewriter, operator):
+        elif not _simplified(graph, rewriter, operator):
             rewriter.insert(operator)
     return rewriter.finish()
 
@@ -89,20 +91,25 @@ def _affine(graph: Graph, operator: Operator) -> _Affine | None:
         return _Affine(factor=factor, shift=bias - mean * factor)
 
 
-def _split(graph: Graph, rewriter: Rewriter, operator: Operator) -> bool:
-    """Make a normalisation by constants a product and a sum; False for anything else."""
+def _simplified(graph: Graph, rewriter: Rewriter, operator: Operator) -> bool:
+    """Make a normalisation by constants one product and one sum an element; False for anything else."""
     norm = _affine(graph, operator)
     if norm is None:
         return False
     (output,) = operator.outputs
-    type_ = rewriter.type(output)
-    value = operator.inputs[0]
-    for kind, parameter in (("Mul", norm.factor), ("Add", norm.shift)):
-        name = f"{operator.name}.{kind}"
-        column = parameter.reshape(-1, *[1] * (type_.rank - 2))
-        constant = rewriter.constant(_rounded(column, type_.dtype), name)
-        value = rewriter.add(kind, [value, constant], {}, name=name, sources=operator.sources)
-    rewriter.replace(output, value)
+    x = rewriter.type(output)
+    channels = TensorType(x.dtype.compute, x.shape[1:2])
+    axes = spatial_axes(x.shape)
+    factor, shift = (load(slot, channels, axes[1:2]) for slot in (1, 2))
+    expr = plain_result((x, channels, channels), x.dtype, axes, load(0, x, axes) * factor + shift)
+    operands = [
+        rewriter.constant(_rounded(numbers, channels.dtype), f"{operator.name}.{part}")
+        for part, numbers in (("factor", norm.factor), ("shift", norm.shift))
+    ]
+    made = rewriter.add_expression(
+        expr, [operator.inputs[0], *operands], kind="Affine", name=operator.name, sources=operator.sources
+    )
+    rewriter.replace(output, made)
     return True
 
 

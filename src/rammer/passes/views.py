@@ -96,13 +96,11 @@ class View:
 
         A part of the operand would do, but is better bound as such: equal work on other parts is then the same code.
         """
-        covered = set()
-        for index, extent in zip(self.load.indices, shape, strict=True):
-            if not _reaches(index, extent):
-                return False
-            covered.add(_moved_axis(index))
+        if not all(_reaches(index, extent) for index, extent in zip(self.load.indices, shape, strict=True)):
+            return False
+        moved = [_moved_axis(index) for index in self.load.indices]
         return all(
-            axis in covered or _within(index, extent)
+            (axis is not None and axis in moved) or _within(index, extent)
             for axis, index, extent in zip(self.definition.dims, outer.indices, self.definition.shape, strict=True)
         )
 

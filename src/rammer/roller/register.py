@@ -20,6 +20,7 @@ from rammer.ir.pattern import (
     lies_in_lanes,
     packed_operands,
     plain_load,
+    scattered_operands,
 )
 from rammer.ir.task import RKernel
 from rammer.ir.types import Layout
@@ -110,16 +111,27 @@ class _Micro:
     expr: TensorExpr
     found: Contraction
     lane: Axis
-    layouts: tuple[Layout, ...]
     vector: int
+    scattered: tuple[tuple[Group, Expr], ...]
+    converted: frozenset[Expr]
 
     @classmethod
     def of(
         cls, expr: TensorExpr, found: Contraction, lane: Axis, layouts: Sequence[Layout], vdevice: VDevice
     ) -> _Micro:
         """The micro-kernels of a vDevice."""
-        vector = vdevice.vector_bytes // found.terms[0].reduce.dtype.itemsize_bytes
-        return cls(expr=expr, found=found, lane=lane, layouts=tuple(layouts), vector=vector)
+        scattered = scattered_operands(expr, found, lane, layouts)
+        loads = [(operand, plain_load(operand)) for _, operand in scattered]
+        return cls(
+            expr=expr,
+            found=found,
+            lane=lane,
+            vector=vdevice.vector_bytes // found.terms[0].reduce.dtype.itemsize_bytes,
+            scattered=scattered,
+            converted=frozenset(
+                operand for operand, load in loads if load is not None and lies_in_lanes(load, lane, expr, layouts)
+            ),
+        )
 
     @property
     def ideal_slots(self) -> float:
@@ -146,7 +158,7 @@ class _Micro:
             elif axis is not self.lane:
                 repeats *= axis.extent
         height = math.prod(sizes[axis] for axis in rows)
-        packed = packed_operands(self.expr, self.found, self.lane, sizes[self.lane], height, self.layouts)
+        packed = packed_operands(self.found, self.scattered, sizes[self.lane], height)
         copy_slots = _LANE_SLOTS * self.vector * len(packed)
         lane_blocks = _pieces(-(-self.lane.extent // self.vector), sizes[self.lane] // self.vector)
         return repeats * sum(
@@ -163,7 +175,7 @@ class _Micro:
             operands = self._lane_operands(group)
             others = {self.found.split(term, self.lane)[1] for term in group.terms}
             evicted = _EVICTED_SLOTS * max(0, len(operands) * vectors - _MAX_STREAMS)
-            lanes = sum(self._vector_slots(operand, (group, operand) in packed) for operand in operands)
+            lanes = sum(self._vector_slots((group, operand), packed) for operand in operands)
             for count, rows in blocks:
                 loads = lanes * vectors + evicted + _SCALAR_LOAD_SLOTS * len(others) * rows
                 arithmetic = len(group.terms) * rows * vectors
@@ -173,14 +185,11 @@ class _Micro:
     def _lane_operands(self, group: Group) -> tuple[Expr, ...]:
         return tuple(dict.fromkeys(self.found.split(term, self.lane)[0] for term in group.terms))
 
-    def _vector_slots(self, operand: Expr, is_packed: bool) -> float:
+    def _vector_slots(self, member: tuple[Group, Expr], packed: Collection[tuple[Group, Expr]]) -> float:
         """The cost of a vector of a lane operand: what does not lie in lanes is gathered one by one."""
-        if is_packed or lies_in_lanes(operand, self.lane, self.expr, self.layouts):
+        if member in packed or member not in self.scattered:
             return _VECTOR_LOAD_SLOTS
-        load = plain_load(operand)
-        if load is not None and load is not operand and lies_in_lanes(load, self.lane, self.expr, self.layouts):
-            return _CONVERTED_LOAD_SLOTS
-        return _LANE_SLOTS * self.vector
+        return _CONVERTED_LOAD_SLOTS if member[1] in self.converted else _LANE_SLOTS * self.vector
 
 
 def _pieces(extent: int, size: int) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from rammer.devices.cpu.emit.micro import Block, Pack
 from rammer.devices.cpu.emit.scalar import C_TYPES
 from rammer.devices.cpu.emit.scope import Position, Scope
 from rammer.ir.expr import Axis, Expr
-from rammer.ir.pattern import Group, pack_points, packed_operands
+from rammer.ir.pattern import Group, pack_points, packed_operands, scattered_operands
 
 
 def emit_packs(scope: Scope, block: Block) -> dict[tuple[Group, Expr], Pack]:
@@ -17,8 +17,9 @@ def emit_packs(scope: Scope, block: Block) -> dict[tuple[Group, Expr], Pack]:
     kernel = scope.operands.kernel
     rows = math.prod(block.sizes[axis] for axis in block.rows)
     lanes = block.sizes[block.lane]
-    operands = packed_operands(kernel.expr, block.found, block.lane, lanes, rows, kernel.layouts)
-    return {(group, operand): _emit_pack(scope, block, group, operand) for group, operand in operands}
+    scattered = scattered_operands(kernel.expr, block.found, block.lane, kernel.layouts)
+    packed = packed_operands(block.found, scattered, lanes, rows)
+    return {(group, operand): _emit_pack(scope, block, group, operand) for group, operand in packed}
 
 
 def _emit_pack(scope: Scope, block: Block, group: Group, operand: Expr) -> Pack:

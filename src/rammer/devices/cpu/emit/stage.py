@@ -43,7 +43,7 @@ def stage_row(scope: Scope, border: Border, lane: Axis, strip: Range, width: int
     steps = {axis: border.form.coefficient(axis) for axis in taps if border.form.coefficient(axis)}
     step = border.form.coefficient(lane)
     others = [check for check in scope.open_checks(load) if check.dim != border.dim]
-    if fill is None or others or address.parts or address.atoms or min(step, *steps.values()) < 0:
+    if fill is None or others or address.parts or address.atoms or min((step, *steps.values())) < 0:
         return None
     stride = address.form.coefficient(lane) // step
     if any(address.form.coefficient(axis) != stride * steps.get(axis, 0) for axis in taps):

@@ -1,0 +1,78 @@
+"""Points of a tile, numbered, and shared out among threads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rammer.devices.codegen.scope import Position
+from rammer.devices.codegen.writer import Writer
+from rammer.errors import UnsupportedFeatureError
+from rammer.ir.expr import Axis
+
+_MAX_POINTS = 1 << 31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """The part of an axis that a tile covers: `size` points from the variable `lo` on (none: from 0)."""
+
+    axis: Axis
+    lo: str
+    size: int
+
+    @classmethod
+    def whole(cls, axis: Axis) -> Side:
+        """All of an axis."""
+        return cls(axis=axis, lo="", size=axis.extent)
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether tiles may reach beyond the axis."""
+        return self.axis.extent % self.size != 0
+
+
+def count(sides: Sequence[Side]) -> int:
+    """Points of a full tile.
+
+    Raises:
+        UnsupportedFeatureError: more than numbers of 32 bits can count.
+    """
+    points = math.prod(side.size for side in sides)
+    if points >= _MAX_POINTS:
+        raise UnsupportedFeatureError(
+            f"one rTask of {points} points", hint="use more execution units, or compile for the device 'cpu'"
+        )
+    return points
+
+
+def decode(writer: Writer, number: str, sides: Sequence[Side]) -> tuple[dict[Axis, Position], list[str]]:
+    """Write the position along each axis of point `number`, the first of `sides` fastest.
+
+    Returns the positions, and conditions that hold unless the point is beyond an axis.
+    """
+    positions: dict[Axis, Position] = {}
+    conditions: list[str] = []
+    inner, total = 1, count(sides)
+    for side in sides:
+        name = side.axis.name
+        if side.size == 1:
+            positions[side.axis] = Position(side.lo)
+            continue
+        index = number if inner == 1 else f"{number} / {inner}u"
+        inner *= side.size
+        index = f"{index} % {side.size}u" if inner < total else index
+        origin = f"{side.lo} + " if side.lo else ""
+        positions[side.axis] = Position(writer.let(writer.index_type, name, f"{origin}({writer.index_type})({index})"))
+        if side.is_ragged:
+            conditions.append(f"{name} < {side.axis.extent}")
+    return positions, conditions
+
+
+@contextmanager
+def guarded(writer: Writer, conditions: Sequence[str]) -> Iterator[None]:
+    """What is written inside runs if all conditions hold."""
+    with writer.block(f"if ({' && '.join(conditions)})" if conditions else ""):
+        yield

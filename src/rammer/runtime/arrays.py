@@ -1,0 +1,75 @@
+"""Arrays for a compiled model: from and to .npy files, random ones, and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rammer.errors import InputNameError, OptionError
+from rammer.ir.graph import Array
+from rammer.runtime.signature import Signature
+
+
+def read_arrays(files: Mapping[str, str], signature: Signature) -> dict[str, Array]:
+    """Inputs from .npy files by name; whether they fit is for the call to say.
+
+    Raises:
+        InputNameError: a file cannot be read or holds no array of numbers.
+    """
+    dtypes = {port.name: port.type.dtype.numpy for port in signature.inputs}
+    return {name: _read_array(name, Path(file), dtypes.get(name)) for name, file in files.items()}
+
+
+def write_arrays(folder: Path, arrays: Mapping[str, Array]) -> None:
+    """Write each array as NAME.npy, with "_" for each "/" of the name.
+
+    Raises:
+        OptionError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, array in arrays.items():
+            np.save(folder / f"{name.replace('/', '_')}.npy", array, allow_pickle=False)
+    except OSError as error:
+        raise OptionError(f"cannot write into {folder}: {error.strerror}", hint="name another folder") from error
+
+
+def random_inputs(signature: Signature) -> dict[str, Array]:
+    """An array for each input, the same ones every time: normal numbers, or zeros and ones where they are integers."""
+    rng = np.random.default_rng(0)
+    inputs: dict[str, Array] = {}
+    for port in signature.inputs:
+        normal = np.asarray(rng.standard_normal(port.type.shape))
+        numbers = normal if port.type.dtype.is_float else np.asarray(normal > 0)
+        inputs[port.name] = numbers.astype(port.type.dtype.numpy)
+    return inputs
+
+
+def json_array(array: Array) -> dict[str, object]:
+    """An array as JSON data; what JSON has no numbers for is written "nan", "inf" and "-inf"."""
+    values = [_json_number(value) for value in array.reshape(-1).tolist()]
+    return {"dtype": str(array.dtype), "shape": list(array.shape), "values": values}
+
+
+def _json_number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _read_array(name: str, path: Path, dtype: np.dtype[Any] | None) -> Array:
+    try:
+        with path.open("rb") as file:
+            array: Array = np.lib.format.read_array(file, allow_pickle=False)
+    except OSError as error:
+        message = f"cannot read {path} for input '{name}': {error.strerror}"
+        raise InputNameError(message, hint="check the path") from error
+    except (ValueError, EOFError) as error:
+        raise InputNameError(
+            f"{path} for input '{name}' is not a .npy file of numbers, or is cut short", hint="write it with numpy.save"
+        ) from error
+    if dtype is not None and array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize:
+        return array.view(dtype)  # a type that NumPy lacks (bfloat16): its files hold the bytes without the name
+    return array

@@ -55,7 +55,7 @@ def _sum(scope: Scope, group: Group, splits: int, sums: Mapping[Term, str]) -> N
     """A thread's part of the sums of a group."""
     writer = scope.writer
     scope.hoist(operand for term in group.terms for operand in term.operands)
-    sides = [Side.whole(axis) for axis in reversed(_order(scope, group))]
+    sides = [Side.whole(axis) for axis in reversed(group_order(scope, group))]
     length = count(sides)
     writer.line(f"#pragma unroll {max(1, min(_UNROLL // len(group.terms), length // splits))}")
     with writer.block(f"for (uint32_t element = split; element < {length}u; element += {splits})"):
@@ -66,7 +66,8 @@ def _sum(scope: Scope, group: Group, splits: int, sums: Mapping[Term, str]) -> N
             writer.line(f"{sums[term]} += {left} * {right};")
 
 
-def _order(scope: Scope, group: Group) -> tuple[Axis, ...]:
+def group_order(scope: Scope, group: Group) -> tuple[Axis, ...]:
+    """A group's axes, short strides innermost."""
     loads = [node for term in group.terms for node in nodes(term.reduce.body) if isinstance(node, Load)]
     return reduction_order(loads, group.axes, scope.operands.kernel.layouts)
 

@@ -1,0 +1,65 @@
+"""From a source to machine code for one architecture, kept in the cache."""
+
+from __future__ import annotations
+
+import json
+
+from rammer.devices.base import Binary, Progress, Source
+from rammer.devices.cache import Cache, content_key
+from rammer.devices.cuda.source import ABI, CODE, LAUNCH
+from rammer.devices.cuda.describe import KIND
+from rammer.devices.cuda.toolchain import find_toolchain
+from rammer.options import CompileOptions
+
+CUBIN = "program.cubin"
+TRACE_MACRO = "RAMMER_TRACE"
+
+
+def build(source: Source, architecture: str, options: CompileOptions, progress: Progress) -> Binary:
+    """The machine code of a source; see `Device.build`."""
+    code = compile_source(source, architecture, options, trace=False)
+    progress(1, 1)
+    return Binary(device=KIND, machine=requirements(architecture), files={CUBIN: code})
+
+
+def compile_source(source: Source, architecture: str, options: CompileOptions, *, trace: bool) -> bytes:
+    """Machine code, compiled now or before; with `trace` it writes the times of all records.
+
+    Raises:
+        CompilerNotFoundError: no NVRTC.
+        CompilerFailedError: it refuses the source.
+    """
+    toolchain = find_toolchain()
+    cache = Cache(options.cache_dir / "cubins")
+    macros = [TRACE_MACRO] if trace else []
+    text = bytes(source.files[CODE])
+    key = content_key(toolchain.version, architecture, *macros, text)
+    code = cache.get(key)
+    if code is None:
+        code = toolchain.cubin(text.decode(), architecture, macros)
+        cache.put(key, code)
+    return code
+
+
+def architecture_of(source: Source) -> str:
+    """What a source was written for."""
+    architecture: str = json.loads(bytes(source.files[LAUNCH]))["architecture"]
+    return architecture
+
+
+def requirements(architecture: str) -> dict[str, str]:
+    """What machine code needs, as an artifact keeps it."""
+    return {"architecture": architecture, "abi": str(ABI)}
+
+
+def mismatch(binary: Binary, architecture: str) -> str | None:
+    """Why a GPU of `architecture` cannot run `binary`, or None if it can.
+
+    Machine code runs on GPUs of the same major capability, from its own minor one on.
+    """
+    if binary.machine["abi"] != str(ABI):
+        return f"it was built for version {binary.machine['abi']} of the interpreter, this is version {ABI}"
+    built, here = (int(name.removeprefix("sm_")) for name in (binary.machine["architecture"], architecture))
+    if built // 10 != here // 10 or built > here:
+        return f"it was built for {binary.machine['architecture']}, this is {architecture}"
+    return None

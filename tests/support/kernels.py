@@ -1,0 +1,145 @@
+"""Construct, emit, compile and run rKernels of one expression, without the rest of the compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rammer.devices.cpu.kernels as kernel_headers
+from rammer.devices.cpu.emit.kernel import emit_kernel
+from rammer.ir.expr import TensorExpr
+from rammer.ir.graph import Array
+from rammer.ir.pattern import preferred_layouts
+from rammer.ir.task import Binding, RKernel
+from rammer.ir.types import DType, Layout, TensorType
+from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
+from rammer.lowering.canonical import View, canonical
+from rammer.roller.construct import construct
+
+HEADERS = Path(kernel_headers.__path__[0])
+GCC = (shutil.which("cc") or shutil.which("gcc") or "cc",)
+CLANG = (sys.executable, "-m", "ziglang", "cc")
+FLAGS = ("-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-Wall", "-Werror")
+
+
+def machine(vector_bytes: int = 32, registers: int = 16, veus: int = 2) -> VDevice:
+    """A processor with round figures."""
+
+    def nominal(value: float) -> Figure:
+        return Figure(value, "nominal: a test")
+
+    levels = (("L1", 32 << 10, 200e3), ("L2", 1 << 20, 100e3), ("memory", 8 << 30, 15e3))
+    return VDevice(
+        kind="cpu",
+        name="test machine",
+        veus=tuple(VEU(index=i) for i in range(veus)),
+        vector_bytes=vector_bytes,
+        vector_registers=registers,
+        levels=tuple(
+            MemoryLevel(
+                name=name,
+                capacity_bytes=capacity,
+                bandwidth_bytes_per_us=nominal(bandwidth),
+                transaction_bytes=64,
+                shared=name == "memory",
+            )
+            for name, capacity, bandwidth in levels
+        ),
+        flops_per_us={dtype: nominal(vector_bytes * 3e3) for dtype in DType},
+        handover_us=nominal(0.2),
+        task_overhead_us=nominal(0.02),
+        skeletons=("map", "reduce", "contract"),
+    )
+
+
+AVX512, AVX2, NEON = machine(64, 32), machine(32, 16, veus=3), machine(16, 32, veus=4)
+
+
+class Compiler:
+    """Compiles C texts into libraries in a folder, each distinct one once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def library(self, texts: Sequence[str], *, cc: Sequence[str] = GCC, flags: Sequence[str] = ("-O1",)) -> ctypes.CDLL:
+        """The library of some functions."""
+        source = '#include "rammer_kernel.h"\n' + "\n".join(texts)
+        command = [*cc, *FLAGS, *flags, "-march=native", "-shared", "-fPIC", f"-I{HEADERS}"]
+        name = hashlib.sha256("\0".join([source, *command]).encode()).hexdigest()[:20]
+        library = self._folder / f"{name}.so"
+        if not library.exists():
+            (self._folder / f"{name}.c").write_text(source)
+            done = subprocess.run(
+                [*command, str(self._folder / f"{name}.c"), "-o", str(library), "-lm"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr[:4000] + source
+        return ctypes.CDLL(str(library))
+
+
+class Bound:
+    """A canonical expression with the layouts and bindings of its tensors: inputs, then outputs."""
+
+    def __init__(self, expr: TensorExpr, constants: Collection[int], vdevice: VDevice) -> None:
+        types = [*expr.inputs, *(output.type for output in expr.outputs)]
+        packed = preferred_layouts(expr, constants, vdevice)
+        self.layouts = [packed.get(i, Layout.row_major(type_.shape)) for i, type_ in enumerate(types)]
+        views = [View.whole(i, type_.rank) for i, type_ in enumerate(types)]
+        count = len(expr.inputs)
+        self.expr, reads, writes = canonical(expr, views[:count], views[count:])
+        self.bindings: tuple[Binding, ...] = (*reads, *writes)
+        self.kernels = construct(self.expr, [self.layouts[b.tensor] for b in self.bindings], vdevice)
+        self._types = types
+        self._inputs = count
+
+    def run(self, kernel: RKernel, function: Any, inputs: Sequence[Array]) -> list[Array]:
+        """All rTasks of a kernel, last one first; every output element starts out wrong."""
+        storage = [layout.pack(array) for layout, array in zip(self.layouts, inputs, strict=False)]
+        outputs = [np.full(t.shape, 77, t.dtype.numpy) for t in self._types[self._inputs :]]
+        tensors = [*storage, *outputs]
+        addresses = [
+            tensors[b.tensor].ctypes.data + self.layouts[b.tensor].address(b.origin) * tensors[b.tensor].itemsize
+            for b in self.bindings
+        ]
+        pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+        function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int32], None
+        for tile in reversed(range(kernel.task_count)):
+            function(pointers, tile)
+        return outputs
+
+
+def random_array(type_: TensorType, seed: int = 0) -> Array:
+    """Values of a tensor type that are neither large nor all positive."""
+    rng = np.random.default_rng([seed, *type_.shape])
+    if type_.dtype is DType.BOOL:
+        return rng.integers(0, 2, type_.shape).astype(np.bool_)
+    if type_.dtype.is_float:
+        return rng.standard_normal(type_.shape).astype(type_.dtype.numpy)
+    return rng.integers(-20 if type_.dtype.is_signed else 0, 21, type_.shape).astype(type_.dtype.numpy)
+
+
+def run_all(
+    expr: TensorExpr,
+    inputs: Sequence[Array],
+    compiler: Compiler,
+    *,
+    constants: Collection[int] = (),
+    vdevice: VDevice = AVX2,
+    cc: Sequence[str] = GCC,
+    flags: Sequence[str] = ("-O1",),
+) -> list[tuple[RKernel, list[Array]]]:
+    """Every candidate rKernel of an expression with its outputs."""
+    bound = Bound(expr, constants, vdevice)
+    texts = [emit_kernel(kernel, f"kernel{i}") for i, kernel in enumerate(bound.kernels)]
+    library = compiler.library(texts, cc=cc, flags=flags)
+    return [(kernel, bound.run(kernel, library[f"kernel{i}"], inputs)) for i, kernel in enumerate(bound.kernels)]

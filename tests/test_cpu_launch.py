@@ -33,6 +33,7 @@ from tests.cpu_support import (
 )
 
 FILES = Path("/proc/self/fd")
+TASKS = Path("/proc/self/task")
 X = np.linspace(-3, 5, 64, dtype=np.float32)
 
 
@@ -202,9 +203,19 @@ def test_rtask_longer_than_the_timeout_is_no_stall(cache):
 
 
 def test_threads_that_cannot_be_made(cache):
-    plan = plan_of(chain(length=1, veus=1).graph, RProgram(steps=((),) * 1100, counter_count=0))
+    plan = plan_of(chain(length=1, veus=1).graph, RProgram(steps=((Signal(0),),) * 1100, counter_count=1))
     with pytest.raises(DeviceUnavailableError, match="1100 vEUs"):
         run(compiled(plan, cache), X)
+
+
+@pytest.mark.skipif(not TASKS.exists(), reason="no /proc here")
+def test_veus_without_steps_are_not_woken(cache):
+    busy = chain(length=2, veus=1)
+    (program,) = busy.schedule.programs
+    idle = ((),) * 40
+    plan = plan_of(busy.graph, RProgram(steps=(*program.steps, *idle), counter_count=program.counter_count))
+    assert np.array_equal(run(compiled(plan, cache), X), expected(plan, X))
+    assert len(list(TASKS.iterdir())) < len(idle)
 
 
 # --- The process around it --------------------------------------------------------------------------------------------

@@ -93,6 +93,10 @@ def compile_with(model: ModelSource, options: CompileOptions, progress: Progress
     """
     device = find_device(options.device)
     vdevice = device.describe(options)
+    if options.precision not in vdevice.precisions:
+        raise OptionError(
+            f"precision '{options.precision}' on {options.device}", hint=f"it has {', '.join(vdevice.precisions)}"
+        )
     progress("read", 0, 1)
     graph = load_graph(model, input_shapes=options.input_shapes)
     plan = plan_graph(graph, vdevice, options, progress)

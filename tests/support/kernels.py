@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-import rammer.devices.cpu.kernels as kernel_headers
+from rammer.devices import cpu
 from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Array
@@ -24,7 +24,7 @@ from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.lowering.canonical import View, canonical
 from rammer.roller.construct import construct
 
-HEADERS = Path(kernel_headers.__path__[0])
+HEADERS = Path(cpu.__file__).parent / "kernels"
 GCC = (shutil.which("cc") or shutil.which("gcc") or "cc",)
 CLANG = (sys.executable, "-m", "ziglang", "cc")
 FLAGS = ("-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-Wall", "-Werror")

@@ -52,6 +52,7 @@ class VDevice:
     task_overhead_us: Figure
     skeletons: tuple[str, ...]
     alignment_bytes: int = 64
+    precisions: tuple[str, ...] = ("fp32",)
 
     @property
     def veu_count(self) -> int:

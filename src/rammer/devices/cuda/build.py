@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from rammer.devices.base import Binary, Progress, Source
 from rammer.devices.cache import Cache, content_key
-from rammer.devices.cuda.source import ABI, CODE, LAUNCH
+from rammer.devices.cuda.source import ABI, CODE
 from rammer.devices.cuda.describe import KIND
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.options import CompileOptions
@@ -39,12 +37,6 @@ def compile_source(source: Source, architecture: str, options: CompileOptions, *
         code = toolchain.cubin(text.decode(), architecture, macros)
         cache.put(key, code)
     return code
-
-
-def architecture_of(source: Source) -> str:
-    """What a source was written for."""
-    architecture: str = json.loads(bytes(source.files[LAUNCH]))["architecture"]
-    return architecture
 
 
 def requirements(architecture: str) -> dict[str, str]:

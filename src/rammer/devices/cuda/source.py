@@ -24,13 +24,12 @@ _BEFORE_KERNELS = (
 _INTERPRETER = ("rammer.devices.cuda", "runtime/interpreter.cuh")
 
 
-def source_of(plan: Plan, alignment_bytes: int, architecture: str) -> Source:
+def source_of(plan: Plan, alignment_bytes: int) -> Source:
     """The source of a plan.
 
     Args:
         plan: the plan.
         alignment_bytes: of the constants.
-        architecture: what it is compiled for, "sm_90".
     """
     scratch_bytes = 0
 
@@ -43,7 +42,6 @@ def source_of(plan: Plan, alignment_bytes: int, architecture: str) -> Source:
     assembly = assemble(plan, emit, alignment_bytes, ABI)
     graph = plan.graph
     launch = {
-        "architecture": architecture,
         "threads": THREADS,
         "scratch_bytes": scratch_bytes,
         "input_bytes": [graph.tensors[i].nbytes for i in graph.inputs],

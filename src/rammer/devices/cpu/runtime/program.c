@@ -30,6 +30,7 @@ struct rammer_model {
     char **pointers;       /* per slot */
     uint32_t *bound;       /* the slots that lie in the caller's arrays */
     uint32_t bound_count;
+    uint32_t awake;        /* vEUs from 0 on that a run needs; those after them have no records */
     uint64_t runs;         /* whole runs that the counters hold */
     rammer_span *spans;    /* of the run under way, or NULL */
     int64_t origin_ns;
@@ -116,6 +117,9 @@ rammer_model *rammer_model_new(const rammer_program *program) {
         else
             model->bound[model->bound_count++] = i;
     }
+    for (uint32_t veu = 0; veu < program->veu_count; ++veu)
+        if (program->starts[veu + 1] > program->starts[veu])
+            model->awake = veu + 1;
     pthread_mutex_init(&model->mutex, NULL);
     lock_models();
     model->next = models;
@@ -273,13 +277,13 @@ int rammer_model_run(rammer_model *model, char *const *arrays, rammer_span *span
         model->pointers[model->bound[i]] = arrays[slot->segment - RAMMER_CALLER] + slot->offset_bytes;
     }
     for (uint32_t veu = 0; veu < program->veu_count; ++veu)
-        atomic_store_explicit(&model->positions[veu].reached, 0, memory_order_relaxed);
+        atomic_store_explicit(&model->positions[veu].reached, veu >= model->awake, memory_order_relaxed);
     model->spans = spans;
     model->origin_ns = rammer_now_ns();
-    if (program->veu_count == 1)
+    if (model->awake == 1)
         run_veu(model, 0);
-    else if (program->veu_count > 1)
-        result = rammer_pool_run(program->veu_count, program->cores, program->spin_ns, run_veu, model);
+    else if (model->awake > 1)
+        result = rammer_pool_run(model->awake, program->cores, program->spin_ns, run_veu, model);
     if (atomic_load_explicit(&model->stalled, memory_order_relaxed)) {
         memset(stall, 0, sizeof *stall);
         describe_stall(model, stall);

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -19,8 +18,9 @@ from rammer.devices.registry import DEVICES
 from rammer.errors import RammerError
 from rammer.frontends.onnx.converters import CONVERTERS
 from rammer.frontends.onnx.functions import STANDARD
+from rammer.operators.builder import GraphBuilder
 from rammer.options import CompileOptions
-from rammer.passes.pipeline import DEVICE_PASSES, PASSES
+from rammer.passes.pipeline import run_passes
 from rammer.schedule.policies import POLICIES
 from rammer.verify import graph, program, tasks
 from tests.support import traced_example
@@ -51,6 +51,11 @@ def rows(page: str, first_cell: str) -> Iterator[list[str]]:
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if line.startswith("|") and re.fullmatch(first_cell, cells[0]):
             yield [cell.strip("| ") for cell in cells]
+
+
+def execute(code: str, namespace: dict[str, object]) -> None:
+    """Run Python that a page shows."""
+    exec(compile(code, "page", "exec"), namespace)  # noqa: S102
 
 
 # --- All pages
@@ -101,11 +106,16 @@ def bases() -> Iterator[Path]:
 # --- README
 
 
+def cache_of(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compilation cache that the tests of this file share."""
+    return tmp_path_factory.getbasetemp() / "cache"
+
+
 @pytest.fixture
 def workplace(tmp_path, monkeypatch, tmp_path_factory):
-    """An empty folder to work in, with a compilation cache that the tests of this file share."""
+    """An empty folder to work in."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(cache_of(tmp_path_factory)))
     return tmp_path
 
 
@@ -115,7 +125,7 @@ def test_python_of_the_readme_runs(workplace):
     found = [block.text for block in blocks(README.read_text(encoding="utf-8")) if block.language == "python"]
     assert found
     for code in found:
-        exec(compile(code, "README.md", "exec"), namespace)
+        execute(code, namespace)
 
 
 def test_commands_of_the_readme_run(workplace):
@@ -136,7 +146,7 @@ def fenced(page: Path, start: str) -> list[str]:
 
 
 def test_readme_names_the_targets_that_make_has():
-    named = set(re.findall(r"\bmake ([a-z-]+)", README.read_text(encoding="utf-8")))
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", README.read_text(encoding="utf-8"), re.MULTILINE))
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert named >= {"demo", "test"}
     assert named <= targets
@@ -194,9 +204,10 @@ def test_glossary_names_what_there_is():
 
 
 def test_architecture_names_all_passes_in_order():
-    named = [row[0].strip("`") for row in rows(text_of("architecture.md"), r"`\w+`")]
-    expected = dict.fromkeys(name for name, _ in (*PASSES, *DEVICE_PASSES))
-    assert [name for name in named if name in expected] == list(expected)
+    ran: dict[str, None] = {}
+    empty = GraphBuilder("empty").build([])
+    run_passes(empty, DEVICES["reference"].describe(CompileOptions()), lambda name, _: ran.setdefault(name))
+    assert [row[0].strip("`") for row in rows(text_of("architecture.md"), r"`\w+`")] == list(ran)
 
 
 def test_index_of_decisions_is_complete():
@@ -228,22 +239,21 @@ def test_errors_are_all_documented():
     assert "VerificationError" in {name for _, name, _ in ERROR_SECTIONS}
 
 
+@pytest.mark.filterwarnings("ignore::rammer.runtime.artifact.RebuiltWarning")
 @pytest.mark.parametrize(("code", "name", "section"), ERROR_SECTIONS, ids=[name for _, name, _ in ERROR_SECTIONS])
 def test_failing_example_fails_and_its_repair_does_not(workplace, code, name, section):
     page = text_of("errors.md")
     namespace: dict[str, object] = {}
     examples = {block.label: block.text for block in blocks(section) if block.label}
     (setup,) = [block.text for block in blocks(page) if block.label == "setup"]
-    exec(compile(setup, "setup", "exec"), namespace)
+    execute(setup, namespace)
     for label, example in examples.items():
         if label == "repaired":
-            with warnings.catch_warnings():  # that an artifact is rebuilt, for one
-                warnings.simplefilter("ignore")
-                exec(compile(example, label, "exec"), namespace)
+            execute(example, namespace)
         else:
             assert label.startswith("fails")
             with pytest.raises(getattr(errors, name)) as caught:
-                exec(compile(example, label, "exec"), namespace)
+                execute(example, namespace)
             assert caught.value.code == (code or label.removeprefix("fails with "))
     assert list(blocks(section))
 
@@ -269,11 +279,30 @@ def test_picture_of_the_run_is_current(example):
     assert traced_example.picture(example) == PICTURE.read_text(encoding="utf-8"), STALE
 
 
+def test_what_the_page_says_of_the_run_is_so(example):
+    tasks = example.quote("tasks", "")
+    assert "Concat" not in tasks
+    assert "t8+[0, 16, 0, 0] = Conv(" in tasks
+    graph = example.quote("fuse", "graph")
+    assert "BatchNormalization" not in graph
+    assert "Reshape" not in graph
+    queues = [queue.splitlines()[1:] for queue in example.quote("program", "").split("  program 0, vEU")[1:]]
+    steps = [[line.split() for line in queue] for queue in queues]
+    assert [queue[:2] for queue in steps] == [
+        [["execute", f"relu[{veu}]"], ["execute", f"pool[{veu}]"]] for veu in range(2)
+    ], STALE
+    assert [queue[2:5] for queue in steps] == [
+        [["signal", "c0"], ["wait", "c0", ">=", "2"], ["execute", f"conv1[{veu}]"]] for veu in range(2)
+    ], STALE
+
+
 # --- Walk-throughs
 
 
 @pytest.fixture
-def changed(request, tmp_path) -> Path:
+def changed(request, tmp_path, tmp_path_factory, monkeypatch):
+    """A copy of the tree with the changes of a page."""
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(cache_of(tmp_path_factory)))
     copy_tree(tmp_path)
     change(request.param.read_text(encoding="utf-8"), tmp_path)
     return tmp_path

@@ -12,40 +12,20 @@ from rammer.ir.pattern import (
     is_blockable,
     lies_in_lanes,
     packed_operands,
+    plain_load,
     preferred_layouts,
     scattered_operands,
     skeleton_of,
 )
 from rammer.ir.types import DType, Layout, TensorType
-from tests.support.kernels import AVX2, AVX512
+from tests.support.kernels import AVX2, AVX512, conv, lstm_cell, types
 from tests.support.operators import expression
 
 F32 = DType.FLOAT32
 
 
-def types(*shapes, dtype=F32):
-    return [TensorType(dtype, shape) for shape in shapes]
-
-
 def matmul(m, k, n, dtype=F32):
     return expression("MatMul", types((m, k), (k, n), dtype=dtype))
-
-
-def conv(x, w, *, strides=(1, 1), dilations=(1, 1), pads=(1, 1, 1, 1), group=1):
-    return expression("Conv", types(x, w), strides=strides, dilations=dilations, pads=pads, group=group)
-
-
-def lstm_cell(width, hidden):
-    n = hidden
-    shapes = ((1, width), (1, n), (1, n), (4 * n, width), (4 * n, n), (8 * n,))
-    return expression(
-        "LSTMCell",
-        types(*shapes),
-        activations=("Sigmoid", "Tanh", "Tanh"),
-        activation_alpha=(0.0,) * 3,
-        activation_beta=(0.0,) * 3,
-        input_forget=False,
-    )
 
 
 def named(expr, name):
@@ -65,7 +45,7 @@ def named(expr, name):
         (matmul(3, 0, 5), Skeleton.REDUCE),
         (expression("MatMul", types((4,), (4,))), Skeleton.REDUCE),
         (conv((1, 3, 8, 8), (4, 3, 3, 3)), Skeleton.CONTRACT),
-        (lstm_cell(6, 5), Skeleton.CONTRACT),
+        (lstm_cell(1, 6, 5), Skeleton.CONTRACT),
     ],
 )
 def test_skeletons(expr, skeleton):
@@ -82,7 +62,7 @@ def test_a_reduction_within_a_reduction_is_no_contraction():
 
 
 def test_all_gates_of_a_cell_are_two_groups():
-    found = contraction(lstm_cell(6, 5))
+    found = contraction(lstm_cell(1, 6, 5))
     assert found is not None
     assert [(tuple(a.name for a in group.axes), len(group.terms)) for group in found.groups] == [
         (("k",), 4),
@@ -100,7 +80,9 @@ def test_lanes_and_rows_of_a_grouped_convolution():
     m = named(expr, "m")
     assert [axis.name for axis in found.rows(expr.axes, m)] == ["n", "o0", "o1"]
     (term,) = found.terms
-    weight, image = found.split(term, m)
+    weight, image = map(plain_load, found.split(term, m))
+    assert weight is not None
+    assert image is not None
     assert (weight.slot, image.slot) == (1, 0)
 
 
@@ -169,7 +151,7 @@ def test_operands_that_do_not_lie_in_lanes_are_packed_if_rows_share_the_copy():
     n = named(expr, "n")
     layouts = [Layout.row_major((32, 64)), Layout.row_major((48, 64))]
     scattered = scattered_operands(expr, found, n, layouts)
-    assert [operand.slot for _, operand in scattered] == [1]
+    assert [load_.slot for _, operand in scattered if (load_ := plain_load(operand))] == [1]
     assert packed_operands(found, scattered, 16, 8) == scattered
     assert packed_operands(found, scattered, 16, 1) == ()
     assert packed_operands(found, scattered, 48 * 100, 8) == ()
@@ -197,7 +179,9 @@ def test_weights_of_a_matrix_product_are_panels_of_columns():
 
 
 def test_panels_are_a_cache_line_where_vectors_are_shorter():
-    assert preferred_layouts(matmul(8, 20, 40), {1}, AVX2)[1].panel.width == 16
+    panel = preferred_layouts(matmul(8, 20, 40), {1}, AVX2)[1].panel
+    assert panel is not None
+    assert panel.width == 16
 
 
 def test_a_transposed_operand_is_packed_along_its_columns():
@@ -213,7 +197,7 @@ def test_weights_of_a_convolution_follow_the_order_of_its_loops():
 
 @pytest.mark.parametrize(("hidden", "panelled"), [(32, True), (40, False)])
 def test_gates_lie_in_panels_if_each_starts_at_one(hidden, panelled):
-    layouts = preferred_layouts(lstm_cell(6, hidden), {3, 4, 5}, AVX512)
+    layouts = preferred_layouts(lstm_cell(1, 6, hidden), {3, 4, 5}, AVX512)
     assert set(layouts) == {3, 4}
     for layout in layouts.values():
         assert (layout.panel is not None) is panelled

@@ -5,28 +5,20 @@ import math
 import pytest
 
 from rammer.ir.pattern import contraction
-from rammer.ir.types import DType, Layout, TensorType
+from rammer.ir.types import DType, Layout
 from rammer.roller.construct import construct
 from rammer.roller.lane import choose_lane, transposed_with
 from rammer.roller.model import ModelCosts, predict_us
 from rammer.roller.register import register_tiles
 from rammer.roller.tile import footprint_bytes, reuse_score, scale_out, task_count, traffic_bytes
-from tests.support.kernels import AVX2, AVX512, NEON, Bound, machine
+from tests.support.kernels import AVX2, AVX512, NEON, Bound, conv, machine, types
 from tests.support.operators import expression
 
 F32 = DType.FLOAT32
 
 
-def types(*shapes):
-    return [TensorType(F32, shape) for shape in shapes]
-
-
 def matmul(m, k, n):
     return expression("MatMul", types((m, k), (k, n)))
-
-
-def conv(x, w, pads=(1, 1, 1, 1), strides=(1, 1)):
-    return expression("Conv", types(x, w), strides=strides, dilations=(1, 1), pads=pads, group=1)
 
 
 def row_major(expr):

@@ -38,14 +38,18 @@ from collections.abc import Sequence
 
 
 class RammerError(Exception):
-    """Base of all errors. `code` is stable; `where` is the place in the user's model; `hint` says what to do."""
+    """Base of all errors. `code` is stable; `where` is the place in the user's model; `hint` says what to do.
+
+    `advice` is the hint of errors that are raised without one.
+    """
 
     code: str = "R000"
+    advice: str = ""
 
     def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
         self.message = message
         self.where = where
-        self.hint = hint
+        self.hint = hint or self.advice
         super().__init__(message)
 
     def __str__(self) -> str:
@@ -83,6 +87,7 @@ class InvalidModelError(ModelError):
     """The graph breaks ONNX's rules: a cycle, a dangling name, operands that do not fit."""
 
     code = "R202"
+    advice = "export the model again; onnx.checker.check_model(path, full_check=True) may say more"
 
 
 class UnsupportedOperatorsError(ModelError):

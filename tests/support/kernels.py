@@ -16,13 +16,14 @@ import numpy as np
 from rammer.devices import cpu
 from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.ir.expr import TensorExpr
-from rammer.ir.graph import Array
+from rammer.ir.graph import Array, Attribute
 from rammer.ir.pattern import preferred_layouts
 from rammer.ir.task import Binding, RKernel
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.lowering.canonical import View, canonical
 from rammer.roller.construct import construct
+from tests.support.operators import expression
 
 HEADERS = Path(cpu.__file__).parent / "kernels"
 GCC = (shutil.which("cc") or shutil.which("gcc") or "cc",)
@@ -61,6 +62,45 @@ def machine(vector_bytes: int = 32, registers: int = 16, veus: int = 2) -> VDevi
 
 
 AVX512, AVX2, NEON = machine(64, 32), machine(32, 16, veus=3), machine(16, 32, veus=4)
+
+
+def types(*shapes: tuple[int, ...], dtype: DType = DType.FLOAT32) -> list[TensorType]:
+    """Tensor types of one element type."""
+    return [TensorType(dtype, shape) for shape in shapes]
+
+
+def conv(
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    *,
+    bias: bool = False,
+    dtype: DType = DType.FLOAT32,
+    group: int = 1,
+    **attributes: Attribute,
+) -> TensorExpr:
+    """A convolution; unless said otherwise with stride 1 and as much padding as keeps the extents."""
+    spatial = len(x) - 2
+    chosen: dict[str, Attribute] = {
+        "strides": (1,) * spatial,
+        "dilations": (1,) * spatial,
+        "pads": (w[-1] // 2,) * 2 * spatial,
+        "group": group,
+    }
+    shapes = (x, w, (w[0],)) if bias else (x, w)
+    return expression("Conv", types(*shapes, dtype=dtype), **{**chosen, **attributes})
+
+
+def lstm_cell(batch: int, width: int, n: int) -> TensorExpr:
+    """One step of an LSTM of n units: slots x, h, c, w, r, b."""
+    return expression(
+        "LSTMCell",
+        types((batch, width), (batch, n), (batch, n), (4 * n, width), (4 * n, n), (8 * n,)),
+        activations=("Sigmoid", "Tanh", "Tanh"),
+        activation_alpha=(0.0,) * 3,
+        activation_beta=(0.0,) * 3,
+        input_forget=False,
+        batched_inputs=False,
+    )
 
 
 class Compiler:

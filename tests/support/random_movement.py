@@ -62,9 +62,20 @@ def transpose(m: ModelMaker, x: Tensor) -> Tensor:
 
 
 def pad(m: ModelMaker, x: Tensor) -> Tensor:
-    pads = [m.draw(0, 2) for _ in range(2 * x.rank)]
+    mode = m.any(("constant", "constant", "edge", "reflect", "wrap"))
+    most = [min(2, extent - 1) if mode == "reflect" else 2 for extent in x.shape]
+    pads = [m.draw(0, limit) for limit in (*most, *most)]
     shape = tuple(extent + pads[dim] + pads[x.rank + dim] for dim, extent in enumerate(x.shape))
-    return m.node("Pad", [x, m.indices(pads), m.number(m.any((0.0, 0.5)), x.dtype)], shape)
+    operands = [x, m.indices(pads)]
+    if mode == "constant":
+        operands.append(m.number(m.any((0.0, 0.5)), x.dtype))
+    return m.node("Pad", operands, shape, mode=mode)
+
+
+def tile(m: ModelMaker, x: Tensor) -> Tensor:
+    repeats = [m.draw(1, 2) for _ in range(x.rank)]
+    shape = [extent * repeat for extent, repeat in zip(x.shape, repeats, strict=True)]
+    return m.node("Tile", [x, m.indices(repeats)], shape)
 
 
 def expand(m: ModelMaker, x: Tensor) -> Tensor:
@@ -100,6 +111,7 @@ MOVEMENT_RULES: Mapping[Rule, Sequence[int]] = {
     reshape: range(1, 6),
     transpose: range(2, 6),
     pad: range(1, 5),
+    tile: range(1, 5),
     expand: range(1, 5),
     gather: range(2, 6),
 }

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tests.support.model_maker import ModelMaker, Tensor
 from tests.support.random_movement import Rule, joined
 
@@ -23,6 +25,10 @@ def unary(m: ModelMaker, x: Tensor) -> Tensor:
         ("Identity", {}),
         ("LeakyRelu", {"alpha": 0.1}),
         ("HardSigmoid", {}),
+        ("Erf", {}),
+        ("Softplus", {}),
+        ("Elu", {"alpha": 0.5}),
+        ("Gelu", {}),
     ]
     op_type, attributes = m.any(choices)
     return m.node(op_type, [x], x.shape, **attributes)
@@ -63,19 +69,44 @@ def fan_out(m: ModelMaker, x: Tensor) -> Tensor:
     return m.node("Mul", [total, m.number(1 / len(branches), x.dtype)], x.shape)
 
 
+def quotient(m: ModelMaker, x: Tensor) -> Tensor:
+    others = m.like(x)
+    size = m.node("Abs", [m.any(others) if others else x], x.shape)
+    return m.node("Div", [x, m.node("Add", [size, m.number(0.5, x.dtype)], x.shape)], x.shape)
+
+
 def conv(m: ModelMaker, x: Tensor, out: int | None = None, kernel: int | None = None) -> Tensor:
-    channels = x.shape[1]
+    """A convolution over one or two dimensions; with `kernel`, one that keeps their extents."""
+    channels, spatial = x.shape[1], x.shape[2:]
     grouped = out is None and m.flip(0.3)
     group = channels if grouped else 1
     out = channels * m.draw(1, 2) if grouped else out or m.draw(1, 8)
     size = kernel or int(m.any((1, 1, 3)))
-    pad = size // 2 if kernel or min(x.shape[2:]) < size or m.flip(0.7) else 0
+    dilation = m.draw(1, 2) if kernel is None else 1
+    reach = dilation * (size - 1)
+    pad = reach // 2 if kernel or min(spatial) <= reach or m.flip(0.7) else 0
+    more = m.draw(0, 1) if kernel is None else 0
     stride = m.draw(1, 2) if kernel is None else 1
-    w = m.weight((out, channels // group, size, size), fan_in=channels // group * size * size, dtype=x.dtype)
+    w = m.weight((out, channels // group, *[size] * len(spatial)), fan_in=channels // group * size, dtype=x.dtype)
     operands = [x, w, m.weight((out,), dtype=x.dtype)] if m.flip(0.5) else [x, w]
-    spatial = tuple((extent + 2 * pad - size) // stride + 1 for extent in x.shape[2:])
-    y = m.node("Conv", operands, (x.shape[0], out, *spatial), group=group, pads=[pad] * 4, strides=[stride] * 2)
+    shape = (x.shape[0], out, *((extent + 2 * pad + more - reach - 1) // stride + 1 for extent in spatial))
+    y = m.node(
+        "Conv",
+        operands,
+        shape,
+        group=group,
+        pads=[*[pad] * len(spatial), *[pad + more] * len(spatial)],
+        strides=[stride] * len(spatial),
+        dilations=[dilation] * len(spatial),
+    )
     return batch_norm(m, y) if m.flip(0.5) else y
+
+
+def conv_transpose(m: ModelMaker, x: Tensor) -> Tensor:
+    out, stride = m.draw(1, 3), m.draw(1, 2)
+    w = m.weight((x.shape[1], out, 3, 3), fan_in=x.shape[1] * 3, dtype=x.dtype)
+    shape = (x.shape[0], out, *((extent - 1) * stride + 1 for extent in x.shape[2:]))
+    return m.node("ConvTranspose", [x, w], shape, strides=[stride] * 2, pads=[1] * 4)
 
 
 def batch_norm(m: ModelMaker, x: Tensor) -> Tensor:
@@ -150,19 +181,41 @@ def layer_norm(m: ModelMaker, x: Tensor) -> Tensor:
     return m.node("LayerNormalization", [x, scale, bias], x.shape, epsilon=0.1)
 
 
+def instance_norm(m: ModelMaker, x: Tensor) -> Tensor:
+    scale, bias = (m.weight(x.shape[1:2], dtype=x.dtype) for _ in range(2))
+    return m.node("InstanceNormalization", [x, scale, bias], x.shape, epsilon=0.1)
+
+
 def reduce(m: ModelMaker, x: Tensor) -> Tensor:
-    axis, keepdims = m.draw(0, x.rank - 1), int(m.flip(0.5))
-    shape = (*x.shape[:axis], *[1] * keepdims, *x.shape[axis + 1 :])
-    op_type = m.any(("ReduceMean", "ReduceMax", "ReduceL1", "ReduceSumSquare"))
-    return m.node(op_type, [x, m.indices([axis])], shape, keepdims=keepdims)
+    """Over one dimension or two."""
+    axes = sorted(int(axis) for axis in m.rng.choice(x.rank, m.draw(1, 2), replace=False))
+    keepdims = int(m.flip(0.5))
+    shape = [1 if dim in axes else extent for dim, extent in enumerate(x.shape) if keepdims or dim not in axes]
+    op_type = m.any(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceSumSquare", "ReduceLogSumExp"))
+    return m.node(op_type, [x, m.indices(axes)], shape, keepdims=keepdims)
 
 
-def lstm(m: ModelMaker, x: Tensor) -> Tensor:
+def running_sum(m: ModelMaker, x: Tensor) -> Tensor:
+    axis = m.constant(np.asarray(m.draw(0, x.rank - 1)), "int64")
+    total = m.node("CumSum", [x, axis], x.shape, reverse=int(m.flip(0.3)), exclusive=int(m.flip(0.3)))
+    return m.node("Mul", [total, m.number(0.4)], x.shape)
+
+
+def recurrent(m: ModelMaker, x: Tensor) -> Tensor:
+    """A layer over time; its last state, or all outputs."""
     steps, batch, width = x.shape
-    n = m.draw(1, 4)
-    w, r = m.weight((1, 4 * n, width), fan_in=width), m.weight((1, 4 * n, n), fan_in=n)
-    y = m.node("LSTM", [x, w, r, m.weight((1, 8 * n))], (steps, 1, batch, n), hidden_size=n)
-    return m.node("Squeeze", [y, m.indices([1])], (steps, batch, n))
+    op_type, gates = m.any((("LSTM", 4), ("LSTM", 4), ("GRU", 3), ("RNN", 1)))
+    direction = m.any(("forward", "forward", "reverse", "bidirectional"))
+    directions, n = 2 if direction == "bidirectional" else 1, m.draw(1, 4)
+    w = m.weight((directions, gates * n, width), fan_in=width)
+    r = m.weight((directions, gates * n, n), fan_in=n)
+    b = m.weight((directions, 2 * gates * n))
+    shapes = [(steps, directions, batch, n), (directions, batch, n)]
+    outputs, last = m.nodes(op_type, [x, w, r, b], shapes, hidden_size=n, direction=direction)
+    if m.flip(0.3):
+        return last
+    turned = m.node("Transpose", [outputs], (steps, batch, directions, n), perm=[0, 2, 1, 3])
+    return m.node("Reshape", [turned, m.indices((0, 0, -1))], (steps, batch, directions * n))
 
 
 def broadcast_shape(m: ModelMaker, x: Tensor) -> tuple[int, ...]:
@@ -182,7 +235,9 @@ RULES: Mapping[Rule, Sequence[int]] = {
     with_other: _ANY,
     fan_out: _ANY,
     gated: _ANY,
-    conv: [4],
+    quotient: _ANY,
+    conv: [3, 4],
+    conv_transpose: [4],
     conv_siblings: [4],
     pool: [4],
     global_pool: [4],
@@ -192,9 +247,10 @@ RULES: Mapping[Rule, Sequence[int]] = {
     gram: [2, 3, 4],
     softmax: _ANY,
     layer_norm: _ANY,
+    instance_norm: [3, 4],
     reduce: range(2, 6),
 }
 """Rule to the ranks that it takes."""
 
-FLOAT32_RULES: Mapping[Rule, Sequence[int]] = {lstm: [3]}
+FLOAT32_RULES: Mapping[Rule, Sequence[int]] = {recurrent: [3], running_sum: _ANY}
 """The same, for rules that ONNX Runtime has in float32 only."""

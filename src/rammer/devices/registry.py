@@ -6,10 +6,19 @@ from collections.abc import Mapping
 
 from rammer.devices.base import Device
 from rammer.devices.cpu.device import CpuDevice
+from rammer.devices.cuda.architecture import NAMED
+from rammer.devices.cuda.device import CudaDevice
 from rammer.devices.reference.device import ReferenceDevice
 from rammer.errors import OptionError
 
 DEVICES: Mapping[str, Device] = {device.name: device for device in (CpuDevice(), ReferenceDevice())}
+
+"""What every machine has."""
+
+GPUS: Mapping[str, Device] = {
+    device.name: device for device in (CudaDevice(), *(CudaDevice(architecture=name) for name in NAMED))
+}
+"""What takes the `cuda` extra: the GPU at hand, and GPUs of named architectures to compile for."""
 
 
 def find_device(name: str) -> Device:
@@ -18,6 +27,7 @@ def find_device(name: str) -> Device:
     Raises:
         OptionError: there is none.
     """
-    if name not in DEVICES:
-        raise OptionError(f"device '{name}'", hint=f"choose one of {', '.join(DEVICES)}")
-    return DEVICES[name]
+    known = {**DEVICES, **GPUS}
+    if name not in known:
+        raise OptionError(f"device '{name}'", hint=f"choose one of {', '.join(known)}")
+    return known[name]

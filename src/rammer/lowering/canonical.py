@@ -181,9 +181,11 @@ def _settle(
             origin.append(base)
             reach.append(extent)
         else:
-            settled.append(index - span.lo)
-            origin.append(base + span.lo)
-            reach.append(span.extent)
+            # The interval may be wider than what the index takes on, but the index stays inside the value.
+            inside = Interval(max(span.lo, 0), min(span.hi, extent))
+            settled.append(index - inside.lo)
+            origin.append(base + inside.lo)
+            reach.append(inside.extent)
     return tuple(settled), tuple(origin), tuple(reach)
 
 

@@ -7,11 +7,13 @@ Outputs: Y `[T, D, b, n]`, Y_h `[D, b, n]`, for LSTM Y_c `[D, b, n]`. With layou
 
 Attributes: direction: "forward", "reverse" or "bidirectional"; layout: 0 or 1; activations, activation_alpha,
 activation_beta: tuples as ONNX has them, empty for the defaults; LSTM: input_forget: bool; GRU: linear_before_reset:
-bool. Every sequence has the full length and nothing is clipped.
+bool. Every sequence has the full length and nothing is clipped. batched_inputs: bool, false where absent: multiply the
+inputs of all steps by w in one product, rather than each step's in its cell.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -94,18 +96,23 @@ def _expand(
     cells = _cell_attributes(kind, attributes)
     x, *weights = *inputs[:4], *inputs[4 + kind.states :]
     initial = inputs[4 : 4 + kind.states]
+    batched = cells[0]["batched_inputs"]
     # Time in x and direction in the states are the dimension that the layout leaves to them: 0, or 1 after the batch.
-    steps = [_take(builder, x, layout, t, f"{name}.x{t}") for t in range(builder.type(x).shape[layout])]
+    steps = range(builder.type(x).shape[layout])
+    entering = [] if batched else [_take(builder, x, layout, t, f"{name}.x{t}") for t in steps]
     hidden: list[list[int]] = [[] for _ in steps]
     last: list[tuple[int, ...]] = []
     for d, backward in enumerate(_backwards(kind, attributes)):
         here = f"{name}.d{d}"
         fixed = [_take(builder, v, 0, d, f"{here}.{letter}") for letter, v in zip("wrbp", weights, strict=False)]
+        if batched:
+            projected = _project(builder, x, fixed.pop(0), f"{here}.inputs")
+            entering = [_take(builder, projected, layout, t, f"{here}.x{t}") for t in steps]
         state = tuple(
             _take(builder, v, layout, d, f"{here}.{letter}") for letter, v in zip("hc", initial, strict=False)
         )
-        for t in reversed(range(len(steps))) if backward else range(len(steps)):
-            state = _step(kind, builder, steps[t], state, fixed, cells[d], f"{here}.t{t}")
+        for t in reversed(steps) if backward else steps:
+            state = _step(kind, builder, entering[t], state, fixed, cells[d], f"{here}.t{t}")
             hidden[t].append(state[0])
         last.append(state)
     y = _join(builder, [h for row in hidden for h in row], layout, y_type, f"{name}.y")
@@ -114,6 +121,16 @@ def _expand(
         for s, type_ in enumerate(state_types)
     )
     return (y, *finals)
+
+
+def _project(builder: GraphBuilder, x: int, w: int, name: str) -> int:
+    """The inputs of all steps times w: `[T, b, G*n]` for x `[T, b, i]`, likewise with the batch first."""
+    outer = builder.type(x).shape[:2]
+    rows, width = builder.type(w).shape
+    (flat,) = builder.add("Reshape", [x], {"shape": (math.prod(outer), width)}, name=f"{name}.flat")
+    (turned,) = builder.add("Transpose", [w], {"perm": (1, 0)}, name=f"{name}.w")
+    (product,) = builder.add("MatMul", [flat, turned], name=f"{name}.product")
+    return builder.add("Reshape", [product], {"shape": (*outer, rows)}, name=name)[0]
 
 
 def _step(
@@ -160,7 +177,7 @@ def _cell_attributes(kind: _Kind, attributes: Attributes) -> tuple[Attributes, .
             raise UnsupportedFeatureError(f"{kind.name} with the activation '{name}'", hint=f"use one of {known}")
     alphas = _parameters(names, numbers(attributes, "activation_alpha"), _ALPHA)
     betas = _parameters(names, numbers(attributes, "activation_beta"), _BETA)
-    own: Attributes = {kind.flag: flag(attributes, kind.flag)} if kind.flag else {}
+    own = {name: name in attributes and flag(attributes, name) for name in ("batched_inputs", kind.flag) if name}
     parts = [slice(d * per_direction, (d + 1) * per_direction) for d in range(directions)]
     return tuple(
         {"activations": names[part], "activation_alpha": alphas[part], "activation_beta": betas[part], **own}

@@ -5,8 +5,11 @@ the peepholes belong to the gates in ONNX's order, n rows each: gate q of unit u
 over the same two axes, k (input) and j (hidden), so that one pass over x and h serves them all. 16-bit floats are
 computed in float32. The formulas are those of the operators LSTM, GRU and RNN in the ONNX specification.
 
-Attributes that all share: activations (names in ONNX's order f, g, h), activation_alpha and activation_beta (a float
-per activation, without meaning where it has no such parameter).
+A cell whose attribute batched_inputs is true takes, instead of x and w, what the input adds to all gates,
+`x w' [b, G*n]`, computed for all steps at once by somebody else.
+
+Attributes that all share: batched_inputs: bool; activations (names in ONNX's order f, g, h), activation_alpha and
+activation_beta (a float per activation, without meaning where it has no such parameter).
 """
 
 from __future__ import annotations
@@ -42,13 +45,13 @@ def lstm_cell(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExp
         InvalidModelError: the shapes or dtypes do not fit.
     """
     cell = _Cell.of("LSTMCell", inputs, attributes, gates=4, states=2, optional=1)
-    peepholes = inputs[6:]
+    peepholes = inputs[cell.biases + 1 :]
     for type_ in peepholes:
         require(type_.shape == (3 * cell.n,), f"LSTMCell: peepholes {type_} of {cell.n} units")
 
     def gate(q: int, seen: Expr) -> Expr:
         total = cell.gate(q)
-        return total + cell.row(6, q) * seen if peepholes else total
+        return total + cell.row(cell.biases + 1, q) * seen if peepholes else total
 
     c = cell.state(2)
     i = cell.activation(0, gate(0, c))
@@ -104,12 +107,17 @@ def rnn_cell(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cell:
-    """The parts that cells are made of. Slot 0 is x, then come the states, w, r and the biases."""
+    """The parts that cells are made of.
+
+    Slot 0 is x, or what it adds to the gates where the inputs are batched; then come the states, w unless the inputs
+    are batched, r and the biases. `weights` is the slot of w, or of r if there is no w.
+    """
 
     inputs: tuple[TensorType, ...]
     attributes: Attributes
     gates: int
-    w: int
+    batched: bool
+    weights: int
     b: Axis
     u: Axis
     k: Axis
@@ -127,18 +135,23 @@ class _Cell:
         optional: int = 0,
     ) -> _Cell:
         """Check the operands and name the axes."""
-        check_operands(kind, inputs, (states + 4, states + 4 + optional), FLOATS)
+        batched = flag(attributes, "batched_inputs")
+        operands = states + (3 if batched else 4)
+        check_operands(kind, inputs, (operands, operands + optional), FLOATS)
         x, h = inputs[:2]
         require(x.rank == 2 and h.rank == 2, f"{kind}: input {x} and state {h} are not matrices")
         (batch, width), n = x.shape, h.shape[1]
-        expected = ((batch, n),) * states + ((gates * n, width), (gates * n, n), (2 * gates * n,))
-        found = tuple(type_.shape for type_ in inputs[1 : states + 4])
+        input_weights = () if batched else ((gates * n, width),)
+        expected = ((batch, n),) * states + (*input_weights, (gates * n, n), (2 * gates * n,))
+        found = tuple(type_.shape for type_ in inputs[1:operands])
         require(found == expected, f"{kind}: states and weights have shapes {found}, not {expected}")
+        require(not batched or width == gates * n, f"{kind}: {x} does not hold the inputs of {gates} gates")
         return cls(
             inputs=tuple(inputs),
             attributes=attributes,
             gates=gates,
-            w=states + 1,
+            batched=batched,
+            weights=states + 1,
             b=Axis("b", batch),
             u=Axis("u", n),
             k=Axis("k", width),
@@ -150,6 +163,11 @@ class _Cell:
         """Hidden units."""
         return self.u.extent
 
+    @property
+    def biases(self) -> int:
+        """The slot of the biases."""
+        return self.weights + (1 if self.batched else 2)
+
     def state(self, slot: int) -> Expr:
         """This unit's element of a state."""
         return load(slot, self.inputs[slot], (self.b, self.u))
@@ -160,11 +178,15 @@ class _Cell:
 
     def from_input(self, q: int) -> Expr:
         """What the input adds to gate q, with its bias."""
-        return self._product(0, self.w, q, self.k) + self.row(self.w + 2, q)
+        if self.batched:
+            added = load(0, self.inputs[0], (self.b, self.u + q * self.n))
+        else:
+            added = self._product(0, self.weights, q, self.k)
+        return added + self.row(self.biases, q)
 
     def from_state(self, q: int, slot: int) -> Expr:
         """What a state adds to gate q, with its bias."""
-        return self._product(slot, self.w + 1, q, self.j) + self.row(self.w + 2, self.gates + q)
+        return self._product(slot, self.biases - 1, q, self.j) + self.row(self.biases, self.gates + q)
 
     def gate(self, q: int) -> Expr:
         """Gate q before its activation."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from rammer.ir.graph import Graph
 from rammer.ir.vdevice import VDevice
 from rammer.passes import (
+    batch_inputs,
     eliminate_common,
     eliminate_dead,
     fold_batch_norm,
@@ -21,31 +22,37 @@ from rammer.passes import (
     unroll,
 )
 
+Pass = Callable[[Graph, VDevice], Graph]
+
+
+def _anywhere(run: Callable[[Graph], Graph]) -> Pass:
+    """A pass that serves any device."""
+    return lambda graph, _device: run(graph)
+
+
 # Each pass states its ordering restrictions. In short: recurrent layers and constants come first, so that everything
 # after sees plain operators on known weights; then the passes that know operators by kind, operands and attributes;
 # from inline_numbers on, expressions change and only they count. hoist_pointwise leads normalisations to their products
 # the first time, and activations to the merged products the second time.
-PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
-    ("unroll", unroll.run),
-    ("fold_constants", fold_constants.run),
-    ("simplify_views", simplify_views.run),
-    ("eliminate_common", eliminate_common.run),
-    ("eliminate_dead", eliminate_dead.run),
-    ("hoist_pointwise", hoist_pointwise.run),
-    ("eliminate_dead", eliminate_dead.run),
-    ("fold_batch_norm", fold_batch_norm.run),
-    ("merge_products", merge_products.run),
-    ("inline_numbers", inline_numbers.run),
-    ("hoist_pointwise", hoist_pointwise.run),
-    ("inline_views", inline_views.run),
-    ("eliminate_common", eliminate_common.run),
-    ("eliminate_dead", eliminate_dead.run),
-    ("fuse", fuse.run),
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("batch_inputs", batch_inputs.run),
+    ("unroll", _anywhere(unroll.run)),
+    ("fold_constants", _anywhere(fold_constants.run)),
+    ("simplify_views", _anywhere(simplify_views.run)),
+    ("eliminate_common", _anywhere(eliminate_common.run)),
+    ("eliminate_dead", _anywhere(eliminate_dead.run)),
+    ("hoist_pointwise", _anywhere(hoist_pointwise.run)),
+    ("eliminate_dead", _anywhere(eliminate_dead.run)),
+    ("fold_batch_norm", _anywhere(fold_batch_norm.run)),
+    ("merge_products", _anywhere(merge_products.run)),
+    ("inline_numbers", _anywhere(inline_numbers.run)),
+    ("hoist_pointwise", _anywhere(hoist_pointwise.run)),
+    ("inline_views", _anywhere(inline_views.run)),
+    ("eliminate_common", _anywhere(eliminate_common.run)),
+    ("eliminate_dead", _anywhere(eliminate_dead.run)),
+    ("fuse", _anywhere(fuse.run)),
+    ("layout", layout.run),
 )
-"""Passes that serve any device: name and function."""
-
-DEVICE_PASSES: tuple[tuple[str, Callable[[Graph, VDevice], Graph]], ...] = (("layout", layout.run),)
-"""Passes that choose for one device; they run last."""
 
 
 def run_passes(graph: Graph, device: VDevice, after: Callable[[str, Graph], None]) -> Graph:
@@ -57,9 +64,6 @@ def run_passes(graph: Graph, device: VDevice, after: Callable[[str, Graph], None
         after: called with each pass's name and the graph that came out of it; the compiler verifies and dumps there.
     """
     for name, run in PASSES:
-        graph = run(graph)
-        after(name, graph)
-    for name, choose in DEVICE_PASSES:
-        graph = choose(graph, device)
+        graph = run(graph, device)
         after(name, graph)
     return graph

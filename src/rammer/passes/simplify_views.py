@@ -24,7 +24,7 @@ def run(graph: Graph) -> Graph:
     for operator in graph.operators:
         view = view_of(operator)
         if view is not None and _keeps_order(view, operator, rewriter.type(view.load.slot)):
-            _reshape(operator, rewriter)
+            _reshape(operator, view.load.slot, rewriter)
         elif operator.kind == "Transpose":
             _transpose(operator, rewriter)
         else:
@@ -32,10 +32,10 @@ def run(graph: Graph) -> Graph:
     return rewriter.finish()
 
 
-def _reshape(operator: Operator, rewriter: Rewriter) -> None:
-    """Simplify a view that keeps the order of elements."""
+def _reshape(operator: Operator, viewed: int, rewriter: Rewriter) -> None:
+    """Simplify a view that keeps the order of the elements of `viewed`."""
     (output,) = operator.outputs
-    operand = rewriter.current(operator.inputs[0])
+    operand = rewriter.current(viewed)
     source = _operand_of("Reshape", operand, rewriter)
     type_ = rewriter.type(output)
     same = next((value for value in (operand, source) if value is not None and rewriter.type(value) == type_), None)

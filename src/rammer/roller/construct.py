@@ -10,6 +10,7 @@ from rammer.ir.pattern import Skeleton, contraction, skeleton_of
 from rammer.ir.task import Resources, RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
+from rammer.roller import cuda
 from rammer.roller.lane import choose_lane, transposed_with
 from rammer.roller.model import predict_us
 from rammer.roller.register import RegisterTile, efficiency, register_tiles
@@ -18,6 +19,8 @@ from rammer.roller.tile import scale_out
 # Below this fraction of the peak the general skeleton is as good as a micro-kernel that gathers its lanes.
 _LEAST_EFFICIENCY = 0.1
 _MAX_CANDIDATES = 4
+# vDevices that have rules of their own, by kind.
+_CANDIDATES = {"cuda": cuda.candidates}
 # rTasks per vEU that are tried: all work in one rTask, one rTask each, and some to balance uneven loads.
 _TASKS_PER_VEU = (1, 4)
 
@@ -36,7 +39,7 @@ def construct(expr: TensorExpr, layouts: Sequence[Layout], vdevice: VDevice) -> 
     Raises:
         ValueError: the vDevice has no skeleton for the expression.
     """
-    candidates = _candidates(expr, tuple(layouts), vdevice)
+    candidates = _CANDIDATES.get(vdevice.kind, _candidates)(expr, tuple(layouts), vdevice)
     veus = vdevice.veu_count
     time_us = {kernel: predict_us(kernel, vdevice).value for kernel in candidates}
 

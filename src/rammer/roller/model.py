@@ -13,6 +13,7 @@ from rammer.ir.pattern import Skeleton, contraction, free_axes, values
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
 from rammer.ir.vdevice import Figure, VDevice
+from rammer.roller import cuda
 from rammer.roller.register import efficiency
 from rammer.roller.tile import footprint_bytes
 
@@ -31,6 +32,8 @@ _LIBRARY = frozenset(
     | {ScalarFn.FLOORDIV}
 )
 _LIBRARY_OPERATIONS = 40.0
+# vDevices whose threads and levels need a model of their own, by kind.
+_MODELS = {"cuda": (cuda.compute_us, cuda.memory_us)}
 
 
 class ModelCosts:
@@ -49,7 +52,8 @@ class ModelCosts:
 
 def predict_us(kernel: RKernel, vdevice: VDevice) -> Figure:
     """Time of one full rTask of `kernel` on a vEU, in microseconds, from the vDevice's figures."""
-    compute_us, memory_us = compute_time_us(kernel, vdevice), memory_time_us(kernel, vdevice)
+    compute_of, memory_of = _MODELS.get(vdevice.kind, (compute_time_us, memory_time_us))
+    compute_us, memory_us = compute_of(kernel, vdevice), memory_of(kernel, vdevice)
     bound = "arithmetic" if compute_us > memory_us else "memory"
     time_us = max(compute_us, memory_us) + vdevice.task_overhead_us.value
     return Figure(time_us, f"nominal: bound by {bound}, from the figures of {vdevice.name}")

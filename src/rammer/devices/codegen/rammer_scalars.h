@@ -65,7 +65,7 @@ RAMMER_INLINE uint16_t rammer_narrow_f16(float x) {
     RAMMER_INLINE type rammer_fmod_##t(type a, type b) { return fmod##f(a, b); }                                      \
     RAMMER_INLINE type rammer_mod_##t(type a, type b) {                                                               \
         const type rest = fmod##f(a, b);                                                                              \
-        return rest == 0 ? copysign##f(0, b) : (rest < 0) != (b < 0) ? rest + b : rest;                               \
+        return rest == 0 ? copysign##f((type)0, b) : (rest < 0) != (b < 0) ? rest + b : rest;                               \
     }                                                                                                                 \
     RAMMER_INLINE bool rammer_isnan_##t(type a) { return a != a; }                                                    \
     RAMMER_INLINE bool rammer_isinf_##t(type a) { return fabs##f(a) == (type)INFINITY; }                              \

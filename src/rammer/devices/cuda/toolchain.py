@@ -39,6 +39,7 @@ class Toolchain:
             std=_STANDARD,
             define_macro=list(macros) or None,
             split_compile=0,  # as many threads as the machine has
+            disable_warnings=True,
         )
         try:
             compiled = self.program(text, "c++", options).compile("cubin")

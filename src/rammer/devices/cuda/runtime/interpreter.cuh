@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(RAMMER_THREADS, 1) rammer_run(const
 #ifdef RAMMER_TRACE
     if (leads) {
         rammer_add_release(&program.counters[program.met].signals);
-        rammer_await(&program, program.met, (program.run + 1) * gridDim.x);
+        rammer_await(&program, program.met, gridDim.x);
     }
     __syncthreads();
     const int64_t origin = clock64();

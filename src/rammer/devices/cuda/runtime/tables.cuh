@@ -31,7 +31,7 @@ struct __align__(32) rammer_counter {
     uint32_t reserved[7];
 };
 
-/* How a run ended. `reached` of a vEU that stands at a Wait in vain is that record's number in its queue. */
+/* Set by the first block whose Wait takes too long: all others then give up, too. */
 struct rammer_status {
     uint32_t stalled;
     uint32_t reserved;
@@ -54,13 +54,13 @@ struct rammer_program {
     const uint32_t *starts;
     char *const *pointers; /* per slot */
     rammer_counter *counters;
-    uint32_t *reached;     /* per vEU: the record where it gave up, RAMMER_DONE at the end */
+    uint32_t *reached;     /* per vEU: the Wait in its queue where it gave up, or RAMMER_DONE */
     rammer_status *status;
     rammer_span *spans;    /* per record, of a traced run */
     rammer_clock *clocks;  /* per vEU, of a traced run */
     uint64_t timeout_ns;   /* how long a Wait may take */
     uint32_t run;          /* whole runs that the counters hold */
-    uint32_t met;          /* the counter of traced runs where all blocks meet */
+    uint32_t met;          /* the counter where all blocks meet at the start of a traced run; 0 before it */
 };
 
 enum { RAMMER_DONE = 0xffffffffu };

@@ -1,0 +1,69 @@
+"""NVIDIA GPUs: a vEU is a resident block, an rKernel a device function, an rProgram a table that each block walks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rammer.devices.base import Binary, Loaded, Progress, Source, no_progress
+from rammer.devices.cuda.architecture import Gpu, named
+from rammer.devices.cuda.build import build, mismatch
+from rammer.devices.cuda.describe import KIND, describe
+from rammer.devices.cuda.driver import find_driver, read_gpu
+from rammer.devices.cuda.launch import DeferredModel, LoadedModel
+from rammer.devices.cuda.source import source_of
+from rammer.errors import DeviceUnavailableError, UnsupportedFeatureError
+from rammer.ir.program import Plan
+from rammer.ir.vdevice import VDevice
+from rammer.options import CompileOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaDevice:
+    """The GPU of this process, or one of a named architecture that need not be here.
+
+    See `rammer.devices.base.Device`. For a named architecture, code is compiled for the GPU that stands for it in
+    `architecture.NAMED`, and a model is loaded by its first run.
+    """
+
+    architecture: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What users call it: "cuda", or "cuda:sm_90"."""
+        return KIND if self.architecture is None else f"{KIND}:{self.architecture}"
+
+    def describe(self, options: CompileOptions) -> VDevice:
+        """The GPU as data; see `Device.describe`.
+
+        Raises:
+            UnsupportedFeatureError: a precision other than "fp32".
+        """
+        if options.precision != "fp32":
+            raise UnsupportedFeatureError(
+                f"precision '{options.precision}' on the device '{self.name}'", hint="use precision 'fp32'"
+            )
+        return describe(self._gpu(), options.veus)
+
+    def emit(self, plan: Plan, vdevice: VDevice) -> Source:
+        """One translation unit, tables and constants; see `Device.emit`."""
+        return source_of(plan, vdevice.alignment_bytes)
+
+    def build(self, source: Source, options: CompileOptions, progress: Progress = no_progress) -> Binary:
+        """Machine code for the architecture; see `Device.build`."""
+        return build(source, self._gpu().architecture, options, progress)
+
+    def mismatch(self, binary: Binary) -> str | None:
+        """Why the GPU cannot run a binary; see `Device.mismatch`. Where there is none, `load` says so."""
+        try:
+            return mismatch(binary, self._gpu().architecture)
+        except DeviceUnavailableError:
+            return None
+
+    def load(self, source: Source, binary: Binary, options: CompileOptions) -> Loaded:
+        """A model ready to run; see `Device.load`."""
+        if self.architecture is not None:
+            return DeferredModel(lambda: LoadedModel(source, binary, options))
+        return LoadedModel(source, binary, options)
+
+    def _gpu(self) -> Gpu:
+        return read_gpu(find_driver()) if self.architecture is None else named(self.architecture)

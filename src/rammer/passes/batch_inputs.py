@@ -1,0 +1,50 @@
+"""batch_inputs: recurrent layers multiply the inputs of all their steps at once, where their weights do not stay near.
+
+    y = LSTM(x, w, r, ...)  ->  y = LSTM{batched_inputs}(x, w, r, ...)
+
+One product over all steps reads w once and runs at the speed of arithmetic; only r is left for every step to read. But
+it has to wait for the whole layer below, so layers no longer run as a wavefront. Where the private memories of all
+execution units together hold the weights of all layers, nothing is read again and the wavefront is worth more.
+
+Ordering restriction: before unroll.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+from rammer.ir.graph import Graph, Operator
+from rammer.ir.vdevice import VDevice
+from rammer.passes.rewrite import Rewriter
+
+_RECURRENT = ("LSTM", "GRU", "RNN")
+
+
+def run(graph: Graph, device: VDevice) -> Graph:
+    """Mark the layers of more than one step; see the module.
+
+    Args:
+        graph: as imported, recurrent layers still whole.
+        device: whose memories decide.
+    """
+    layers = [operator for operator in graph.operators if operator.kind in _RECURRENT]
+    weights = {value for layer in layers for value in layer.inputs[1:3]}
+    weight_bytes = sum(graph.values[value].type.nbytes for value in weights)
+    private_bytes = max((level.capacity_bytes for level in device.levels if not level.shared), default=0)
+    if weight_bytes <= private_bytes * device.veu_count:
+        return graph
+    rewriter = Rewriter(graph)
+    for operator in graph.operators:
+        rewriter.insert(_batched(operator) if operator in layers and _steps(graph, operator) > 1 else operator)
+    return rewriter.finish()
+
+
+def _batched(operator: Operator) -> Operator:
+    return replace(operator, attributes=MappingProxyType({**operator.attributes, "batched_inputs": True}))
+
+
+def _steps(graph: Graph, operator: Operator) -> int:
+    """Time steps of a layer."""
+    layout = operator.attributes["layout"]
+    return graph.values[operator.inputs[0]].type.shape[1 if layout else 0]

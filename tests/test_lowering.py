@@ -16,6 +16,7 @@ from rammer.ir.types import DType, TensorType
 from rammer.lowering.lower import lower
 from rammer.operators.builder import GraphBuilder
 from rammer.options import CompileOptions
+from rammer.verify.tasks import verify
 from tests.support.run_tasks import run_tasks
 
 F32 = DType.FLOAT32
@@ -189,3 +190,17 @@ def test_padding_of_a_dimension_that_the_tensor_does_not_have(dtype: DType) -> N
     attributes = {"mode": "constant", "pads": (1, 0, 0, 1, 1, 1), "value": 2.0}
     (padded,) = builder.add("Pad", [lifted], attributes, name="padded")
     assert kinds(check(builder.build([padded]))) == ["Abs", "Pad"]
+
+
+def test_parts_of_an_alias_are_copied() -> None:
+    """Else the second operator would read a box of the output that holds elements of its own."""
+
+    def body(b: GraphBuilder, x: int) -> list[int]:
+        (y,) = b.add("Relu", [x], name="y")
+        (z,) = b.add("Exp", [y], name="z")
+        (joined,) = b.add("Concat", [z, y], {"axis": 1}, name="joined")
+        return [b.add("Reshape", [joined], {"shape": (12, 1)}, name="flat")[0]]
+
+    tasks = check(build((3, 2), body))
+    assert kinds(tasks) == ["Relu", "Exp", "Copy", "Copy"]
+    verify(tasks)

@@ -48,6 +48,11 @@ def named(expr, name):
         (lstm_cell(1, 6, 5), Skeleton.CONTRACT),
     ],
 )
+def preferred(expr, constants, vdevice):
+    """The layouts a contraction prefers where everything else is row-major."""
+    return preferred_layouts(expr, constants, [Layout.row_major(type_.shape) for type_ in expr.inputs], vdevice)
+
+
 def test_skeletons(expr, skeleton):
     assert skeleton_of(expr) is skeleton
 
@@ -174,30 +179,30 @@ def test_padding_along_the_lanes_does_not_lie_in_lanes():
 
 
 def test_weights_of_a_matrix_product_are_panels_of_columns():
-    layouts = preferred_layouts(matmul(8, 20, 40), {1}, AVX512)
+    layouts = preferred(matmul(8, 20, 40), {1}, AVX512)
     assert layouts == {1: Layout.panelled((20, 40), (0,), 1, 16)}
 
 
 def test_panels_are_a_cache_line_where_vectors_are_shorter():
-    panel = preferred_layouts(matmul(8, 20, 40), {1}, AVX2)[1].panel
+    panel = preferred(matmul(8, 20, 40), {1}, AVX2)[1].panel
     assert panel is not None
     assert panel.width == 16
 
 
 def test_a_transposed_operand_is_packed_along_its_columns():
     expr = expression("Gemm", types((8, 20), (40, 20)), alpha=1.0, beta=1.0, trans_a=False, trans_b=True)
-    assert preferred_layouts(expr, {1}, AVX512) == {1: Layout.panelled((40, 20), (1,), 0, 16)}
+    assert preferred(expr, {1}, AVX512) == {1: Layout.panelled((40, 20), (1,), 0, 16)}
 
 
 def test_weights_of_a_convolution_follow_the_order_of_its_loops():
     # Row-major images step least along the kernel's columns, so these run innermost.
-    layouts = preferred_layouts(conv((1, 3, 8, 8), (32, 3, 3, 3)), {1}, AVX512)
+    layouts = preferred(conv((1, 3, 8, 8), (32, 3, 3, 3)), {1}, AVX512)
     assert layouts == {1: Layout.panelled((32, 3, 3, 3), (1, 2, 3), 0, 16)}
 
 
 @pytest.mark.parametrize(("hidden", "panelled"), [(32, True), (40, False)])
 def test_gates_lie_in_panels_if_each_starts_at_one(hidden, panelled):
-    layouts = preferred_layouts(lstm_cell(1, 6, hidden), {3, 4, 5}, AVX512)
+    layouts = preferred(lstm_cell(1, 6, hidden), {3, 4, 5}, AVX512)
     assert set(layouts) == {3, 4}
     for layout in layouts.values():
         assert (layout.panel is not None) is panelled
@@ -205,9 +210,9 @@ def test_gates_lie_in_panels_if_each_starts_at_one(hidden, panelled):
 
 
 def test_activations_keep_their_layout():
-    assert preferred_layouts(matmul(8, 20, 40), (), AVX512) == {}
+    assert preferred(matmul(8, 20, 40), (), AVX512) == {}
     assert preferred_layouts(expression("Relu", types((3, 4))), {0}, AVX512) == {}
 
 
 def test_too_few_lanes_are_not_worth_a_layout():
-    assert preferred_layouts(conv((1, 3, 8, 8), (2, 3, 3, 3)), {1}, AVX512) == {}
+    assert preferred(conv((1, 3, 8, 8), (2, 3, 3, 3)), {1}, AVX512) == {}

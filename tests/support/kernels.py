@@ -132,7 +132,8 @@ class Bound:
 
     def __init__(self, expr: TensorExpr, constants: Collection[int], vdevice: VDevice) -> None:
         types = [*expr.inputs, *(output.type for output in expr.outputs)]
-        packed = preferred_layouts(expr, constants, vdevice)
+        plain = [Layout.row_major(type_.shape) for type_ in expr.inputs]
+        packed = preferred_layouts(expr, constants, plain, vdevice)
         self.layouts = [packed.get(i, Layout.row_major(type_.shape)) for i, type_ in enumerate(types)]
         views = [View.whole(i, type_.rank) for i, type_ in enumerate(types)]
         count = len(expr.inputs)

@@ -326,7 +326,9 @@ def is_settled(border: Border, rows: Collection[Axis], group: Group) -> bool:
     return bool(others) and all(axis in rows for axis in others) and points <= MAX_UNROLLED_POINTS
 
 
-def preferred_layouts(expr: TensorExpr, constants: Collection[int], vdevice: VDevice) -> dict[int, Layout]:
+def preferred_layouts(
+    expr: TensorExpr, constants: Collection[int], layouts: Sequence[Layout], vdevice: VDevice
+) -> dict[int, Layout]:
     """How a contraction wants its constant operands laid out; slots that are not named have no preference.
 
     The lanes lie innermost and the reduction axes in the order in which they run. Panels as wide as a vector, or a
@@ -335,13 +337,13 @@ def preferred_layouts(expr: TensorExpr, constants: Collection[int], vdevice: VDe
 
     Args:
         expr: an operator's expression, not necessarily canonical.
-        constants: the slots whose storage is free to choose. All others are taken to be row-major.
+        constants: the slots whose storage is free to choose.
+        layouts: of all slots; those of `constants` do not matter.
         vdevice: gives the width of vectors.
     """
     found = contraction(expr)
     if found is None:
         return {}
-    layouts = [Layout.row_major(type_.shape) for type_ in expr.inputs]
     for lane in found.lanes:
         width = vdevice.vector_bytes // found.terms[0].reduce.dtype.itemsize_bytes
         weights = {term: plain_load(found.split(term, lane)[0]) for term in found.terms}

@@ -137,12 +137,14 @@ class _Assignment:
         axis = operator.attributes["axis"]
         if not isinstance(axis, int):
             raise TypeError(f"Concat '{operator.name}': axis is no integer")
+        # Parts of an alias are boxes of its root only roughly: what reads one and makes another would wait for itself.
+        in_place = self._tensors[target.tensor].alias_of is None
         copies, offset = [], 0
         for value in operator.inputs:
             shape = self._type(value).shape
             part = target.shifted([offset if d == axis else 0 for d in range(len(shape))])
             offset += shape[axis]
-            if self._free(value) and operator.inputs.count(value) == 1:
+            if in_place and self._free(value) and operator.inputs.count(value) == 1:
                 self._views[value] = part
             else:
                 copies.append(Copy(source=value, target=part))

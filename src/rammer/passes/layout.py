@@ -44,8 +44,9 @@ def _wishes(operator: Operator, graph: Graph, device: VDevice) -> dict[int, Layo
     if operator.expr is None:
         return {}
     constants = {slot for slot, value in enumerate(operator.inputs) if value in graph.constants}
+    others = [graph.values[value].storage for value in operator.inputs]
     return {
         slot: layout
-        for slot, layout in preferred_layouts(operator.expr, constants, device).items()
+        for slot, layout in preferred_layouts(operator.expr, constants, others, device).items()
         if not layout.is_row_major(operator.expr.inputs[slot].shape)
     }

@@ -8,6 +8,7 @@ from rammer.ir.graph import Graph
 from rammer.ir.vdevice import VDevice
 from rammer.passes import (
     batch_inputs,
+    channels_last,
     eliminate_common,
     eliminate_dead,
     fold_batch_norm,
@@ -51,6 +52,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("eliminate_common", _anywhere(eliminate_common.run)),
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
     ("fuse", _anywhere(fuse.run)),
+    ("channels_last", _anywhere(channels_last.run)),
     ("layout", layout.run),
 )
 

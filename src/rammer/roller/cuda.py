@@ -21,9 +21,15 @@ _WARP = 32
 _THREADS = 256
 _ROWS = 16  # points of a row axis that an rTask should not go below
 _STREAM_LANES = 8  # one sector of float32
-_TASKS_PER_VEU = (1, 2)
+_TASKS_PER_VEU = (0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
-_LATENCY_US = 0.6  # of a load from L2 or memory
+_LEAST_ROWS = 4  # of a contraction that stages its operands in shared memory
+# Instructions of a thread for a point, for an element of a point's sums, and for an operand's element that is staged.
+_EPILOGUE = 40
+_PER_ELEMENT = 4
+_STAGING = 12
+_ISSUE = 0.6  # of the instructions that a multiprocessor could start
+_LATENCY_US = 1.5  # pointers, the first operands, and what the rest reads, one after the other
 _LOADS_IN_FLIGHT = 16
 
 
@@ -36,12 +42,11 @@ def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) 
     skeleton = Skeleton.CONTRACT if found is not None else Skeleton.REDUCE if expr.reductions else Skeleton.MAP
     units = _units(expr, found, lane)
     points = math.prod(axis.extent for axis in expr.axes)
-    most = vdevice.veu_count * max(_TASKS_PER_VEU)
-    counts = {1, *(vdevice.veu_count * factor for factor in _TASKS_PER_VEU)}
+    counts = {1, *(math.ceil(vdevice.veu_count * factor) for factor in _TASKS_PER_VEU)}
     if skeleton is Skeleton.MAP:
         counts = {max(1, min(count, points // _LEAST_POINTS)) for count in counts}
     kernels: dict[RKernel, None] = {}
-    for count in sorted(min(count, most) for count in counts):
+    for count in sorted(counts):
         tile = RTile(
             task=scale_out(expr, units, count),
             reduce=tuple(axis.extent for axis in expr.reduce_axes),
@@ -87,14 +92,23 @@ def _units(expr: TensorExpr, found: Contraction | None, lane: int | None) -> tup
 
 
 def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
-    """Time of one full rTask's arithmetic and of the loads that wait for each other, in microseconds."""
-    points = math.prod(kernel.tile.task)
-    elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in kernel.expr.reductions)
-    flops = 2.0 * points * max(1, elements)
-    peak = vdevice.flops_per_us[DType.FLOAT32].value
-    parallel = min(1.0, points * max(1, elements) / (_THREADS * _LOADS_IN_FLIGHT))
-    rounds = max(1.0, points * max(1, elements) / (_THREADS * _LOADS_IN_FLIGHT * _LOADS_IN_FLIGHT))
-    return flops / (peak * 0.5 * max(parallel, 1 / _THREADS)) + _LATENCY_US * min(rounds, 4.0)
+    """Time of one full rTask's instructions and of the loads that wait for each other, in microseconds."""
+    expr, points = kernel.expr, math.prod(kernel.tile.task)
+    elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
+    instructions = points * (_EPILOGUE + elements * _PER_ELEMENT)
+    found = contraction(expr) if kernel.skeleton == Skeleton.CONTRACT and kernel.tile.lane is not None else None
+    if found is not None and kernel.tile.lane is not None:
+        rows = found.rows(expr.axes, expr.axes[kernel.tile.lane])
+        extents = dict(zip(expr.axes, kernel.tile.task, strict=True))
+        height = math.prod(extents[axis] for axis in rows)
+        if height >= _LEAST_ROWS:
+            width = max(1, points // height)
+            held = min(8.0, max(1.0, math.sqrt(points / _THREADS)))
+            staged = _STAGING * (height + width) / (height * width)
+            instructions = points * (_EPILOGUE + elements * (1 + 0.5 / held + staged))
+    lanes_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2
+    busy = min(1.0, points * max(1, elements) / (_THREADS * _LOADS_IN_FLIGHT))
+    return instructions / (lanes_per_us * _ISSUE * max(busy, 1 / _LOADS_IN_FLIGHT)) + _LATENCY_US
 
 
 def memory_us(kernel: RKernel, vdevice: VDevice) -> float:

@@ -15,13 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest, within
 from rammer.devices.cpu.emit.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.cpu.emit.scope import Position, Scope
-from rammer.devices.cpu.emit.stage import stage_row
+from rammer.devices.cpu.emit.stage import Window, emit_window, window_of
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Load, Reduce, nodes
-from rammer.ir.pattern import MAX_UNROLLED_POINTS, Border, borders, reduction_order
+from rammer.ir.pattern import Border, borders, reduction_order
 
 # Vectors of partial results: several, so that one result does not wait for the one before.
 _STRIP_VECTORS = 4
+_MAX_TAPS = 25
+_MAX_WINDOW_BYTES = 40 << 10
 
 _AtLane = Callable[[Scope], Scope]
 
@@ -33,7 +35,10 @@ def emit_reduce(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
     lane = axes[kernel.tile.lane] if kernel.tile.lane is not None else None
     shared = [reduction for reduction in kernel.expr.reductions if free[reduction] <= frozenset(axes)]
     uses = {axis: sum(axis in free[reduction] for reduction in shared) for axis in axes}
-    outer = sorted((axis for axis in axes if uses[axis] and axis is not lane), key=lambda axis: -uses[axis])
+    padded = [] if lane is None else _padded_along(scope, lane, [r for r in shared if lane in free[r]])
+    along = frozenset[Axis]().union(*(_padded_axes(scope, load) for load in padded))
+    outer = [axis for axis in axes if uses[axis] and axis is not lane]
+    outer.sort(key=lambda axis: (-uses[axis], axis in along))
     inner = [Loop(axes=(axis,), range=ranges[axis]) for axis in axes if not uses[axis] and axis is not lane]
 
     def rest(inside: Scope) -> None:
@@ -45,7 +50,48 @@ def emit_reduce(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
             lanes = Loop(axes=(lane,), range=ranges[lane], lanes=True)
             nest(inside, [*inner, lanes], results, Scope.store_results)
 
-    nest(scope, [Loop(axes=(axis,), range=ranges[axis]) for axis in outer], results, rest)
+    loops = [Loop(axes=(axis,), range=ranges[axis]) for axis in outer]
+    depth, windows = _windows(scope, padded, lane, outer, ranges)
+
+    def staged(inside: Scope) -> None:
+        for window in windows:
+            emit_window(inside, window)
+        nest(inside, loops[depth:], results, rest)
+
+    nest(scope, loops[:depth], results, staged)
+
+
+def _padded_along(scope: Scope, lane: Axis, reductions: Sequence[Reduce]) -> list[Load]:
+    """The loads in `reductions` that may leave their operand along the lane axis."""
+    loads = [node for node in nodes(*reductions) if isinstance(node, Load)]
+    return [
+        load
+        for load in loads
+        if any(check.form.coefficient(lane) for check in scope.operands.loads[load].checks)
+        and scope.operands.kernel.layouts[load.slot].panel is None
+    ]
+
+
+def _padded_axes(scope: Scope, load: Load) -> frozenset[Axis]:
+    """The axes that move a load along dimensions it may leave."""
+    forms = [check.form for check in scope.operands.loads[load].checks]
+    return frozenset(atom for form in forms for atom, _ in form.terms if isinstance(atom, Axis))
+
+
+def _windows(
+    scope: Scope, padded: Sequence[Load], lane: Axis | None, outer: Sequence[Axis], ranges: Mapping[Axis, Range]
+) -> tuple[int, list[Window]]:
+    """How many of the outer loops stand around the copies of padded operands, as few as their size allows."""
+    kernel = scope.operands.kernel
+    lengths = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    summed = {axis: (Range.whole(axis.extent), axis.extent) for axis in kernel.expr.reduce_axes}
+    for depth in range(len(outer) + 1):
+        running = [*outer[depth:], *(() if lane is None else (lane,))]
+        spans = {**{axis: (ranges[axis], lengths[axis]) for axis in running}, **summed}
+        windows = [window for load in padded if (window := window_of(load, spans)) is not None]
+        if sum(window.nbytes for window in windows) <= _MAX_WINDOW_BYTES:
+            return depth, windows
+    return len(outer), []
 
 
 def _emit_strips(scope: Scope, lane: Axis, bounds: Range, reductions: Sequence[Reduce], inner: Sequence[Loop]) -> None:
@@ -109,7 +155,8 @@ def _loops(scope: Scope, node: Reduce) -> list[Loop]:
 
 
 def _borders(scope: Scope, node: Reduce) -> tuple[Border, ...]:
-    return borders([node], scope.operands.kernel.expr.inputs)
+    found = borders([node], scope.operands.kernel.expr.inputs)
+    return tuple(border for border in found if not scope.is_staged(border.load))
 
 
 def _fold_plain(scope: Scope, node: Reduce, loops: Sequence[Loop]) -> str:
@@ -166,28 +213,22 @@ def _fold_across(scope: Scope, node: Reduce, lane: Axis, strip: Range, width: in
     if _is_empty(node):
         return lanes
     skipped = [border for border in _borders(scope, node) if lane not in border.axes]
-    at_lane_borders = [border for border in _borders(scope, node) if lane in border.axes]
     loops = _loops(scope, node)
     unrolled = _unrolled([loop.axes[0] for loop in loops], skipped)
     looped = [loop for loop in loops if loop.axes[0] not in unrolled]
-    points = itertools.product(*(range(axis.extent) for axis in unrolled))
-    taps = [dict(zip(unrolled, point, strict=True)) for point in points]
+    taps = list(itertools.product(*(range(axis.extent) for axis in unrolled)))
 
     def run(inside: Scope) -> None:
-        staged = [stage_row(inside, border, lane, strip, width, unrolled) for border in at_lane_borders]
-        rows = [row for row in staged if row is not None]
-        scopes = [inside.enter({axis: Position("", i) for axis, i in tap.items()}) for tap in taps]
+        places = [{axis: Position("", i) for axis, i in zip(unrolled, tap, strict=True)} for tap in taps]
+        scopes = [inside.enter(place) for place in places]
         for outside in scopes:
             outside.hoist((node.body,))
         with writer.loop(lane.name, strip.lo, strip.hi, lanes=True):
             element = f"{lanes}[{lane.name} - {strip.lo}]"
             total = writer.name("total")
             writer.line(f"{C_TYPES[node.dtype]} {total} = {element};")
-            for outside, tap in zip(scopes, taps, strict=True):
-                point = at_lane(outside)
-                for row in rows:
-                    point.bind(row.load, row.element(lane, tap))
-                _accumulate(point, node, total)
+            for outside in scopes:
+                _accumulate(at_lane(outside), node, total)
             writer.line(f"{element} = {total};")
 
     _reduce_nest(scope, node, looped, skipped, run)
@@ -200,7 +241,7 @@ def _unrolled(axes: Sequence[Axis], skipped: Sequence[Border]) -> tuple[Axis, ..
     points = 1
     for axis in reversed(axes):
         points *= axis.extent
-        if points > MAX_UNROLLED_POINTS or any(axis in border.axes for border in skipped):
+        if points > _MAX_TAPS or any(axis in border.axes for border in skipped):
             break
         unrolled.insert(0, axis)
     return tuple(unrolled)

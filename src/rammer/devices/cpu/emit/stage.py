@@ -1,67 +1,131 @@
-"""Rows of padded operands, copied into a small array together with their padding.
+"""Windows of padded operands, copied to the stack together with their padding.
 
-Lanes that run along a padded dimension would have to test each load. From a copy that has the padding in it they load
-as from any other operand.
+Lanes that run along a padded dimension would have to test every load. From a copy that has the padding in it they load
+as from any other operand, and each element is copied once for all the taps that read it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rammer.devices.cpu.emit.index import Address, Linear
 from rammer.devices.cpu.emit.nest import Range
 from rammer.devices.cpu.emit.scalar import C_TYPES, literal
-from rammer.devices.cpu.emit.scope import Position, Scope
+from rammer.devices.cpu.emit.scope import Position, Scope, Staged
 from rammer.ir.expr import Axis, Load
-from rammer.ir.pattern import Border
+from rammer.ir.region import Affine, affine
+
+Span = tuple[Range, int]
+"""The range of an axis, and its greatest length in any rTask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A copied row: the element for a lane and a tap is `array[(lane - start) * step + sum(steps * tap)]`."""
+class _Dim:
+    """A dimension of the operand that the window extends along, `size` elements of it in the copy."""
+
+    dim: int
+    form: Affine
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What a load reads while some axes run; `spans` are their ranges and greatest lengths."""
 
     load: Load
-    array: str
-    start: str
-    step: int
-    steps: Mapping[Axis, int]
+    spans: Mapping[Axis, Span]
+    dims: tuple[_Dim, ...]
 
-    def element(self, lane: Axis, tap: Mapping[Axis, int]) -> str:
-        """The element at the lane variable, for a tap."""
-        offset = sum(step * tap[axis] for axis, step in self.steps.items())
-        factor = "" if self.step == 1 else f" * {self.step}"
-        return f"{self.array}[({lane.name} - {self.start}){factor} + {offset}]"
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a copy."""
+        return math.prod(dim.size for dim in self.dims) * self.load.type.itemsize_bytes
 
 
-def stage_row(scope: Scope, border: Border, lane: Axis, strip: Range, width: int, taps: Sequence[Axis]) -> Row | None:
-    """Copy what a strip of up to `width` lanes loads along a border, for all `taps`; None where it is no plain row.
+def window_of(load: Load, spans: Mapping[Axis, Span]) -> Window | None:
+    """The window of a load; None where it is no box with ascending indices."""
+    dims = []
+    for dim, index in enumerate(load.indices):
+        form = affine(index)
+        if form is None:
+            return None
+        steps = [(step, spans[axis][1]) for axis, step in form.terms if axis in spans]
+        if any(step < 0 for step, _ in steps):
+            return None
+        if steps:
+            dims.append(_Dim(dim=dim, form=form, size=sum(step * (length - 1) for step, length in steps) + 1))
+    return Window(load=load, spans=spans, dims=tuple(dims))
 
-    `scope` has a position for every axis of the load but the lane and the taps.
-    """
-    load, fill = border.load, border.load.fill
-    address = scope.operands.loads[load]
-    steps = {axis: border.form.coefficient(axis) for axis in taps if border.form.coefficient(axis)}
-    step = border.form.coefficient(lane)
-    others = [check for check in scope.open_checks(load) if check.dim != border.dim]
-    if fill is None or others or address.parts or address.atoms or min((step, *steps.values())) < 0:
-        return None
-    stride = address.form.coefficient(lane) // step
-    if any(address.form.coefficient(axis) != stride * steps.get(axis, 0) for axis in taps):
-        return None
-    reach = sum(count * (axis.extent - 1) for axis, count in steps.items())
 
-    writer = scope.writer
-    first = scope.enter({lane: Position(strip.lo), **{axis: Position("") for axis in taps}})
-    array = writer.name("row")
-    length = (width - 1) * step + reach + 1
-    (check,) = (check for check in address.checks if check.dim == border.dim)
-    origin = writer.let("int64_t", f"{array}_first", first.linear(check.form))
-    needed = f"({strip.hi} - {strip.lo} - 1) * {step} + {reach + 1}"
-    lo = writer.let("int64_t", f"{array}_lo", f"rammer_max_i64(0, -{origin})")
-    hi = writer.let("int64_t", f"{array}_hi", f"rammer_min_i64({needed}, {border.extent} - {origin})")
-    writer.line(f"{C_TYPES[load.type]} {array}[{length}];")
-    with writer.loop("i", "0", str(length), lanes=True):
-        writer.line(f"{array}[i] = {literal(fill.value, fill.type)};")
-    with writer.loop("i", lo, hi, lanes=True):
-        writer.line(f"{array}[i] = in{load.slot}[{first.address(address)} + i * {stride}];")
-    return Row(load=load, array=array, start=strip.lo, step=step, steps=steps)
+def emit_window(scope: Scope, chosen: Window) -> None:
+    """Copy a window; in `scope`, its load then reads the copy."""
+    writer, load = scope.writer, chosen.load
+    type_, array = C_TYPES[load.type], writer.name("window")
+    size = math.prod(dim.size for dim in chosen.dims)
+    writer.line(f"{type_} {array}[{size}];")
+    with writer.loop("i", "0", str(size), lanes=True):
+        fill = load.fill
+        writer.line(f"{array}[i] = {'0' if fill is None else literal(fill.value, fill.type)};")
+    first = scope.enter({axis: _start(range_) for axis, (range_, _) in chosen.spans.items()})
+    _emit_copy(first, chosen, chosen.dims, array, "0", first.address(scope.operands.plain_address(load)))
+    scope.stage(load, _staged(scope, chosen, array))
+
+
+def _start(range_: Range) -> Position:
+    """The first position in a range."""
+    return Position("", int(range_.lo)) if range_.lo.isdecimal() else Position(range_.lo)
+
+
+def _emit_copy(first: Scope, chosen: Window, dims: Sequence[_Dim], array: str, target: str, source: str) -> None:
+    """Loops over the part of the window that lies inside the operand; `first` is the window's first point."""
+    writer = first.writer
+    if not dims:
+        writer.line(f"{array}[{target}] = in{chosen.load.slot}[{source}];")
+        return
+    here, *rest = dims
+    extent = first.operands.kernel.expr.inputs[chosen.load.slot].shape[here.dim]
+    stride = first.operands.kernel.layouts[chosen.load.slot].strides[here.dim]
+    start = writer.let("int64_t", writer.name("first"), first.linear(Linear(here.form.terms, here.form.offset)))
+    lo = writer.let("int64_t", writer.name("inside_lo"), f"rammer_max_i64(0, -{start})")
+    needed = _needed(chosen, here)
+    hi = writer.let("int64_t", writer.name("inside_hi"), f"rammer_min_i64({needed}, {extent} - {start})")
+    i = writer.name("w")
+    inner = math.prod(dim.size for dim in rest)
+    with writer.loop(i, lo, hi, lanes=not rest):
+        next_target = f"{i}{_times(inner)}" if target == "0" else f"{target} + {i}{_times(inner)}"
+        _emit_copy(first, chosen, rest, array, next_target, f"{source} + {i}{_times(stride)}")
+
+
+def _needed(chosen: Window, dim: _Dim) -> str:
+    """How many elements along a dimension the rTask at hand reads: fewer than `size` at the end of the domain."""
+    text = str(dim.size)
+    for axis, step in dim.form.terms:
+        if axis in chosen.spans:
+            range_, length = chosen.spans[axis]
+            if range_.count is None:
+                text += f" - ({length} - ({range_.hi} - {range_.lo})){_times(step)}"
+    return text
+
+
+def _times(factor: int) -> str:
+    return "" if factor == 1 else f" * {factor}"
+
+
+def _staged(scope: Scope, chosen: Window, array: str) -> Staged:
+    """Addresses in the copy: linear in the axes of the window, from their first positions."""
+    terms: dict[Axis, int] = {}
+    stride = 1
+    for dim in reversed(chosen.dims):
+        for axis, step in dim.form.terms:
+            if axis in chosen.spans:
+                terms[axis] = terms.get(axis, 0) + step * stride
+        stride *= dim.size
+    moved = [
+        f"{range_.lo}{_times(terms[axis])}"
+        for axis, (range_, _) in chosen.spans.items()
+        if axis in terms and range_.lo != "0"
+    ]
+    base = scope.writer.let("int64_t", f"{array}_base", " + ".join(moved)) if moved else ""
+    return Staged(array=array, base=base, address=Address(form=Linear(tuple(terms.items()), 0), parts=(), checks=()))

@@ -12,17 +12,19 @@ from rammer.ir.pattern import Contraction
 from rammer.ir.task import RKernel
 
 _MAX_SIDE = 128
-_STEP = 16
+_STEP = 16  # elements of the sums that each group of threads takes at a time
 _MAX_VECTOR = 4
 _MAX_ACCUMULATORS = 64
+_LEAST_ROWS = 4
+_LEAST_HELD = 4  # sums along one side that a thread should hold, so that it multiplies more than it reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
     """Sides of an rTask by their part in the product, each list fastest first, and the sizes of a block.
 
-    A block is `rows` by `lanes` sums, of which each thread holds `thread_rows` by `thread_lanes`; `step` elements of
-    the sums are staged in shared memory at a time. `batch` are the axes that both operands have, or none.
+    A block is `rows` by `lanes` sums, of which each thread holds `thread_rows` by `thread_lanes`. Where that leaves
+    threads over, `splits` groups of threads take different elements of the sums. `batch_sides` are of the axes that both operands have, or none.
     """
 
     row_sides: tuple[Side, ...]
@@ -32,7 +34,21 @@ class Blocks:
     lanes: int
     thread_rows: int
     thread_lanes: int
-    step: int = _STEP
+
+    @property
+    def splits(self) -> int:
+        """Groups of threads that split the elements of each step."""
+        return THREADS * self.thread_rows * self.thread_lanes // (self.rows * self.lanes)
+
+    def step(self, longest: int) -> int:
+        """Elements of the sums that are staged at a time, if `longest` is the extent of their longest axis.
+
+        A step within one axis needs no division for each element, so it is made shorter if that lets it fit.
+        """
+        for elements in (_STEP, _STEP // 2, _STEP // 4):
+            if elements * self.splits <= longest:
+                return elements * self.splits
+        return _STEP * self.splits
 
     @property
     def threads_along_lanes(self) -> int:
@@ -65,14 +81,14 @@ def blocks_of(kernel: RKernel, found: Contraction, sides: Sequence[Side]) -> Blo
     height, width = _power(count(row_sides)), _power(count(lane_sides))
     while height * width > THREADS * max(1, _MAX_ACCUMULATORS // sums) or max(height, width) > _MAX_SIDE:
         height, width = (height // 2, width) if height > width else (height, width // 2)
-    if height * width < 4 * THREADS or min(height, width) < 8:
+    if height < _LEAST_ROWS or height * width < THREADS // 4:
         return None
     thread_rows = thread_lanes = 1
-    while thread_rows * thread_lanes * THREADS < height * width:
-        if (thread_rows <= thread_lanes and thread_rows * 2 <= height) or thread_lanes * 2 > width:
-            thread_rows *= 2
-        else:
-            thread_lanes *= 2
+    while thread_rows * thread_lanes * THREADS < height * width or min(thread_rows, thread_lanes) < _LEAST_HELD:
+        grow_rows = thread_rows <= thread_lanes and thread_rows * 2 <= height
+        if not grow_rows and thread_lanes * 2 > width:
+            break
+        thread_rows, thread_lanes = (thread_rows * 2, thread_lanes) if grow_rows else (thread_rows, thread_lanes * 2)
     return Blocks(
         row_sides=row_sides,
         lane_sides=lane_sides,

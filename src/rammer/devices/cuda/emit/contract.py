@@ -41,8 +41,10 @@ def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
         return emit_stream(scope, sides, found)
     writer, element = scope.writer, found.terms[0].reduce.dtype
     type_ = C_TYPES[element]
-    writer.let("uint32_t", "lane_thread", f"threadIdx.x % {blocks.threads_along_lanes}")
-    writer.let("uint32_t", "row_thread", f"threadIdx.x / {blocks.threads_along_lanes}")
+    group_threads = THREADS // blocks.splits
+    writer.let("uint32_t", "split", f"threadIdx.x / {group_threads}")
+    writer.let("uint32_t", "lane_thread", f"threadIdx.x % {group_threads} % {blocks.threads_along_lanes}")
+    writer.let("uint32_t", "row_thread", f"threadIdx.x % {group_threads} / {blocks.threads_along_lanes}")
     scratch = 0
     with (
         writer.block(f"for (uint32_t batch = 0; batch < {count(blocks.batch_sides)}u; ++batch)"),
@@ -57,16 +59,22 @@ def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
         with guarded(writer, conditions):
             for group in found.groups:
                 pairs = [found.split(term, _lane(kernel)) for term in group.terms]
+                axes = tuple(Side.whole(axis) for axis in reversed(group_order(scope, group)))
                 product = _Product(
                     blocks=blocks,
                     group=group,
+                    axes=axes,
+                    step=blocks.step(max(side.size for side in axes)),
                     lane_operands=tuple(dict.fromkeys(operand for operand, _ in pairs)),
                     row_operands=tuple(dict.fromkeys(other for _, other in pairs)),
                     element=element,
                 )
                 product.emit(in_batch.enter({}), sums)
                 scratch = max(scratch, product.scratch_bytes)
-            _epilogue(in_batch, blocks, sums)
+            if blocks.splits > 1:
+                scratch = max(scratch, _split_epilogue(in_batch, blocks, sums, element))
+            else:
+                _epilogue(in_batch, blocks, sums)
     return scratch
 
 
@@ -83,6 +91,8 @@ class _Product:
 
     blocks: Blocks
     group: Group
+    axes: tuple[Side, ...]
+    step: int
     lane_operands: tuple[Expr, ...]
     row_operands: tuple[Expr, ...]
     element: DType
@@ -101,7 +111,7 @@ class _Product:
     def half_elements(self) -> int:
         """Elements of shared memory that one step's operands take."""
         pitches = len(self.row_operands) * self.row_pitch + len(self.lane_operands) * self.lane_pitch
-        return pitches * self.blocks.step
+        return pitches * self.step
 
     @property
     def scratch_bytes(self) -> int:
@@ -112,16 +122,23 @@ class _Product:
         """The loop over steps: `step_number` is loaded while the one before is multiplied."""
         writer = scope.writer
         scope.hoist((*self.row_operands, *self.lane_operands))
-        axes = [Side.whole(axis) for axis in reversed(group_order(scope, self.group))]
-        steps = -(-count(axes) // self.blocks.step)
+        # One long axis is cut into steps, and the others change between steps only: indices cost little then.
+        longest = max(self.axes, key=lambda side: side.size)
+        inner = [longest] if longest.size >= self.step else list(self.axes)
+        outer = [side for side in self.axes if side not in inner]
+        inner_steps = -(-count(inner) // self.step)
+        steps = inner_steps * count(outer)
         with writer.block(f"for (uint32_t step_number = 0; step_number <= {steps}u; ++step_number)"):
             writer.line(f"{C_TYPES[self.element]} *half = ({C_TYPES[self.element]} *)scratch;")
-            staged = [_Staged.of(scope, self, i, axes) for i in range(len(self.row_operands) + len(self.lane_operands))]
+            staged = [_Staged.of(scope, self, i, inner) for i in range(len(self.row_operands) + len(self.lane_operands))]
             for one in staged:
                 writer.line(f"{C_TYPES[self.element]} {one.registers}[{one.per_thread}];")
             with writer.block(f"if (step_number < {steps}u)"):
+                writer.let("uint32_t", "element0", f"step_number % {inner_steps}u * {self.step}")
+                writer.let("uint32_t", "outer", f"step_number / {inner_steps}u")
+                in_step = scope.enter(decode(writer, "outer", outer)[0])
                 for one in staged:
-                    one.load(scope)
+                    one.load(in_step)
             with writer.block("if (step_number > 0)"):
                 writer.line(f"const {C_TYPES[self.element]} *from = half + (step_number - 1) % 2 * {self.half_elements};")
                 self._multiply(scope, sums)
@@ -134,14 +151,15 @@ class _Product:
     def offset(self, number: int) -> int:
         """Where operand `number` begins in a half of shared memory: row operands, then lane operands."""
         rows = min(number, len(self.row_operands))
-        return (rows * self.row_pitch + (number - rows) * self.lane_pitch) * self.blocks.step
+        return (rows * self.row_pitch + (number - rows) * self.lane_pitch) * self.step
 
     def _multiply(self, scope: Scope, sums: Mapping[Term, str]) -> None:
         writer, blocks, type_ = scope.writer, self.blocks, C_TYPES[self.element]
+        share = self.step // blocks.splits
         found_lanes = {operand: f"b{i}" for i, operand in enumerate(self.lane_operands)}
         found_rows = {operand: f"a{i}" for i, operand in enumerate(self.row_operands)}
         writer.line("#pragma unroll")
-        with writer.loop("k", "0", str(blocks.step)):
+        with writer.loop("k", "0", str(share)):
             for number, operand in enumerate((*self.row_operands, *self.lane_operands)):
                 is_row = number < len(self.row_operands)
                 size, vector, thread, spread, pitch = (
@@ -153,7 +171,7 @@ class _Product:
                 writer.line(f"{type_} {name}[{size}];")
                 between = spread // (size // vector)
                 for part in range(size // vector):
-                    place = f"from + {self.offset(number) + part * between} + k * {pitch} + {thread} * {vector}"
+                    place = f"from + {self.offset(number) + part * between} + (split * {share} + k) * {pitch} + {thread} * {vector}"
                     writer.line(f"rammer_load_vector<{vector}>({name} + {part * vector}, {place});")
             writer.line("#pragma unroll")
             with writer.loop("i", "0", str(blocks.thread_rows)):
@@ -198,7 +216,7 @@ class _Staged:
             points=blocks.rows if is_row else blocks.lanes,
             pitch=product.row_pitch if is_row else product.lane_pitch,
             offset=product.offset(number),
-            step=blocks.step,
+            step=product.step,
             axes=tuple(axes),
             points_first=_runs_along_points(scope, operand, sides, axes),
         )
@@ -215,8 +233,8 @@ class _Staged:
         with writer.loop("i", "0", str(self.per_thread)):
             self._place(scope)
             writer.let("uint32_t", "point", f"{self.first} + place")
-            writer.let("uint32_t", "element", f"step_number * {self.step} + k")
-            conditions = [] if count(self.sides) % self.points == 0 else [f"point < {count(self.sides)}u"]
+            writer.let("uint32_t", "element", "element0 + k")
+            conditions = _within("point", self.sides, self.points)
             if count(self.axes) % self.step:
                 conditions.append(f"element < {count(self.axes)}u")
             if self.points * self.step % THREADS:
@@ -268,21 +286,59 @@ def _epilogue(scope: Scope, blocks: Blocks, sums: Mapping[Term, str]) -> None:
         row = _held("i", "row_thread", blocks.thread_rows, blocks.vector_rows, blocks.rows)
         writer.let("uint32_t", "row", f"row0 + {row}")
         rows, conditions = decode(writer, "row", blocks.row_sides)
-        if count(blocks.row_sides) % blocks.rows:
-            conditions.append(f"row < {count(blocks.row_sides)}u")
-        with guarded(writer, conditions):
+        with guarded(writer, [*conditions, *_within("row", blocks.row_sides, blocks.rows)]):
             writer.line("#pragma unroll")
             with writer.loop("j", "0", str(blocks.thread_lanes)):
                 lane = _held("j", "lane_thread", blocks.thread_lanes, blocks.vector_lanes, blocks.lanes)
                 writer.let("uint32_t", "lane", f"lane0 + {lane}")
                 lanes, beyond = decode(writer, "lane", blocks.lane_sides)
-                if count(blocks.lane_sides) % blocks.lanes:
-                    beyond.append(f"lane < {count(blocks.lane_sides)}u")
-                with guarded(writer, beyond):
+                with guarded(writer, [*beyond, *_within("lane", blocks.lane_sides, blocks.lanes)]):
                     at_point = scope.enter({**rows, **lanes})
                     for term, name in sums.items():
                         at_point.bind(term.reduce, f"{name}[i][j]")
                     at_point.store_results()
+
+
+def _split_epilogue(scope: Scope, blocks: Blocks, sums: Mapping[Term, str], element: DType) -> int:
+    """Put the groups' sums together in shared memory, then the elementwise rest, neighbouring threads along lanes.
+
+    Returns the scratch that it takes, in bytes.
+    """
+    writer, type_, size = scope.writer, C_TYPES[element], blocks.rows * blocks.lanes
+    writer.line(f"{type_} *parts = ({type_} *)scratch;")
+    writer.line("#pragma unroll")
+    with writer.loop("i", "0", str(blocks.thread_rows)):
+        row = _held("i", "row_thread", blocks.thread_rows, blocks.vector_rows, blocks.rows)
+        writer.line("#pragma unroll")
+        with writer.loop("j", "0", str(blocks.thread_lanes)):
+            lane = _held("j", "lane_thread", blocks.thread_lanes, blocks.vector_lanes, blocks.lanes)
+            for number, name in enumerate(sums.values()):
+                place = f"({number * blocks.splits} + split) * {size} + ({row}) * {blocks.lanes} + {lane}"
+                writer.line(f"parts[{place}] = {name}[i][j];")
+    writer.line("__syncthreads();")
+    with writer.block(f"for (uint32_t place = threadIdx.x; place < {size}u; place += RAMMER_THREADS)"):
+        writer.let("uint32_t", "row", f"row0 + place / {blocks.lanes}")
+        writer.let("uint32_t", "lane", f"lane0 + place % {blocks.lanes}")
+        rows, conditions = decode(writer, "row", blocks.row_sides)
+        lanes, beyond = decode(writer, "lane", blocks.lane_sides)
+        conditions += [*beyond, *_within("row", blocks.row_sides, blocks.rows)]
+        with guarded(writer, [*conditions, *_within("lane", blocks.lane_sides, blocks.lanes)]):
+            at_point = scope.enter({**rows, **lanes})
+            for number, term in enumerate(sums):
+                total = writer.name("total")
+                writer.line(f"{type_} {total} = 0;")
+                writer.line("#pragma unroll")
+                with writer.loop("part", "0", str(blocks.splits)):
+                    writer.line(f"{total} += parts[({number * blocks.splits} + part) * {size} + place];")
+                at_point.bind(term.reduce, total)
+            at_point.store_results()
+    writer.line("__syncthreads();")  # before the next block's operands
+    return len(sums) * blocks.splits * size * element.itemsize_bytes
+
+
+def _within(name: str, sides: Sequence[Side], size: int) -> list[str]:
+    """The condition that a row or lane of a block is one of the tile's."""
+    return [] if count(sides) % size == 0 else [f"{name} < {count(sides)}u"]
 
 
 def _held(index: str, thread: str, size: int, vector: int, spread: int) -> str:

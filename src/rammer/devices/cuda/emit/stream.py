@@ -13,10 +13,10 @@ from rammer.devices.codegen.scope import Scope
 from rammer.devices.cuda.describe import THREADS, WARP
 from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
-from rammer.ir.expr import Axis, Load, nodes
+from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.pattern import Contraction, Group, Term, reduction_order
 
-_UNROLL = 16  # loads in flight of each thread
+_LOADS_IN_FLIGHT = 48  # of each thread
 
 
 def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
@@ -37,14 +37,16 @@ def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
         sums = {term: writer.name("sum") for term in found.terms}
         for name in sums.values():
             writer.line(f"{element} {name} = 0;")
+        at_point = scope.enter(positions)
+        if not conditions:  # what the rest will read is on its way while the sums run
+            at_point.hoist(_other_loads(scope))
         with guarded(writer, conditions):
             for group in found.groups:
-                _sum(scope.enter(positions), group, splits, sums)
+                _sum(at_point.enter({}), group, splits, sums)
         if splits > 1:
             _combine(scope, list(sums.values()), width, element)
             conditions.append("split == 0")
         with guarded(writer, conditions):
-            at_point = scope.enter(positions)
             for term, name in sums.items():
                 at_point.bind(term.reduce, name)
             at_point.store_results()
@@ -57,13 +59,26 @@ def _sum(scope: Scope, group: Group, splits: int, sums: Mapping[Term, str]) -> N
     scope.hoist(operand for term in group.terms for operand in term.operands)
     sides = [Side.whole(axis) for axis in reversed(group_order(scope, group))]
     length = count(sides)
-    writer.line(f"#pragma unroll {max(1, min(_UNROLL // len(group.terms), length // splits))}")
+    unrolled = _LOADS_IN_FLIGHT // len({operand for term in group.terms for operand in term.operands})
+    writer.line(f"#pragma unroll {max(1, min(unrolled, length // splits))}")
     with writer.block(f"for (uint32_t element = split; element < {length}u; element += {splits})"):
         positions, _ = decode(writer, "element", sides)
         at_element = scope.enter(positions)
         for term in group.terms:
             left, right = (at_element.value(operand) for operand in term.operands)
             writer.line(f"{sums[term]} += {left} * {right};")
+
+
+def _other_loads(scope: Scope) -> list[Load]:
+    """Loads outside of sums."""
+    seen: dict[Expr, None] = {}
+    stack = list(scope.operands.results)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen[node] = None
+            stack.extend(scope.operands.below(node))
+    return [node for node in seen if isinstance(node, Load)]
 
 
 def group_order(scope: Scope, group: Group) -> tuple[Axis, ...]:

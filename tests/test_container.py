@@ -15,9 +15,9 @@ from rammer.errors import (
     ArtifactWriteError,
 )
 from rammer.runtime import container
-from rammer.runtime.container import read_container, write_container
+from rammer.runtime.container import Json, read_container, write_container
 
-META = {"name": "m", "shapes": [[1, 2], []], "flag": True}
+META: dict[str, Json] = {"name": "m", "shapes": [[1, 2], []], "flag": True}
 SECTIONS = {"small": b"abc", "empty": b"", "large": np.arange(5000, dtype=np.int32).tobytes()}
 
 
@@ -58,7 +58,7 @@ def test_every_truncation_is_found(artifact: Path) -> None:
 
 def test_every_changed_byte_is_found(artifact: Path) -> None:
     whole = bytearray(artifact.read_bytes())
-    for position in [*range(0, 400), *range(400, len(whole), 97)]:
+    for position in [*range(400), *range(400, len(whole), 97)]:
         whole[position] ^= 0x20
         artifact.write_bytes(whole)
         with pytest.raises((ArtifactCorruptError, ArtifactVersionError)):

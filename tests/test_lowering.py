@@ -10,7 +10,7 @@ import pytest
 import rammer.operators  # noqa: F401  (registers the operators)
 from rammer.devices.cpu.device import CpuDevice
 from rammer.ir.evaluate import evaluate_graph
-from rammer.ir.graph import Graph
+from rammer.ir.graph import Attributes, Graph
 from rammer.ir.task import TaskGraph, TensorRole
 from rammer.ir.types import DType, TensorType
 from rammer.lowering.lower import lower
@@ -33,7 +33,9 @@ def check(graph: Graph) -> TaskGraph:
     inputs = [rng.standard_normal(type_.shape).astype(type_.dtype.numpy) for type_ in types]
     tasks = lowered(graph)
     for actual, expected in zip(run_tasks(tasks, inputs), evaluate_graph(graph, inputs), strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            np.asarray(actual, np.float32), np.asarray(expected, np.float32), rtol=1e-5, atol=1e-6
+        )
     return tasks
 
 
@@ -123,7 +125,7 @@ def test_reshape_of_a_concat_part_computes() -> None:
 def test_slices_are_views() -> None:
     def body(b: GraphBuilder, x: int) -> list[int]:
         (y,) = b.add("Relu", [x], name="y")
-        part = {"steps": (1, 1), "sizes": (2, 3)}
+        part: Attributes = {"steps": (1, 1), "sizes": (2, 3)}
         (first,) = b.add("Slice", [y], {"starts": (0, 0), **part}, name="first")
         (second,) = b.add("Slice", [y], {"starts": (0, 3), **part}, name="second")
         return [b.add("Add", [first, second], name="sum")[0]]
@@ -137,7 +139,7 @@ def test_equal_steps_share_their_kernels() -> None:
     def body(b: GraphBuilder, x: int) -> list[int]:
         results = []
         for t in range(4):
-            sliced = {"starts": (t, 0), "steps": (1, 1), "sizes": (1, 8)}
+            sliced: Attributes = {"starts": (t, 0), "steps": (1, 1), "sizes": (1, 8)}
             (row,) = b.add("Slice", [x], sliced, name=f"row{t}")
             results.append(b.add("Exp", [row], name=f"y{t}")[0])
         return [b.add("Concat", results, {"axis": 0}, name="joined")[0]]
@@ -172,7 +174,7 @@ def test_an_empty_domain_has_no_work() -> None:
 def test_a_unit_convolution_is_a_plain_product() -> None:
     def body(b: GraphBuilder, x: int) -> list[int]:
         w = b.constant(np.random.default_rng(1).standard_normal((6, 4, 1, 1)).astype(np.float32), "w")
-        attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0), "group": 1}
+        attributes: Attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0), "group": 1}
         return [b.add("Conv", [x, w], attributes, name="conv")[0]]
 
     (operator,) = check(build((1, 4, 5, 5), body)).operators

@@ -61,7 +61,9 @@ def test_results_stay(kind, direction, layout, linear):
     batched = unroll.run(batch_inputs.run(graph, with_private_bytes(8)))
     assert sum(operator.kind == "MatMul" for operator in batched.operators) == 1 + (direction == "bidirectional")
     for found, expected in zip(evaluate_graph(batched, [x]), evaluate_graph(unroll.run(graph), [x]), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            np.asarray(found, np.float32), np.asarray(expected, np.float32), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_layers_whose_weights_fit_stay_a_wavefront():

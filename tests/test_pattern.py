@@ -33,6 +33,11 @@ def named(expr, name):
     return next(axis for axis in axes if axis.name == name)
 
 
+def preferred(expr, constants, vdevice):
+    """The layouts a contraction prefers where everything else is row-major."""
+    return preferred_layouts(expr, constants, [Layout.row_major(type_.shape) for type_ in expr.inputs], vdevice)
+
+
 @pytest.mark.parametrize(
     ("expr", "skeleton"),
     [
@@ -48,11 +53,6 @@ def named(expr, name):
         (lstm_cell(1, 6, 5), Skeleton.CONTRACT),
     ],
 )
-def preferred(expr, constants, vdevice):
-    """The layouts a contraction prefers where everything else is row-major."""
-    return preferred_layouts(expr, constants, [Layout.row_major(type_.shape) for type_ in expr.inputs], vdevice)
-
-
 def test_skeletons(expr, skeleton):
     assert skeleton_of(expr) is skeleton
 
@@ -211,7 +211,7 @@ def test_gates_lie_in_panels_if_each_starts_at_one(hidden, panelled):
 
 def test_activations_keep_their_layout():
     assert preferred(matmul(8, 20, 40), (), AVX512) == {}
-    assert preferred_layouts(expression("Relu", types((3, 4))), {0}, AVX512) == {}
+    assert preferred(expression("Relu", types((3, 4))), {0}, AVX512) == {}
 
 
 def test_too_few_lanes_are_not_worth_a_layout():

@@ -58,7 +58,11 @@ def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) 
 
 
 def _lane(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None) -> int | None:
-    """The position of the axis along which most of what is loaded and stored lies side by side."""
+    """The position of the axis along which neighbouring threads take neighbouring points.
+
+    Where a contraction has rows, its operands are staged in shared memory, and the axis must be one of its lanes. Else
+    it is the axis along which most of what is loaded and stored lies side by side; None if only sums lie so.
+    """
     in_reductions = {node for reduction in expr.reductions for node in nodes(reduction.body) if isinstance(node, Load)}
     heavy = [load for load in expr.loads if load in in_reductions] or list(expr.loads)
 
@@ -68,26 +72,29 @@ def _lane(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None
         stores = sum(abs(stride_along(output.indices, layout, axis)) == 1 for output, layout in outputs)
         return (loads, stores, min(axis.extent, _THREADS))
 
-    options = [axis for axis in expr.axes if found is None or axis in found.lanes]
-    best = max(reversed(options), key=score, default=None)
-    if best is None or (expr.reductions and score(best)[0] == 0):
-        return None  # threads run along the reductions
+    staged = [] if found is None else [axis for axis in found.lanes if _height(expr, found, axis) >= _LEAST_ROWS]
+    best = max(staged or reversed(expr.axes), key=score, default=None)
+    if best is None or (expr.reductions and not staged and score(best)[0] == 0):
+        return None
     return expr.axes.index(best)
 
 
+def _height(expr: TensorExpr, found: Contraction, lane: Axis) -> int:
+    """Points of a contraction's rows."""
+    return math.prod(axis.extent for axis in found.rows(expr.axes, lane))
+
+
 def _units(expr: TensorExpr, found: Contraction | None, lane: int | None) -> tuple[int, ...]:
-    """What the sizes of an rTask are multiples of."""
+    """What the sizes of an rTask are multiples of: along rows, an axis that has enough, or the one that has most."""
     units = [1] * len(expr.axes)
     if lane is None:
         return tuple(units)
     units[lane] = _WARP
-    if found is not None:
+    if found is not None and _height(expr, found, expr.axes[lane]) >= _LEAST_ROWS:
         rows = found.rows(expr.axes, expr.axes[lane])
-        if math.prod(axis.extent for axis in rows) < _STREAM_LANES:
-            units[lane] = _STREAM_LANES
-        for position, axis in enumerate(expr.axes):
-            if axis in rows:
-                units[position] = _ROWS
+        units[expr.axes.index(max(reversed(rows), key=lambda axis: min(axis.extent, _ROWS)))] = _ROWS
+    elif found is not None:
+        units[lane] = _STREAM_LANES
     return tuple(min(unit, max(1, axis.extent)) for unit, axis in zip(units, expr.axes, strict=True))
 
 

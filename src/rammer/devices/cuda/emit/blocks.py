@@ -15,6 +15,7 @@ _MAX_SIDE = 128
 _STEP = 16  # elements of the sums that each group of threads takes at a time
 _MAX_VECTOR = 4
 _MAX_ACCUMULATORS = 64
+_MAX_SPLITS = 8
 _LEAST_ROWS = 4
 _LEAST_HELD = 4  # sums along one side that a thread should hold, so that it multiplies more than it reads
 
@@ -81,10 +82,15 @@ def blocks_of(kernel: RKernel, found: Contraction, sides: Sequence[Side]) -> Blo
     height, width = _power(count(row_sides)), _power(count(lane_sides))
     while height * width > THREADS * max(1, _MAX_ACCUMULATORS // sums) or max(height, width) > _MAX_SIDE:
         height, width = (height // 2, width) if height > width else (height, width // 2)
-    if height < _LEAST_ROWS or height * width < THREADS // 4:
+    if height < _LEAST_ROWS or height * width * _MAX_SPLITS < THREADS:
         return None
     thread_rows = thread_lanes = 1
-    while thread_rows * thread_lanes * THREADS < height * width or min(thread_rows, thread_lanes) < _LEAST_HELD:
+
+    def wants_more() -> bool:
+        splits = THREADS * thread_rows * thread_lanes // (height * width)
+        return splits < 1 or (min(thread_rows, thread_lanes) < _LEAST_HELD and splits * 2 <= _MAX_SPLITS)
+
+    while wants_more():
         grow_rows = thread_rows <= thread_lanes and thread_rows * 2 <= height
         if not grow_rows and thread_lanes * 2 > width:
             break

@@ -19,6 +19,7 @@ from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Load, Reduce, nodes
 from rammer.ir.pattern import reduction_order
 
+_UNROLLED = 8  # points of a loop whose loads are all in flight together
 _ELEMENT_BYTES = 8  # of the widest type
 # Steps that a team spends on putting its parts together.
 _COMBINE_STEPS = {1: 0, WARP: 10, THREADS: 40}
@@ -105,6 +106,8 @@ def _serial(scope: Scope, node: Reduce, axes: Sequence[Axis], total: str) -> Non
         _accumulate(scope, node, total)
         return
     first, *rest = axes
+    if first.extent <= _UNROLLED:
+        scope.writer.line("#pragma unroll")
     with scope.writer.loop(first.name, "0", str(first.extent)):
         _serial(scope.enter({first: Position(first.name)}), node, rest, total)
 

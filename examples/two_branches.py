@@ -21,6 +21,8 @@ def main() -> None:
     """Write the model, then compile it for two vEUs of the reference device, which are the same on any machine."""
     OUT.mkdir(exist_ok=True)
     model, levels = OUT / "two_branches.onnx", OUT / "two_branches"
+    for old in levels.glob("*.txt"):
+        old.unlink()
     onnx.save(build_model(), model)
     net = rammer.compile(model, device="reference", veus=VEUS, dump_dir=levels)
     print(f"wrote {model}")

@@ -239,6 +239,31 @@ def test_maps(name, compiler):
     assert {kernel.skeleton for kernel in kernels} == {"map"}
 
 
+# name: (expression, tensors that lie channels last, skeleton)
+CHANNELS_LAST = {
+    "3x3": (conv((1, 8, 12, 13), (40, 8, 3, 3), bias=True), {0, 3}, "contract"),
+    "3x3 to planes": (conv((1, 8, 12, 13), (40, 8, 3, 3)), {0}, "contract"),
+    "1x1 stride 2": (conv((1, 24, 9, 9), (40, 24, 1, 1), strides=(2, 2)), {0, 2}, "contract"),
+    "few channels": (conv((1, 3, 12, 13), (7, 3, 3, 3)), {0, 2}, "contract"),
+    "depthwise 3x3": (conv((1, 32, 12, 13), (32, 1, 3, 3), bias=True, group=32), {0, 3}, "contract"),
+    "depthwise 5x5 stride 2": (conv((2, 40, 11, 12), (40, 1, 5, 5), group=40, strides=(2, 2)), {0, 2}, "contract"),
+    "depthwise, odd": (conv((1, 21, 12, 13), (21, 1, 3, 3), group=21), {0, 2}, "contract"),
+    "depthwise 7x7": (conv((1, 16, 9, 20), (16, 1, 7, 7), group=16), {0, 2}, "contract"),
+    "max pool": (pool("MaxPool", (1, 40, 12, 13), (3, 3), (2, 2), (1, 1, 1, 1)), {0, 1}, "reduce"),
+    "global average": (expression("GlobalAveragePool", types((1, 40, 7, 7))), {0}, "reduce"),
+    "addition": (expression("Add", types((1, 12, 5, 6), (1, 12, 5, 6))), {0, 2}, "map"),
+}
+
+
+@pytest.mark.parametrize("vdevice", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("name", CHANNELS_LAST)
+def test_channels_last(name, vdevice, compiler):
+    expr, channels_last, skeleton = CHANNELS_LAST[name]
+    constants = {1} if len(expr.inputs) > 1 and skeleton == "contract" else set()
+    kernels = check(expr, compiler, constants=constants, channels_last=channels_last, vdevice=vdevice)
+    assert {kernel.skeleton for kernel in kernels} == {skeleton}
+
+
 @pytest.mark.parametrize("cc", [None, CLANG], ids=["cc", "clang"])
 def test_optimised_code_agrees_with_both_compilers(cc, compiler):
     chosen = {} if cc is None else {"cc": cc}

@@ -10,9 +10,11 @@ import pytest
 import rammer.operators  # noqa: F401  (registers the operators)
 from rammer.devices.cpu.device import CpuDevice
 from rammer.ir.evaluate import evaluate_graph
+from rammer.ir.expr import Axis, Output, TensorExpr, load
 from rammer.ir.graph import Attributes, Graph
-from rammer.ir.task import TaskGraph, TensorRole
+from rammer.ir.task import Binding, TaskGraph, TensorRole
 from rammer.ir.types import DType, TensorType
+from rammer.lowering.canonical import View, canonical
 from rammer.lowering.lower import lower
 from rammer.operators.builder import GraphBuilder
 from rammer.options import CompileOptions
@@ -189,20 +191,31 @@ def test_padding_of_a_dimension_that_the_tensor_does_not_have(dtype: DType) -> N
     x = builder.input("x", TensorType(dtype, (3, 1)))
     (y,) = builder.add("Abs", [x], name="y")
     (lifted,) = builder.add("Reshape", [y], {"shape": (1, 3, 1)}, name="lifted")
-    attributes = {"mode": "constant", "pads": (1, 0, 0, 1, 1, 1), "value": 2.0}
+    attributes: Attributes = {"mode": "constant", "pads": (1, 0, 0, 1, 1, 1), "value": 2.0}
     (padded,) = builder.add("Pad", [lifted], attributes, name="padded")
     assert kinds(check(builder.build([padded]))) == ["Abs", "Pad"]
 
 
-def test_parts_of_an_alias_are_copied() -> None:
+@pytest.mark.parametrize(("axis", "copies"), [(0, []), (1, ["Copy", "Copy"])])
+def test_parts_of_an_alias_are_in_place_only_as_boxes(axis: int, copies: list[str]) -> None:
     """Else the second operator would read a box of the output that holds elements of its own."""
 
     def body(b: GraphBuilder, x: int) -> list[int]:
         (y,) = b.add("Relu", [x], name="y")
         (z,) = b.add("Exp", [y], name="z")
-        (joined,) = b.add("Concat", [z, y], {"axis": 1}, name="joined")
+        (joined,) = b.add("Concat", [z, y], {"axis": axis}, name="joined")
         return [b.add("Reshape", [joined], {"shape": (12, 1)}, name="flat")[0]]
 
     tasks = check(build((3, 2), body))
-    assert kinds(tasks) == ["Relu", "Exp", "Copy", "Copy"]
+    assert kinds(tasks) == ["Relu", "Exp", *copies]
     verify(tasks)
+
+
+def test_loads_that_always_pad_are_constants() -> None:
+    row, i = TensorType(F32, (2, 3)), Axis("i", 3)
+    body = load(0, row, (-1, i), fill=0.5) + load(0, row, (1, i), fill=0.5)
+    output = Output(type=TensorType(F32, (3,)), indices=(i,), body=body)
+    expr = TensorExpr(axes=(i,), inputs=(row,), outputs=(output,))
+    form, reads, _ = canonical(expr, [View.whole(0, 2)], [View.whole(1, 1)])
+    assert [found.fill for found in form.loads] == [None]
+    assert reads == (Binding(tensor=0, origin=(1, 0)),)

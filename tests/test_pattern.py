@@ -80,8 +80,8 @@ def test_lanes_and_rows_of_a_grouped_convolution():
     expr = conv((1, 8, 10, 12), (12, 4, 3, 3), group=2)
     found = contraction(expr)
     assert found is not None
-    # The group is in both operands, so it can be neither.
     assert [axis.name for axis in found.lanes] == ["o1", "o0", "m", "n"]
+    assert [axis.name for axis in found.shared] == ["g"]
     m = named(expr, "m")
     assert [axis.name for axis in found.rows(expr.axes, m)] == ["n", "o0", "o1"]
     (term,) = found.terms
@@ -89,6 +89,19 @@ def test_lanes_and_rows_of_a_grouped_convolution():
     assert weight is not None
     assert image is not None
     assert (weight.slot, image.slot) == (1, 0)
+
+
+def test_channels_of_a_depthwise_convolution_are_shared():
+    expr = conv((1, 8, 10, 12), (8, 1, 3, 3), group=8)
+    found = contraction(expr)
+    assert found is not None
+    (channels,) = found.shared
+    (term,) = found.terms
+    weight, image = map(plain_load, found.split(term, channels))
+    assert weight is not None
+    assert image is not None
+    assert (weight.slot, image.slot) == (1, 0)
+    assert [axis.name for axis in found.rows(expr.axes, channels)] == ["n", "o0", "o1"]
 
 
 def test_free_axes_stop_at_the_reduction_that_binds_them():
@@ -207,6 +220,15 @@ def test_gates_lie_in_panels_if_each_starts_at_one(hidden, panelled):
     for layout in layouts.values():
         assert (layout.panel is not None) is panelled
         assert layout.strides[0] == 1
+
+
+def test_depthwise_weights_are_packed_where_the_image_lies_channels_last():
+    expr = conv((1, 32, 10, 12), (32, 1, 3, 3), group=32)
+    plain = [Layout.row_major(type_.shape) for type_ in expr.inputs]
+    assert preferred_layouts(expr, {1}, plain, AVX512) == {}
+    image = Layout.ordered((1, 32, 10, 12), (0, 2, 3, 1))
+    packed = preferred_layouts(expr, {1}, [image, plain[1]], AVX512)
+    assert packed == {1: Layout.panelled((32, 1, 3, 3), (1, 2, 3), 0, 16)}
 
 
 def test_activations_keep_their_layout():

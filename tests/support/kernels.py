@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rammer.devices import cpu
+from rammer.devices import codegen, cpu
 from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Array, Attribute
@@ -25,7 +25,7 @@ from rammer.lowering.canonical import View, canonical
 from rammer.roller.construct import construct
 from tests.support.operators import expression
 
-HEADERS = Path(cpu.__file__).parent / "kernels"
+HEADERS = (Path(cpu.__file__).parent / "kernels", Path(codegen.__file__).parent)
 GCC = (shutil.which("cc") or shutil.which("gcc") or "cc",)
 CLANG = (sys.executable, "-m", "ziglang", "cc")
 FLAGS = ("-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-Wall", "-Werror")
@@ -112,7 +112,7 @@ class Compiler:
     def library(self, texts: Sequence[str], *, cc: Sequence[str] = GCC, flags: Sequence[str] = ("-O1",)) -> ctypes.CDLL:
         """The library of some functions."""
         source = '#include "rammer_kernel.h"\n' + "\n".join(texts)
-        command = [*cc, *FLAGS, *flags, "-march=native", "-shared", "-fPIC", f"-I{HEADERS}"]
+        command = [*cc, *FLAGS, *flags, "-march=native", "-shared", "-fPIC", *(f"-I{folder}" for folder in HEADERS)]
         name = hashlib.sha256("\0".join([source, *command]).encode()).hexdigest()[:20]
         library = self._folder / f"{name}.so"
         if not library.exists():
@@ -128,13 +128,18 @@ class Compiler:
 
 
 class Bound:
-    """A canonical expression with the layouts and bindings of its tensors: inputs, then outputs."""
+    """A canonical expression with the layouts and bindings of its tensors: inputs, then outputs.
 
-    def __init__(self, expr: TensorExpr, constants: Collection[int], vdevice: VDevice) -> None:
+    Tensors are row-major, those in `channels_last` have dimension 1 innermost, `constants` what they prefer.
+    """
+
+    def __init__(
+        self, expr: TensorExpr, constants: Collection[int], vdevice: VDevice, channels_last: Collection[int] = ()
+    ) -> None:
         types = [*expr.inputs, *(output.type for output in expr.outputs)]
-        plain = [Layout.row_major(type_.shape) for type_ in expr.inputs]
-        packed = preferred_layouts(expr, constants, plain, vdevice)
-        self.layouts = [packed.get(i, Layout.row_major(type_.shape)) for i, type_ in enumerate(types)]
+        chosen = [_layout(type_, i in channels_last) for i, type_ in enumerate(types)]
+        packed = preferred_layouts(expr, constants, chosen[: len(expr.inputs)], vdevice)
+        self.layouts = [packed.get(i, layout) for i, layout in enumerate(chosen)]
         views = [View.whole(i, type_.rank) for i, type_ in enumerate(types)]
         count = len(expr.inputs)
         self.expr, reads, writes = canonical(expr, views[:count], views[count:])
@@ -145,9 +150,8 @@ class Bound:
 
     def run(self, kernel: RKernel, function: Any, inputs: Sequence[Array]) -> list[Array]:
         """All rTasks of a kernel, last one first; every output element starts out wrong."""
-        storage = [layout.pack(array) for layout, array in zip(self.layouts, inputs, strict=False)]
-        outputs = [np.full(t.shape, 77, t.dtype.numpy) for t in self._types[self._inputs :]]
-        tensors = [*storage, *outputs]
+        wrong = [np.full(t.shape, 77, t.dtype.numpy) for t in self._types[self._inputs :]]
+        tensors = [layout.pack(array) for layout, array in zip(self.layouts, [*inputs, *wrong], strict=True)]
         addresses = [
             tensors[b.tensor].ctypes.data + self.layouts[b.tensor].address(b.origin) * tensors[b.tensor].itemsize
             for b in self.bindings
@@ -156,7 +160,13 @@ class Bound:
         function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int32], None
         for tile in reversed(range(kernel.task_count)):
             function(pointers, tile)
-        return outputs
+        results = list(zip(tensors, self.layouts, self._types, strict=True))[self._inputs :]
+        return [storage[layout.addresses(type_.shape)] for storage, layout, type_ in results]
+
+
+def _layout(type_: TensorType, channels_last: bool) -> Layout:
+    order = (0, *range(2, type_.rank), 1) if channels_last else tuple(range(type_.rank))
+    return Layout.ordered(type_.shape, order)
 
 
 def random_array(type_: TensorType, seed: int = 0) -> Array:
@@ -175,12 +185,13 @@ def run_all(
     compiler: Compiler,
     *,
     constants: Collection[int] = (),
+    channels_last: Collection[int] = (),
     vdevice: VDevice = AVX2,
     cc: Sequence[str] = GCC,
     flags: Sequence[str] = ("-O1",),
 ) -> list[tuple[RKernel, list[Array]]]:
     """Every candidate rKernel of an expression with its outputs."""
-    bound = Bound(expr, constants, vdevice)
+    bound = Bound(expr, constants, vdevice, channels_last)
     texts = [emit_kernel(kernel, f"kernel{i}") for i, kernel in enumerate(bound.kernels)]
     library = compiler.library(texts, cc=cc, flags=flags)
     return [(kernel, bound.run(kernel, library[f"kernel{i}"], inputs)) for i, kernel in enumerate(bound.kernels)]

@@ -2,8 +2,9 @@
 
 A *contraction* is an expression whose every reduction is a float sum of products over arbitrary elementwise work:
 a matrix product or a convolution with its bias, activation and residual, all gates of a recurrent cell, a batched
-attention product. Vector lanes run along a spatial axis that only one operand of each product has (the lane operand);
-axes that the lane operand lacks are rows: a block of rows and lanes is kept in registers while the reduction runs.
+attention product. Vector lanes run along a spatial axis that one operand of each product has (the lane operand); the
+other is a scalar there, or in a depthwise convolution a vector too. Axes that the lane operand lacks are rows: a block
+of rows and lanes is kept in registers while the reduction runs.
 """
 
 from __future__ import annotations
@@ -55,12 +56,14 @@ class Group:
 class Contraction:
     """An expression seen as sums of products.
 
-    `lanes` are the spatial axes that exactly one operand of every product depends on, by decreasing extent; `free`
-    maps each node to the axes its value depends on.
+    `lanes` are the spatial axes that exactly one operand of every product depends on, `shared` those that in some
+    products both depend on (the channels of a depthwise convolution), each by decreasing extent; `free` maps each node
+    to the axes its value depends on.
     """
 
     groups: tuple[Group, ...]
     lanes: tuple[Axis, ...]
+    shared: tuple[Axis, ...]
     free: Mapping[Expr, frozenset[Axis]]
 
     @property
@@ -69,9 +72,11 @@ class Contraction:
         return tuple(term for group in self.groups for term in group.terms)
 
     def split(self, term: Term, lane: Axis) -> tuple[Expr, Expr]:
-        """The operand that has `lane`, and the other."""
+        """The lane operand and the other. If both have `lane`, it is the one that depends on fewer axes."""
         left, right = term.operands
-        return (left, right) if lane in self.free[left] else (right, left)
+        if lane not in self.free[left] or lane not in self.free[right]:
+            return (left, right) if lane in self.free[left] else (right, left)
+        return (left, right) if len(self.free[left]) < len(self.free[right]) else (right, left)
 
     def rows(self, axes: Iterable[Axis], lane: Axis) -> tuple[Axis, ...]:
         """Those of `axes` that in every product the other operand depends on, and the lane operand does not."""
@@ -123,16 +128,16 @@ def contraction(expr: TensorExpr) -> Contraction | None:
             return None
         grouped.setdefault(term.reduce.axes, []).append(term)
     free = free_axes(*expr.roots)
-    lanes = [
-        axis
-        for axis in expr.axes
-        if all(sum(axis in free[operand] for operand in term.operands) == 1 for term in terms if term is not None)
-    ]
-    if not terms or not lanes:
+    members = [term for group in grouped.values() for term in group]
+    owners = {axis: [sum(axis in free[operand] for operand in term.operands) for term in members] for axis in expr.axes}
+    widest = sorted((axis for axis in expr.axes if members and min(owners[axis]) > 0), key=lambda axis: -axis.extent)
+    lanes = tuple(axis for axis in widest if max(owners[axis]) == 1)
+    if not lanes:
         return None
     return Contraction(
-        groups=tuple(Group(axes=axes, terms=tuple(members)) for axes, members in grouped.items()),
-        lanes=tuple(sorted(lanes, key=lambda axis: -axis.extent)),
+        groups=tuple(Group(axes=axes, terms=tuple(group)) for axes, group in grouped.items()),
+        lanes=lanes,
+        shared=tuple(axis for axis in widest if axis not in lanes),
         free=free,
     )
 
@@ -344,10 +349,13 @@ def preferred_layouts(
     found = contraction(expr)
     if found is None:
         return {}
-    for lane in found.lanes:
+    for lane in (*found.lanes, *found.shared):
         width = vdevice.vector_bytes // found.terms[0].reduce.dtype.itemsize_bytes
         weights = {term: plain_load(found.split(term, lane)[0]) for term in found.terms}
         if lane.extent * 4 < width or any(load is None or load.slot not in constants for load in weights.values()):
+            continue
+        others = [found.split(term, lane)[1] for term in found.terms]
+        if any(lane in found.free[other] and not lies_in_lanes(other, lane, expr, layouts) for other in others):
             continue
         preferred: dict[int, Layout] = {}
         for group in found.groups:

@@ -84,7 +84,10 @@ def canonical(
 
 
 def _drop_unit_axes(expr: TensorExpr) -> TensorExpr:
-    """Axes of extent 1 become 0; fills that can never be used go, so a 1x1 convolution is a plain product."""
+    """Axes of extent 1 become 0, and padded loads plain ones or constants where that is what they always are.
+
+    So a 1x1 convolution is a plain product.
+    """
 
     def visit(node: Expr) -> Expr | None:
         match node:
@@ -93,11 +96,13 @@ def _drop_unit_axes(expr: TensorExpr) -> TensorExpr:
             case Reduce(fn, axes, body) if any(axis.extent == 1 for axis in axes):
                 kept = tuple(axis for axis in axes if axis.extent != 1)
                 return Reduce(fn, kept, body) if kept else body
-            case Load(slot, indices, type_, Const()):
-                inside = all(
-                    (span := interval_of(index, {})) is not None and Interval(0, extent).contains(span)
-                    for index, extent in zip(indices, expr.inputs[slot].shape, strict=True)
-                )
+            case Load(slot, indices, type_, Const() as fill):
+                spans = [interval_of(index, {}) for index in indices]
+                bounds = [Interval(0, extent) for extent in expr.inputs[slot].shape]
+                pairs = list(zip(spans, bounds, strict=True))
+                if any(span is not None and not bound.overlaps(span) for span, bound in pairs):
+                    return fill
+                inside = all(span is not None and bound.contains(span) for span, bound in pairs)
                 return Load(slot, indices, type_) if inside else None
         return None
 

@@ -12,10 +12,11 @@ input, a constant or another output gets a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.graph import Graph, Operator
+from rammer.ir.region import Interval, box_size, reshape_box
 from rammer.ir.task import Tensor, TensorRole
 from rammer.ir.types import TensorType
 from rammer.lowering.canonical import View
@@ -137,18 +138,30 @@ class _Assignment:
         axis = operator.attributes["axis"]
         if not isinstance(axis, int):
             raise TypeError(f"Concat '{operator.name}': axis is no integer")
-        # Parts of an alias are boxes of its root only roughly: what reads one and makes another would wait for itself.
-        in_place = self._tensors[target.tensor].alias_of is None
         copies, offset = [], 0
         for value in operator.inputs:
             shape = self._type(value).shape
             part = target.shifted([offset if d == axis else 0 for d in range(len(shape))])
             offset += shape[axis]
-            if in_place and self._free(value) and operator.inputs.count(value) == 1:
+            if self._free(value) and operator.inputs.count(value) == 1 and self._is_box(part, shape):
                 self._views[value] = part
             else:
                 copies.append(Copy(source=value, target=part))
         return tuple(copies)
+
+    def _is_box(self, view: View, shape: Sequence[int]) -> bool:
+        """Whether a part of `shape` is a box of its tensor's root, too.
+
+        Boxes around parts that are none overlap: an operator that reads one and writes another would wait for itself.
+        """
+        tensor = self._tensors[view.tensor]
+        extents = [1] * tensor.type.rank
+        for dim, extent in zip(view.dims, shape, strict=True):
+            if dim is not None:
+                extents[dim] = extent
+        box = tuple(Interval(start, start + extent) for start, extent in zip(view.origin, extents, strict=True))
+        root_shape = self._tensors[self._root(tensor.id)].type.shape
+        return box_size(reshape_box(box, tensor.type.shape, root_shape)) == box_size(box)
 
     def _slice(self, operator: Operator) -> bool:
         """Make a slice a view of its operand; False where its result already has a place elsewhere."""

@@ -49,7 +49,7 @@ def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) 
     for count in sorted(counts):
         tile = RTile(
             task=scale_out(expr, units, count),
-            reduce=tuple(axis.extent for axis in expr.reduce_axes),
+            reduce=tuple(max(1, axis.extent) for axis in expr.reduce_axes),
             lane=lane,
             vector=_WARP,
         )
@@ -102,7 +102,7 @@ def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time of one full rTask's instructions and of the loads that wait for each other, in microseconds."""
     expr, points = kernel.expr, math.prod(kernel.tile.task)
     elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
-    instructions = points * (_EPILOGUE + elements * _PER_ELEMENT)
+    instructions: float = points * (_EPILOGUE + elements * _PER_ELEMENT)
     found = contraction(expr) if kernel.skeleton == Skeleton.CONTRACT and kernel.tile.lane is not None else None
     if found is not None and kernel.tile.lane is not None:
         rows = found.rows(expr.axes, expr.axes[kernel.tile.lane])

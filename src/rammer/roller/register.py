@@ -30,8 +30,9 @@ _MAX_ROWS = 16
 _MAX_VECTORS = 8
 # Accumulators that hide the latency of a multiply-add.
 _MIN_ACCUMULATORS = 8
-# A vector of the lane operand mostly comes from the second cache level; a scalar stays in the first.
+# A vector of the lane operand mostly comes from the second cache level; what rows load stays in the first.
 _VECTOR_LOAD_SLOTS = 2.0
+_NEAR_LOAD_SLOTS = 1.0
 _SCALAR_LOAD_SLOTS = 0.5
 _CONVERTED_LOAD_SLOTS = 6.0
 _LANE_SLOTS = 1.5
@@ -60,7 +61,7 @@ def register_tiles(
 ) -> list[RegisterTile]:
     """All register tiles that fit the register file, cheapest first."""
     tiles = []
-    for lane in found.lanes:
+    for lane in (*found.lanes, *found.shared):
         micro = _Micro.of(expr, found, lane, layouts, vdevice)
         vector_counts = range(1, min(_MAX_VECTORS, -(-lane.extent // micro.vector)) + 1)
         for rows, vectors in itertools.product(_row_choices(expr, found, lane), vector_counts):
@@ -114,6 +115,7 @@ class _Micro:
     vector: int
     scattered: tuple[tuple[Group, Expr], ...]
     converted: frozenset[Expr]
+    near: frozenset[Expr]
 
     @classmethod
     def of(
@@ -122,6 +124,7 @@ class _Micro:
         """The micro-kernels of a vDevice."""
         scattered = scattered_operands(expr, found, lane, layouts)
         loads = [(operand, plain_load(operand)) for _, operand in scattered]
+        others = [found.split(term, lane)[1] for term in found.terms]
         return cls(
             expr=expr,
             found=found,
@@ -131,6 +134,7 @@ class _Micro:
             converted=frozenset(
                 operand for operand, load in loads if load is not None and lies_in_lanes(load, lane, expr, layouts)
             ),
+            near=frozenset(other for other in others if lies_in_lanes(other, lane, expr, layouts)),
         )
 
     @property
@@ -173,14 +177,21 @@ class _Micro:
         total = 0.0
         for group in self.found.groups:
             operands = self._lane_operands(group)
-            others = {self.found.split(term, self.lane)[1] for term in group.terms}
+            others = dict.fromkeys(self.found.split(term, self.lane)[1] for term in group.terms)
+            row_slots = sum(self._row_slots(other, vectors) for other in others)
             evicted = _EVICTED_SLOTS * max(0, len(operands) * vectors - _MAX_STREAMS)
             lanes = sum(self._vector_slots((group, operand), packed) for operand in operands)
             for count, rows in blocks:
-                loads = lanes * vectors + evicted + _SCALAR_LOAD_SLOTS * len(others) * rows
+                loads = lanes * vectors + evicted + row_slots * rows
                 arithmetic = len(group.terms) * rows * vectors
                 total += count * (max(arithmetic, loads, _MIN_ACCUMULATORS) + _HIDDEN * loads)
         return total
+
+    def _row_slots(self, other: Expr, vectors: int) -> float:
+        """The cost of the operand that is not kept for all rows, for one row."""
+        if self.lane not in self.found.free[other]:
+            return _SCALAR_LOAD_SLOTS
+        return vectors * (_NEAR_LOAD_SLOTS if other in self.near else _LANE_SLOTS * self.vector)
 
     def _lane_operands(self, group: Group) -> tuple[Expr, ...]:
         return tuple(dict.fromkeys(self.found.split(term, self.lane)[0] for term in group.terms))

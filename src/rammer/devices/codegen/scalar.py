@@ -72,7 +72,7 @@ _FLOAT: Mapping[ScalarFn, str] = {
     ScalarFn.DIV: "{} / {}",
     ScalarFn.NEG: "-{}",
 }
-# Functions of rammer_kernel.h, by the class of their type.
+# Functions of rammer_scalars.h, by the class of their type.
 _INTEGER_FUNCTIONS = frozenset(
     {ScalarFn.ADD, ScalarFn.SUB, ScalarFn.MUL, ScalarFn.DIV, ScalarFn.FLOORDIV, ScalarFn.MOD, ScalarFn.FMOD}
     | {ScalarFn.POW, ScalarFn.MIN, ScalarFn.MAX, ScalarFn.NEG, ScalarFn.ABS, ScalarFn.SIGN}

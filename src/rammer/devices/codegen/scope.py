@@ -34,6 +34,10 @@ class Operands:
             address_of(output.indices, layout) for output, layout in zip(expr.outputs, out_layouts, strict=True)
         )
 
+    def plain_address(self, load: Load) -> Address:
+        """The address of a load as if it needed no checks."""
+        return address_of(load.indices, self.kernel.layouts[load.slot])
+
     @property
     def results(self) -> tuple[Expr, ...]:
         """Everything a point of the domain computes: the outputs' bodies and what their addresses take."""
@@ -73,6 +77,15 @@ class Position:
     multiple: int = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A copy that a load reads instead of its operand: element `address - base` of `array` (no base: 0)."""
+
+    array: str
+    base: str
+    address: Address
+
+
 Reducer = Callable[["Scope", Reduce], str]
 
 
@@ -88,6 +101,7 @@ class Scope:
         self._fresh: frozenset[Axis] = frozenset()
         self._assured: frozenset[tuple[Load, int]] = frozenset()
         self._names: dict[Expr, str] = {}
+        self._staged: dict[Load, Staged] = {}
 
     def enter(self, positions: Mapping[Axis, Position], assured: Iterable[Border] = ()) -> Scope:
         """The scope inside a loop or at one point of it; there, no border in `assured` is crossed."""
@@ -95,12 +109,21 @@ class Scope:
         inner.positions = {**self.positions, **positions}
         inner._parent = self
         inner._fresh = frozenset(positions)
+        inner._staged = dict(self._staged)
         inner._assured = self._assured.union((border.load, border.dim) for border in assured)
         return inner
 
     def bind(self, node: Expr, text: str) -> None:
         """Make `text` the value of a node from here on."""
         self._names[node] = text
+
+    def stage(self, load: Load, staged: Staged) -> None:
+        """Make a load read a copy from here on, which has the padding in it."""
+        self._staged[load] = staged
+
+    def is_staged(self, load: Load) -> bool:
+        """Whether a load reads a copy."""
+        return load in self._staged
 
     def value(self, root: Expr) -> str:
         """A name or literal for a node's value, writing what is not there yet."""
@@ -191,6 +214,10 @@ class Scope:
         return call_text(fn, args[-1].dtype, texts)
 
     def _load(self, load: Load) -> str:
+        if load in self._staged:
+            staged = self._staged[load]
+            base = f" - {staged.base}" if staged.base else ""
+            return f"{staged.array}[{self.address(staged.address)}{base}]"
         address = self.operands.loads[load]
         text = f"in{load.slot}[{self.address(address)}]"
         if load.type is DType.BOOL:

@@ -30,12 +30,9 @@ class CpuDevice:
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:
         """C functions, tables and constants; see `Device.emit`."""
-        folder = files("rammer.devices.cpu") / "kernels"
-        headers = {
-            entry.name: entry.read_text()
-            for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-            if entry.name.endswith(".h")
-        }
+        folders = (files("rammer.devices.cpu") / "kernels", files("rammer.devices.codegen"))
+        found = [entry for folder in folders for entry in folder.iterdir() if entry.name.endswith(".h")]
+        headers = {entry.name: entry.read_text() for entry in sorted(found, key=lambda entry: entry.name)}
         return assemble(plan, emit_kernel, headers, vdevice.alignment_bytes)
 
     def build(self, source: Source, options: CompileOptions, progress: Progress = no_progress) -> Binary:

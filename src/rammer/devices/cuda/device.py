@@ -11,7 +11,7 @@ from rammer.devices.cuda.describe import KIND, describe
 from rammer.devices.cuda.driver import find_driver, read_gpu
 from rammer.devices.cuda.launch import DeferredModel, LoadedModel
 from rammer.devices.cuda.source import source_of
-from rammer.errors import DeviceUnavailableError, UnsupportedFeatureError
+from rammer.errors import DeviceUnavailableError
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
@@ -33,15 +33,7 @@ class CudaDevice:
         return KIND if self.architecture is None else f"{KIND}:{self.architecture}"
 
     def describe(self, options: CompileOptions) -> VDevice:
-        """The GPU as data; see `Device.describe`.
-
-        Raises:
-            UnsupportedFeatureError: a precision other than "fp32".
-        """
-        if options.precision != "fp32":
-            raise UnsupportedFeatureError(
-                f"precision '{options.precision}' on the device '{self.name}'", hint="use precision 'fp32'"
-            )
+        """The GPU as data; see `Device.describe`."""
         return describe(self._gpu(), options.veus)
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:

@@ -82,7 +82,9 @@ def _open() -> Driver:
     try:
         from cuda.bindings import driver as api
     except ImportError as error:
-        raise DeviceUnavailableError(f"NVIDIA's package cuda-bindings cannot be used: {error}", hint=_INSTALL) from error
+        raise DeviceUnavailableError(
+            f"NVIDIA's package cuda-bindings cannot be used: {error}", hint=_INSTALL
+        ) from error
     try:
         (status,) = api.cuInit(0)
     except (RuntimeError, OSError) as error:  # the bindings find no libcuda

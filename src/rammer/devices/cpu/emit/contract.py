@@ -20,11 +20,11 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rammer.devices.codegen.scalar import C_TYPES
+from rammer.devices.codegen.scope import Scope
 from rammer.devices.cpu.emit.micro import Block, edges_of, emit_group
 from rammer.devices.cpu.emit.nest import Loop, Range, nest
 from rammer.devices.cpu.emit.pack import emit_packs
-from rammer.devices.cpu.emit.scalar import C_TYPES
-from rammer.devices.cpu.emit.scope import Scope
 from rammer.ir.expr import Axis
 from rammer.ir.pattern import Border, Term, contraction, stride_along
 from rammer.ir.task import RKernel
@@ -71,7 +71,7 @@ def _block(kernel: RKernel) -> Block:
     """A full block of the rKernel."""
     expr, tile = kernel.expr, kernel.tile
     found = contraction(expr)
-    if found is None or tile.lane is None or expr.axes[tile.lane] not in found.lanes:
+    if found is None or tile.lane is None or expr.axes[tile.lane] not in (*found.lanes, *found.shared):
         raise ValueError("the skeleton 'contract' takes a contraction with one of its lane axes")
     lane = expr.axes[tile.lane]
     sizes = {axis: size for axis, size in zip(expr.axes, tile.register, strict=True) if size > 1 or axis is lane}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from rammer.devices.codegen.scalar import C_TYPES
+from rammer.devices.codegen.scope import Operands, Scope
+from rammer.devices.codegen.writer import Writer
 from rammer.devices.cpu.emit.contract import emit_contract
 from rammer.devices.cpu.emit.map import emit_map
 from rammer.devices.cpu.emit.nest import Range
 from rammer.devices.cpu.emit.reduce import emit_reduce, fold
-from rammer.devices.cpu.emit.scalar import C_TYPES
-from rammer.devices.cpu.emit.scope import Operands, Scope
-from rammer.devices.cpu.emit.writer import Writer
 from rammer.ir.expr import Axis, Load
 from rammer.ir.pattern import Skeleton
 from rammer.ir.task import RKernel

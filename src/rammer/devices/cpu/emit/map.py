@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rammer.devices.codegen.scope import Scope
 from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest
-from rammer.devices.cpu.emit.scope import Scope
 from rammer.ir.expr import Axis
 
 

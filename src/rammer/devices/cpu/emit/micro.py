@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rammer.devices.cpu.emit.index import Linear, Part
+from rammer.devices.codegen.index import Linear, Part
+from rammer.devices.codegen.scalar import C_TYPES
+from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.nest import Range, within
-from rammer.devices.cpu.emit.scalar import C_TYPES
-from rammer.devices.cpu.emit.scope import Position, Scope
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.pattern import (
     Border,
@@ -163,13 +163,21 @@ class _Micro:
         for t, term in enumerate(self._group.terms):
             operand, other = block.found.split(term, block.lane)
             by_operand.setdefault(operand, []).append((t, other))
+        factors: dict[tuple[tuple[int, ...], Expr], list[str]] = {}
         for operand, users in by_operand.items():
             vectors = [self._vector(scope, operand, v) for v in range(block.vectors)]
             for offsets, row in zip(inside, rows, strict=True):
                 for t, other in users:
-                    scalar = row.value(other)
-                    for v, vector in enumerate(vectors):
-                        self._writer.line(f"{self._accumulator(t, offsets, v)} += {scalar} * {vector};")
+                    if (offsets, other) not in factors:
+                        factors[offsets, other] = self._factors(row, other)
+                    for v, (factor, vector) in enumerate(zip(factors[offsets, other], vectors, strict=True)):
+                        self._writer.line(f"{self._accumulator(t, offsets, v)} += {factor} * {vector};")
+
+    def _factors(self, row: Scope, operand: Expr) -> list[str]:
+        """What each vector of a row is multiplied by: a scalar, or vectors where the operand has the lane too."""
+        if self._block.lane in self._block.found.free[operand]:
+            return [self._vector(row, operand, v) for v in range(self._block.vectors)]
+        return [row.value(operand)] * self._block.vectors
 
     def _row(self, scope: Scope, offsets: Sequence[int]) -> Scope:
         """The scope of one row of the block; no settled border is crossed there."""
@@ -185,7 +193,7 @@ class _Micro:
         return all(border.inside({**rows, **point}) for border in self._edges.settled)
 
     def _vector(self, scope: Scope, operand: Expr, number: int) -> str:
-        """Vector `number` of the lane operand: one load where the lanes lie side by side, else lane by lane."""
+        """Vector `number` of an operand: one load where the lanes lie side by side, else lane by lane."""
         block, lane = self._block, self._block.lane
         start = f"{lane.name}_block"
         first = number * block.vector

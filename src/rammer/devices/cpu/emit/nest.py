@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rammer.devices.cpu.emit.index import Address, Linear, combine
-from rammer.devices.cpu.emit.scope import Operands, Position, Scope
+from rammer.devices.codegen.index import Address, Linear, combine
+from rammer.devices.codegen.scope import Operands, Position, Scope
 from rammer.ir.expr import Axis, Expr, Load
 from rammer.ir.pattern import Border
 from rammer.ir.region import interval_of

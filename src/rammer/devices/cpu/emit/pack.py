@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from rammer.devices.cpu.emit.index import Linear
+from rammer.devices.codegen.index import Linear
+from rammer.devices.codegen.scalar import C_TYPES
+from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.micro import Block, Pack
-from rammer.devices.cpu.emit.scalar import C_TYPES
-from rammer.devices.cpu.emit.scope import Position, Scope
 from rammer.ir.expr import Axis, Expr
 from rammer.ir.pattern import Group, pack_points, packed_operands, scattered_operands
 

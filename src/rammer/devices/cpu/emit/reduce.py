@@ -12,9 +12,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
+from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
+from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest, within
-from rammer.devices.cpu.emit.scalar import C_TYPES, COMBINE, call_text, literal
-from rammer.devices.cpu.emit.scope import Position, Scope
 from rammer.devices.cpu.emit.stage import Window, emit_window, window_of
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Load, Reduce, nodes

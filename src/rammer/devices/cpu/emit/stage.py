@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rammer.devices.cpu.emit.index import Address, Linear
+from rammer.devices.codegen.index import Address, Linear
+from rammer.devices.codegen.scalar import C_TYPES, literal
+from rammer.devices.codegen.scope import Position, Scope, Staged
 from rammer.devices.cpu.emit.nest import Range
-from rammer.devices.cpu.emit.scalar import C_TYPES, literal
-from rammer.devices.cpu.emit.scope import Position, Scope, Staged
 from rammer.ir.expr import Axis, Load
 from rammer.ir.region import Affine, affine
 

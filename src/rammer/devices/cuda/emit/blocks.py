@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rammer.devices.cuda.describe import THREADS
+from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, count
 from rammer.ir.expr import Axis
 from rammer.ir.pattern import Contraction
@@ -25,7 +26,8 @@ class Blocks:
     """Sides of an rTask by their part in the product, each list fastest first, and the sizes of a block.
 
     A block is `rows` by `lanes` sums, of which each thread holds `thread_rows` by `thread_lanes`. Where that leaves
-    threads over, `splits` groups of threads take different elements of the sums. `batch_sides` are of the axes that both operands have, or none.
+    threads over, `splits` groups of threads take different elements of the sums. `batch_sides` are of the axes that
+    both operands have, or none.
     """
 
     row_sides: tuple[Side, ...]
@@ -74,7 +76,7 @@ def blocks_of(kernel: RKernel, found: Contraction, sides: Sequence[Side]) -> Blo
     lane = kernel.expr.axes[kernel.tile.lane]
     rows = found.rows(kernel.expr.axes, lane)
     lanes = [axis for axis in kernel.expr.axes if _is_lane(found, axis, lane)]
-    fastest_first = sorted(reversed(sides), key=lambda side: side.axis is not lane)
+    fastest_first = lane_first(kernel, sides)
     row_sides = tuple(side for side in fastest_first if side.axis in rows)
     lane_sides = tuple(side for side in fastest_first if side.axis in lanes)
     batch_sides = tuple(side for side in fastest_first if side.axis not in rows and side.axis not in lanes)

@@ -130,7 +130,9 @@ class _Product:
         steps = inner_steps * count(outer)
         with writer.block(f"for (uint32_t step_number = 0; step_number <= {steps}u; ++step_number)"):
             writer.line(f"{C_TYPES[self.element]} *half = ({C_TYPES[self.element]} *)scratch;")
-            staged = [_Staged.of(scope, self, i, inner) for i in range(len(self.row_operands) + len(self.lane_operands))]
+            staged = [
+                _Staged.of(scope, self, i, inner) for i in range(len(self.row_operands) + len(self.lane_operands))
+            ]
             for one in staged:
                 writer.line(f"{C_TYPES[self.element]} {one.registers}[{one.per_thread}];")
             with writer.block(f"if (step_number < {steps}u)"):
@@ -140,7 +142,9 @@ class _Product:
                 for one in staged:
                     one.load(in_step)
             with writer.block("if (step_number > 0)"):
-                writer.line(f"const {C_TYPES[self.element]} *from = half + (step_number - 1) % 2 * {self.half_elements};")
+                writer.line(
+                    f"const {C_TYPES[self.element]} *from = half + (step_number - 1) % 2 * {self.half_elements};"
+                )
                 self._multiply(scope, sums)
             with writer.block(f"if (step_number < {steps}u)"):
                 writer.line(f"{C_TYPES[self.element]} *into = half + step_number % 2 * {self.half_elements};")
@@ -171,7 +175,8 @@ class _Product:
                 writer.line(f"{type_} {name}[{size}];")
                 between = spread // (size // vector)
                 for part in range(size // vector):
-                    place = f"from + {self.offset(number) + part * between} + (split * {share} + k) * {pitch} + {thread} * {vector}"
+                    first = self.offset(number) + part * between
+                    place = f"from + {first} + (split * {share} + k) * {pitch} + {thread} * {vector}"
                     writer.line(f"rammer_load_vector<{vector}>({name} + {part * vector}, {place});")
             writer.line("#pragma unroll")
             with writer.loop("i", "0", str(blocks.thread_rows)):

@@ -23,4 +23,5 @@ def emit_map(scope: Scope, sides: Sequence[Side]) -> int:
 def lane_first(kernel: RKernel, sides: Sequence[Side]) -> list[Side]:
     """Sides in the order in which threads take their points: the lane axis fastest, then inner axes before outer."""
     lane = None if kernel.tile.lane is None else kernel.expr.axes[kernel.tile.lane]
-    return sorted(reversed(sides), key=lambda side: side.axis is not lane)
+    others = [side for side in reversed(sides) if side.axis is not lane]
+    return [*(side for side in sides if side.axis is lane), *others]

@@ -89,7 +89,9 @@ def _fold_in_team(scope: Scope, node: Reduce, team: int) -> str:
         _accumulate(scope.enter(positions), node, total)
     type_ = C_TYPES[node.dtype]
     combine = f"[]({type_} a, {type_} b) {{ return ({type_})({call_text(COMBINE[node.fn], node.dtype, ('a', 'b'))}); }}"
-    over = f"rammer_over_warp({total}, {combine})" if team == WARP else f"rammer_over_block({total}, scratch, {combine})"
+    over = (
+        f"rammer_over_warp({total}, {combine})" if team == WARP else f"rammer_over_block({total}, scratch, {combine})"
+    )
     return writer.let(type_, writer.name("whole"), over)
 
 

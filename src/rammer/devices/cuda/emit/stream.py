@@ -113,5 +113,3 @@ def _combine(scope: Scope, sums: Sequence[str], width: int, element: str) -> Non
     writer.line("__syncthreads();")
     for i, name in enumerate(sums):
         writer.line(f"{name} = whole[{i * width} + place];")
-
-

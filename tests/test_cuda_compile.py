@@ -1,0 +1,116 @@
+"""Code for GPUs, compiled: the interpreter alone, the types it shares with the host, and the six networks.
+
+Needs the `cuda` extra, but neither a GPU nor a driver.
+"""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+import rammer
+from benchmarks.networks import NETWORKS
+from rammer.devices.base import no_progress
+from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL, WAIT
+from rammer.devices.cuda import build as build_module
+from rammer.devices.cuda.architecture import NAMED
+from rammer.devices.cuda.build import CUBIN, TRACE_MACRO, build
+from rammer.devices.cuda.source import translation_unit
+from rammer.devices.cuda.tables import CLOCK, COUNTER, DONE, SPAN, STATUS, Program
+from rammer.devices.cuda.toolchain import find_toolchain
+from rammer.devices.registry import find_device
+from rammer.errors import CompilerFailedError, DeviceUnavailableError
+from rammer.frontends.onnx import load_graph
+from rammer.options import CompileOptions
+from tests.support.small_models import layer_model
+from tests.test_networks import SMALL
+
+pytest.importorskip("cuda.core", reason="needs the cuda extra")
+
+EMPTY = translation_unit({})
+
+
+@pytest.mark.parametrize("architecture", NAMED)
+@pytest.mark.parametrize("macros", [[], [TRACE_MACRO]], ids=["plain", "trace"])
+def test_interpreter_compiles_alone(architecture, macros):
+    assert find_toolchain().cubin(EMPTY, architecture, macros)[:4] == b"\x7fELF"
+
+
+def test_c_and_python_agree_on_every_shared_type():
+    dtypes = {"record": RECORD, "counter": COUNTER, "status": STATUS, "span": SPAN, "clock": CLOCK}
+    facts = {"sizeof(rammer_program)": ctypes.sizeof(Program), "RAMMER_DONE": f"{DONE}u"}
+    facts |= {
+        f"__builtin_offsetof(rammer_program, {name})": getattr(Program, name).offset for name, _ in Program._fields_
+    }
+    facts |= {"RAMMER_EXECUTE": EXECUTE, "RAMMER_WAIT": WAIT, "RAMMER_SIGNAL": SIGNAL}
+    for name, dtype in dtypes.items():
+        facts[f"sizeof(rammer_{name})"] = dtype.itemsize
+        for field, (_, offset, *_) in (dtype.fields or {}).items():
+            facts[f"__builtin_offsetof(rammer_{name}, {field})"] = offset
+    checks = "\n".join(f'static_assert({fact} == {value}, "{fact}");' for fact, value in facts.items())
+    toolchain = find_toolchain()
+    toolchain.cubin(f"{EMPTY}\n{checks}", "sm_90")
+    with pytest.raises(CompilerFailedError, match="static assertion"):
+        toolchain.cubin(f'{EMPTY}\nstatic_assert(sizeof(rammer_record) == {RECORD.itemsize + 1}, "record");', "sm_90")
+
+
+def test_compiler_error_is_shown():
+    with pytest.raises(CompilerFailedError, match="no_such_type") as caught:
+        find_toolchain().cubin("no_such_type x;", "sm_90")
+    assert caught.value.code == "R502"
+
+
+def compiled(model, tmp_path, device="cuda:sm_90"):
+    found, options = find_device(device), CompileOptions(device=device, cache_dir=tmp_path)
+    vdevice = found.describe(options)
+    plan = rammer.compiler.plan_graph(load_graph(model), vdevice, options)
+    return found.build(found.emit(plan, vdevice), options).files[CUBIN]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network_compiles(name, tmp_path):
+    assert bytes(compiled(NETWORKS[name](**SMALL[name]), tmp_path))[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("architecture", NAMED)
+def test_kernels_compile_for_every_architecture(architecture, tmp_path):
+    assert compiled(NETWORKS["resnext"](**SMALL["resnext"]), tmp_path, f"cuda:{architecture}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network_of_paper_size_compiles(name, tmp_path):
+    assert compiled(NETWORKS[name](), tmp_path)
+
+
+def test_machine_code_is_kept(tmp_path, monkeypatch):
+    first = compiled(layer_model(), tmp_path)
+
+    def refuse(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(build_module.find_toolchain().__class__, "cubin", refuse)
+    assert compiled(layer_model(), tmp_path) == first
+
+
+def test_model_for_a_gpu_elsewhere_is_saved_and_loaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
+    net = rammer.compile(layer_model(), "cuda:sm_90")
+    net.save(tmp_path / "net.rammer")
+    loaded = rammer.load(tmp_path / "net.rammer")
+    assert loaded.device == "cuda:sm_90"
+    try:
+        find_device("cuda").describe(CompileOptions())
+    except DeviceUnavailableError:
+        with pytest.raises(DeviceUnavailableError):
+            loaded(np.ones((2, 3), np.float32))
+
+
+def test_progress_is_told(tmp_path):
+    found, options = find_device("cuda:sm_90"), CompileOptions(cache_dir=tmp_path)
+    vdevice = found.describe(options)
+    source = found.emit(rammer.compiler.plan_graph(load_graph(layer_model()), vdevice, options), vdevice)
+    told = []
+    build(source, "sm_90", options, lambda done, total: told.append((done, total)))
+    assert told == [(1, 1)]
+    assert build(source, "sm_90", options, no_progress).machine["architecture"] == "sm_90"

@@ -1,0 +1,174 @@
+"""The GPU as a device, as far as it can be tried without one."""
+
+import numpy as np
+import pytest
+
+import rammer
+from rammer.devices.base import Binary
+from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL, WAIT, KernelEntry, Manifest, OperatorEntry
+from rammer.devices.cuda.architecture import NAMED, Gpu, named
+from rammer.devices.cuda.build import mismatch, requirements
+from rammer.devices.cuda.describe import describe
+from rammer.devices.cuda.memory import Placement
+from rammer.devices.cuda.stall import Stall
+from rammer.devices.cuda.tables import DONE, device_records
+from rammer.devices.registry import DEVICES, GPUS, find_device
+from rammer.errors import DeviceUnavailableError, OptionError
+from rammer.ir.types import DType
+from rammer.options import CompileOptions
+from tests.support.small_models import layer_model
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_architecture(name):
+    vdevice = find_device(f"cuda:{name}").describe(CompileOptions())
+    gpu = named(name)
+    assert (vdevice.kind, vdevice.name, vdevice.veu_count) == ("cuda", gpu.name, gpu.multiprocessors)
+    assert [level.name for level in vdevice.levels] == ["shared memory", "L2", "memory"]
+    assert vdevice.levels == tuple(sorted(vdevice.levels, key=lambda level: level.capacity_bytes))
+    figures = [level.bandwidth_bytes_per_us for level in vdevice.levels] + list(vdevice.flops_per_us.values())
+    assert all(figure.value > 0 and gpu.name in figure.provenance for figure in figures)
+
+
+def test_h200_has_the_figures_of_its_data_sheet():
+    vdevice = find_device("cuda:sm_90").describe(CompileOptions())
+    assert vdevice.flops_per_us[DType.FLOAT32].value * vdevice.veu_count == pytest.approx(67e6, rel=0.01)
+    assert vdevice.levels[-1].bandwidth_bytes_per_us.value * vdevice.veu_count == pytest.approx(4.8e6)
+
+
+def test_veus_are_resident_together():
+    h200 = find_device("cuda:sm_90")
+    assert h200.describe(CompileOptions(veus=5)).veu_count == 5
+    with pytest.raises(OptionError, match="veus=133"):
+        h200.describe(CompileOptions(veus=133))
+
+
+def test_unknown_architecture():
+    with pytest.raises(OptionError, match="cuda:sm_70"):
+        find_device("cuda:sm_70")
+    with pytest.raises(OptionError, match="sm_91"):
+        named("sm_91")
+
+
+def test_gpu_that_is_too_old():
+    v100 = Gpu(
+        name="NVIDIA V100",
+        capability=(7, 0),
+        multiprocessors=80,
+        clock_ghz=1.5,
+        shared_bytes_per_block=96 << 10,
+        registers_per_multiprocessor=65_536,
+        lanes_per_multiprocessor=64,
+        l2_bytes=6 << 20,
+        memory_bytes=16 << 30,
+        memory_bytes_per_us=900e3,
+        provenance="made up",
+    )
+    with pytest.raises(DeviceUnavailableError, match=r"V100 has compute capability 7\.0"):
+        describe(v100, None)
+
+
+def test_only_float32_arithmetic():
+    assert find_device("cuda:sm_90").describe(CompileOptions()).precisions == ("fp32",)
+
+
+def test_gpus_are_found_by_name_only():
+    assert not GPUS.keys() & DEVICES.keys()
+    assert all(find_device(name).name == name for name in GPUS)
+
+
+def test_binary_for_another_gpu():
+    binary = Binary(device="cuda", machine=requirements("sm_89"), files={})
+    assert mismatch(binary, "sm_89") is None
+    assert mismatch(binary, "sm_90") == "it was built for sm_89, this is sm_90"
+    assert mismatch(binary, "sm_80") == "it was built for sm_89, this is sm_80"
+    assert mismatch(Binary(device="cuda", machine=requirements("sm_80"), files={}), "sm_89") is None
+    old = Binary(device="cuda", machine={**requirements("sm_90"), "abi": "0"}, files={})
+    assert "version 0 of the interpreter" in str(mismatch(old, "sm_90"))
+
+
+def test_arrays_in_one_block():
+    placement = Placement([12, 0, 300])
+    assert placement.offsets_bytes == [0, 256, 256]
+    assert placement.total_bytes == 768
+    arrays = [np.arange(3, dtype=np.float32), np.zeros((0, 2)), np.arange(300, dtype=np.uint8).reshape(3, 100)]
+    block = np.full(768, 7, np.uint8)
+    placement.gather(arrays, block)
+    copies = [np.empty_like(array) for array in arrays]
+    placement.scatter(block, copies)
+    for array, copy in zip(arrays, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+# --- Runs that were given up ------------------------------------------------------------------------------------------
+
+
+def stall(queues, reached, seen):
+    """The stall of a program of one rOperator, from each vEU's (opcode, a, b, c)."""
+    manifest = Manifest(
+        abi=1,
+        kernels=(KernelEntry(symbol="k", where="'op'"),),
+        operators=(OperatorEntry(where="'op'", first_slot=0),),
+        steps=(tuple(map(len, queues)),),
+        first_counters=(0,),
+        array_count=2,
+        arena_bytes=0,
+        alignment_bytes=128,
+    )
+    records = np.array([record for queue in queues for record in queue], dtype=RECORD)
+    return Stall(
+        manifest=manifest,
+        records=records,
+        reached=np.array(reached, dtype=np.uint32),
+        seen=np.array(seen, dtype=np.uint32),
+        timeout_s=0.5,
+    )
+
+
+def test_stall_names_the_wait_that_nobody_can_end():
+    queues = [
+        [(WAIT, 1, 1, 1), (EXECUTE, 0, 3, 0)],
+        [(WAIT, 0, 2, 1), (EXECUTE, 0, 4, 0), (SIGNAL, 1, 0, 0)],
+        [(SIGNAL, 0, 0, 0)],
+    ]
+    error = stall(queues, [0, 0, DONE], [1, 0]).error()
+    assert error.code == "R504"
+    assert "vEU 1 is at step 0 of rProgram 0, a Wait for counter 0, which saw 1 of 2 signals" in error.message
+    assert "no vEU has a signal left to give" in error.message
+    assert error.where == "before rTask 4 of 'op'"
+
+
+def test_stall_names_who_should_have_signalled():
+    queues = [[(WAIT, 0, 1, 1), (SIGNAL, 1, 0, 0)], [(WAIT, 1, 1, 1), (SIGNAL, 0, 0, 0)]]
+    error = stall(queues, [0, 0], [0, 0]).error()
+    assert "vEU 0 is at step 0" in error.message
+    assert "vEU 1 should have signalled" in error.message
+    assert error.where == "behind the last rTask of the vEU"
+
+
+def test_waits_know_how_often_their_counter_is_signalled():
+    records = np.array([(WAIT, 1, 2, 0), (EXECUTE, 5, 6, 7), (SIGNAL, 1, 0, 0)], dtype=RECORD)
+    found = device_records(records, np.array([4, 9], dtype=np.uint32))
+    assert found.tolist() == [(WAIT, 1, 2, 9), (EXECUTE, 5, 6, 7), (SIGNAL, 1, 0, 0)]
+    assert records["c"].tolist() == [0, 7, 0]
+
+
+# --- Without a GPU ----------------------------------------------------------------------------------------------------
+
+
+def test_source_follows_from_the_model(tmp_path):
+    device = find_device("cuda:sm_90")
+    options = CompileOptions(device=device.name, cache_dir=tmp_path)
+    vdevice = device.describe(options)
+    graph = rammer.frontends.onnx.load_graph(layer_model())
+    sources = [device.emit(rammer.compiler.plan_graph(graph, vdevice, options), vdevice) for _ in range(2)]
+    first, second = ({name: bytes(content) for name, content in source.files.items()} for source in sources)
+    assert first == second
+    code = first["program.cu"].decode()
+    assert "restrict" not in code  # the read-only path does not see what other blocks wrote
+    assert code.count("static __device__ __noinline__ void") == 1
+
+
+def test_precision_error_is_the_users():
+    with pytest.raises(OptionError, match="bf16"):
+        rammer.compile(layer_model(), "cuda:sm_90", precision="bf16")

@@ -16,12 +16,13 @@ import pytest
 from rammer.devices import cache as cache_module
 from rammer.devices.base import Binary, no_progress
 from rammer.devices.cache import Cache, CacheWarning, content_key
+from rammer.devices.codegen.source import CONSTANTS, MANIFEST, RECORDS, SLOTS
+from rammer.devices.codegen.tables import RECORD, SLOT, Manifest
 from rammer.devices.cpu import toolchain as toolchain_module
 from rammer.devices.cpu.build import KERNELS_LIBRARY, RUNTIME_LIBRARY, build, mismatch, requirements
 from rammer.devices.cpu.launch import LoadedModel
 from rammer.devices.cpu.machine import read_machine
-from rammer.devices.cpu.source import CONSTANTS, MANIFEST, RECORDS, SLOTS, assemble
-from rammer.devices.cpu.tables import RECORD, SLOT, Manifest
+from rammer.devices.cpu.source import assemble
 from rammer.devices.cpu.toolchain import find_toolchain
 from rammer.errors import CacheError, CompilerFailedError, CompilerNotFoundError, DeviceUnavailableError
 from rammer.ir.program import Execute, RProgram

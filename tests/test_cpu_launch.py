@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rammer.devices.codegen.tables import RECORD, SLOT
 from rammer.devices.cpu.launch import Program, Stall
-from rammer.devices.cpu.tables import ABI, RECORD, SLOT
+from rammer.devices.cpu.source import ABI
 from rammer.devices.cpu.toolchain import RUNTIME_FLAGS, find_toolchain
 from rammer.errors import DeviceUnavailableError, RunTimeoutError
 from rammer.ir.program import Execute, RProgram, Signal, Wait

@@ -12,12 +12,11 @@ import rammer
 from benchmarks.networks import NETWORKS
 from rammer.devices.base import no_progress
 from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL, WAIT
-from rammer.devices.cuda import build as build_module
 from rammer.devices.cuda.architecture import NAMED
 from rammer.devices.cuda.build import CUBIN, TRACE_MACRO, build
 from rammer.devices.cuda.source import translation_unit
 from rammer.devices.cuda.tables import CLOCK, COUNTER, DONE, SPAN, STATUS, Program
-from rammer.devices.cuda.toolchain import find_toolchain
+from rammer.devices.cuda.toolchain import Toolchain, find_toolchain
 from rammer.devices.registry import find_device
 from rammer.errors import CompilerFailedError, DeviceUnavailableError
 from rammer.frontends.onnx import load_graph
@@ -89,7 +88,7 @@ def test_machine_code_is_kept(tmp_path, monkeypatch):
     def refuse(*_):
         raise AssertionError
 
-    monkeypatch.setattr(build_module.find_toolchain().__class__, "cubin", refuse)
+    monkeypatch.setattr(Toolchain, "cubin", refuse)
     assert compiled(layer_model(), tmp_path) == first
 
 

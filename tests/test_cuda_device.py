@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rammer
+from rammer.compiler import plan_graph
 from rammer.devices.base import Binary
 from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL, WAIT, KernelEntry, Manifest, OperatorEntry
 from rammer.devices.cuda.architecture import NAMED, Gpu, named
@@ -14,6 +15,8 @@ from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.tables import DONE, device_records
 from rammer.devices.registry import DEVICES, GPUS, find_device
 from rammer.errors import DeviceUnavailableError, OptionError
+from rammer.frontends.onnx import load_graph
+from rammer.ir.graph import Array
 from rammer.ir.types import DType
 from rammer.options import CompileOptions
 from tests.support.small_models import layer_model
@@ -91,7 +94,11 @@ def test_arrays_in_one_block():
     placement = Placement([12, 0, 300])
     assert placement.offsets_bytes == [0, 256, 256]
     assert placement.total_bytes == 768
-    arrays = [np.arange(3, dtype=np.float32), np.zeros((0, 2)), np.arange(300, dtype=np.uint8).reshape(3, 100)]
+    arrays: list[Array] = [
+        np.arange(3, dtype=np.float32),
+        np.zeros((0, 2)),
+        np.arange(300, dtype=np.uint8).reshape(3, 100),
+    ]
     block = np.full(768, 7, np.uint8)
     placement.gather(arrays, block)
     copies = [np.empty_like(array) for array in arrays]
@@ -160,8 +167,8 @@ def test_source_follows_from_the_model(tmp_path):
     device = find_device("cuda:sm_90")
     options = CompileOptions(device=device.name, cache_dir=tmp_path)
     vdevice = device.describe(options)
-    graph = rammer.frontends.onnx.load_graph(layer_model())
-    sources = [device.emit(rammer.compiler.plan_graph(graph, vdevice, options), vdevice) for _ in range(2)]
+    graph = load_graph(layer_model())
+    sources = [device.emit(plan_graph(graph, vdevice, options), vdevice) for _ in range(2)]
     first, second = ({name: bytes(content) for name, content in source.files.items()} for source in sources)
     assert first == second
     code = first["program.cu"].decode()

@@ -55,7 +55,7 @@ def test_network(name, policy, monkeypatch, cache):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_model(seed, cache):
-    model, inputs = random_model(seed, mixed=seed % 3 == 0)
+    model, inputs = random_model(seed, mixed=seed % 3 == 2)
     graph = load_graph(model)
     arrays = [inputs[graph.values[number].name] for number in graph.inputs]
     wanted = run_onnx_runtime(model, inputs)
@@ -69,7 +69,7 @@ def test_random_model(seed, cache):
         for _ in range(3):
             outputs = [np.full_like(array, 77) for array in wanted]
             loaded.run(arrays, outputs)
-            assert list(compare(outputs, wanted, policy)) is not None
+            list(compare(outputs, wanted, policy))  # asserts
 
 
 @pytest.mark.parametrize("name", INCLUDED)

@@ -75,6 +75,7 @@ def test_unread_results_go_with_the_operands_that_they_alone_need():
         "activation_alpha": (0.0, 0.0),
         "activation_beta": (0.0, 0.0),
         "linear_before_reset": True,
+        "batched_inputs": False,
     }
     kept = net.add("GRUCell", x, h, net.weight(6, 3), net.weight(6, 2), net.weight(12), **attributes)
     lstm = {**attributes, "activations": ("Sigmoid", "Tanh", "Tanh")}

@@ -77,7 +77,11 @@ def test_a_result_that_is_an_output_stays_a_result():
 def test_several_results_of_one_operator_meet_in_its_epilogue():
     net = Net()
     x, h, c = net.input(2, 3), net.input(2, 4), net.input(2, 4)
-    attributes: dict[str, Any] = {"activations": ("Sigmoid", "Tanh", "Tanh"), "input_forget": False}
+    attributes: dict[str, Any] = {
+        "activations": ("Sigmoid", "Tanh", "Tanh"),
+        "input_forget": False,
+        "batched_inputs": False,
+    }
     attributes |= {"activation_alpha": (0.0,) * 3, "activation_beta": (0.0,) * 3}
     new_h, new_c = net.add_all("LSTMCell", x, h, c, net.weight(16, 3), net.weight(16, 4), net.weight(32), **attributes)
     assert fused_kinds(net.add("Mul", new_h, net.add("Exp", new_c)), net=net) == ["LSTMCell+Exp+Mul"]

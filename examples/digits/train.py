@@ -259,9 +259,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train the digit network and write it as ONNX.")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and the distortions (default: 0)")
     parser.add_argument("--epochs", type=int, default=60, help="passes over the images (default: 60)")
-    parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parent, help="folder (default: the script's)"
-    )
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder (default: the script's)")
     arguments = parser.parse_args()
     if arguments.epochs < 1:
         parser.error("--epochs must be at least 1")

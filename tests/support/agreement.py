@@ -26,8 +26,8 @@ from tests.support.plans import run_reference
 from tests.support.random_graphs import random_model
 
 VEUS = (1, 2, 3, 4)
-_CALLS = 3
-TOLERANCES: Mapping[str, float] = {"float32": 1e-4, "float16": 2e-2}
+CALLS = 3
+TOLERANCES: Mapping[str, float] = {"float32": 1e-5, "float16": 5e-3}
 """Largest norm of the difference in units of the norm of what is expected; other types agree exactly."""
 
 
@@ -117,7 +117,7 @@ def _check_plan(
     loaded = device.load(source, device.build(source, options), options)
     runs = {
         "reference": [run_reference(plan, inputs, picker) for picker in pickers(vdevice.veu_count, seed)],
-        "cpu": [_run(loaded, inputs, expected) for _ in range(_CALLS)],
+        "cpu": [_run(loaded, inputs, expected) for _ in range(CALLS)],
     }
     worst: dict[str, float] = {}
     for name, results in runs.items():
@@ -187,7 +187,8 @@ def relative_difference(actual: Array, expected: Array) -> float:
 
 
 def _run(loaded: Loaded, inputs: Sequence[Array], like: Sequence[Array]) -> list[Array]:
-    outputs: list[Array] = [np.empty_like(array) for array in like]
+    """The outputs of a call, into memory that holds nothing of use."""
+    outputs: list[Array] = [np.full(x.nbytes, 0xA5, np.uint8).view(x.dtype).reshape(x.shape) for x in like]
     loaded.run(inputs, outputs)
     return outputs
 

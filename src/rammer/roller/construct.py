@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from rammer.ir.expr import TensorExpr
@@ -80,23 +79,20 @@ def _contract(
     """The cheapest register tile that leaves enough blocks, and its blocks spread over `count` rTasks."""
     most = max(tile.blocks for tile in tiles)
     register = next(tile for tile in tiles if tile.blocks >= min(count, most))
-    found = contraction(expr)
-    dtype = DType.FLOAT32 if found is None else found.terms[0].reduce.dtype
-    sums = 0 if found is None else len(found.terms)
+    dtype = register.dtype
     tile = RTile(
         task=scale_out(expr, register.sizes, count),
         register=register.sizes,
-        reduce=tuple(max(1, axis.extent) for axis in expr.reduce_axes),
+        reduce=tuple(axis.extent for axis in expr.reduce_axes),
         lane=register.lane,
         vector=vdevice.vector_bytes // dtype.itemsize_bytes,
     )
-    scratch_bytes = sums * math.prod(register.sizes) * dtype.itemsize_bytes
     return RKernel(
         expr=expr,
         layouts=layouts,
         skeleton=Skeleton.CONTRACT.value,
         tile=tile,
-        resources=Resources(scratch_bytes=scratch_bytes),
+        resources=Resources(scratch_bytes=register.scratch_bytes),
     )
 
 

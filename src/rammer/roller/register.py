@@ -18,12 +18,13 @@ from rammer.ir.pattern import (
     contraction,
     is_blockable,
     lies_in_lanes,
+    pack_points,
     packed_operands,
     plain_load,
     scattered_operands,
 )
 from rammer.ir.task import RKernel
-from rammer.ir.types import Layout
+from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
 
 _MAX_ROWS = 16
@@ -47,13 +48,16 @@ _HIDDEN = 0.1
 class RegisterTile:
     """A block of accumulators: sizes over the spatial axes; that of axis number `lane` is whole vectors.
 
-    `slots` is what all blocks together cost for one reduction point.
+    `slots` is what all blocks together cost for one reduction point; `scratch_bytes` holds the sums of a block, in
+    `dtype`, and the copies of its lane operands.
     """
 
     sizes: tuple[int, ...]
     lane: int
     blocks: int
     slots: float
+    dtype: DType
+    scratch_bytes: int
 
 
 def register_tiles(
@@ -73,6 +77,8 @@ def register_tiles(
                         lane=expr.axes.index(lane),
                         blocks=math.prod(-(-axis.extent // size) for axis, size in sizes.items()),
                         slots=micro.slots(sizes),
+                        dtype=found.terms[0].reduce.dtype,
+                        scratch_bytes=micro.scratch_bytes(sizes),
                     )
                 )
     return sorted(tiles, key=lambda tile: (tile.slots, tile.blocks))
@@ -161,14 +167,24 @@ class _Micro:
                 blocks = [(n * m, r * s) for n, r in blocks for m, s in _pieces(axis.extent, sizes[axis])]
             elif axis is not self.lane:
                 repeats *= axis.extent
-        height = math.prod(sizes[axis] for axis in rows)
-        packed = packed_operands(self.found, self.scattered, sizes[self.lane], height)
+        packed = self._packed(sizes)
         copy_slots = _LANE_SLOTS * self.vector * len(packed)
         lane_blocks = _pieces(-(-self.lane.extent // self.vector), sizes[self.lane] // self.vector)
         return repeats * sum(
             lane_count * (copy_slots * vectors + self._block_slots(blocks, vectors, packed))
             for lane_count, vectors in lane_blocks
         )
+
+    def scratch_bytes(self, sizes: Mapping[Axis, int]) -> int:
+        """Bytes of the sums of a block and of copies."""
+        copied = sum(pack_points(self.found, group, operand) for group, operand in self._packed(sizes))
+        elements = math.prod(sizes.values()) * len(self.found.terms) + copied * sizes[self.lane]
+        return elements * self.found.terms[0].reduce.dtype.itemsize_bytes
+
+    def _packed(self, sizes: Mapping[Axis, int]) -> tuple[tuple[Group, Expr], ...]:
+        """The lane operands that are copied."""
+        rows = math.prod(sizes[axis] for axis in self.found.rows(self.expr.axes, self.lane))
+        return packed_operands(self.found, self.scattered, sizes[self.lane], rows)
 
     def _block_slots(
         self, blocks: Sequence[tuple[int, int]], vectors: int, packed: Collection[tuple[Group, Expr]]

@@ -11,11 +11,12 @@ _INDENT = "    "
 class Writer:
     """Collects lines. `name` gives identifiers that are used once.
 
-    Loops count in `index_type`.
+    Loops count in `index_type`. Those that are not over lanes begin with the statement `in_order`, if there is one.
     """
 
-    def __init__(self, index_type: str = "int64_t") -> None:
+    def __init__(self, index_type: str = "int64_t", in_order: str = "") -> None:
         self.index_type = index_type
+        self._in_order = in_order
         self._lines: list[str] = []
         self._depth = 0
         self._names: dict[str, int] = {}
@@ -40,6 +41,8 @@ class Writer:
             self.line("RAMMER_LANES")
         advance = f"{name}++" if step == 1 else f"{name} += {step}"
         with self.block(f"for ({self.index_type} {name} = {lo}; {name} < {hi}; {advance})"):
+            if self._in_order and not lanes:
+                self.line(self._in_order)
             yield
 
     def name(self, prefix: str) -> str:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from rammer.devices.base import Binary, Buffer, Progress, Source
 from rammer.devices.cache import Cache, content_key, scratch_folder
+from rammer.devices.codegen.source import MANIFEST
+from rammer.devices.codegen.tables import KernelEntry, Manifest
 from rammer.devices.cpu.machine import Machine
-from rammer.devices.cpu.source import DEVICE, KERNEL_FOLDER, MANIFEST
-from rammer.devices.cpu.tables import ABI, KernelEntry, Manifest
+from rammer.devices.cpu.source import ABI, DEVICE, KERNEL_FOLDER
 from rammer.devices.cpu.toolchain import (
     KERNEL_FLAGS,
     LINK_FLAGS,

@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.base import Binary, Buffer, Source, Trace
+from rammer.devices.codegen.source import CONSTANTS, MANIFEST, RECORDS, SIGNALS, SLOTS, aligned_bytes
+from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL_COUNT, SLOT, Manifest
 from rammer.devices.cpu.build import KERNELS_LIBRARY, RUNTIME_LIBRARY
 from rammer.devices.cpu.library import Library
 from rammer.devices.cpu.machine import Machine
-from rammer.devices.cpu.source import CONSTANTS, MANIFEST, RECORDS, SIGNALS, SLOTS, aligned_bytes
-from rammer.devices.cpu.tables import ABI, EXECUTE, RECORD, SIGNAL_COUNT, SLOT, Manifest
+from rammer.devices.cpu.source import ABI
 from rammer.errors import DeviceUnavailableError, RunTimeoutError
 from rammer.ir.graph import Array
 from rammer.options import CompileOptions

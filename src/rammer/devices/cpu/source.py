@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
-import numpy.typing as npt
-
-from rammer.devices.base import Buffer, Source
-from rammer.devices.cpu.tables import ABI, KernelEntry, Manifest, OperatorEntry, bindings, build_tables
+from rammer.devices.base import Source
+from rammer.devices.codegen.source import EmitKernel
+from rammer.devices.codegen.source import assemble as assemble_plan
 from rammer.ir.program import Plan
-from rammer.ir.task import RKernel, ROperator, TensorRole
 
 DEVICE = "cpu"
-MANIFEST = "program.json"
-RECORDS = "records.bin"
-SLOTS = "slots.bin"
-SIGNALS = "signals.bin"
-CONSTANTS = "constants.bin"
+ABI = 1
 KERNEL_FOLDER = "kernels/"
-
-EmitKernel = Callable[[RKernel, str], str]
-_NAMED_OPERATORS = 3
 
 
 def assemble(plan: Plan, emit_kernel: EmitKernel, headers: Mapping[str, str], alignment_bytes: int) -> Source:
@@ -35,100 +23,9 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, headers: Mapping[str, str], al
         headers: what every function is compiled with, by name.
         alignment_bytes: of the constants.
     """
-    executed = _executed(plan)
-    texts, symbols = _functions(plan, executed, emit_kernel)
-    users: dict[str, list[ROperator]] = {symbol: [] for symbol in texts}
-    for operator in executed:
-        users[symbols[operator.id]].append(operator)
-    numbers = {symbol: i for i, symbol in enumerate(texts)}
-    first_slots = _first_slots(plan, executed)
-    constants, offsets = _constants(plan, executed, alignment_bytes)
-    tables = build_tables(plan, {i: numbers[symbol] for i, symbol in symbols.items()}, first_slots, offsets)
-    manifest = Manifest(
-        abi=ABI,
-        kernels=tuple(KernelEntry(symbol=symbol, where=_where(found)) for symbol, found in users.items()),
-        operators=tuple(OperatorEntry(where=_where([op]), first_slot=first_slots[op.id]) for op in executed),
-        steps=tuple(
-            tuple(len(queue) for queue in program.steps) + (0,) * (plan.veus - program.veus)
-            for program in plan.schedule.programs
-        ),
-        first_counters=tables.first_counters,
-        array_count=len(plan.graph.inputs) + len(plan.graph.outputs),
-        arena_bytes=plan.memory.arena_bytes,
-        alignment_bytes=max(alignment_bytes, plan.memory.alignment_bytes),
-    )
-    data: dict[str, Buffer] = {
-        MANIFEST: manifest.to_bytes(),
-        RECORDS: tables.records.tobytes(),
-        SLOTS: tables.slots.tobytes(),
-        SIGNALS: tables.signals.tobytes(),
-        CONSTANTS: constants.data,
-    }
+    assembly = assemble_plan(plan, emit_kernel, alignment_bytes, ABI)
     includes = "".join(f'#include "{name}"\n' for name in headers)
-    code = {**headers, **{f"{symbol}.c": includes + text for symbol, text in texts.items()}}
-    return Source(device=DEVICE, files=data | {KERNEL_FOLDER + name: text.encode() for name, text in code.items()})
-
-
-def aligned_bytes(size_bytes: int, alignment_bytes: int) -> npt.NDArray[np.uint8]:
-    """Zeroed memory that starts at a multiple of `alignment_bytes`."""
-    memory = np.zeros(size_bytes + alignment_bytes, dtype=np.uint8)
-    skipped = -memory.ctypes.data % alignment_bytes
-    return memory[skipped : skipped + size_bytes]
-
-
-def _executed(plan: Plan) -> list[ROperator]:
-    """The rOperators that have rTasks, in order."""
-    ids = {task.operator for program in plan.schedule.programs for _, _, task in program.tasks()}
-    return [operator for operator in plan.graph.operators if operator.id in ids]
-
-
-def _functions(
-    plan: Plan, executed: Iterable[ROperator], emit_kernel: EmitKernel
-) -> tuple[dict[str, str], dict[int, str]]:
-    """The text of each distinct function by symbol, and each rOperator's symbol.
-
-    A symbol follows from the code alone, so models with the same kernel share its object in the cache.
-    """
-    kernels = plan.kernels
-    texts: dict[str, str] = {}
-    known: dict[RKernel, str] = {}
-    symbols: dict[int, str] = {}
-    for operator in executed:
-        kernel = kernels[operator.id]
-        if kernel not in known:
-            digest = hashlib.sha256(emit_kernel(kernel, "kernel").encode()).hexdigest()
-            known[kernel] = f"{kernel.skeleton}_{digest[:16]}"
-            texts[known[kernel]] = emit_kernel(kernel, known[kernel])
-        symbols[operator.id] = known[kernel]
-    return texts, symbols
-
-
-def _first_slots(plan: Plan, executed: Sequence[ROperator]) -> dict[int, int]:
-    """Where the slots of each rOperator begin."""
-    starts = itertools.accumulate((len(bindings(plan, operator.id)) for operator in executed), initial=0)
-    return {operator.id: start for operator, start in zip(executed, starts, strict=False)}
-
-
-def _where(operators: Sequence[ROperator]) -> str:
-    places = [str(operator.sources[0]) if operator.sources else f"'{operator.name}'" for operator in operators]
-    more = len(places) - _NAMED_OPERATORS
-    return ", ".join(places[:_NAMED_OPERATORS]) + (f" and {more} more" if more > 0 else "")
-
-
-def _constants(
-    plan: Plan, executed: Iterable[ROperator], alignment_bytes: int
-) -> tuple[npt.NDArray[np.uint8], dict[int, int]]:
-    """The constants that are used, packed by their layouts into one block, and their byte offsets."""
-    graph = plan.graph
-    roots = {graph.root(binding.tensor).id for operator in executed for binding in bindings(plan, operator.id)}
-    offsets: dict[int, int] = {}
-    end = 0
-    for tensor in sorted(roots):
-        if graph.tensors[tensor].role is TensorRole.CONSTANT:
-            offsets[tensor] = end
-            end += -(-graph.tensors[tensor].nbytes // alignment_bytes) * alignment_bytes
-    blob = aligned_bytes(end, alignment_bytes)
-    for tensor, offset in offsets.items():
-        packed = graph.tensors[tensor].layout.pack(graph.constants[tensor])
-        blob[offset : offset + packed.nbytes] = packed.view(np.uint8)
-    return blob, offsets
+    code = {**headers, **{f"{symbol}.c": includes + text for symbol, text in assembly.functions.items()}}
+    return Source(
+        device=DEVICE, files={**assembly.data, **{KERNEL_FOLDER + name: text.encode() for name, text in code.items()}}
+    )

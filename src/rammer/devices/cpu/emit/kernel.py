@@ -28,7 +28,7 @@ def emit_kernel(kernel: RKernel, symbol: str) -> str:
         TypeError: the expression applies a function to a type it is not defined for.
         ValueError: the skeleton is none of this device's.
     """
-    writer = Writer()
+    writer = Writer(in_order="RAMMER_IN_ORDER;")
     with writer.block(f"void {symbol}(char *const *restrict pointers, int32_t tile)"):
         operands = Operands(kernel)
         _write_operands(writer, operands)

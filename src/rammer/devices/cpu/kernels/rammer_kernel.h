@@ -13,11 +13,15 @@
 
 #define RAMMER_INLINE static inline __attribute__((always_inline, unused))
 
-/* Before a loop whose iterations do not depend on each other. */
+/* Before a loop over lanes, whose iterations do not depend on each other; and in any other loop, which is not to become
+ * vector code: gcc, up to some releases of 13, gets conditional loads wrong there (bug 114375).
+ */
 #if defined(__clang__)
 #define RAMMER_LANES
+#define RAMMER_IN_ORDER (void)0
 #else
 #define RAMMER_LANES _Pragma("GCC ivdep")
+#define RAMMER_IN_ORDER __asm__ volatile("")
 #endif
 
 /* --- Vectors: rammer_f32x16 and so on. Loads and stores need the alignment of one element only. ------------------ */

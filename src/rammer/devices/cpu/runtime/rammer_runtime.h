@@ -1,7 +1,7 @@
 /* The interpreter of an rProgram on processor threads.
  *
  * One library for the process: it owns the pool of threads, models bring only kernels and tables. The tables are
- * written by `rammer.devices.cpu.tables`; RAMMER_ABI changes whenever anything in this file does.
+ * written by `rammer.devices.codegen.tables`; RAMMER_ABI changes whenever anything in this file does.
  */
 #ifndef RAMMER_RUNTIME_H
 #define RAMMER_RUNTIME_H

@@ -25,8 +25,8 @@ _INSTALL = "install gcc or clang, or run: pip install 'rammer-compiler[cc]'; or 
 
 # What every file is compiled with. Sums may be contracted to multiply-adds, which rounds once instead of twice; values
 # are otherwise those of IEEE arithmetic: NaN and infinity pass, so there is no -ffast-math. Nobody reads errno or the
-# exception flags. Integers wrap, as in NumPy. Memory that the code does not write is not written back either, for it may
-# be another thread's: gcc does so where it carries values from iteration to iteration.
+# exception flags. Integers wrap, as in NumPy. Memory that the code does not write is not written back either, for it
+# may be another thread's: gcc does so where it carries values from iteration to iteration.
 _COMMON_FLAGS = ("-std=gnu11", "-fPIC", "-w")
 KERNEL_FLAGS = (
     *_COMMON_FLAGS,

@@ -18,7 +18,7 @@ from rammer.ir.vdevice import VDevice
 from rammer.roller.tile import footprint_bytes, scale_out
 
 _WARP = 32
-_THREADS = 256
+_THREADS = 256  # that keep a multiprocessor busy
 _ROWS = 16  # points of a row axis that an rTask should not go below
 _STREAM_LANES = 8  # one sector of float32
 _TASKS_PER_VEU = (0.125, 0.25, 0.5, 1, 2)

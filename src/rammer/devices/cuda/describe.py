@@ -13,7 +13,7 @@ from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 
 KIND = "cuda"
-THREADS = 256  # of a block: with one block on a multiprocessor, each thread may have 255 registers
+THREADS = 512  # of a block: with one block on a multiprocessor, each thread may have 128 registers
 WARP = 32
 SKELETONS = (Skeleton.MAP, Skeleton.REDUCE, Skeleton.CONTRACT)
 _SECTOR_BYTES = 32

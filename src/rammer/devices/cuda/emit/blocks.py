@@ -16,7 +16,7 @@ _MAX_SIDE = 128
 _STEP = 16  # elements of the sums that each group of threads takes at a time
 _MAX_VECTOR = 4
 _MAX_ACCUMULATORS = 64
-_MAX_SPLITS = 8
+_MAX_SPLITS = 4
 _LEAST_ROWS = 4
 _LEAST_HELD = 4  # sums along one side that a thread should hold, so that it multiplies more than it reads
 

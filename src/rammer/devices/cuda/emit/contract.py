@@ -231,6 +231,12 @@ class _Staged:
         """Elements that a thread brings in a step."""
         return -(-self.points * self.step // THREADS)
 
+    @property
+    def _present(self) -> list[str]:
+        """The condition that a thread's element is one of the step's."""
+        elements = self.points * self.step
+        return [f"number < {elements}"] if elements % THREADS else []
+
     def load(self, scope: Scope) -> None:
         """Evaluate the thread's elements of step `step_number`; those beyond the operand are 0."""
         writer = scope.writer
@@ -242,8 +248,7 @@ class _Staged:
             conditions = _within("point", self.sides, self.points)
             if count(self.axes) % self.step:
                 conditions.append(f"element < {count(self.axes)}u")
-            if self.points * self.step % THREADS:
-                conditions.append(f"k < {self.step}")
+            conditions += self._present
             positions, beyond = decode(writer, "point", self.sides)
             elements, _ = decode(writer, "element", self.axes)
             writer.line(f"{self.registers}[i] = 0;")
@@ -256,7 +261,7 @@ class _Staged:
         writer.line("#pragma unroll")
         with writer.loop("i", "0", str(self.per_thread)):
             self._place(scope)
-            with guarded(writer, [f"k < {self.step}"] if self.points * self.step % THREADS else []):
+            with guarded(writer, self._present):
                 writer.line(f"into[{self.offset} + k * {self.pitch} + place] = {self.registers}[i];")
 
     def _place(self, scope: Scope) -> None:

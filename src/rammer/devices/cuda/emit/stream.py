@@ -16,7 +16,7 @@ from rammer.devices.cuda.emit.points import Side, count, decode, guarded
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.pattern import Contraction, Group, Term, reduction_order
 
-_LOADS_IN_FLIGHT = 48  # of each thread
+_LOADS_IN_FLIGHT = 96  # of each thread
 
 
 def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:

@@ -1,7 +1,7 @@
 /* The interpreter of an rProgram: a resident block for each vEU, which walks its own queue of records.
  *
- * Everything that depends on a model is in tables and in `rammer_execute`, which the generated code defines. With
- * RAMMER_TRACE every record's times are written, too.
+ * Everything that depends on a model is in tables and in `rammer_execute`, which the generated code defines.
+ * RAMMER_THREADS is the size of a block. With RAMMER_TRACE every record's times are written, too.
  *
  * Order in memory: all threads of a block finish an rTask before the barrier that precedes its Signal; the Signal is a
  * release by one thread, a Wait an acquire by one thread before the barrier that begins the next rTask. Barriers and
@@ -10,10 +10,6 @@
  */
 #ifndef RAMMER_INTERPRETER_CUH
 #define RAMMER_INTERPRETER_CUH
-
-#ifndef RAMMER_THREADS
-#define RAMMER_THREADS 256
-#endif
 
 /* Computes rTile `tile` with kernel `kernel` over the operands in `pointers`. All threads call it. */
 static __device__ void rammer_execute(uint32_t kernel, char *const *pointers, uint32_t tile, char *scratch);

@@ -11,7 +11,8 @@ _INDENT = "    "
 class Writer:
     """Collects lines. `name` gives identifiers that are used once.
 
-    Loops count in `index_type`. Those that are not over lanes begin with the statement `in_order`, if there is one.
+    Loops count in `index_type`. The statement `in_order`, if there is one, keeps a compiler from making vector code of
+    the loop that begins with it.
     """
 
     def __init__(self, index_type: str = "int64_t", in_order: str = "") -> None:
@@ -41,9 +42,14 @@ class Writer:
             self.line("RAMMER_LANES")
         advance = f"{name}++" if step == 1 else f"{name} += {step}"
         with self.block(f"for ({self.index_type} {name} = {lo}; {name} < {hi}; {advance})"):
-            if self._in_order and not lanes:
-                self.line(self._in_order)
+            if not lanes:
+                self.in_order()
             yield
+
+    def in_order(self) -> None:
+        """What a loop that is not over lanes begins with."""
+        if self._in_order:
+            self.line(self._in_order)
 
     def name(self, prefix: str) -> str:
         """A fresh identifier: `prefix` and a number."""

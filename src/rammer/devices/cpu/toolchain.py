@@ -36,7 +36,6 @@ KERNEL_FLAGS = (
     "-fno-trapping-math",
     "-fwrapv",
     "-fno-strict-aliasing",
-    "-fno-predictive-commoning",
 )
 RUNTIME_FLAGS = (*_COMMON_FLAGS, "-O2", "-pthread")
 LINK_FLAGS = ("-shared", "-fPIC", "-pthread", "-lm")

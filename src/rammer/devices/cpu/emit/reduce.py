@@ -186,6 +186,7 @@ def _fold_along(scope: Scope, node: Reduce, loops: Sequence[Loop], width: int) -
         if bounds.count is None:
             writer.line(f"int64_t {strip} = {bounds.lo};")
             with writer.block(f"for (; {strip} + {width} <= {bounds.hi}; {strip} += {width})"):
+                writer.in_order()
                 step(inside, strip, f"{strip} + {width}")
             step(inside, strip, bounds.hi)
             return

@@ -13,8 +13,10 @@
 
 #define RAMMER_INLINE static inline __attribute__((always_inline, unused))
 
-/* Before a loop over lanes, whose iterations do not depend on each other; and in any other loop, which is not to become
- * vector code: gcc, up to some releases of 13, gets conditional loads wrong there (bug 114375).
+/* Before a loop over lanes, whose iterations do not depend on each other; and first in any other loop, which is then left
+ * as it is. Else gcc makes two kinds of mistakes there: releases up to 13 get groups of conditional loads wrong (bug
+ * 114375), and stores that later iterations may overwrite are put off to after the loop together with elements that it
+ * does not store at all, though they may be another thread's (-fpredictive-commoning).
  */
 #if defined(__clang__)
 #define RAMMER_LANES

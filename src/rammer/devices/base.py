@@ -90,7 +90,7 @@ class Device(Protocol):
         ...
 
     def describe(self, options: CompileOptions) -> VDevice:
-        """The machine at hand as data, from what it says about itself: quick, and the same each time.
+        """The machine at hand as data, from what it says about itself and what was measured once: the same each time.
 
         Raises:
             DeviceUnavailableError: there is no such device here.

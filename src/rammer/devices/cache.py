@@ -66,6 +66,12 @@ class Cache:
         except OSError as error:
             self._warn("write", error)
 
+    def keep(self, key: str, blob: bytes) -> bytes:
+        """Keep a blob unless there is one; returns the one that is kept."""
+        if self.get(key) is None:
+            self.put(key, blob)
+        return self.get(key) or blob
+
     def _path(self, key: str) -> Path:
         return self._folder / key[:2] / key[2:]
 

@@ -77,9 +77,20 @@ def device(name: str, description: Mapping[str, Any]) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     table.add_row(Text(name, "bold"), f"{description['name']}, {len(description['veus'])} execution units")
     table.add_row("", f"{description['vector_bytes']}-byte vectors, {description['vector_registers']} registers")
-    table.add_row("", ", ".join(f"{level['name']} {_size(level['capacity_bytes'])}" for level in description["levels"]))
-    table.add_row("", f"{peak['value'] / 1e3:.0f} GFLOP/s float32 on each unit ({peak['provenance']})")
+    table.add_row("", f"{peak['value'] / 1e3:.0f} GFLOP/s float32 on each unit", _dim(peak["provenance"]))
+    for level in description["levels"]:
+        rate, total = level["bandwidth_bytes_per_us"], level["total_bandwidth_bytes_per_us"]
+        together = "" if total is None else f", {total['value'] / 1e3:.0f} for all"
+        size = _size(level["capacity_bytes"])
+        text = f"{level['name']} of {size}, {rate['value'] / 1e3:.0f} GB/s for one unit{together}"
+        table.add_row("", text, _dim(rate["provenance"]))
+    for key, text in (("handover_us", "to hand over to another unit"), ("task_overhead_us", "to start an rTask")):
+        table.add_row("", f"{description[key]['value'] * 1e3:.0f} ns {text}", _dim(description[key]["provenance"]))
     return table
+
+
+def _dim(text: str) -> Text:
+    return Text(text, "dim")
 
 
 def listing(names: Sequence[str]) -> str:

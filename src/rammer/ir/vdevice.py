@@ -20,11 +20,15 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLevel:
-    """One level of the memory hierarchy as one vEU sees it, innermost first in `VDevice.levels`."""
+    """One level of the memory hierarchy as one vEU sees it, innermost first in `VDevice.levels`.
+
+    `total_bandwidth_bytes_per_us` is what all vEUs get together; None means as much as one alone gets, times the vEUs.
+    """
 
     name: str
     capacity_bytes: int
     bandwidth_bytes_per_us: Figure
+    total_bandwidth_bytes_per_us: Figure | None = None
     transaction_bytes: int
     shared: bool
 

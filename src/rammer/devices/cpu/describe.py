@@ -1,10 +1,13 @@
-"""The processor as a vDevice: facts from the machine, figures from a nominal core.
+"""The processor as a vDevice: facts from the machine, figures as measured there, or else of a nominal core.
 
-The figures rank tiles and schedules before anything is measured. They are those of a core with two vector
-multiply-adds and two vector loads a cycle, which holds for most server and desktop processors of the last decade.
+Nominal figures are those of a core with two vector multiply-adds and two vector loads a cycle, which holds for most
+server and desktop processors of the last decade. Each figure says which it is.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from rammer.devices.cpu.machine import Cache, Machine
 from rammer.errors import OptionError
@@ -25,7 +28,35 @@ _HANDOVER_US = 0.2
 _TASK_OVERHEAD_US = 0.02
 
 
-def describe(machine: Machine, veus: int | None) -> VDevice:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """What was measured on a machine, and how; what is missing here is nominal.
+
+    Attributes:
+        provenance: of all figures; why there are none, where there are none.
+        flops_per_us: multiply-adds of one vEU, each two operations, by the name of the dtype.
+        bytes_per_us: reads from each memory level by its name: of one vEU alone, and of all cores together.
+        handover_us: from a Signal on one vEU to the end of a Wait on another.
+        task_overhead_us: what an rTask that does nothing takes.
+    """
+
+    provenance: str
+    flops_per_us: Mapping[str, float] = field(default_factory=dict)
+    bytes_per_us: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    handover_us: float | None = None
+    task_overhead_us: float | None = None
+
+    def figure(self, measured: float | None, nominal: float, basis: str) -> Figure:
+        """A measured figure, or a nominal one with what it is based on and why it was not measured."""
+        if measured is not None:
+            return Figure(measured, self.provenance)
+        return Figure(nominal, f"nominal: {basis}" if self.flops_per_us else f"nominal: {basis}; {self.provenance}")
+
+
+NOT_MEASURED = Peaks(provenance="not measured")
+
+
+def describe(machine: Machine, veus: int | None, peaks: Peaks = NOT_MEASURED) -> VDevice:
     """The vDevice with `veus` execution units; None takes one for each usable core.
 
     Raises:
@@ -43,16 +74,19 @@ def describe(machine: Machine, veus: int | None) -> VDevice:
         veus=tuple(VEU(index=i, core=machine.core_of(i)) for i in range(count)),
         vector_bytes=vector_bytes,
         vector_registers=registers,
-        levels=_levels(machine, vector_bytes, ghz, clock),
+        levels=tuple(_measured(level, count, peaks) for level in _levels(machine, vector_bytes, ghz, clock)),
         flops_per_us={
-            dtype: Figure(
+            dtype: peaks.figure(
+                peaks.flops_per_us.get(dtype.compute.value),
                 2 * 2 * (vector_bytes // dtype.compute.itemsize_bytes) * ghz * 1e3,
-                f"nominal: two multiply-adds of {vector_bytes}-byte vectors a cycle at {clock}",
+                f"two multiply-adds of {vector_bytes}-byte vectors a cycle at {clock}",
             )
             for dtype in DType
         },
-        handover_us=Figure(_HANDOVER_US, "nominal: a cache line between two cores, there and back"),
-        task_overhead_us=Figure(_TASK_OVERHEAD_US, "nominal: reading a record and an indirect call"),
+        handover_us=peaks.figure(peaks.handover_us, _HANDOVER_US, "a cache line between two cores, there and back"),
+        task_overhead_us=peaks.figure(
+            peaks.task_overhead_us, _TASK_OVERHEAD_US, "reading a record and an indirect call"
+        ),
         skeletons=SKELETONS,
         alignment_bytes=64,
     )
@@ -79,7 +113,7 @@ def _levels(machine: Machine, vector_bytes: int, ghz: float, clock: str) -> tupl
             MemoryLevel(
                 name=f"L{cache.level}",
                 capacity_bytes=cache.capacity_bytes,
-                bandwidth_bytes_per_us=Figure(per_cycle * ghz * 1e3, f"nominal: {per_cycle} bytes a cycle at {clock}"),
+                bandwidth_bytes_per_us=Figure(per_cycle * ghz * 1e3, f"{per_cycle} bytes a cycle at {clock}"),
                 transaction_bytes=cache.line_bytes,
                 shared=cache.sharers > caches[0].sharers,
             )
@@ -87,8 +121,20 @@ def _levels(machine: Machine, vector_bytes: int, ghz: float, clock: str) -> tupl
     memory = MemoryLevel(
         name="memory",
         capacity_bytes=machine.memory_bytes,
-        bandwidth_bytes_per_us=Figure(_MEMORY_BYTES_PER_US, "nominal: one core of a machine with DDR memory"),
+        bandwidth_bytes_per_us=Figure(_MEMORY_BYTES_PER_US, "one core of a machine with DDR memory"),
         transaction_bytes=caches[-1].line_bytes,
         shared=True,
     )
     return (*levels, memory)
+
+
+def _measured(level: MemoryLevel, veus: int, peaks: Peaks) -> MemoryLevel:
+    """A level with nominal figures, as it was measured."""
+    nominal = level.bandwidth_bytes_per_us
+    alone, together = peaks.bytes_per_us.get(level.name, (None, None))
+    total = None if alone is None or together is None else min(veus * alone, together)
+    return replace(
+        level,
+        bandwidth_bytes_per_us=peaks.figure(alone, nominal.value, nominal.provenance),
+        total_bandwidth_bytes_per_us=None if total is None else Figure(total, peaks.provenance),
+    )

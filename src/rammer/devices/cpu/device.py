@@ -10,6 +10,7 @@ from rammer.devices.cpu.describe import describe
 from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.devices.cpu.launch import LoadedModel
 from rammer.devices.cpu.machine import read_machine
+from rammer.devices.cpu.peaks import find_peaks
 from rammer.devices.cpu.source import DEVICE, assemble
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
@@ -26,7 +27,8 @@ class CpuDevice:
 
     def describe(self, options: CompileOptions) -> VDevice:
         """The processor as data; see `Device.describe`."""
-        return describe(read_machine(), options.veus)
+        machine = read_machine()
+        return describe(machine, options.veus, find_peaks(machine, options))
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:
         """C functions, tables and constants; see `Device.emit`."""

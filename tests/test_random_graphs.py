@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from rammer.compiler import plan_graph
@@ -17,7 +18,7 @@ from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.ir.program import Plan, Wait
 from rammer.options import CompileOptions
-from tests.support.agreement import Agreement, attempt_seed, check_seed, pickers, without_costs
+from tests.support.agreement import Agreement, attempt_seed, check_seed, compare, pickers, without_costs
 from tests.support.plans import run_reference
 from tests.support.random_graphs import random_model
 
@@ -61,6 +62,16 @@ def test_models_cover_operators_and_types():
         dtypes |= {value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
     assert len(op_types) > 50
     assert len(dtypes) == 6  # float32, float16, int32, int64, uint8, bool
+
+
+def test_float64_judges_where_two_float32_results_differ():
+    exact = np.array([1.0, 2.0])
+    ours, theirs = exact.astype(np.float32), (exact * (1 + 1e-4)).astype(np.float32)
+    ((_, error),) = compare([ours], [theirs], "ours", lambda: [exact])
+    assert error == 0.0
+    for judge in (None, lambda: [exact]):
+        with pytest.raises(AssertionError, match="output 0"):
+            list(compare([theirs], [ours], "theirs", judge))
 
 
 def test_interleavings_show_what_a_missing_wait_does():

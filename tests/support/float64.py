@@ -1,0 +1,33 @@
+"""A float32 model's results in float64, by ONNX's own reference: what judges where two float32 results differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tests.support.model_maker import Array
+
+
+def run_in_float64(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
+    """The model's outputs with every float32 tensor widened, constants and inputs included."""
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    for tensor in wide.graph.initializer:
+        _widen(tensor)
+    for node in wide.graph.node:
+        for attribute in node.attribute:
+            _widen(attribute.t)
+    for value in (*wide.graph.input, *wide.graph.output, *wide.graph.value_info):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = TensorProto.DOUBLE
+    arrays = {name: x.astype(np.float64) if x.dtype == np.float32 else x for name, x in inputs.items()}
+    return [np.asarray(output) for output in ReferenceEvaluator(wide).run(None, arrays)]
+
+
+def _widen(tensor: TensorProto) -> None:
+    if tensor.data_type == TensorProto.FLOAT:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))

@@ -20,6 +20,7 @@ from rammer.passes import (
     layout,
     merge_products,
     simplify_views,
+    split_reduction,
     unroll,
 )
 
@@ -53,6 +54,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
     ("fuse", _anywhere(fuse.run)),
     ("channels_last", _anywhere(channels_last.run)),
+    ("split_reduction", split_reduction.run),
     ("layout", layout.run),
 )
 

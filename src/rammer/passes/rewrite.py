@@ -60,11 +60,11 @@ class Rewriter:
         """The name of a value."""
         return self._values[self.current(value)].name
 
-    def value(self, type_: TensorType, name: str) -> int:
+    def value(self, type_: TensorType, name: str, layout: Layout | None = None) -> int:
         """A new value; an operator that makes it must follow."""
         fresh = self._next
         self._next += 1
-        self._values[fresh] = Value(id=fresh, name=name, type=type_)
+        self._values[fresh] = Value(id=fresh, name=name, type=type_, layout=layout)
         return fresh
 
     def constant(self, array: Array, name: str) -> int:
@@ -79,8 +79,7 @@ class Rewriter:
         Raises:
             KeyError: the value is no constant.
         """
-        fresh = self.value(self.type(value), self.name(value))
-        self._values[fresh] = replace(self._values[fresh], layout=layout)
+        fresh = self.value(self.type(value), self.name(value), layout)
         self._constants[fresh] = self._constants[self.current(value)]
         return fresh
 

@@ -1,0 +1,190 @@
+"""split_reduction: a long reduction to few results is cut into parts, so that more execution units can work on it.
+
+    y = f(sum[r](x))  ->  parts[p] = sum[r of part p](x), y = f(sum[p](parts[p]))
+
+At batch 1 the spatial axes of late convolutions and of matrix products are short. Tiles that are efficient leave units
+without work, tiles for all units are inefficient, and either way a unit walks the whole reduction. Parts cost their
+traffic, a second operator and a hand-over, so Roller's model decides: an operator is split where its two halves are
+predicted to end clearly sooner than the whole, on that share of the units that is its own among the operators beside
+it. Roller as published cuts spatial axes alone.
+
+Float sums are reassociated, which every precision allows (ADR 0010).
+
+Ordering restriction: after `channels_last`, since parts lie as the result does; before `layout`, which packs constants
+for the halves.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from rammer.ir.expr import Axis, Load, Output, Reduce, TensorExpr, substitute
+from rammer.ir.graph import Graph, Operator, Value
+from rammer.ir.pattern import free_axes, preferred_layouts
+from rammer.ir.types import Layout, TensorType
+from rammer.ir.vdevice import VDevice
+from rammer.passes.rewrite import Rewriter
+from rammer.passes.work import Work, lift, lower
+from rammer.roller.construct import construct
+from rammer.roller.model import predict_us
+
+_LEAST_ELEMENTS = 32
+"""Elements of the reduction that each part keeps."""
+_MOST_POINTS = 2048
+"""Results for each unit, beyond which tiles are efficient anyway."""
+_WORTH = 0.8
+"""The fraction of the time that halves may take: the model errs, and they crowd out what runs beside them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Halves:
+    """An operator in two: `partial` makes the value `between`, `joining` reads it and makes the operator's result."""
+
+    partial: Work
+    joining: Work
+    between: Value
+
+
+def run(graph: Graph, device: VDevice) -> Graph:
+    """Split reductions; see the module.
+
+    Args:
+        graph: after fusion; every operator has an expression.
+        device: whose figures decide.
+    """
+    rewriter = Rewriter(graph)
+    known: dict[tuple[TensorExpr | None, tuple[Layout, ...], int], tuple[Axis, int] | None] = {}
+    for operator, veus in zip(graph.operators, _shares(graph, device.veu_count), strict=True):
+        layouts = tuple(graph.values[value].storage for value in (*operator.inputs, *operator.outputs))
+        key = (operator.expr, layouts, veus)
+        if key not in known:
+            known[key] = _best_cut(operator, graph, device, veus)
+        cut = known[key]
+        if cut is None:
+            rewriter.insert(operator)
+        else:
+            _insert(rewriter, operator, graph, *cut)
+    return rewriter.finish()
+
+
+def _shares(graph: Graph, veus: int) -> list[int]:
+    """For each operator the units that fall to it by its work, among the operators at its depth."""
+    made_at: dict[int, int] = {}
+    depths: list[int] = []
+    totals: dict[int, int] = {}
+    for operator in graph.operators:
+        depth = 1 + max((made_at.get(value, -1) for value in operator.inputs), default=-1)
+        made_at.update(dict.fromkeys(operator.outputs, depth))
+        depths.append(depth)
+        totals[depth] = totals.get(depth, 0) + _elements(operator)
+    return [
+        max(1, veus * _elements(operator) // max(1, totals[depth]))
+        for operator, depth in zip(graph.operators, depths, strict=True)
+    ]
+
+
+def _elements(operator: Operator) -> int:
+    """What an operator's reductions run over, in all."""
+    if operator.expr is None:
+        return 0
+    lengths = [math.prod(axis.extent for axis in reduction.axes) for reduction in operator.expr.reductions]
+    return math.prod(axis.extent for axis in operator.expr.axes) * sum(lengths)
+
+
+def _best_cut(operator: Operator, graph: Graph, device: VDevice, veus: int) -> tuple[Axis, int] | None:
+    """The reduction axis to cut and into how many parts, None where the whole is as good."""
+    work = lift(operator)
+    reduction = _reduction(work)
+    if reduction is None or math.prod(work.extents) > _MOST_POINTS * veus:
+        return None
+    least_us = _WORTH * _time_us(work, graph, device, veus)
+    best = None
+    for axis, parts in _cuts(reduction, veus):
+        halves = _halves(work, reduction, axis, parts, graph)
+        with_parts = replace(graph, values={**graph.values, halves.between.id: halves.between})
+        times_us = [_time_us(half, with_parts, device, veus) for half in (halves.partial, halves.joining)]
+        time_us = sum(times_us) + device.handover_us.value
+        if time_us < least_us:
+            least_us, best = time_us, (axis, parts)
+    return best
+
+
+def _reduction(work: Work) -> Reduce | None:
+    """The reduction of a work that has just one, for each of its results; None for any other."""
+    found = [node for node in work.nodes if isinstance(node, Reduce)]
+    if len(found) != 1 or len(work.outputs) != 1:
+        return None
+    (reduction,) = found
+    free = free_axes(reduction)[reduction]
+    return reduction if all(axis in free for axis in work.axes if axis.extent > 1) else None
+
+
+def _cuts(reduction: Reduce, veus: int) -> Iterator[tuple[Axis, int]]:
+    """Axes and numbers of equal parts to try: about 2, 4, 8, ..., of the longest axis that has such a divisor."""
+    longest = sorted(reduction.axes, key=lambda axis: -axis.extent)
+    most = math.prod(axis.extent for axis in longest) // _LEAST_ELEMENTS
+    wanted = 2
+    while wanted <= min(most, veus):
+        fitting = (
+            (axis, parts)
+            for axis in longest
+            for parts in range(wanted, min(2 * wanted, most + 1))
+            if axis.extent % parts == 0
+        )
+        yield from itertools.islice(fitting, 1)
+        wanted *= 2
+
+
+def _time_us(work: Work, graph: Graph, device: VDevice, veus: int) -> float:
+    """The time of an operator that has `veus` units to itself, as Roller predicts it."""
+    expr, reads = lower(work, lambda value: graph.values[value].type)
+    layouts = [graph.values[value].storage for value in (*reads, *work.outputs)]
+    constants = {slot for slot, value in enumerate(reads) if value in graph.constants}
+    for slot, layout in preferred_layouts(expr, constants, layouts[: len(reads)], device).items():
+        layouts[slot] = layout
+    kernels = construct(expr, layouts, device)
+    return min(-(-kernel.task_count // veus) * predict_us(kernel, device).value for kernel in kernels)
+
+
+def _halves(work: Work, reduction: Reduce, axis: Axis, parts: int, graph: Graph) -> _Halves:
+    """The work with a reduction axis in equal parts. The parts are a new value, the number of the part outermost."""
+    ((result, output),) = work.outputs.items()
+    part, inner = Axis("part", parts), Axis(axis.name, axis.extent // parts)
+    (body,) = substitute([reduction.body], {axis: part * inner.extent + inner})
+    axes = tuple(inner if other is axis else other for other in reduction.axes)
+    shape = (parts, *output.type.shape)
+    order = sorted(range(output.type.rank), key=lambda dim: -graph.values[result].storage.strides[dim])
+    between = Value(
+        id=1 + max(graph.values),
+        name=f"{graph.values[result].name}.parts",
+        type=TensorType(reduction.dtype, shape),
+        layout=Layout.ordered(shape, (0, *(1 + dim for dim in order))),
+    )
+    partial = Output(type=between.type, indices=(part, *output.indices), body=Reduce(reduction.fn, axes, body))
+    joined = Reduce(reduction.fn, (part,), Load(between.id, partial.indices, between.type.dtype))
+    return _Halves(
+        partial=Work(axes=(part, *work.axes), outputs={between.id: partial}),
+        joining=work.rewritten(lambda node: joined if node is reduction else None),
+        between=between,
+    )
+
+
+def _insert(rewriter: Rewriter, operator: Operator, graph: Graph, axis: Axis, parts: int) -> None:
+    """Add an operator in two."""
+    work = lift(operator)
+    reduction = _reduction(work)
+    assert reduction is not None  # it was cut
+    halves = _halves(work, reduction, axis, parts, graph)
+    between = rewriter.value(halves.between.type, halves.between.name, halves.between.layout)
+
+    def half(work: Work, kind: str, name: str, outputs: tuple[int, ...]) -> Operator:
+        expr, reads = lower(work, lambda value: types[value])
+        inputs = tuple(between if value == halves.between.id else value for value in reads)
+        return Operator(kind=kind, name=name, inputs=inputs, outputs=outputs, expr=expr, sources=operator.sources)
+
+    types = {value: entry.type for value, entry in graph.values.items()} | {halves.between.id: halves.between.type}
+    rewriter.insert(half(halves.partial, f"Partial{reduction.fn.value.title()}", halves.between.name, (between,)))
+    rewriter.insert(half(halves.joining, operator.kind, operator.name, operator.outputs))

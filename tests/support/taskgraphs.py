@@ -60,7 +60,7 @@ def device(veus: int, *, handover_us: float = 0.5, task_overhead_us: float = 0.0
         flops_per_us={F32: figure(1e5)},
         handover_us=figure(handover_us),
         task_overhead_us=figure(task_overhead_us),
-        skeletons=("map", "contract"),
+        skeletons=("map", "reduce", "contract"),
     )
 
 

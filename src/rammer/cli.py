@@ -36,7 +36,7 @@ from rammer.errors import (
 )
 from rammer.inspection import tables
 from rammer.inspection.timeline import SpansNs, end_ns, to_chrome_trace, to_html
-from rammer.options import CompileOptions
+from rammer.options import TUNINGS, CompileOptions
 from rammer.runtime.arrays import json_array, random_inputs, read_arrays, write_arrays
 from rammer.runtime.executable import Executable
 from rammer.schedule.policies import POLICIES
@@ -62,6 +62,7 @@ _COMPILE_FLAGS = {
     "device": "--device",
     "policy": "--policy",
     "precision": "--precision",
+    "tune": "--tune",
     "veus": "--veus",
     "input_shapes": "--shape",
     "dump_dir": "--dump-dir",
@@ -76,6 +77,9 @@ ModelPath = Annotated[
 DeviceOption = Annotated[str | None, typer.Option(help="Where it runs; `rammer devices` lists them.")]
 PolicyOption = Annotated[str, typer.Option(help=f"Scheduling policy: {', '.join(POLICIES)}.")]
 PrecisionOption = Annotated[str, typer.Option(help="Arithmetic of float32 models: fp32 is IEEE float32.")]
+TuneOption = Annotated[
+    str, typer.Option(help=f"How rKernels are chosen, by predicted (none) or measured times: {', '.join(TUNINGS)}.")
+]
 VeusOption = Annotated[int | None, typer.Option(help="Execution units to use; all there are by default.")]
 ShapeOption = Annotated[
     list[str] | None, typer.Option(help="Shape of an input with symbolic dimensions: --shape x=1,3,224,224.")
@@ -119,6 +123,7 @@ def compile_command(
     device: DeviceOption = None,
     policy: PolicyOption = "wavefront",
     precision: PrecisionOption = "fp32",
+    tune: TuneOption = "none",
     veus: VeusOption = None,
     shape: ShapeOption = None,
     dump_dir: DumpOption = None,
@@ -128,7 +133,7 @@ def compile_command(
 
     Example: rammer compile model.onnx -o model.rammer --shape x=1,3,224,224
     """
-    options = _options(device, policy, precision, veus, shape, dump_dir)
+    options = _options(device, policy, precision, tune, veus, shape, dump_dir)
     if output.suffix != _SAVED:
         raise OptionError(f"--output {output}", hint=f"end its name in {_SAVED}, so that it is known for what it is")
     if not output.parent.is_dir():  # found before the work instead of after it
@@ -159,6 +164,7 @@ def run(
     device: DeviceOption = None,
     policy: PolicyOption = "wavefront",
     precision: PrecisionOption = "fp32",
+    tune: TuneOption = "none",
     veus: VeusOption = None,
     shape: ShapeOption = None,
     as_json: JsonOption = False,
@@ -167,7 +173,7 @@ def run(
 
     Example: rammer run model.rammer --input x=x.npy --output-dir results
     """
-    executable = _open(model, _options(device, policy, precision, veus, shape, None))
+    executable = _open(model, _options(device, policy, precision, tune, veus, shape, None))
     given = read_arrays(_pairs(inputs, "--input", "x=x.npy"), executable.signature)
     if random:
         given = random_inputs(executable.signature) | given
@@ -190,6 +196,7 @@ def bench(
     device: DeviceOption = None,
     policy: PolicyOption = "wavefront",
     precision: PrecisionOption = "fp32",
+    tune: TuneOption = "none",
     veus: VeusOption = None,
     shape: ShapeOption = None,
     as_json: JsonOption = False,
@@ -198,7 +205,7 @@ def bench(
 
     Example: rammer bench model.rammer --repeat 1000
     """
-    executable = _open(model, _options(device, policy, precision, veus, shape, None))
+    executable = _open(model, _options(device, policy, precision, tune, veus, shape, None))
     inputs = random_inputs(executable.signature)
     start_s = time.perf_counter()
     for _ in range(warmup):
@@ -237,6 +244,7 @@ def inspect(
     device: DeviceOption = None,
     policy: PolicyOption = "wavefront",
     precision: PrecisionOption = "fp32",
+    tune: TuneOption = "none",
     veus: VeusOption = None,
     shape: ShapeOption = None,
     dump_dir: DumpOption = None,
@@ -248,7 +256,7 @@ def inspect(
     """
     if timeline is not None and timeline.suffix not in _TIMELINES:
         raise OptionError(f"--timeline {timeline}", hint="end its name in .html (a page) or .json (a trace)")
-    executable = _open(model, _options(device, policy, precision, veus, shape, dump_dir))
+    executable = _open(model, _options(device, policy, precision, tune, veus, shape, dump_dir))
     report = executable.report
     if timeline is not None:
         _write_timeline(executable, timeline)
@@ -307,12 +315,13 @@ def _options(
     device: str | None,
     policy: str,
     precision: str,
+    tune: str,
     veus: int | None,
     shapes: Sequence[str] | None,
     dump_dir: Path | None,
 ) -> CompileOptions:
     given = {name: _shape(name, text) for name, text in _pairs(shapes, "--shape", "x=1,3,224,224").items()}
-    options = CompileOptions(policy=policy, precision=precision, input_shapes=given, dump_dir=dump_dir)
+    options = CompileOptions(policy=policy, precision=precision, tune=tune, input_shapes=given, dump_dir=dump_dir)
     if device is not None:
         options = replace(options, device=device)
     return options if veus is None else replace(options, veus=veus)

@@ -1,6 +1,7 @@
 """compile(): the whole pipeline on one page. Data flows one way; a verifier stands after every step.
 
 model ─frontends─▶ Graph ─passes─▶ Graph ─lowering─▶ TaskGraph ─schedule─▶ Plan ─devices─▶ Executable
+                                                         └─profiler─▶ costs ─┘
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rammer.devices.base import Device
 from rammer.devices.registry import find_device
 from rammer.errors import OptionError
 from rammer.frontends.onnx import ModelSource, load_graph
@@ -17,10 +19,14 @@ from rammer.inspection.dump import Dump
 from rammer.inspection.report import build_report
 from rammer.ir.graph import Graph
 from rammer.ir.program import Plan
-from rammer.ir.vdevice import VDevice
+from rammer.ir.task import RKernel, TaskGraph
+from rammer.ir.vdevice import CostModel, Figure, VDevice
 from rammer.lowering.lower import lower
 from rammer.options import CompileOptions
 from rammer.passes.pipeline import run_passes
+from rammer.profiler.costs import MeasuredCosts
+from rammer.profiler.measure import profile
+from rammer.roller.construct import MAX_CANDIDATES, MAX_MEASURED
 from rammer.roller.model import ModelCosts
 from rammer.runtime.artifact import load_artifact
 from rammer.runtime.executable import Executable
@@ -45,6 +51,7 @@ def compile(
     *,
     policy: str = "wavefront",
     precision: str = "fp32",
+    tune: str = "none",
     veus: int | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     dump_dir: str | os.PathLike[str] | None = None,
@@ -56,6 +63,7 @@ def compile(
         device: "cpu" or "reference"; None takes `RAMMER_DEVICE`, else "cpu".
         policy: "wavefront" (Algorithm 1 of the Rammer paper) or "sequential" (operator after operator).
         precision: "fp32" is IEEE float32 products and sums, reassociation allowed.
+        tune: "measured" chooses rKernels by measured times, which are kept for later; "none" by predicted ones.
         veus: execution units to use; None takes all there are.
         input_shapes: shapes for inputs with symbolic dimensions, by name.
         dump_dir: a folder for every intermediate form.
@@ -68,6 +76,7 @@ def compile(
     options = CompileOptions(
         policy=policy,
         precision=precision,
+        tune=tune,
         input_shapes={name: tuple(shape) for name, shape in (input_shapes or {}).items()},
         dump_dir=None if dump_dir is None else Path(dump_dir),
     )
@@ -99,8 +108,12 @@ def compile_with(model: ModelSource, options: CompileOptions, progress: Progress
         )
     progress("read", 0, 1)
     graph = load_graph(model, input_shapes=options.input_shapes)
-    plan = plan_graph(graph, vdevice, options, progress)
-    costs = ModelCosts(vdevice)
+    dump = Dump(options.dump_dir)
+    tasks = lower_graph(graph, vdevice, options, dump, progress)
+    measured = measure_kernels(tasks, device, vdevice, options, progress)
+    predicted = ModelCosts(vdevice)
+    costs = MeasuredCosts(measured, predicted)
+    plan = schedule_tasks(tasks, vdevice, costs, options, dump, progress)
     source = device.emit(plan, vdevice)
     binary = device.build(source, options, lambda done, total: progress("build", done, total))
     return Executable(
@@ -109,13 +122,27 @@ def compile_with(model: ModelSource, options: CompileOptions, progress: Progress
         device=device,
         source=source,
         binary=binary,
-        report=build_report(plan, vdevice, costs, simulate(plan.graph, plan.schedule, vdevice, costs)),
+        report=build_report(plan, vdevice, predicted, measured, simulate(tasks, plan.schedule, vdevice, costs)),
         options=options,
     )
 
 
 def plan_graph(graph: Graph, vdevice: VDevice, options: CompileOptions, progress: Progress = silent) -> Plan:
-    """From an imported graph to a verified plan: everything that needs no device.
+    """From an imported graph to a verified plan by predicted costs: everything that needs no device.
+
+    Raises:
+        ModelError: the model cannot be used.
+        OptionError: no such policy.
+    """
+    dump = Dump(options.dump_dir)
+    tasks = lower_graph(graph, vdevice, options, dump, progress)
+    return schedule_tasks(tasks, vdevice, ModelCosts(vdevice), options, dump, progress)
+
+
+def lower_graph(
+    graph: Graph, vdevice: VDevice, options: CompileOptions, dump: Dump, progress: Progress = silent
+) -> TaskGraph:
+    """From an imported graph to verified rOperators with their candidate rKernels.
 
     Raises:
         ModelError: the model cannot be used.
@@ -123,7 +150,6 @@ def plan_graph(graph: Graph, vdevice: VDevice, options: CompileOptions, progress
     """
     if options.policy not in POLICIES:
         raise OptionError(f"policy '{options.policy}'", hint=f"choose one of {', '.join(POLICIES)}")
-    dump = Dump(options.dump_dir)
 
     def after(name: str, current: Graph) -> None:
         verify_graph.verify(current)
@@ -133,11 +159,37 @@ def plan_graph(graph: Graph, vdevice: VDevice, options: CompileOptions, progress
     after("import", graph)
     graph = run_passes(graph, vdevice, after)
     progress("lower", 0, 1)
-    tasks = lower(graph, vdevice)
+    tasks = lower(graph, vdevice, MAX_CANDIDATES if options.tune == "none" else MAX_MEASURED)
     verify_tasks.verify(tasks)
     dump.write("tasks", tasks)
+    return tasks
+
+
+def measure_kernels(
+    tasks: TaskGraph, device: Device, vdevice: VDevice, options: CompileOptions, progress: Progress = silent
+) -> dict[RKernel, Figure]:
+    """The measured times of all candidate rKernels, none where `options.tune` does not ask for them.
+
+    Raises:
+        DeviceError: the profile database cannot be used, or the compiler not run.
+    """
+    if options.tune == "none":
+        return {}
+    kernels = dict.fromkeys(kernel for operator in tasks.operators for kernel in operator.kernels)
+    return profile(tuple(kernels), device, vdevice, options, lambda done, total: progress("measure", done, total))
+
+
+def schedule_tasks(
+    tasks: TaskGraph,
+    vdevice: VDevice,
+    costs: CostModel,
+    options: CompileOptions,
+    dump: Dump,
+    progress: Progress = silent,
+) -> Plan:
+    """From rOperators to a verified plan."""
     progress("schedule", 0, 1)
-    schedule = POLICIES[options.policy](tasks, vdevice, ModelCosts(vdevice))
+    schedule = POLICIES[options.policy](tasks, vdevice, costs)
     plan = Plan(graph=tasks, schedule=schedule, memory=memory.plan(tasks, schedule, vdevice.alignment_bytes))
     verify_program.verify(plan, vdevice)
     dump.write("program", plan)

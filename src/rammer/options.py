@@ -16,6 +16,7 @@ from rammer.errors import OptionError
 
 T = TypeVar("T")
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+TUNINGS = ("none", "measured")
 
 
 def _variable(name: str, parse: Callable[[str], T], default: Callable[[], T]) -> Callable[[], T]:
@@ -48,6 +49,8 @@ class CompileOptions:
         precision: arithmetic of float32 products and sums; "fp32" is IEEE float32, reassociation allowed.
         veus: execution units to use (`RAMMER_VEUS`); None leaves it to the device.
         input_shapes: shapes for inputs with symbolic dimensions, by name.
+        tune: "none" takes the costs of rKernels from the micro-performance model; "measured" from the profile database,
+            and measures there what it lacks, which compiles and runs up to ten candidates of each rOperator.
         dump_dir: a folder for every intermediate form of the model; None writes nothing.
         cc: the C compiler, a command with arguments if need be (`CC`); None looks for one.
         cache_dir: compiled code (`RAMMER_CACHE_DIR`, else `$XDG_CACHE_HOME/rammer`, else `~/.cache/rammer`).
@@ -64,6 +67,7 @@ class CompileOptions:
     precision: str = "fp32"
     veus: int | None = field(default_factory=_variable("RAMMER_VEUS", int, lambda: None))
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    tune: str = "none"
     dump_dir: Path | None = None
     cc: str | None = field(default_factory=_variable("CC", str, lambda: None))
     cache_dir: Path = field(default_factory=_variable("RAMMER_CACHE_DIR", Path, _default_cache_dir))
@@ -74,6 +78,8 @@ class CompileOptions:
     def __post_init__(self) -> None:
         if self.precision not in _PRECISIONS:
             raise OptionError(f"precision '{self.precision}'", hint=f"choose one of {', '.join(_PRECISIONS)}")
+        if self.tune not in TUNINGS:
+            raise OptionError(f"tune '{self.tune}'", hint=f"choose one of {', '.join(TUNINGS)}")
         if self.veus is not None and self.veus < 1:
             raise OptionError(f"veus={self.veus}", hint="give a number of execution units from 1 on, or none")
         for name in ("compile_timeout_s", "run_timeout_s"):

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from rammer.ir.program import Execute, Plan, Signal, Step, Wait
 from rammer.ir.task import RKernel, ROperator, TensorRole
 from rammer.ir.timeline import Timeline
 from rammer.ir.vdevice import CostModel, Figure, VDevice
 
+
+class ExplainedCosts(CostModel, Protocol):
+    """A cost model that knows what its figures are bound by."""
+
+    def bound(self, kernel: RKernel) -> str:
+        """What an rTask of `kernel` takes its time for: "compute" or "memory"."""
+        ...
+
+
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
-def build_report(plan: Plan, device: VDevice, costs: CostModel, predicted: Timeline) -> bytes:
+def build_report(
+    plan: Plan, device: VDevice, model: ExplainedCosts, measured: Mapping[RKernel, Figure], predicted: Timeline
+) -> bytes:
     """The report of a plan as UTF-8 JSON with sorted keys.
 
     Top level: `name`, `policy`, `device`, `operators` (in order of id), `programs` (per program and vEU the steps as
     ["execute", operator, tile], ["wait", counter, threshold] or ["signal", counter]), `memory` and `predicted`.
+
+    Args:
+        plan: the plan.
+        device: its description.
+        model: predicts the time of every candidate.
+        measured: the times that were measured; the plan was made with these in place of predicted ones.
+        predicted: the run as simulated.
     """
     kernels = plan.kernels
     numbers = {kernel: number for number, kernel in enumerate(dict.fromkeys(kernels))}
@@ -29,7 +48,7 @@ def build_report(plan: Plan, device: VDevice, costs: CostModel, predicted: Timel
         "device": _device(device),
         "kernels": len(numbers),
         "operators": [
-            _operator(operator, kernel, numbers[kernel], costs)
+            _operator(operator, kernel, numbers[kernel], device, model, measured)
             for operator, kernel in zip(graph.operators, kernels, strict=True)
         ],
         "programs": [
@@ -69,24 +88,51 @@ def _figure(figure: Figure) -> Json:
     return {"value": figure.value, "provenance": figure.provenance}
 
 
-def _operator(operator: ROperator, chosen: RKernel, number: int, costs: CostModel) -> Json:
+def _operator(
+    operator: ROperator,
+    chosen: RKernel,
+    number: int,
+    device: VDevice,
+    model: ExplainedCosts,
+    measured: Mapping[RKernel, Figure],
+) -> Json:
+    times_us = [(measured.get(kernel) or model.task_us(kernel)).value for kernel in operator.kernels]
     return {
         "name": operator.name,
         "kind": operator.kind,
         "kernel": number,
         "chosen": operator.kernels.index(chosen),
-        "candidates": [_candidate(kernel, costs) for kernel in operator.kernels],
+        "reason": _reason(operator, operator.kernels.index(chosen), times_us, device.veu_count),
+        "candidates": [_candidate(kernel, model, measured.get(kernel)) for kernel in operator.kernels],
         "sources": [[source.op_type, source.node] for source in operator.sources],
     }
 
 
-def _candidate(kernel: RKernel, costs: CostModel) -> Json:
+def _reason(operator: ROperator, chosen: int, times_us: Sequence[float], veus: int) -> str:
+    """Why a candidate was chosen, in the words of the Rammer paper (section 4.3)."""
+    counts = [kernel.task_count for kernel in operator.kernels]
+    if len(counts) == 1:
+        return "the only candidate"
+    alone_us = [-(-count // veus) * time_us for count, time_us in zip(counts, times_us, strict=True)]
+    work_us = [count * time_us for count, time_us in zip(counts, times_us, strict=True)]
+    virtues = []
+    if alone_us[chosen] == min(alone_us):
+        virtues.append("fastest")
+    if work_us[chosen] == min(work_us):
+        virtues.append("most efficient")
+    return " and ".join(virtues) or "fastest on its share of the device"
+
+
+def _candidate(kernel: RKernel, model: ExplainedCosts, measured: Figure | None) -> Json:
     return {
         "skeleton": kernel.skeleton,
         "task": list(kernel.tile.task),
         "register": list(kernel.tile.register),
         "tasks": kernel.task_count,
-        "task_us": _figure(costs.task_us(kernel)),
+        "predicted_us": model.task_us(kernel).value,
+        "measured_us": None if measured is None else measured.value,
+        "bound": model.bound(kernel),
+        "task_us": _figure(measured or model.task_us(kernel)),
     }
 
 

@@ -55,8 +55,10 @@ def operators(report: Report) -> RenderableType:
 
 def candidates(report: Report) -> RenderableType:
     """For every rOperator its candidate rKernels; the chosen one is marked."""
-    table = _table("rOperator", "", "rKernel", "registers", ("rTasks", "right"), ("us each", "right"))
-    table.add_column("how it is known")
+    table = _table("rOperator", "", "rKernel", "registers", ("rTasks", "right"), ("predicted us", "right"))
+    table.add_column("measured us", justify="right", no_wrap=True)
+    table.add_column("bound", no_wrap=True)
+    table.add_column("why it was chosen")
     for operator in report["operators"]:
         for position, candidate in enumerate(operator["candidates"]):
             table.add_row(
@@ -65,8 +67,10 @@ def candidates(report: Report) -> RenderableType:
                 f"{candidate['skeleton']} {_tile(candidate['task'])}",
                 _tile(candidate["register"]),
                 str(candidate["tasks"]),
-                f"{candidate['task_us']['value']:.2f}",
-                candidate["task_us"]["provenance"],
+                f"{candidate['predicted_us']:.2f}",
+                "" if candidate["measured_us"] is None else f"{candidate['measured_us']:.2f}",
+                candidate["bound"],
+                operator["reason"] if position == operator["chosen"] else "",
             )
     return table
 

@@ -43,7 +43,7 @@ class VEU:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VDevice:
-    """What scheduling and construction may know about a machine."""
+    """What scheduling and construction may know about a machine; `compiler` is what makes its code."""
 
     kind: str
     name: str
@@ -57,6 +57,7 @@ class VDevice:
     skeletons: tuple[str, ...]
     alignment_bytes: int = 64
     precisions: tuple[str, ...] = ("fp32",)
+    compiler: str = ""
 
     @property
     def veu_count(self) -> int:

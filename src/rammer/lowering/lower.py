@@ -12,21 +12,22 @@ from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.lowering.canonical import View, canonical, copy_expr
 from rammer.lowering.storage import Copy, Storage, assign
-from rammer.roller.construct import construct
+from rammer.roller.construct import MAX_CANDIDATES, construct
 
 
-def lower(graph: Graph, device: VDevice) -> TaskGraph:
+def lower(graph: Graph, device: VDevice, most_candidates: int = MAX_CANDIDATES) -> TaskGraph:
     """Cut a graph into rOperators over tensors.
 
     Args:
         graph: after all passes; every operator has an expression.
         device: the machine the rKernels are constructed for.
+        most_candidates: rKernels that an rOperator may have.
 
     Raises:
         ValueError: an operator has no expression.
     """
     storage = assign(graph)
-    lowering = _Lowering(graph, device, storage)
+    lowering = _Lowering(graph, device, storage, most_candidates)
     for position, operator in enumerate(graph.operators):
         copies = storage.copies.get(position)
         if copies is None:
@@ -49,11 +50,12 @@ def lower(graph: Graph, device: VDevice) -> TaskGraph:
 class _Lowering:
     """Collects rOperators; equal canonical work shares its candidate rKernels."""
 
-    def __init__(self, graph: Graph, device: VDevice, storage: Storage) -> None:
+    def __init__(self, graph: Graph, device: VDevice, storage: Storage, most_candidates: int) -> None:
         self.operators: list[ROperator] = []
         self._graph = graph
         self._device = device
         self._storage = storage
+        self._most_candidates = most_candidates
         self._kernels: dict[tuple[TensorExpr, tuple[Layout, ...]], tuple[RKernel, ...]] = {}
 
     def compute(self, operator: Operator) -> None:
@@ -86,7 +88,7 @@ class _Lowering:
         layouts = tuple(tensors[binding.tensor].layout for binding in (*read_bindings, *write_bindings))
         key = (form, layouts)
         if key not in self._kernels:
-            self._kernels[key] = construct(form, layouts, self._device)
+            self._kernels[key] = construct(form, layouts, self._device, self._most_candidates)
         self.operators.append(
             ROperator(
                 id=len(self.operators),

@@ -29,7 +29,7 @@ from rammer.ir.vdevice import VDevice
 from rammer.passes.rewrite import Rewriter
 from rammer.passes.work import Work, lift, lower
 from rammer.roller.construct import construct
-from rammer.roller.model import predict_us
+from rammer.roller.model import predict
 
 _LEAST_ELEMENTS = 32
 """Elements of the reduction that each part keeps."""
@@ -146,7 +146,7 @@ def _time_us(work: Work, graph: Graph, device: VDevice, veus: int) -> float:
     for slot, layout in preferred_layouts(expr, constants, layouts[: len(reads)], device).items():
         layouts[slot] = layout
     kernels = construct(expr, layouts, device)
-    return min(-(-kernel.task_count // veus) * predict_us(kernel, device).value for kernel in kernels)
+    return min(-(-kernel.task_count // veus) * predict(kernel, device).task_us for kernel in kernels)
 
 
 def _halves(work: Work, reduction: Reduce, axis: Axis, parts: int, graph: Graph) -> _Halves:

@@ -1,1 +1,1 @@
-"""Measured costs: a database of figures and the measurements that fill it."""
+"""Measured costs: keys that name what was measured, a database of figures, and the measurement that fills it."""

@@ -11,20 +11,23 @@ from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
 from rammer.roller import cuda
 from rammer.roller.lane import choose_lane, transposed_with
-from rammer.roller.model import predict_us
+from rammer.roller.model import predict
 from rammer.roller.register import RegisterTile, efficiency, register_tiles
 from rammer.roller.tile import scale_out
 
 # Below this fraction of the peak the general skeleton is as good as a micro-kernel that gathers its lanes.
 _LEAST_EFFICIENCY = 0.1
-_MAX_CANDIDATES = 4
+MAX_CANDIDATES = 4
+MAX_MEASURED = 10  # as many as in the Roller paper
 # vDevices that have rules of their own, by kind.
 _CANDIDATES = {"cuda": cuda.candidates}
 # rTasks per vEU that are tried: all work in one rTask, one rTask each, and some to balance uneven loads.
 _TASKS_PER_VEU = (1, 4)
 
 
-def construct(expr: TensorExpr, layouts: Sequence[Layout], vdevice: VDevice) -> tuple[RKernel, ...]:
+def construct(
+    expr: TensorExpr, layouts: Sequence[Layout], vdevice: VDevice, most_candidates: int = MAX_CANDIDATES
+) -> tuple[RKernel, ...]:
     """Candidate rKernels, best first.
 
     The first is the *fastest*: it takes least time if the operator has all vEUs. The second, where it is another one,
@@ -34,13 +37,14 @@ def construct(expr: TensorExpr, layouts: Sequence[Layout], vdevice: VDevice) -> 
         expr: a canonical expression.
         layouts: of the tensors that its slots and outputs are bound to, slots first.
         vdevice: the machine.
+        most_candidates: how many to return at most.
 
     Raises:
         ValueError: the vDevice has no skeleton for the expression.
     """
     candidates = _CANDIDATES.get(vdevice.kind, _candidates)(expr, tuple(layouts), vdevice)
     veus = vdevice.veu_count
-    time_us = {kernel: predict_us(kernel, vdevice).value for kernel in candidates}
+    time_us = {kernel: predict(kernel, vdevice).task_us for kernel in candidates}
 
     def whole_us(kernel: RKernel) -> float:
         # What is cut up has to be handed over as well, to other vEUs and back.
@@ -50,7 +54,7 @@ def construct(expr: TensorExpr, layouts: Sequence[Layout], vdevice: VDevice) -> 
     fastest = min(candidates, key=whole_us)
     most_efficient = min(candidates, key=lambda kernel: kernel.task_count * time_us[kernel])
     ranked = (fastest, most_efficient, *sorted(candidates, key=whole_us))
-    return tuple(dict.fromkeys(ranked))[:_MAX_CANDIDATES]
+    return tuple(dict.fromkeys(ranked))[:most_candidates]
 
 
 def _candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> list[RKernel]:

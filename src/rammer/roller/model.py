@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rammer.ir.expr import Call, Cast, Expr, Load, Reduce, ScalarFn
 from rammer.ir.pattern import Skeleton, contraction, free_axes, values
@@ -41,22 +42,41 @@ class ModelCosts:
 
     def __init__(self, vdevice: VDevice) -> None:
         self._vdevice = vdevice
-        self._known: dict[RKernel, Figure] = {}
+        self._known: dict[RKernel, Prediction] = {}
 
     def task_us(self, kernel: RKernel) -> Figure:
         """Time of one full rTask alone on a vEU, in microseconds."""
+        return Figure(self._predict(kernel).task_us, f"predicted from the figures of {self._vdevice.name}")
+
+    def bound(self, kernel: RKernel) -> str:
+        """What the time goes to: "compute" or "memory"."""
+        prediction = self._predict(kernel)
+        return "compute" if prediction.compute_us > prediction.memory_us else "memory"
+
+    def _predict(self, kernel: RKernel) -> Prediction:
         if kernel not in self._known:
-            self._known[kernel] = predict_us(kernel, self._vdevice)
+            self._known[kernel] = predict(kernel, self._vdevice)
         return self._known[kernel]
 
 
-def predict_us(kernel: RKernel, vdevice: VDevice) -> Figure:
-    """Time of one full rTask of `kernel` on a vEU, in microseconds, from the vDevice's figures."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Times of one full rTask on a vEU: what its arithmetic, its memory traffic and all of it take."""
+
+    compute_us: float
+    memory_us: float
+    task_us: float
+
+
+def predict(kernel: RKernel, vdevice: VDevice) -> Prediction:
+    """The time of one full rTask of `kernel` on a vEU, from the vDevice's figures."""
     compute_of, memory_of = _MODELS.get(vdevice.kind, (compute_time_us, memory_time_us))
     compute_us, memory_us = compute_of(kernel, vdevice), memory_of(kernel, vdevice)
-    bound = "arithmetic" if compute_us > memory_us else "memory"
-    time_us = max(compute_us, memory_us) + vdevice.task_overhead_us.value
-    return Figure(time_us, f"nominal: bound by {bound}, from the figures of {vdevice.name}")
+    return Prediction(
+        compute_us=compute_us,
+        memory_us=memory_us,
+        task_us=max(compute_us, memory_us) + vdevice.task_overhead_us.value,
+    )
 
 
 def memory_time_us(kernel: RKernel, vdevice: VDevice) -> float:

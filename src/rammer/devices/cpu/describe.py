@@ -34,6 +34,7 @@ class Peaks:
 
     Attributes:
         provenance: of all figures; why there are none, where there are none.
+        compiler: that made the code that was measured.
         flops_per_us: multiply-adds of one vEU, each two operations, by the name of the dtype.
         bytes_per_us: reads from each memory level by its name: of one vEU alone, and of all cores together.
         handover_us: from a Signal on one vEU to the end of a Wait on another.
@@ -41,6 +42,7 @@ class Peaks:
     """
 
     provenance: str
+    compiler: str = ""
     flops_per_us: Mapping[str, float] = field(default_factory=dict)
     bytes_per_us: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     handover_us: float | None = None
@@ -89,6 +91,7 @@ def describe(machine: Machine, veus: int | None, peaks: Peaks = NOT_MEASURED) ->
         ),
         skeletons=SKELETONS,
         alignment_bytes=64,
+        compiler=peaks.compiler,
     )
 
 

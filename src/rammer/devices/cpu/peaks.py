@@ -72,7 +72,7 @@ def _find_peaks(machine: Machine, cc: str | None, cache_dir: Path, compile_timeo
     stored = cache.get(key)
     if stored is None:
         loaded = [LoadedModel(*built, machine, options) for built in zip(sources, binaries, strict=True)]
-        peaks = bench.measure(*loaded, provenance=f"measured {time.strftime('%Y-%m-%d')} with {compiler}")
+        peaks = bench.measure(*loaded, compiler=compiler)
         stored = cache.keep(key, json.dumps(asdict(peaks), sort_keys=True).encode())
     fields = json.loads(stored)
     return Peaks(**{**fields, "bytes_per_us": {name: tuple(pair) for name, pair in fields["bytes_per_us"].items()}})
@@ -131,7 +131,7 @@ class _Bench:
         )
         return assemble(plan, self._emit, {_HEADER: header}, self._vdevice.alignment_bytes)
 
-    def measure(self, throughput: LoadedModel, tasks: LoadedModel, handovers: LoadedModel, *, provenance: str) -> Peaks:
+    def measure(self, throughput: LoadedModel, tasks: LoadedModel, handovers: LoadedModel, *, compiler: str) -> Peaks:
         """The best figures of several runs."""
         # Aligned, so that no vector lies in two cache lines; written, so that the system has given all pages.
         arrays = [aligned_bytes(4 * size, self._vdevice.alignment_bytes).view(np.float32) for (size,) in self._shapes]
@@ -148,7 +148,8 @@ class _Bench:
             for dtype in _MULTIPLY_ADDS
         }
         return Peaks(
-            provenance=provenance,
+            provenance=f"measured {time.strftime('%Y-%m-%d')} with {compiler}",
+            compiler=compiler,
             flops_per_us={name: count / alone_us[name] for name, count in operations.items()},
             bytes_per_us={
                 name: (size / alone_us[name], self._veus * size / together_us[name])

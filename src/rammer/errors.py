@@ -14,7 +14,9 @@
     ├── CallError                         a compiled model was called wrongly
     │   ├── InputNameError          R300  an input is missing, unknown or given twice
     │   ├── InputTypeError          R301  an input has another element type
-    │   └── InputShapeError         R302  an input has another shape
+    │   ├── InputShapeError         R302  an input has another shape
+    │   ├── PlacementError          R303  arrays lie where the model cannot use them
+    │   └── OutputError             R304  an array to write into does not fit
     ├── ArtifactError                     a saved model cannot be used
     │   ├── ArtifactNotFoundError   R400  no such file, or it cannot be read
     │   ├── ArtifactCorruptError    R401  truncated or altered
@@ -148,6 +150,18 @@ class InputShapeError(CallError):
     """An input has another rank or shape."""
 
     code = "R302"
+
+
+class PlacementError(CallError):
+    """Arrays lie where the model cannot use them: on another device, or not row by row."""
+
+    code = "R303"
+
+
+class OutputError(CallError):
+    """An array to write into is missing, unknown, read-only, of another type or in the way of another one."""
+
+    code = "R304"
 
 
 class ArtifactError(RammerError):

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from rammer.ir.graph import Array
 from rammer.ir.program import Plan
+from rammer.ir.types import TensorType
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
 
@@ -78,6 +79,101 @@ class Loaded(Protocol):
 
     def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
         """`run`, measuring every step."""
+        ...
+
+
+class View(NamedTuple):
+    """A caller's array in a device's memory: where it begins and what it holds, row by row if it is `contiguous`."""
+
+    address: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    contiguous: bool
+    writable: bool
+
+
+class DeviceArray(Protocol):
+    """An array that a run leaves in a device's memory, for other libraries to take over without a copy."""
+
+    @property
+    def address(self) -> int:
+        """Where its first element lies."""
+        ...
+
+    def numpy(self) -> Array:
+        """A copy on the host; waits for the run.
+
+        Raises:
+            RunTimeoutError: the run stopped making progress.
+        """
+        ...
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """The array by the DLPack protocol."""
+        ...
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Kind and number of the device, as DLPack counts them."""
+        ...
+
+
+@runtime_checkable
+class Resident(Loaded, Protocol):
+    """A `Loaded` whose inputs and outputs may lie in the device's own memory.
+
+    A stream is what the device's own interfaces call one, as a number: work given to it is done in order. Other work
+    on it goes on while a run is under way; only `wait` stands still.
+    """
+
+    def stream_of(self, stream: object) -> int:
+        """The caller's stream; None stands for the one that the device's libraries use when told nothing.
+
+        Raises:
+            OptionError: it is no stream, or one that a run cannot be given to.
+        """
+        ...
+
+    def view(self, array: object, stream: int | None) -> View | None:
+        """An array as it lies in the device's memory, or None where it lies elsewhere.
+
+        Work given to `stream` from now on follows what wrote the array; None leaves that to the caller.
+        """
+        ...
+
+    def allocate(self, type: TensorType, stream: int) -> DeviceArray:
+        """Room for an output of a run on `stream`.
+
+        Raises:
+            DeviceUnavailableError: too little memory.
+        """
+        ...
+
+    def enqueue(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> None:
+        """Give a run to `stream`, in place: nothing is copied.
+
+        Args:
+            inputs: addresses of arrays of the graph's input types, in order.
+            outputs: addresses of arrays of the graph's output types, in order, apart from each other and the inputs.
+            stream: what `stream_of` returned.
+
+        Raises:
+            RunTimeoutError: an earlier run stopped making progress. Later runs are not affected.
+        """
+        ...
+
+    def wait(self) -> None:
+        """Wait until all runs are over.
+
+        Raises:
+            RunTimeoutError: one of them stopped making progress. Later runs are not affected.
+        """
         ...
 
 

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.devices.base import Binary, Device, Loaded, Source, Trace
-from rammer.errors import ArtifactWriteError
+from rammer.devices.base import Binary, Device, Loaded, Resident, Source, Trace, View
+from rammer.errors import ArtifactWriteError, OutputError, PlacementError
 from rammer.ir.graph import Array
 from rammer.options import CompileOptions
 from rammer.runtime.container import Buffer, Json, write_container
-from rammer.runtime.signature import Signature
+from rammer.runtime.signature import Port, Signature, check_input, check_output, host_input, host_output
+
+T = TypeVar("T")
 
 
 class Executable:
     """A model compiled for a device, loaded and ready.
 
-    Calls from several threads are safe. Every call returns fresh arrays and the same bits for the same inputs.
+    Calls from several threads are safe. Every call gives the same bits for the same inputs.
+
+    Arrays in the memory of the model's device (of PyTorch, CuPy, JAX or any library that speaks DLPack or the CUDA
+    array interface) are used where they lie, and the results stay there, as arrays that those libraries take over:
+    `torch.from_dlpack(net(x))`. Such a call returns as soon as the run is given to a stream. NumPy arrays, and what
+    NumPy makes arrays of, give NumPy arrays.
 
     Attributes:
         name: the model's name.
@@ -47,6 +55,7 @@ class Executable:
         self._binary = binary
         self._report = report
         self._loaded: Loaded = device.load(source, binary, options)
+        self._resident = self._loaded if isinstance(self._loaded, Resident) else None
 
     @property
     def report(self) -> Mapping[str, Any]:
@@ -55,8 +64,8 @@ class Executable:
         return parsed
 
     # As a union, every caller would have to tell its parts apart, though the model decides which one it is.
-    def __call__(self, /, *inputs: npt.ArrayLike, **named: npt.ArrayLike) -> Any:  # noqa: ANN401
-        """Run the model on NumPy arrays, given in order or by name.
+    def __call__(self, /, *inputs: object, **named: object) -> Any:  # noqa: ANN401
+        """Run the model on arrays, given in order or by name.
 
         Returns:
             The output's array where the model has one output, else a dict of arrays by output name.
@@ -65,28 +74,48 @@ class Executable:
             CallError: the inputs are not what the signature says.
             RunTimeoutError: the run stopped making progress.
         """
-        outputs = self._run(self.signature.arrange(inputs, named))
+        outputs = self._run(self.signature.arrange(inputs, named), None, None)
         if len(outputs) == 1:
             return outputs[0]
         return self._by_name(outputs)
 
-    def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def run(
+        self, inputs: Mapping[str, object], *, outputs: Mapping[str, object] | None = None, stream: object = None
+    ) -> dict[str, Any]:
         """Run the model on arrays by input name; always returns a dict by output name.
 
-        Raises:
-            CallError: the inputs are not what the signature says.
-            RunTimeoutError: the run stopped making progress.
-        """
-        return self._by_name(self._run(self.signature.arrange((), inputs)))
+        Args:
+            inputs: an array for each input, all on the host or all in the device's memory.
+            outputs: arrays to write into, by output name, where the inputs are; None makes fresh ones.
+            stream: for arrays in the device's memory, the stream to run on (a handle, or an object with
+                `__cuda_stream__`), which already follows what wrote the inputs. None is the default stream, and the
+                inputs' libraries are asked to have them ready there.
 
-    def trace(self, inputs: Mapping[str, npt.ArrayLike]) -> Trace:
+        Raises:
+            CallError: the inputs or outputs are not what the signature says, or lie in different places.
+            OptionError: the stream cannot be used.
+            RunTimeoutError: the run, or an earlier one on a stream, stopped making progress.
+        """
+        into = None if outputs is None else self.signature.arrange_outputs(outputs)
+        return self._by_name(self._run(self.signature.arrange((), inputs), into, stream))
+
+    def wait(self) -> None:
+        """Wait until all runs on streams are over.
+
+        Raises:
+            RunTimeoutError: one of them stopped making progress.
+        """
+        if self._resident is not None:
+            self._resident.wait()
+
+    def trace(self, inputs: Mapping[str, object]) -> Trace:
         """Run once, measuring every step.
 
         Raises:
             CallError: the inputs are not what the signature says.
             RunTimeoutError: the run stopped making progress.
         """
-        return self._loaded.trace(self.signature.arrange((), inputs), self._empty())
+        return self._loaded.trace(self._host_inputs(self.signature.arrange((), inputs)), self._empty())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the compiled model to one file that `rammer.load` reads.
@@ -109,16 +138,89 @@ class Executable:
         sections |= {f"binary/{name}": content for name, content in self._binary.files.items()}
         write_container(path, meta, sections)
 
-    def _run(self, inputs: list[Array]) -> list[Array]:
-        outputs = self._empty()
-        self._loaded.run(inputs, outputs)
-        return outputs
+    def _run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None, stream: object) -> list[Any]:
+        if self._resident is not None and not all(isinstance(array, np.ndarray) for array in inputs):
+            handle = self._resident.stream_of(stream)
+            unready = handle if stream is None else None
+            views = [view for array in inputs if (view := self._resident.view(array, unready)) is not None]
+            if len(views) == len(inputs):
+                return self._run_resident(self._resident, views, outputs, handle, unready)
+            if views:
+                raise PlacementError("some inputs lie on the host, others on the device", hint="move them together")
+        if stream is not None:
+            raise PlacementError("a stream for inputs on the host", hint="give arrays in the device's memory")
+        arrays = self._host_inputs(inputs)
+        if outputs is None:
+            results = self._empty()
+        else:
+            results = [host_output(array, port) for array, port in zip(outputs, self.signature.outputs, strict=True)]
+            _check_apart(self.signature.outputs, results, [*results, *arrays], np.may_share_memory)
+        self._loaded.run(arrays, results)
+        return results
+
+    def _run_resident(
+        self,
+        resident: Resident,
+        inputs: Sequence[View],
+        outputs: Sequence[Any] | None,
+        stream: int,
+        unready: int | None,
+    ) -> list[Any]:
+        for view, port in zip(inputs, self.signature.inputs, strict=True):
+            check_input(port, view.dtype, view.shape)
+            if not view.contiguous:
+                raise PlacementError(
+                    f"input '{port.name}' does not lie row by row", hint="make it contiguous, in C order"
+                )
+        if outputs is None:
+            results: list[Any] = [resident.allocate(port.type, stream) for port in self.signature.outputs]
+            addresses = [result.address for result in results]
+        else:
+            results = list(outputs)
+            addresses = self._addresses_to_write(resident, outputs, inputs, unready)
+        resident.enqueue([view.address for view in inputs], addresses, stream)
+        return results
+
+    def _addresses_to_write(
+        self, resident: Resident, outputs: Sequence[Any], inputs: Sequence[View], unready: int | None
+    ) -> list[int]:
+        views = []
+        for array, port in zip(outputs, self.signature.outputs, strict=True):
+            view = resident.view(array, unready)
+            if view is None:
+                raise OutputError(
+                    f"output '{port.name}' is to be written elsewhere", hint="give an array on the device"
+                )
+            check_output(port, view.dtype, view.shape, contiguous=view.contiguous, writable=view.writable)
+            views.append(view)
+        _check_apart(self.signature.outputs, views, [*views, *inputs], _overlap)
+        return [view.address for view in views]
+
+    def _host_inputs(self, inputs: Sequence[npt.ArrayLike]) -> list[Array]:
+        return [host_input(given, port) for given, port in zip(inputs, self.signature.inputs, strict=True)]
 
     def _empty(self) -> list[Array]:
         return [np.empty(port.type.shape, port.type.dtype.numpy) for port in self.signature.outputs]
 
-    def _by_name(self, outputs: list[Array]) -> dict[str, Array]:
+    def _by_name(self, outputs: list[Any]) -> dict[str, Any]:
         return {port.name: array for port, array in zip(self.signature.outputs, outputs, strict=True)}
 
     def __repr__(self) -> str:
         return f"<rammer.Executable {self.name} on {self.device}: {self.signature}>"
+
+
+def _check_apart(
+    ports: Sequence[Port], outputs: Sequence[T], arrays: Sequence[T], overlap: Callable[[T, T], bool]
+) -> None:
+    """Each of the first arrays, which are written, lies apart from all others."""
+    for i, port in enumerate(ports):
+        if any(overlap(outputs[i], other) for j, other in enumerate(arrays) if i != j):
+            raise OutputError(
+                f"output '{port.name}' is to be written where another input or output lies",
+                hint="give each output an array of its own",
+            )
+
+
+def _overlap(a: View, b: View) -> bool:
+    ends = [view.address + math.prod(view.shape) * view.dtype.itemsize for view in (a, b)]
+    return a.address < ends[1] and b.address < ends[0]

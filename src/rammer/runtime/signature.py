@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.errors import InputNameError, InputShapeError, InputTypeError
+from rammer.errors import InputNameError, InputShapeError, InputTypeError, OutputError, PlacementError
 from rammer.ir.graph import Array
 from rammer.ir.types import DType, TensorType
 from rammer.runtime.container import Json
+
+_OUTPUT_HINT = "give an array of the output's type that lies where the inputs do, row by row, or leave outputs= out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +38,11 @@ class Signature:
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
 
-    def arrange(self, positional: Sequence[npt.ArrayLike], named: Mapping[str, npt.ArrayLike]) -> list[Array]:
-        """Inputs in order, checked, each C-contiguous and aligned. Nothing is cast or broadcast.
+    def arrange(self, positional: Sequence[object], named: Mapping[str, object]) -> list[Any]:
+        """Inputs in order, as they were given.
 
         Raises:
             InputNameError: an input is missing, unknown or given twice.
-            InputTypeError: an input has another dtype or is no array.
-            InputShapeError: an input has another rank or shape.
         """
         if len(positional) > len(self.inputs):
             raise InputNameError(
@@ -58,10 +59,23 @@ class Signature:
                 given = by_name.pop(port.name)
             else:
                 raise InputNameError(f"input '{port.name}' is missing", hint=self._usage())
-            arranged.append(_checked(given, port))
+            arranged.append(given)
         if by_name:
             raise InputNameError(f"unknown input(s): {', '.join(sorted(by_name))}", hint=self._usage())
         return arranged
+
+    def arrange_outputs(self, named: Mapping[str, object]) -> list[Any]:
+        """Arrays to write into in order, as they were given.
+
+        Raises:
+            OutputError: one is missing or unknown.
+        """
+        names = [port.name for port in self.outputs]
+        if named.keys() != set(names):
+            raise OutputError(
+                f"outputs= has {', '.join(sorted(named)) or 'nothing'}", hint=f"give an array for {', '.join(names)}"
+            )
+        return [named[name] for name in names]
 
     def _usage(self) -> str:
         return f"the model takes ({', '.join(map(str, self.inputs))})"
@@ -83,21 +97,72 @@ class Signature:
         return cls(inputs=ports("inputs"), outputs=ports("outputs"))
 
 
-def _checked(given: npt.ArrayLike, port: Port) -> Array:
-    expected = port.type
+def host_input(given: npt.ArrayLike, port: Port) -> Array:
+    """An input as a C-contiguous, aligned array. Nothing is cast or broadcast.
+
+    Raises:
+        InputTypeError: it has another dtype or is no array.
+        InputShapeError: it has another rank or shape.
+        PlacementError: it lies in the memory of another device.
+    """
     try:
         array = np.asarray(given)
     except ValueError as error:
         raise InputTypeError(f"input '{port.name}' is no array: {error}", hint="give a NumPy array") from error
-    if array.dtype != expected.dtype.numpy:
-        raise InputTypeError(
-            f"input '{port.name}' has dtype {array.dtype}, the model takes {expected.dtype.value}",
-            hint=f"convert it: np.asarray(x, '{expected.dtype.value}')",
-        )
-    if array.shape != expected.shape:
-        raise InputShapeError(
-            f"input '{port.name}' has shape {list(array.shape)}, the model takes {list(expected.shape)}",
-            hint="reshape it, or compile the model for this shape with input_shapes= / --shape",
-        )
+    except TypeError as error:  # what libraries raise for arrays that NumPy cannot reach
+        raise PlacementError(
+            f"input '{port.name}' does not lie in the host's memory: {error}",
+            hint="compile the model for the device that holds it, or copy it to the host",
+        ) from error
+    check_input(port, array.dtype, array.shape)
     flags = array.flags
     return array if flags.c_contiguous and flags.aligned else np.array(array, order="C")
+
+
+def host_output(given: object, port: Port) -> Array:
+    """An array to write an output into.
+
+    Raises:
+        OutputError: it is no NumPy array, does not fit, is not C-contiguous and aligned, or read-only.
+    """
+    if not isinstance(given, np.ndarray):
+        raise OutputError(f"output '{port.name}' is to be written into {type(given).__name__}", hint=_OUTPUT_HINT)
+    flags = given.flags
+    check_output(
+        port, given.dtype, given.shape, contiguous=flags.c_contiguous and flags.aligned, writable=flags.writeable
+    )
+    return given
+
+
+def check_input(port: Port, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """An input's type.
+
+    Raises:
+        InputTypeError: it has another dtype.
+        InputShapeError: it has another rank or shape.
+    """
+    expected = port.type
+    if dtype != expected.dtype.numpy:
+        raise InputTypeError(
+            f"input '{port.name}' has dtype {dtype}, the model takes {expected.dtype.value}",
+            hint=f"convert it: np.asarray(x, '{expected.dtype.value}')",
+        )
+    if shape != expected.shape:
+        raise InputShapeError(
+            f"input '{port.name}' has shape {list(shape)}, the model takes {list(expected.shape)}",
+            hint="reshape it, or compile the model for this shape with input_shapes= / --shape",
+        )
+
+
+def check_output(port: Port, dtype: np.dtype[Any], shape: tuple[int, ...], *, contiguous: bool, writable: bool) -> None:
+    """The type and place of an array to write into.
+
+    Raises:
+        OutputError: it does not fit.
+    """
+    if dtype != port.type.dtype.numpy or shape != port.type.shape:
+        found = f"{dtype}{list(shape)}"
+        raise OutputError(f"output '{port.name}' is {port.type}, it is to be written into {found}", hint=_OUTPUT_HINT)
+    if not (contiguous and writable):
+        reason = "read-only" if contiguous else "not C-contiguous"
+        raise OutputError(f"output '{port.name}' is to be written into an array that is {reason}", hint=_OUTPUT_HINT)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from rammer.devices.base import Binary, Loaded, Progress, Source, no_progress
 from rammer.devices.cuda.architecture import Gpu, named
 from rammer.devices.cuda.build import build, mismatch
+from rammer.devices.cuda.deferred import DeferredModel
 from rammer.devices.cuda.describe import KIND, describe
 from rammer.devices.cuda.driver import find_driver, read_gpu
-from rammer.devices.cuda.launch import DeferredModel, LoadedModel
+from rammer.devices.cuda.launch import LoadedModel
 from rammer.devices.cuda.source import source_of
 from rammer.errors import DeviceUnavailableError
 from rammer.ir.program import Plan

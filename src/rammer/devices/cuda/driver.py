@@ -20,11 +20,13 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Driver:
-    """The driver's bindings, the first GPU and its primary context."""
+    """The driver's bindings, the first GPU, its primary context, and memory that is taken in the order of a stream."""
 
     api: Any
     device: Any
     context: Any
+    pool: Any
+    ordinal: int = 0
 
     def call(self, name: str, *arguments: Any) -> Any:  # noqa: ANN401 - the bindings have no types
         """A function of the driver; returns its result, or a tuple of several.
@@ -38,6 +40,14 @@ class Driver:
     def enter(self) -> None:
         """Make the context that of the calling thread."""
         self.call("cuCtxSetCurrent", self.context)
+
+    def allocate(self, size_bytes: int, stream: int) -> int:
+        """The address of memory for work on `stream`; `cuMemFreeAsync` gives it back.
+
+        Raises:
+            DeviceUnavailableError: there is too little.
+        """
+        return int(self.call("cuMemAllocFromPoolAsync", max(size_bytes, 1), self.pool, stream))
 
     def attribute(self, name: str) -> int:
         """A fact about the GPU."""
@@ -95,7 +105,20 @@ def _open() -> Driver:
         raise DeviceUnavailableError(f"the NVIDIA driver does not start: {status.name}", hint=_ELSEWHERE)
     device = check(api, "cuDeviceGet", api.cuDeviceGet(0))
     context = check(api, "cuDevicePrimaryCtxRetain", api.cuDevicePrimaryCtxRetain(device))
-    return Driver(api=api, device=device, context=context)
+    return Driver(api=api, device=device, context=context, pool=_pool(api))
+
+
+def _pool(api: Any) -> Any:  # noqa: ANN401 - the bindings have no types
+    """A pool of the first GPU's memory that keeps what is given back, so that taking it again costs next to nothing."""
+    location = api.CUmemLocation()
+    location.type, location.id = api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, 0
+    properties = api.CUmemPoolProps()
+    properties.allocType, properties.location = api.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED, location
+    pool = check(api, "cuMemPoolCreate", api.cuMemPoolCreate(properties))
+    kept = api.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    everything = api.cuuint64_t((1 << 64) - 1)
+    check(api, "cuMemPoolSetAttribute", api.cuMemPoolSetAttribute(pool, kept, everything))
+    return pool
 
 
 def read_gpu(driver: Driver) -> Gpu:

@@ -1,7 +1,7 @@
 """A built model in a GPU's memory, and the launch of its persistent kernel.
 
-Everything is allocated once. A call copies its inputs into pinned memory; the stream then takes them to the GPU, runs
-one cooperative kernel, and brings outputs and the run's report back.
+Everything that does not depend on a call is allocated once. NumPy arrays are copied through pinned memory, on a stream
+of the model's own; arrays in the GPU's memory are used where they lie, on the caller's stream.
 """
 
 from __future__ import annotations
@@ -9,42 +9,35 @@ from __future__ import annotations
 import ctypes
 import json
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.devices.base import Binary, Source, Trace
+from rammer.devices.base import Binary, DeviceArray, Source, Trace, View
 from rammer.devices.codegen.source import CONSTANTS, MANIFEST, RECORDS, SIGNALS, SLOTS
-from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, SLOT, Manifest
+from rammer.devices.codegen.tables import ARENA, CONSTANT, RECORD, SIGNAL_COUNT, SLOT, Manifest
+from rammer.devices.cuda.arrays import CudaArray, stream_of, viewer
 from rammer.devices.cuda.build import CUBIN, compile_source
 from rammer.devices.cuda.driver import find_driver
+from rammer.devices.cuda.kernel import Kernel, load_kernel
 from rammer.devices.cuda.memory import Memory, Placement
+from rammer.devices.cuda.order import Order
+from rammer.devices.cuda.pointers import PointerTables
 from rammer.devices.cuda.source import LAUNCH
 from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.tables import CLOCK, COUNTER, SPAN, STATUS, Program, device_records
-from rammer.errors import DeviceUnavailableError
 from rammer.ir.graph import Array
+from rammer.ir.types import TensorType
 from rammer.options import CompileOptions
 
-_ENTRY = b"rammer_run"
 _WARMUP_RUNS = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kernel:
-    """The persistent kernel, loaded: how many blocks of how many threads, with how much shared memory."""
-
-    function: Any
-    blocks: int
-    threads: int
-    scratch_bytes: int
-
-
 class LoadedModel:
-    """A model that runs on a GPU; see `rammer.devices.base.Loaded`."""
+    """A model that runs on a GPU; see `rammer.devices.base.Resident`."""
 
     def __init__(self, source: Source, binary: Binary, options: CompileOptions) -> None:
         self._source, self._options = source, options
@@ -54,8 +47,10 @@ class LoadedModel:
         self._launch: dict[str, Any] = json.loads(bytes(source.files[LAUNCH]))
         self._lock = threading.Lock()
         self._runs = 0
-        self._traced: _Kernel | None = None
+        self._traced: Kernel | None = None
         self._driver.enter()
+        self._view = viewer(self._driver)
+        self._order = Order(self._driver)
         self._memory = Memory(self._driver)
         try:
             self._kernel = self._load(bytes(binary.files[CUBIN]))
@@ -65,77 +60,51 @@ class LoadedModel:
             raise
 
     def _allocate(self) -> None:
-        source, manifest, memory = self._source, self._manifest, self._memory
+        source, manifest, memory, driver = self._source, self._manifest, self._memory, self._driver
         signals = np.frombuffer(source.files[SIGNALS], dtype=SIGNAL_COUNT)
         self._records = device_records(np.frombuffer(source.files[RECORDS], dtype=RECORD), signals)
         self._signals = signals
         self._inputs = Placement(self._launch["input_bytes"])
         self._outputs = Placement(self._launch["output_bytes"])
-        # The report lies behind the outputs, so that one copy brings both: the status, and what each vEU reached.
-        self._back_bytes = self._outputs.total_bytes + STATUS.itemsize + 4 * manifest.veus
-        self._to_gpu, self._from_gpu = memory.pinned(self._inputs.total_bytes), memory.pinned(self._back_bytes)
+        self._to_gpu, self._from_gpu = memory.pinned(self._inputs.total_bytes), memory.pinned(self._outputs.total_bytes)
         self._input_block = memory.device(self._inputs.total_bytes)
-        self._output_block = memory.device(self._back_bytes)
-        self._status = self._output_block + self._outputs.total_bytes
+        self._output_block = memory.device(self._outputs.total_bytes)
+        self._copied = (self._inputs.addresses(self._input_block), self._outputs.addresses(self._output_block))
+        # On the host, so that every call sees what became of those before it without standing still.
+        status = memory.pinned(STATUS.itemsize)
+        status[:] = 0
+        self._stalled = ctypes.c_uint32.from_address(status.ctypes.data)
         self._counters_bytes = (signals.size + 1) * COUNTER.itemsize  # and one where the blocks of a traced run meet
         self._program = Program(
             records=memory.copied(self._records),
             starts=memory.copied(np.array(manifest.starts, dtype=np.uint32)),
-            pointers=memory.copied(self._pointers()),
             counters=memory.device(self._counters_bytes),
-            reached=self._status + STATUS.itemsize,
-            status=self._status,
+            reached=memory.device(4 * manifest.veus),
+            status=status.ctypes.data,
             timeout_ns=round(self._options.run_timeout_s * 1e9),
             met=signals.size,
         )
         self._parameters = (ctypes.c_void_p * 1)(ctypes.addressof(self._program))
-        flags = int(self._driver.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        self._stream = memory.own("cuStreamDestroy", self._driver.call("cuStreamCreate", flags))
+        constants: npt.NDArray[np.uint8] = np.frombuffer(source.files[CONSTANTS], dtype=np.uint8)
+        segments = {ARENA: memory.device(manifest.arena_bytes), CONSTANT: memory.copied(constants)}
+        slots = np.frombuffer(source.files[SLOTS], dtype=SLOT)
+        self._pointers = PointerTables(driver, memory, slots, segments)
+        flags = int(driver.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self._stream = memory.own("cuStreamDestroy", int(driver.call("cuStreamCreate", flags)))
+        driver.call("cuCtxSynchronize")  # the model's stream does not wait for what was done on others
 
-    def _pointers(self) -> npt.NDArray[np.uint64]:
-        """The address of each slot: all are known now, for a call's arrays are copied to the same places each time."""
-        slots = np.frombuffer(self._source.files[SLOTS], dtype=SLOT)
-        constants: npt.NDArray[np.uint8] = np.frombuffer(self._source.files[CONSTANTS], dtype=np.uint8)
-        segments = {ARENA: self._memory.device(self._manifest.arena_bytes), CONSTANT: self._memory.copied(constants)}
-        caller = [
-            *(self._input_block + offset for offset in self._inputs.offsets_bytes),
-            *(self._output_block + offset for offset in self._outputs.offsets_bytes),
-        ]
-        segments |= {CALLER + i: address for i, address in enumerate(caller)}
-        addresses = [segments[int(slot["segment"])] + int(slot["offset_bytes"]) for slot in slots]
-        return np.array(addresses, dtype=np.uint64)
-
-    def _load(self, code: bytes) -> _Kernel:
-        """The persistent kernel of machine code, if all its blocks can be resident together."""
-        driver, api = self._driver, self._driver.api
-        status, module = api.cuModuleLoadData(code)
-        if status != api.CUresult.CUDA_SUCCESS:
-            raise DeviceUnavailableError(
-                f"machine code for {self._architecture} does not load on this GPU: {status.name}",
-                hint="compile the model again here; if that does not help, update NVIDIA's driver",
-            )
-        self._memory.own("cuModuleUnload", module)
-        function = driver.call("cuModuleGetFunction", module, _ENTRY)
-        threads, scratch_bytes = self._launch["threads"], self._launch["scratch_bytes"]
-        limit = driver.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
-        static = driver.call(
-            "cuFuncGetAttribute", api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function
+    def _load(self, code: bytes) -> Kernel:
+        return load_kernel(
+            self._driver,
+            self._memory,
+            code,
+            architecture=self._architecture,
+            blocks=self._manifest.veus,
+            threads=self._launch["threads"],
+            scratch_bytes=self._launch["scratch_bytes"],
         )
-        if static + scratch_bytes > limit:
-            raise DeviceUnavailableError(
-                f"the model takes {static + scratch_bytes} bytes of shared memory for a block, this GPU has {limit}",
-                hint="compile for this GPU's architecture",
-            )
-        wanted = api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        driver.call("cuFuncSetAttribute", function, wanted, scratch_bytes)
-        resident = driver.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, scratch_bytes)
-        blocks = resident * driver.attribute("MULTIPROCESSOR_COUNT")
-        if blocks < self._manifest.veus:
-            raise DeviceUnavailableError(
-                f"the model has {self._manifest.veus} vEUs, this GPU holds {blocks} of its blocks at a time",
-                hint="compile the model again here",
-            )
-        return _Kernel(function=function, blocks=self._manifest.veus, threads=threads, scratch_bytes=scratch_bytes)
+
+    # --- Arrays on the host -------------------------------------------------------------------------------------------
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run the model once; see `Loaded.run`."""
@@ -155,7 +124,8 @@ class LoadedModel:
                 self._traced = self._load(code)
                 program.spans = self._memory.device(len(self._records) * SPAN.itemsize)
                 program.clocks = self._memory.device(veus * CLOCK.itemsize)
-            driver.call("cuMemsetD8", program.counters + program.met * COUNTER.itemsize, 0, COUNTER.itemsize)
+            meeting = program.counters + program.met * COUNTER.itemsize
+            driver.call("cuMemsetD8Async", meeting, 0, COUNTER.itemsize, self._stream)
             self._run(inputs, outputs, self._traced)
             spans, clocks = np.zeros(len(self._records), dtype=SPAN), np.zeros(veus, dtype=CLOCK)
             driver.call("cuMemcpyDtoH", spans.ctypes.data, program.spans, spans.nbytes)
@@ -188,7 +158,7 @@ class LoadedModel:
             times_us = []
             for _ in range(_WARMUP_RUNS + runs):
                 driver.call("cuEventRecord", before, self._stream)
-                self._launch_kernel(self._kernel)
+                self._launch_kernel(self._kernel, *self._copied, self._stream)
                 driver.call("cuEventRecord", after, self._stream)
                 self._receive()
                 times_us.append(1e3 * driver.call("cuEventElapsedTime", before, after))
@@ -196,23 +166,71 @@ class LoadedModel:
                 driver.call("cuEventDestroy", event)
         return times_us[_WARMUP_RUNS:]
 
-    def _run(self, inputs: Sequence[Array], outputs: Sequence[Array], kernel: _Kernel) -> None:
+    def _run(self, inputs: Sequence[Array], outputs: Sequence[Array], kernel: Kernel) -> None:
         self._driver.enter()
         self._send(inputs)
-        self._launch_kernel(kernel)
+        self._launch_kernel(kernel, *self._copied, self._stream)
         self._receive()
         self._outputs.scatter(self._from_gpu, outputs)
 
     def _send(self, inputs: Sequence[Array]) -> None:
+        self._order.before(self._stream)  # a run on another stream may still read what was sent before
         self._inputs.gather(inputs, self._to_gpu)
         if self._to_gpu.size:
             self._driver.call(
                 "cuMemcpyHtoDAsync", self._input_block, self._to_gpu.ctypes.data, self._to_gpu.size, self._stream
             )
 
-    def _launch_kernel(self, kernel: _Kernel) -> None:
+    def _receive(self) -> None:
+        """Fetch outputs and wait for the run's end; raises as `Resident.wait`."""
+        if self._from_gpu.size:
+            self._driver.call(
+                "cuMemcpyDtoHAsync",
+                self._from_gpu.ctypes.data,
+                self._output_block,
+                self._from_gpu.size,
+                self._stream,
+            )
+        self._driver.call("cuStreamSynchronize", self._stream)
+        self._check()
+
+    # --- Arrays in the GPU's memory -----------------------------------------------------------------------------------
+
+    def stream_of(self, stream: object) -> int:
+        """The caller's stream; see `Resident.stream_of`."""
+        return stream_of(self._driver, stream)
+
+    def view(self, array: object, stream: int | None) -> View | None:
+        """An array as it lies on the GPU; see `Resident.view`."""
+        return self._view(array, stream)
+
+    def allocate(self, type: TensorType, stream: int) -> DeviceArray:
+        """Room for an output; see `Resident.allocate`."""
+        self._driver.enter()
+        return CudaArray(self._driver, self._order, weakref.ref(self), type, stream)
+
+    def enqueue(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> None:
+        """Give a run to a stream; see `Resident.enqueue`."""
+        with self._lock:
+            self._driver.enter()
+            self._check()
+            self._order.before(stream)
+            self._launch_kernel(self._kernel, tuple(inputs), tuple(outputs), stream)
+            self._order.after(stream)
+
+    def wait(self) -> None:
+        """Wait until all runs are over; see `Resident.wait`."""
+        with self._lock:
+            self._driver.enter()
+            self._order.wait()
+            self._check()
+
+    # --- Both ---------------------------------------------------------------------------------------------------------
+
+    def _launch_kernel(self, kernel: Kernel, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         if kernel.blocks == 0:
             return
+        self._program.pointers = self._pointers.at(inputs + outputs, stream)
         self._program.run = self._runs & 0xFFFFFFFF
         self._driver.call(
             "cuLaunchCooperativeKernel",
@@ -220,58 +238,30 @@ class LoadedModel:
             *(kernel.blocks, 1, 1),
             *(kernel.threads, 1, 1),
             kernel.scratch_bytes,
-            self._stream,
+            stream,
             ctypes.addressof(self._parameters),
         )
         self._runs += 1
 
-    def _receive(self) -> None:
-        """Wait for the run's end.
-
-        Raises:
-            RunTimeoutError: it was given up. The next run starts afresh.
-        """
-        driver = self._driver
-        driver.call("cuMemcpyDtoHAsync", self._from_gpu.ctypes.data, self._output_block, self._back_bytes, self._stream)
-        driver.call("cuStreamSynchronize", self._stream)
-        report = self._from_gpu[self._outputs.total_bytes :]
-        (status,) = report[: STATUS.itemsize].view(STATUS)
-        if not status["stalled"]:
+    def _check(self) -> None:
+        """Report a run that was given up, if there is one. The next run starts afresh."""
+        if not self._stalled.value:
             return
-        counters = np.zeros(self._signals.size + 1, dtype=COUNTER)
+        driver, veus = self._driver, self._manifest.veus
+        driver.call("cuCtxSynchronize")  # runs behind it end soon: they are given up, too
+        counters, reached = np.zeros(self._signals.size + 1, dtype=COUNTER), np.zeros(veus, dtype=np.uint32)
         driver.call("cuMemcpyDtoH", counters.ctypes.data, self._program.counters, counters.nbytes)
+        driver.call("cuMemcpyDtoH", reached.ctypes.data, self._program.reached, reached.nbytes)
         before = np.uint32((self._runs - 1) & 0xFFFFFFFF) * self._signals
         stall = Stall(
             manifest=self._manifest,
             records=self._records,
-            reached=report[STATUS.itemsize :].view(np.uint32).copy(),
+            reached=reached,
             seen=counters["signals"][:-1] - before,
             timeout_s=self._options.run_timeout_s,
         )
         driver.call("cuMemsetD8", self._program.counters, 0, self._counters_bytes)
-        driver.call("cuMemsetD8", self._status, 0, STATUS.itemsize)
+        driver.call("cuCtxSynchronize")
+        self._stalled.value = 0
         self._runs = 0
         raise stall.error()
-
-
-class DeferredModel:
-    """A model for a GPU that need not be here: it is loaded by its first run."""
-
-    def __init__(self, load: Callable[[], LoadedModel]) -> None:
-        self._load = load
-        self._lock = threading.Lock()
-        self._loaded: LoadedModel | None = None
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run the model once; see `Loaded.run`."""
-        self._model().run(inputs, outputs)
-
-    def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
-        """Run the model once and measure every step; see `Loaded.trace`."""
-        return self._model().trace(inputs, outputs)
-
-    def _model(self) -> LoadedModel:
-        with self._lock:
-            if self._loaded is None:
-                self._loaded = self._load()
-            return self._loaded

@@ -63,6 +63,7 @@ class Memory:
 
 def _free(driver: Driver, owned: list[tuple[str, Any]]) -> None:
     driver.enter()
+    driver.call("cuCtxSynchronize")  # a run may be under way
     while owned:
         driver.call(*owned.pop())
 
@@ -74,6 +75,10 @@ class Placement:
         padded = (-(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for size in sizes_bytes)
         *self.offsets_bytes, self.total_bytes = itertools.accumulate(padded, initial=0)
         self._sizes_bytes = tuple(sizes_bytes)
+
+    def addresses(self, block: int) -> tuple[int, ...]:
+        """The arrays' addresses in a block that begins at address `block`."""
+        return tuple(block + offset for offset in self.offsets_bytes)
 
     def gather(self, arrays: Sequence[Array], block: npt.NDArray[np.uint8]) -> None:
         """Copy C-contiguous arrays into the block."""

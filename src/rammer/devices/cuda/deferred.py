@@ -1,0 +1,53 @@
+"""A model for a GPU that need not be here: it is loaded by its first run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from rammer.devices.base import DeviceArray, Resident, Trace, View
+from rammer.ir.graph import Array
+from rammer.ir.types import TensorType
+
+
+class DeferredModel:
+    """What `load` returns, once it is needed; see `rammer.devices.base.Resident`."""
+
+    def __init__(self, load: Callable[[], Resident]) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._loaded: Resident | None = None
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Run the model once; see `Loaded.run`."""
+        self._model().run(inputs, outputs)
+
+    def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
+        """Run the model once and measure every step; see `Loaded.trace`."""
+        return self._model().trace(inputs, outputs)
+
+    def stream_of(self, stream: object) -> int:
+        """The caller's stream; see `Resident.stream_of`."""
+        return self._model().stream_of(stream)
+
+    def view(self, array: object, stream: int | None) -> View | None:
+        """An array as it lies on the GPU; see `Resident.view`."""
+        return self._model().view(array, stream)
+
+    def allocate(self, type: TensorType, stream: int) -> DeviceArray:
+        """Room for an output; see `Resident.allocate`."""
+        return self._model().allocate(type, stream)
+
+    def enqueue(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> None:
+        """Give a run to a stream; see `Resident.enqueue`."""
+        self._model().enqueue(inputs, outputs, stream)
+
+    def wait(self) -> None:
+        """Wait until all runs are over; see `Resident.wait`."""
+        self._model().wait()
+
+    def _model(self) -> Resident:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._load()
+            return self._loaded

@@ -1,0 +1,67 @@
+"""The persistent kernel of a model, loaded into a GPU: whether it fits is asked before the first launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rammer.devices.cuda.driver import Driver
+from rammer.devices.cuda.memory import Memory
+from rammer.errors import DeviceUnavailableError
+
+_ENTRY = b"rammer_run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """How many blocks of how many threads a launch takes, with how much shared memory beyond what the code names."""
+
+    function: Any
+    blocks: int
+    threads: int
+    scratch_bytes: int
+
+
+def load_kernel(
+    driver: Driver, memory: Memory, code: bytes, *, architecture: str, blocks: int, threads: int, scratch_bytes: int
+) -> Kernel:
+    """The persistent kernel of machine code, if all its blocks can be resident together.
+
+    Args:
+        driver: the driver, entered.
+        memory: what unloads the code together with the model.
+        code: machine code.
+        architecture: what it was compiled for.
+        blocks: of a launch.
+        threads: of a block.
+        scratch_bytes: shared memory of a block, beyond what the code names.
+
+    Raises:
+        DeviceUnavailableError: the GPU cannot run it.
+    """
+    api = driver.api
+    status, module = api.cuModuleLoadData(code)
+    if status != api.CUresult.CUDA_SUCCESS:
+        raise DeviceUnavailableError(
+            f"machine code for {architecture} does not load on this GPU: {status.name}",
+            hint="compile the model again here; if that does not help, update NVIDIA's driver",
+        )
+    memory.own("cuModuleUnload", module)
+    function = driver.call("cuModuleGetFunction", module, _ENTRY)
+    limit = driver.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+    static = driver.call("cuFuncGetAttribute", api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)
+    if static + scratch_bytes > limit:
+        raise DeviceUnavailableError(
+            f"the model takes {static + scratch_bytes} bytes of shared memory for a block, this GPU has {limit}",
+            hint="compile for this GPU's architecture",
+        )
+    wanted = api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    driver.call("cuFuncSetAttribute", function, wanted, scratch_bytes)
+    resident = driver.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, scratch_bytes)
+    held = resident * driver.attribute("MULTIPROCESSOR_COUNT")
+    if held < blocks:
+        raise DeviceUnavailableError(
+            f"the model has {blocks} vEUs, this GPU holds {held} of its blocks at a time",
+            hint="compile the model again here",
+        )
+    return Kernel(function=function, blocks=blocks, threads=threads, scratch_bytes=scratch_bytes)

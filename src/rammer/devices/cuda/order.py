@@ -1,0 +1,67 @@
+"""The order of a model's runs: one after another, for they share memory, whatever streams callers give them to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from rammer.devices.cuda.driver import Driver
+from rammer.devices.cuda.memory import Memory
+
+LEGACY_STREAM = 1
+LASTING_STREAMS = frozenset({LEGACY_STREAM, 2})
+"""The default streams, by DLPack's and the driver's numbers: the legacy one, and that of a thread. They never end."""
+
+
+class Order:
+    """Which stream has the last run. One event marks its end, recorded when it is needed or before a stream can end.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._memory = Memory(driver)  # arrays that a run left may outlive the model
+        self._untimed = int(driver.api.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        self._event = self._memory.own("cuEventDestroy", driver.call("cuEventCreate", self._untimed))
+        self._lock = threading.Lock()
+        self._last: int | None = None
+
+    def before(self, stream: int) -> None:
+        """The next work on `stream` follows the last run."""
+        if self._last != stream:
+            self.follow(stream)
+
+    def after(self, stream: int) -> None:
+        """A run was given to `stream`."""
+        with self._lock:
+            self._last = stream
+            if stream not in LASTING_STREAMS:
+                self._driver.call("cuEventRecord", self._event, stream)
+
+    def follow(self, stream: int) -> None:
+        """Work given to `stream` from now on follows all runs so far."""
+        with self._lock:
+            if self._mark():
+                self._driver.call("cuStreamWaitEvent", stream, self._event, 0)
+
+    def wait(self) -> None:
+        """Stand still until the last run has ended."""
+        with self._lock:
+            if self._mark():
+                self._driver.call("cuEventSynchronize", self._event)
+                self._last = None
+
+    def gather(self, readers: Iterable[int], stream: int) -> None:
+        """Work given to `stream` from now on follows what the streams `readers` have been given so far."""
+        for reader in readers:
+            event = self._driver.call("cuEventCreate", self._untimed)
+            self._driver.call("cuEventRecord", event, reader)
+            self._driver.call("cuStreamWaitEvent", stream, event, 0)
+            self._driver.call("cuEventDestroy", event)
+
+    def _mark(self) -> bool:
+        """The event marks the last run, if there is one that may be under way."""
+        if self._last in LASTING_STREAMS:
+            self._driver.call("cuEventRecord", self._event, self._last)
+        return self._last is not None

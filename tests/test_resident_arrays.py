@@ -1,0 +1,190 @@
+"""Models whose arrays lie in a device's own memory: what is asked of the device, and what is refused. No GPU needed."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+import rammer
+from rammer.devices.base import View
+from rammer.devices.registry import find_device
+from rammer.errors import InputShapeError, InputTypeError, OptionError, OutputError, PlacementError
+from rammer.runtime.executable import Executable
+from tests.support.small_models import layer_model, layer_result, pair_model
+
+A, B = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
+
+
+@dataclass
+class Remote:
+    """An array of the device below; its memory is an array of the host's in truth."""
+
+    memory: np.ndarray
+    contiguous: bool = True
+    writable: bool = True
+
+    @property
+    def address(self):
+        return self.memory.ctypes.data
+
+
+@dataclass
+class Resident:
+    """A model of the reference device, whose arrays may be `Remote`."""
+
+    loaded: object
+    log: list = field(default_factory=list)
+    arrays: dict = field(default_factory=dict)
+
+    def run(self, inputs, outputs):
+        self.log.append("run")
+        self.loaded.run(inputs, outputs)
+
+    def trace(self, inputs, outputs):
+        return self.loaded.trace(inputs, outputs)
+
+    def stream_of(self, stream):
+        if stream == "broken":
+            raise OptionError("stream")
+        return 1 if stream is None else int(stream)
+
+    def view(self, array, stream):
+        if not isinstance(array, Remote):
+            return None
+        self.log.append(("view", stream))
+        self.arrays[array.address] = array.memory
+        return View(array.address, array.memory.dtype, array.memory.shape, array.contiguous, array.writable)
+
+    def allocate(self, type, stream):
+        array = Remote(np.full(type.shape, np.nan, type.dtype.numpy))
+        self.arrays[array.address] = array.memory
+        return array
+
+    def enqueue(self, inputs, outputs, stream):
+        self.log.append(("enqueue", stream))
+        self.loaded.run([self.arrays[i] for i in inputs], [self.arrays[i] for i in outputs])
+
+    def wait(self):
+        self.log.append("wait")
+
+
+def resident(model):
+    """The model as an executable, and its device's side of it."""
+    device = find_device("reference")
+    net = rammer.compile(model, "reference")
+    found = Resident(net._loaded)
+
+    class Device:
+        name = device.name
+
+        def load(self, source, binary, options):
+            return found
+
+    made = Executable(
+        name=net.name,
+        signature=net.signature,
+        device=Device(),
+        source=net._source,
+        binary=net._binary,
+        report=net._report,
+        options=rammer.CompileOptions(),
+    )
+    return made, found
+
+
+@pytest.fixture
+def pair():
+    return resident(pair_model())
+
+
+def test_arrays_stay_where_they_are(pair):
+    net, found = pair
+    results = net(Remote(A), b=Remote(B))
+    assert all(isinstance(result, Remote) for result in results.values())
+    np.testing.assert_array_equal(results["gap"].memory, A - B)
+    assert found.log == [("view", 1), ("view", 1), ("enqueue", 1)]
+    net.wait()
+    assert found.log[-1] == "wait"
+
+
+def test_the_callers_stream_needs_no_other_order(pair):
+    net, found = pair
+    net.run({"a": Remote(A), "b": Remote(B)}, stream=7)
+    assert found.log == [("view", None), ("view", None), ("enqueue", 7)]
+    with pytest.raises(OptionError):
+        net.run({"a": Remote(A), "b": Remote(B)}, stream="broken")
+
+
+def test_arrays_of_the_host_take_the_way_of_the_host(pair):
+    net, found = pair
+    np.testing.assert_array_equal(net(A, B)["total"], A + B)
+    with pytest.raises(InputTypeError, match="float64"):  # what NumPy makes of a list
+        net(A.tolist(), B)
+    assert set(found.log) == {"run"}
+    with pytest.raises(PlacementError, match="some inputs lie on the host"):
+        net(A, Remote(B))
+    with pytest.raises(PlacementError, match="a stream for inputs on the host"):
+        net.run({"a": A, "b": B}, stream=7)
+
+
+def test_what_arrays_hold_is_checked():
+    net, found = resident(layer_model())
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_allclose(net(Remote(x)).memory, layer_result(x), rtol=1e-6)
+    with pytest.raises(InputTypeError, match="float64"):
+        net(Remote(x.astype(np.float64)))
+    with pytest.raises(InputShapeError, match=r"\[3, 2\]"):
+        net(Remote(x.T))
+    with pytest.raises(PlacementError, match="row by row"):
+        net(replace(Remote(x), contiguous=False))
+    assert found.log.count(("enqueue", 1)) == 1
+
+
+def test_outputs_in_the_devices_memory(pair):
+    net, _ = pair
+    a, b, total, gap = (
+        Remote(array) for array in (A.copy(), B.copy(), np.empty(4, np.float32), np.empty(4, np.float32))
+    )
+    inputs = {"a": a, "b": b}
+    results = net.run(inputs, outputs={"gap": gap, "total": total})
+    assert results["gap"] is gap
+    np.testing.assert_array_equal(gap.memory, A - B)
+    np.testing.assert_array_equal(total.memory, A + B)
+    refused = {
+        "overlaps an input": ({"total": a, "gap": gap}, "'total' is to be written where another"),
+        "overlaps an output": ({"total": total, "gap": total}, "is to be written where another"),
+        "missing": ({"total": total}, "outputs= has total"),
+        "unknown": ({"total": total, "gap": gap, "y": gap}, "outputs= has gap, total, y"),
+        "elsewhere": ({"total": total, "gap": np.empty(4, np.float32)}, "elsewhere"),
+        "type": ({"total": total, "gap": Remote(np.empty(4))}, r"float64\[4\]"),
+        "shape": ({"total": total, "gap": Remote(np.empty(5, np.float32))}, r"float32\[5\]"),
+        "read-only": ({"total": total, "gap": replace(gap, writable=False)}, "read-only"),
+        "strided": ({"total": total, "gap": replace(gap, contiguous=False)}, "not C-contiguous"),
+    }
+    for outputs, message in refused.values():
+        with pytest.raises(OutputError, match=message):
+            net.run(inputs, outputs=outputs)
+
+
+def test_outputs_on_the_host():
+    net = rammer.compile(pair_model(), "reference")
+    total, gap = np.empty(4, np.float32), np.empty(4, np.float32)
+    results = net.run({"a": A, "b": B}, outputs={"total": total, "gap": gap})
+    assert results["total"] is total
+    np.testing.assert_array_equal(total, A + B)
+    np.testing.assert_array_equal(gap, A - B)
+    read_only = np.empty(4, np.float32)
+    read_only.flags.writeable = False
+    wide = np.empty(8, np.float32)
+    for wrong in (gap[::-1], wide[::2], read_only, np.empty(4), total, total[:3], [0.0] * 4):
+        with pytest.raises(OutputError):
+            net.run({"a": A, "b": B}, outputs={"total": total, "gap": wrong})
+    with pytest.raises(OutputError, match="'total' is to be written where another"):
+        net.run({"a": wide[:4], "b": B}, outputs={"total": wide[2:6], "gap": gap})
+
+
+def test_devices_without_memory_of_their_own_take_arrays_of_the_host():
+    net = rammer.compile(pair_model(), "reference")
+    net.wait()
+    with pytest.raises(PlacementError, match="a stream"):
+        net.run({"a": A, "b": B}, stream=1)

@@ -1,12 +1,13 @@
 """Models whose arrays lie in a device's own memory: what is asked of the device, and what is refused. No GPU needed."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import rammer
-from rammer.devices.base import View
+from rammer.devices.base import Loaded, View
 from rammer.devices.registry import find_device
 from rammer.errors import InputShapeError, InputTypeError, OptionError, OutputError, PlacementError
 from rammer.runtime.executable import Executable
@@ -32,7 +33,7 @@ class Remote:
 class Resident:
     """A model of the reference device, whose arrays may be `Remote`."""
 
-    loaded: object
+    loaded: Loaded
     log: list = field(default_factory=list)
     arrays: dict = field(default_factory=dict)
 
@@ -74,16 +75,17 @@ def resident(model):
     net = rammer.compile(model, "reference")
     found = Resident(net._loaded)
 
-    class Device:
+    class Loads:
         name = device.name
 
         def load(self, source, binary, options):
             return found
 
+    loads: Any = Loads()
     made = Executable(
         name=net.name,
         signature=net.signature,
-        device=Device(),
+        device=loads,
         source=net._source,
         binary=net._binary,
         report=net._report,
@@ -107,10 +109,10 @@ def test_arrays_stay_where_they_are(pair):
     assert found.log[-1] == "wait"
 
 
-def test_the_callers_stream_needs_no_other_order(pair):
+def test_a_run_is_given_to_the_callers_stream(pair):
     net, found = pair
     net.run({"a": Remote(A), "b": Remote(B)}, stream=7)
-    assert found.log == [("view", None), ("view", None), ("enqueue", 7)]
+    assert found.log == [("view", 7), ("view", 7), ("enqueue", 7)]
     with pytest.raises(OptionError):
         net.run({"a": Remote(A), "b": Remote(B)}, stream="broken")
 

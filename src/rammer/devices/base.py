@@ -140,10 +140,10 @@ class Resident(Loaded, Protocol):
         """
         ...
 
-    def view(self, array: object, stream: int | None) -> View | None:
+    def view(self, array: object, stream: int) -> View | None:
         """An array as it lies in the device's memory, or None where it lies elsewhere.
 
-        Work given to `stream` from now on follows what wrote the array; None leaves that to the caller.
+        Work given to `stream` from now on follows what its library has been told to do with it.
         """
         ...
 

@@ -88,8 +88,8 @@ class Executable:
             inputs: an array for each input, all on the host or all in the device's memory.
             outputs: arrays to write into, by output name, where the inputs are; None makes fresh ones.
             stream: for arrays in the device's memory, the stream to run on (a handle, or an object with
-                `__cuda_stream__`), which already follows what wrote the inputs. None is the default stream, and the
-                inputs' libraries are asked to have them ready there.
+                `__cuda_stream__`); None is the default stream. The run follows what the libraries of the inputs have
+                been told to do with them.
 
         Raises:
             CallError: the inputs or outputs are not what the signature says, or lie in different places.
@@ -139,12 +139,11 @@ class Executable:
         write_container(path, meta, sections)
 
     def _run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None, stream: object) -> list[Any]:
-        if self._resident is not None and not all(isinstance(array, np.ndarray) for array in inputs):
+        if self._resident is not None and not _on_the_host(inputs):
             handle = self._resident.stream_of(stream)
-            unready = handle if stream is None else None
-            views = [view for array in inputs if (view := self._resident.view(array, unready)) is not None]
+            views = [view for array in inputs if (view := self._resident.view(array, handle)) is not None]
             if len(views) == len(inputs):
-                return self._run_resident(self._resident, views, outputs, handle, unready)
+                return self._run_resident(self._resident, views, outputs, handle)
             if views:
                 raise PlacementError("some inputs lie on the host, others on the device", hint="move them together")
         if stream is not None:
@@ -159,12 +158,7 @@ class Executable:
         return results
 
     def _run_resident(
-        self,
-        resident: Resident,
-        inputs: Sequence[View],
-        outputs: Sequence[Any] | None,
-        stream: int,
-        unready: int | None,
+        self, resident: Resident, inputs: Sequence[View], outputs: Sequence[Any] | None, stream: int
     ) -> list[Any]:
         for view, port in zip(inputs, self.signature.inputs, strict=True):
             check_input(port, view.dtype, view.shape)
@@ -177,16 +171,16 @@ class Executable:
             addresses = [result.address for result in results]
         else:
             results = list(outputs)
-            addresses = self._addresses_to_write(resident, outputs, inputs, unready)
+            addresses = self._addresses_to_write(resident, results, inputs, stream)
         resident.enqueue([view.address for view in inputs], addresses, stream)
         return results
 
     def _addresses_to_write(
-        self, resident: Resident, outputs: Sequence[Any], inputs: Sequence[View], unready: int | None
+        self, resident: Resident, outputs: Sequence[Any], inputs: Sequence[View], stream: int
     ) -> list[int]:
         views = []
         for array, port in zip(outputs, self.signature.outputs, strict=True):
-            view = resident.view(array, unready)
+            view = resident.view(array, stream)
             if view is None:
                 raise OutputError(
                     f"output '{port.name}' is to be written elsewhere", hint="give an array on the device"
@@ -207,6 +201,14 @@ class Executable:
 
     def __repr__(self) -> str:
         return f"<rammer.Executable {self.name} on {self.device}: {self.signature}>"
+
+
+def _on_the_host(arrays: Sequence[object]) -> bool:
+    # A loop, for it stands in the way of every call: a generator takes three times as long.
+    for array in arrays:  # noqa: SIM110
+        if not isinstance(array, np.ndarray):
+            return False
+    return True
 
 
 def _check_apart(

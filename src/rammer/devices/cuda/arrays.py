@@ -6,11 +6,13 @@ of the driver, or those that DLPack gives to the two default streams.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import sys
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,8 @@ CUDA = 2
 """What DLPack calls memory of an NVIDIA GPU."""
 
 _NO_ORDER = -1  # DLPack's "do not wait"
+_KEPT = 8
+_NOBODY: frozenset[int] = frozenset()
 
 
 def stream_of(driver: Driver, stream: object) -> int:
@@ -53,24 +57,46 @@ def stream_of(driver: Driver, stream: object) -> int:
     return handle
 
 
-def viewer(driver: Driver) -> Callable[[object, int | None], View | None]:
-    """The function behind `Resident.view`. What it needs is imported once, for it is called for every array."""
-    from cuda.core.utils import StridedMemoryView
+class Exchange:
+    """Arrays as `cuda.core` sees them. What that takes is imported once, for it is needed in every call."""
 
-    def view(array: object, stream: int | None) -> View | None:
-        told: Any = getattr(array, "__dlpack_device__", None)
-        if told is None:
-            if not hasattr(array, "__cuda_array_interface__"):
-                return None
-        elif told() != (CUDA, driver.ordinal):
+    def __init__(self, ordinal: int) -> None:
+        from cuda.core import Buffer
+        from cuda.core.utils import StridedMemoryView
+
+        self._ordinal = ordinal
+        self._buffer_of = Buffer.from_handle
+        self._view_of = StridedMemoryView.from_any_interface
+        self._view_on = StridedMemoryView.from_buffer
+
+    def view(self, array: object, stream: int) -> View | None:
+        """See `Resident.view`."""
+        try:
+            seen = self._view_of(array, stream_ptr=stream)
+        except (BufferError, RuntimeError):  # no such array, or one of the host, where a stream means nothing
+            told: Any = getattr(array, "__dlpack_device__", None)
+            if told is not None and told()[0] == CUDA:
+                raise
             return None
-        seen = StridedMemoryView.from_any_interface(array, stream_ptr=_NO_ORDER if stream is None else stream)
+        if seen.device_id != self._ordinal or not seen.is_device_accessible:
+            return None
         shape, strides = seen.shape, seen.strides
         return View(seen.ptr, seen.dtype, shape, strides is None or _row_by_row(shape, strides), not seen.readonly)
 
-    return view
+    def export(
+        self,
+        array: CudaArray,
+        max_version: tuple[int, int] | None,
+        dl_device: tuple[int, int] | None,
+        copy: bool | None,
+    ) -> object:
+        """An array by DLPack; what comes out keeps it alive."""
+        buffer = self._buffer_of(array.address, max(array.type.nbytes, 1), owner=array)
+        view = self._view_on(buffer, array.shape, dtype=array.dtype)
+        return view.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
 
+@functools.lru_cache
 def _row_by_row(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether strides, in elements, are those of a C-contiguous array; those of extents 1 and of nothing are free."""
     if 0 in shape:
@@ -82,6 +108,55 @@ def _row_by_row(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     )
 
 
+class Room:
+    """Memory for a model's outputs, in the order of streams. What comes back is kept for the next run there."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._kept: dict[tuple[int, int], list[int]] = {}
+        self._finalizer = weakref.finalize(self, _release, driver, self._kept)
+        self._finalizer.atexit = False
+
+    def take(self, size_bytes: int, stream: int) -> int:
+        """An address.
+
+        Raises:
+            DeviceUnavailableError: there is too little.
+        """
+        try:
+            return self._kept[size_bytes, stream].pop()
+        except (KeyError, IndexError):
+            self._driver.enter()
+            return self._driver.allocate(size_bytes, stream)
+
+    def give(self, address: int, size_bytes: int, stream: int) -> None:
+        """Take an address back, once `stream` has done what it was given so far."""
+        kept = self._kept.setdefault((size_bytes, stream), [])
+        if len(kept) < _KEPT:
+            kept.append(address)
+        else:
+            self._driver.enter()
+            self._driver.call("cuMemFreeAsync", address, stream)
+
+
+def _release(driver: Driver, kept: dict[tuple[int, int], list[int]]) -> None:
+    driver.enter()
+    for (_, stream), addresses in kept.items():
+        for address in addresses:
+            driver.call("cuMemFreeAsync", address, stream)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Maker:
+    """What a model's output arrays have in common. `wait` ends when the model's runs have; None once it is gone."""
+
+    driver: Driver
+    exchange: Exchange
+    order: Order
+    room: Room
+    wait: weakref.WeakMethod[Callable[[], None]]
+
+
 class CudaArray:
     """An output in the GPU's memory; see `rammer.devices.base.DeviceArray`.
 
@@ -89,31 +164,33 @@ class CudaArray:
     neither to it nor to what another library made of it. That stream, and those that it was handed to, must outlive it.
     """
 
-    __slots__ = ("__weakref__", "_driver", "_model", "_order", "_readers", "_stream", "_type", "address")
+    __slots__ = ("__weakref__", "_maker", "_readers", "_stream", "address", "type")
 
-    def __init__(self, driver: Driver, order: Order, model: weakref.ref[Any], type: TensorType, stream: int) -> None:
-        self.address = driver.allocate(type.nbytes, stream)
-        self._driver, self._order, self._model, self._type, self._stream = driver, order, model, type, stream
-        self._readers: set[int] = set()
+    def __init__(self, maker: Maker, type: TensorType, stream: int) -> None:
+        self.address = maker.room.take(type.nbytes, stream)
+        self.type = type
+        self._maker, self._stream = maker, stream
+        self._readers: frozenset[int] = _NOBODY
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of its elements, as NumPy has it."""
-        return self._type.dtype.numpy
+        return self.type.dtype.numpy
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Its extents."""
-        return self._type.shape
+        return self.type.shape
 
     def numpy(self) -> Array:
         """A copy on the host; see `DeviceArray.numpy`."""
-        if (model := self._model()) is not None:
-            model.wait()
+        if (wait := self._maker.wait()) is not None:
+            wait()
         found: Array = np.empty(self.shape, self.dtype)
         if found.nbytes:
-            self._driver.enter()
-            self._driver.call("cuMemcpyDtoH", found.ctypes.data, self.address, found.nbytes)
+            driver = self._maker.driver
+            driver.enter()
+            driver.call("cuMemcpyDtoH", found.ctypes.data, self.address, found.nbytes)
         return found
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
@@ -145,27 +222,24 @@ class CudaArray:
         copy: bool | None = None,
     ) -> object:
         """The array by DLPack, ready for work on `stream`; None is the legacy default stream, -1 asks for no order."""
-        from cuda.core import Buffer
-        from cuda.core.utils import StridedMemoryView
-
         reader = LEGACY_STREAM if stream is None else stream
         if reader not in (_NO_ORDER, self._stream):
-            self._driver.enter()
-            self._order.follow(reader)
-            self._readers.add(reader)
-        buffer = Buffer.from_handle(self.address, max(self._type.nbytes, 1), owner=self)
-        view = StridedMemoryView.from_buffer(buffer, self.shape, dtype=self.dtype)
-        return view.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+            self._maker.driver.enter()
+            self._maker.order.follow(reader)
+            self._readers |= {reader}
+        return self._maker.exchange.export(self, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Kind and number of the device."""
-        return CUDA, self._driver.ordinal
+        return CUDA, self._maker.driver.ordinal
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():  # the driver gives everything back then
-            self._driver.enter()
-            self._order.gather(self._readers, self._stream)
-            self._driver.call("cuMemFreeAsync", self.address, self._stream)
+        if sys.is_finalizing():  # the driver gives everything back then
+            return
+        if self._readers:
+            self._maker.driver.enter()
+            self._maker.order.gather(self._readers, self._stream)
+        self._maker.room.give(self.address, self.type.nbytes, self._stream)
 
     def __repr__(self) -> str:
-        return f"<rammer.CudaArray {self._type}>"
+        return f"<rammer.CudaArray {self.type}>"

@@ -30,7 +30,7 @@ class DeferredModel:
         """The caller's stream; see `Resident.stream_of`."""
         return self._model().stream_of(stream)
 
-    def view(self, array: object, stream: int | None) -> View | None:
+    def view(self, array: object, stream: int) -> View | None:
         """An array as it lies on the GPU; see `Resident.view`."""
         return self._model().view(array, stream)
 

@@ -61,14 +61,14 @@ def check(api: Any, name: str, answer: Any) -> Any:  # noqa: ANN401 - the bindin
         DeviceUnavailableError: too little memory.
         DeviceError: any other error.
     """
-    status, *results = answer
-    if status != api.CUresult.CUDA_SUCCESS:
+    status = answer[0]
+    if status:  # 0 is success; this stands in the way of every call
         if status == api.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise DeviceUnavailableError(
                 "the GPU has too little free memory for the model", hint="end other programs that use it"
             )
         raise DeviceError(f"{name} reports {status.name}", hint="see the GPU's log (dmesg, nvidia-smi)")
-    return results[0] if len(results) == 1 else tuple(results)
+    return answer[1] if len(answer) == 2 else answer[1:]
 
 
 def attribute(api: Any, device: Any, name: str) -> int:  # noqa: ANN401 - the bindings have no types

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rammer.devices.base import Binary, DeviceArray, Source, Trace, View
 from rammer.devices.codegen.source import CONSTANTS, MANIFEST, RECORDS, SIGNALS, SLOTS
 from rammer.devices.codegen.tables import ARENA, CONSTANT, RECORD, SIGNAL_COUNT, SLOT, Manifest
-from rammer.devices.cuda.arrays import CudaArray, stream_of, viewer
+from rammer.devices.cuda.arrays import CudaArray, Exchange, Maker, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, compile_source
 from rammer.devices.cuda.driver import find_driver
 from rammer.devices.cuda.kernel import Kernel, load_kernel
@@ -49,8 +49,15 @@ class LoadedModel:
         self._runs = 0
         self._traced: Kernel | None = None
         self._driver.enter()
-        self._view = viewer(self._driver)
+        self._exchange = Exchange(self._driver.ordinal)
         self._order = Order(self._driver)
+        self._maker = Maker(
+            driver=self._driver,
+            exchange=self._exchange,
+            order=self._order,
+            room=Room(self._driver),
+            wait=weakref.WeakMethod(self.wait),
+        )
         self._memory = Memory(self._driver)
         try:
             self._kernel = self._load(bytes(binary.files[CUBIN]))
@@ -200,14 +207,13 @@ class LoadedModel:
         """The caller's stream; see `Resident.stream_of`."""
         return stream_of(self._driver, stream)
 
-    def view(self, array: object, stream: int | None) -> View | None:
+    def view(self, array: object, stream: int) -> View | None:
         """An array as it lies on the GPU; see `Resident.view`."""
-        return self._view(array, stream)
+        return self._exchange.view(array, stream)
 
     def allocate(self, type: TensorType, stream: int) -> DeviceArray:
         """Room for an output; see `Resident.allocate`."""
-        self._driver.enter()
-        return CudaArray(self._driver, self._order, weakref.ref(self), type, stream)
+        return CudaArray(self._maker, type, stream)
 
     def enqueue(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> None:
         """Give a run to a stream; see `Resident.enqueue`."""

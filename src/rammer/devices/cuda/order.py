@@ -34,6 +34,8 @@ class Order:
 
     def after(self, stream: int) -> None:
         """A run was given to `stream`."""
+        if self._last == stream and stream in LASTING_STREAMS:
+            return
         with self._lock:
             self._last = stream
             if stream not in LASTING_STREAMS:

@@ -470,6 +470,13 @@ def test_stack_stays_small():
             assert kernel.resources.scratch_bytes <= 64 << 10
 
 
+def test_sums_go_through_memory_only_to_be_transposed():
+    expr, constants = CONTRACTIONS["1x1"]
+    for channels_last, is_in_memory in (({0, 2}, False), ({0}, True)):
+        for kernel in Bound(expr, constants, AVX512, channels_last).kernels:
+            assert ("float sums" in emit_kernel(kernel, "kernel")) is is_in_memory
+
+
 def test_a_register_tile_that_does_not_fit_is_refused():
     bound = Bound(CONTRACTIONS["product"][0], {1}, AVX512)
     kernel = bound.kernels[0]

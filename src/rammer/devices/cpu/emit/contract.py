@@ -7,7 +7,6 @@
           accumulators[rows][vectors] = 0
           for each point of the group's reduction axes
             accumulators += row operand (a scalar) * lane operand (a vector)
-          sums[rows][lanes] = accumulators
         for each row and lane: the elementwise rest, store
 
 Blocks along an axis are written in runs that are alike: equally many rows or lanes, and at a border the same rows
@@ -20,9 +19,10 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rammer.devices.codegen.index import sum_text
 from rammer.devices.codegen.scalar import C_TYPES
-from rammer.devices.codegen.scope import Scope
-from rammer.devices.cpu.emit.micro import Block, edges_of, emit_group
+from rammer.devices.codegen.scope import Position, Scope
+from rammer.devices.cpu.emit.micro import Block, Place, edges_of, emit_group, vector_type
 from rammer.devices.cpu.emit.nest import Loop, Range, nest
 from rammer.devices.cpu.emit.pack import emit_packs
 from rammer.ir.expr import Axis
@@ -150,18 +150,57 @@ def _overlap(bounds: Range, run: _Run, extent: int) -> Range:
 
 def _emit_block(scope: Scope, block: Block) -> None:
     """The sums of one block, then the elementwise rest."""
+    kernel = scope.operands.kernel
+    sums: dict[Place, str] = {}
+    for group in block.found.groups:
+        sums |= emit_group(scope, block, group)
+    steps = {axis: _step(kernel, axis) for axis in (*block.rows, block.lane)}
+    if min(steps.values()) == steps[block.lane]:
+        _emit_in_registers(scope, block, sums)
+    else:
+        _emit_over_arrays(scope, block, sums, sorted(steps, key=lambda axis: -steps[axis]))
+
+
+def _step(kernel: RKernel, axis: Axis) -> int:
+    """The longest step along an axis in the stores."""
+    layouts = kernel.layouts[len(kernel.expr.inputs) :]
+    outputs = zip(kernel.expr.outputs, layouts, strict=True)
+    return max(abs(stride_along(output.indices, layout, axis)) for output, layout in outputs)
+
+
+def _emit_in_registers(scope: Scope, block: Block, sums: Mapping[Place, str]) -> None:
+    """A loop over the lanes of each vector of sums, which becomes vector code that finds them in their registers."""
+    writer, lane = scope.writer, block.lane
+    for offsets in block.offsets:
+        for v in range(block.vectors):
+            first = v * block.vector
+            present = min(block.vector, block.counts[lane] - first)
+            # A copy: what is read lane by lane would not stay in a register during the sums.
+            copies = {
+                term: writer.let(vector_type(block, term), writer.name("of_lanes"), sums[term, offsets, v]) + "[i]"
+                for term in block.found.terms
+            }
+            row = _with_sums(scope, block.row_positions(offsets), copies)
+            writer.line("RAMMER_ONE_VECTOR")
+            with writer.loop("i", "0", str(present), lanes=True):
+                writer.let("int64_t", lane.name, sum_text({f"{lane.name}_block": 1, "i": 1}, first))
+                _with_sums(row, {lane: Position(lane.name)}, copies).store_results()
+
+
+def _emit_over_arrays(scope: Scope, block: Block, sums: Mapping[Place, str], order: Sequence[Axis]) -> None:
+    """The sums through memory, where another axis than the lanes has the shortest steps in the stores."""
     writer = scope.writer
     height, width = block.array_shape
     arrays = {term: writer.name("sums") for term in block.found.terms}
     for term, array in arrays.items():
         writer.line(f"{C_TYPES[term.reduce.dtype]} {array}[{height}][{width}] __attribute__((aligned(64)));")
-    for group in block.found.groups:
-        emit_group(scope, block, group, arrays)
-    loops = [
-        Loop(axes=(axis,), range=_points(axis, block), lanes=True)
-        for axis in _epilogue_order(scope.operands.kernel, block)
-    ]
-    _emit_epilogue(scope.enter({}), loops, block, arrays)
+    for (term, offsets, v), value in sums.items():
+        target = f"&{arrays[term]}[{block.row_number(offsets)}][{v * block.vector}]"
+        writer.line(f"RAMMER_STORE({vector_type(block, term)}, {target}, {value});")
+    loops = [Loop(axes=(axis,), range=_points(axis, block), lanes=True) for axis in order]
+    element = f"[{_row_text(block)}][{block.lane.name} - {block.lane.name}_block]"
+    elements = {term: array + element for term, array in arrays.items()}
+    _emit_epilogue(_with_sums(scope, {}, elements), loops, elements)
 
 
 def _points(axis: Axis, block: Block) -> Range:
@@ -169,29 +208,23 @@ def _points(axis: Axis, block: Block) -> Range:
     return Range(start, f"{start} + {block.counts[axis]}", block.counts[axis])
 
 
-def _epilogue_order(kernel: RKernel, block: Block) -> list[Axis]:
-    """Blocked axes, the one with the shortest steps in the stores innermost."""
-    layouts = kernel.layouts[len(kernel.expr.inputs) :]
-    outputs = list(zip(kernel.expr.outputs, layouts, strict=True))
-
-    def step(axis: Axis) -> int:
-        return max(abs(stride_along(output.indices, layout, axis)) for output, layout in outputs)
-
-    return sorted((*block.rows, block.lane), key=step, reverse=True)
-
-
-def _emit_epilogue(scope: Scope, loops: Sequence[Loop], block: Block, arrays: Mapping[Term, str]) -> None:
-    """Loops over the points of a block; in them, a sum is an element of its array."""
-    row = _row_text(block)
-    for term, array in arrays.items():
-        scope.bind(term.reduce, f"{array}[{row}][{block.lane.name} - {block.lane.name}_block]")
-    scope.hoist(scope.operands.results)
+def _emit_epilogue(scope: Scope, loops: Sequence[Loop], sums: Mapping[Term, str]) -> None:
+    """Loops over the points of a block, with the C text of each sum at a point."""
     if not loops:
         scope.store_results()
         return
     first, *rest = loops
     with scope.writer.loop(first.name, first.range.lo, first.range.hi, lanes=not rest):
-        _emit_epilogue(scope.enter(first.positions), rest, block, arrays)
+        _emit_epilogue(_with_sums(scope, first.positions, sums), rest, sums)
+
+
+def _with_sums(scope: Scope, positions: Mapping[Axis, Position], sums: Mapping[Term, str]) -> Scope:
+    """The scope at some positions, where the sums have names and what else is certain is written."""
+    inside = scope.enter(positions)
+    for term, name in sums.items():
+        inside.bind(term.reduce, name)
+    inside.hoist(scope.operands.results)
+    return inside
 
 
 def _row_text(block: Block) -> str:

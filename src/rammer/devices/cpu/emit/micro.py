@@ -68,6 +68,13 @@ class Block:
         """Vectors that hold the lanes that are there."""
         return -(-self.counts[self.lane] // self.vector)
 
+    def row_positions(self, offsets: Sequence[int]) -> dict[Axis, Position]:
+        """Where the row axes stand at given offsets."""
+        return {
+            axis: Position(f"{axis.name}_block", offset, self.sizes[axis])
+            for axis, offset in zip(self.rows, offsets, strict=True)
+        }
+
     def row_number(self, offsets: Sequence[int]) -> int:
         """The row of the arrays at given offsets."""
         number = 0
@@ -103,9 +110,18 @@ def edges_of(group: Group, rows: Sequence[Axis], lane: Axis, inputs: Sequence[Te
     return Edges(settled=settled, unrolled=unrolled, bounded=bounded)
 
 
-def emit_group(scope: Scope, block: Block, group: Group, arrays: Mapping[Term, str]) -> None:
-    """Write the sums of a group for one block into `arrays[term][row][lane]`."""
-    _Micro(scope, block, group).emit(scope, arrays)
+Place = tuple[Term, tuple[int, ...], int]
+"""A term, a row as offsets along the row axes, and the number of a vector of lanes."""
+
+
+def vector_type(block: Block, term: Term) -> str:
+    """The C type of a vector of sums."""
+    return f"{_VECTOR_NAMES[term.reduce.dtype]}{block.vector}"
+
+
+def emit_group(scope: Scope, block: Block, group: Group) -> dict[Place, str]:
+    """Write the sums of a group for one block; returns the vector variable of each place."""
+    return _Micro(scope, block, group).emit(scope)
 
 
 class _Micro:
@@ -118,22 +134,16 @@ class _Micro:
         self._edges = edges_of(group, block.rows, block.lane, kernel.expr.inputs)
         self._order = reduction_order(broadcast_loads(block.found, group, block.lane), group.axes, kernel.layouts)
         self._element = group.terms[0].reduce.dtype
-        self._type = f"{_VECTOR_NAMES[self._element]}{block.vector}"
+        self._type = vector_type(block, group.terms[0])
+        places = itertools.product(group.terms, block.offsets, range(block.vectors))
+        self._accumulators: dict[Place, str] = {place: self._writer.name("sum") for place in places}
 
-    def emit(self, scope: Scope, arrays: Mapping[Term, str]) -> None:
-        """Accumulators, the loops over the reduction axes, and the store."""
-        block = self._block
-        places = list(itertools.product(range(len(self._group.terms)), block.offsets, range(block.vectors)))
-        with self._writer.block():
-            for place in places:
-                self._writer.line(f"{self._type} {self._accumulator(*place)} = {{0}};")
-            self._loops(scope.enter({}), self._order, {})
-            for t, offsets, v in places:
-                target = f"&{arrays[self._group.terms[t]]}[{block.row_number(offsets)}][{v * block.vector}]"
-                self._writer.line(f"RAMMER_STORE({self._type}, {target}, {self._accumulator(t, offsets, v)});")
-
-    def _accumulator(self, term: int, offsets: tuple[int, ...], vector: int) -> str:
-        return f"c{term}_{self._block.row_number(offsets)}_{vector}"
+    def emit(self, scope: Scope) -> dict[Place, str]:
+        """Accumulators and the loops over the reduction axes."""
+        for name in self._accumulators.values():
+            self._writer.line(f"{self._type} {name} = {{0}};")
+        self._loops(scope.enter({}), self._order, {})
+        return self._accumulators
 
     def _loops(self, scope: Scope, axes: Sequence[Axis], point: Mapping[Axis, int]) -> None:
         """Loops over `axes`; `point` holds the positions along unrolled axes."""
@@ -159,19 +169,19 @@ class _Micro:
             return
         rows = [self._row(scope, offsets) for offsets in inside]
         # One lane operand after the other, so that few vectors are alive beside the accumulators.
-        by_operand: dict[Expr, list[tuple[int, Expr]]] = {}
-        for t, term in enumerate(self._group.terms):
+        by_operand: dict[Expr, list[tuple[Term, Expr]]] = {}
+        for term in self._group.terms:
             operand, other = block.found.split(term, block.lane)
-            by_operand.setdefault(operand, []).append((t, other))
+            by_operand.setdefault(operand, []).append((term, other))
         factors: dict[tuple[tuple[int, ...], Expr], list[str]] = {}
         for operand, users in by_operand.items():
             vectors = [self._vector(scope, operand, v) for v in range(block.vectors)]
             for offsets, row in zip(inside, rows, strict=True):
-                for t, other in users:
+                for term, other in users:
                     if (offsets, other) not in factors:
                         factors[offsets, other] = self._factors(row, other)
                     for v, (factor, vector) in enumerate(zip(factors[offsets, other], vectors, strict=True)):
-                        self._writer.line(f"{self._accumulator(t, offsets, v)} += {factor} * {vector};")
+                        self._writer.line(f"{self._accumulators[term, offsets, v]} += {factor} * {vector};")
 
     def _factors(self, row: Scope, operand: Expr) -> list[str]:
         """What each vector of a row is multiplied by: a scalar, or vectors where the operand has the lane too."""
@@ -181,11 +191,7 @@ class _Micro:
 
     def _row(self, scope: Scope, offsets: Sequence[int]) -> Scope:
         """The scope of one row of the block; no settled border is crossed there."""
-        positions = {
-            axis: Position(f"{axis.name}_block", offset, self._block.sizes[axis])
-            for axis, offset in zip(self._block.rows, offsets, strict=True)
-        }
-        return scope.enter(positions, self._edges.settled)
+        return scope.enter(self._block.row_positions(offsets), self._edges.settled)
 
     def _is_inside(self, offsets: Sequence[int], point: Mapping[Axis, int]) -> bool:
         """Whether no settled border is crossed by a row."""

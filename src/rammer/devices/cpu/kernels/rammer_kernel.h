@@ -17,12 +17,17 @@
  * as it is. Else gcc makes two kinds of mistakes there: releases up to 13 get groups of conditional loads wrong (bug
  * 114375), and stores that later iterations may overwrite are put off to after the loop together with elements that it
  * does not store at all, though they may be another thread's (-fpredictive-commoning).
+ *
+ * RAMMER_ONE_VECTOR goes before a loop over just the lanes of a vector, which gcc would else unroll before it looks for
+ * vector code, and then finds none.
  */
 #if defined(__clang__)
 #define RAMMER_LANES
+#define RAMMER_ONE_VECTOR
 #define RAMMER_IN_ORDER (void)0
 #else
 #define RAMMER_LANES _Pragma("GCC ivdep")
+#define RAMMER_ONE_VECTOR _Pragma("GCC unroll 1")
 #define RAMMER_IN_ORDER __asm__ volatile("")
 #endif
 

@@ -336,7 +336,8 @@ def preferred_layouts(
 ) -> dict[int, Layout]:
     """How a contraction wants its constant operands laid out; slots that are not named have no preference.
 
-    The lanes lie innermost and the reduction axes in the order in which they run. Panels as wide as a vector, or a
+    The lanes lie innermost and the reduction axes in the order in which they run; where the vDevice stages operands,
+    the reduction axes lie innermost instead. Panels as wide as a vector, or a
     cache line if that is wider, make a register block's weights one stream; lanes that do not start at a panel's
     edge (gates of odd sizes) get a plain order instead.
 
@@ -364,13 +365,16 @@ def preferred_layouts(
                 load = weights[term]
                 if load is not None and load.slot not in preferred:
                     same_slot = [other for other in expr.loads if other.slot == load.slot]
-                    preferred[load.slot] = _packed(same_slot, expr.inputs[load.slot], lane, order, vdevice)
+                    rows = math.prod(axis.extent for axis in found.rows(expr.axes, lane))
+                    preferred[load.slot] = _packed(same_slot, expr.inputs[load.slot], lane, order, rows, vdevice)
         return preferred
     return {}
 
 
-def _packed(loads: Sequence[Load], type_: TensorType, lane: Axis, order: Sequence[Axis], vdevice: VDevice) -> Layout:
-    """The layout of a lane operand that only `loads` read."""
+def _packed(
+    loads: Sequence[Load], type_: TensorType, lane: Axis, order: Sequence[Axis], rows: int, vdevice: VDevice
+) -> Layout:
+    """The layout of a lane operand that only `loads` read, in a contraction of so many rows."""
     width = max(vdevice.vector_bytes, vdevice.alignment_bytes) // type_.dtype.compute.itemsize_bytes
     forms = [affine(index) for index in loads[0].indices]
     lane_dims = [dim for dim, form in enumerate(forms) if form is not None and form.coefficient(lane)]
@@ -383,6 +387,9 @@ def _packed(loads: Sequence[Load], type_: TensorType, lane: Axis, order: Sequenc
         return min((order.index(axis) for axis, _ in form.terms if axis in order), default=-1) if form else -1
 
     others = sorted((dim for dim in range(type_.rank) if dim != lane_dim), key=depth)
+    if vdevice.staged_rows is not None and rows >= vdevice.staged_rows:
+        outer = [dim for dim in others if depth(dim) < 0]
+        return Layout.ordered(type_.shape, (*outer, lane_dim, *others[len(outer) :]))
     if all(_starts_panel(affine(load.indices[lane_dim]), lane, width) for load in loads):
         return Layout.panelled(type_.shape, others, lane_dim, width)
     return Layout.ordered(type_.shape, (*others, lane_dim))

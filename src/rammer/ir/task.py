@@ -81,7 +81,8 @@ class RKernel:
     """One implementation of an expression: skeleton, tile and operand layouts. Equal rKernels share their code.
 
     `expr` is canonical (see `lowering.canonical`): axes `s0..`, `r0..`, slots in order of first appearance, so equal
-    work compares equal. `layouts` are those of the bound tensors: input slots first, then outputs.
+    work compares equal. `layouts` are those of the bound tensors: input slots first, then outputs. `alignments` say of
+    how many elements the place of each operand's first element is a multiple (1: nothing is known; empty: of none).
     """
 
     expr: TensorExpr
@@ -89,6 +90,7 @@ class RKernel:
     skeleton: str
     tile: RTile
     resources: Resources = field(default_factory=Resources)
+    alignments: tuple[int, ...] = ()
 
     @property
     def grid(self) -> tuple[int, ...]:

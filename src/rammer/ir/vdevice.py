@@ -43,7 +43,11 @@ class VEU:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VDevice:
-    """What scheduling and construction may know about a machine; `compiler` is what makes its code."""
+    """What scheduling and construction may know about a machine.
+
+    Contractions of `staged_rows` or more rows (None: none) stage both operands, and want what their sums run over
+    innermost in weights; others want the lanes innermost. `compiler` is what makes the vDevice's code.
+    """
 
     kind: str
     name: str
@@ -56,6 +60,7 @@ class VDevice:
     task_overhead_us: Figure
     skeletons: tuple[str, ...]
     alignment_bytes: int = 64
+    staged_rows: int | None = None
     precisions: tuple[str, ...] = ("fp32",)
     compiler: str = ""
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Graph, Operator, SourceLocation
-from rammer.ir.task import RKernel, ROperator, TaskGraph
+from rammer.ir.task import Binding, RKernel, ROperator, TaskGraph, TensorRole
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.lowering.canonical import View, canonical, copy_expr
 from rammer.lowering.storage import Copy, Storage, assign
 from rammer.roller.construct import MAX_CANDIDATES, construct
+
+_MAX_ALIGNMENT = 16  # elements: no vector that is loaded at once is longer
 
 
 def lower(graph: Graph, device: VDevice, most_candidates: int = MAX_CANDIDATES) -> TaskGraph:
@@ -56,7 +60,7 @@ class _Lowering:
         self._device = device
         self._storage = storage
         self._most_candidates = most_candidates
-        self._kernels: dict[tuple[TensorExpr, tuple[Layout, ...]], tuple[RKernel, ...]] = {}
+        self._kernels: dict[tuple[TensorExpr, tuple[Layout, ...], tuple[int, ...]], tuple[RKernel, ...]] = {}
 
     def compute(self, operator: Operator) -> None:
         """The rOperator of an operator with an expression."""
@@ -84,11 +88,13 @@ class _Lowering:
         if any(axis.extent == 0 for axis in expr.axes):
             return
         form, read_bindings, write_bindings = canonical(expr, reads, writes)
-        tensors = self._storage.tensors
-        layouts = tuple(tensors[binding.tensor].layout for binding in (*read_bindings, *write_bindings))
-        key = (form, layouts)
+        bindings = (*read_bindings, *write_bindings)
+        layouts = tuple(self._storage.tensors[binding.tensor].layout for binding in bindings)
+        alignments = tuple(self._alignment(binding) for binding in bindings)
+        key = (form, layouts, alignments)
         if key not in self._kernels:
-            self._kernels[key] = construct(form, layouts, self._device, self._most_candidates)
+            found = construct(form, layouts, self._device, self._most_candidates)
+            self._kernels[key] = tuple(replace(kernel, alignments=alignments) for kernel in found)
         self.operators.append(
             ROperator(
                 id=len(self.operators),
@@ -100,3 +106,11 @@ class _Lowering:
                 sources=sources,
             )
         )
+
+    def _alignment(self, binding: Binding) -> int:
+        """The power of two, up to a limit, that divides the place of a binding's first element in the storage."""
+        tensor = self._storage.tensors[binding.tensor]
+        root = tensor if tensor.alias_of is None else self._storage.tensors[tensor.alias_of]
+        if root.role in (TensorRole.INPUT, TensorRole.OUTPUT):
+            return 1  # callers' arrays lie anywhere
+        return math.gcd(_MAX_ALIGNMENT, tensor.layout.address(binding.origin))

@@ -1,36 +1,44 @@
 """rTiles for GPUs: an rTask is shared out among the threads of a block, so it wants many points and few bytes.
 
-A contraction's rTile is a box of rows and lanes, as square as the traffic wants it, or a strip of lanes where there are
-no rows (a matrix-vector product). `RTile.lane` is the axis along which neighbouring threads take neighbouring points;
-None leaves threads to run along reductions.
+A contraction's rTile is a box of rows and lanes, or a strip of lanes where there are no rows (a matrix-vector product).
+`RTile.lane` is the axis along which neighbouring threads take neighbouring points; None leaves threads to run along
+reductions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from rammer.ir.blocks import LEAST_ROWS, WARP, Blocks, blocks_of
 from rammer.ir.expr import Axis, Load, TensorExpr, nodes
 from rammer.ir.pattern import Contraction, Skeleton, contraction, stride_along
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
-from rammer.roller.tile import footprint_bytes, scale_out
+from rammer.roller.tile import TaskTile, footprint_bytes, scale_out
 
-_WARP = 32
 _THREADS = 256  # that keep a multiprocessor busy
-_ROWS = 16  # points of a row axis that an rTask should not go below
 _STREAM_LANES = 8  # one sector of float32
 _TASKS_PER_VEU = (0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
-_LEAST_ROWS = 4  # of a contraction that stages its operands in shared memory
-# Instructions of a thread for a point, for an element of a point's sums, and for an operand's element that is staged.
+_SIDES = (16, 32, 64, 128)  # rows and lanes that blocks are good at
+_MAX_CUTS = 8  # of an axis of a block's side
+_STAGED_CANDIDATES = 6
+# Instructions of a thread for a point and for an element of a point's sums.
 _EPILOGUE = 40
 _PER_ELEMENT = 4
-_STAGING = 12
 _ISSUE = 0.6  # of the instructions that a multiprocessor could start
-_LATENCY_US = 1.5  # pointers, the first operands, and what the rest reads, one after the other
+_LATENCY_US = 1.3  # pointers, the first operands, and what the rest reads, one after the other
 _LOADS_IN_FLIGHT = 16
+# Measured on an NVIDIA H200, in cycles of a multiprocessor. A quarter of it multiplies for one warp at a time, and not
+# while it reads shared memory.
+_STEP_CYCLES = 330  # a barrier, and the first reads after it
+_COPY_CYCLES = 1 / 16  # for an element of an operand
+_FINISH_CYCLES = 0.15  # for a sum of one split
+_ADD_CYCLES = 1.03  # of a quarter, for a multiply-add of each thread of a warp
+_READ_CYCLES = 4.85  # of a quarter, for a read of 16 bytes by each thread of a warp
+_QUARTERS = 4
 
 
 def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> list[RKernel]:
@@ -40,21 +48,70 @@ def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) 
     if found is not None and (lane is None or expr.axes[lane] not in found.lanes):
         found = None
     skeleton = Skeleton.CONTRACT if found is not None else Skeleton.REDUCE if expr.reductions else Skeleton.MAP
-    units = _units(expr, found, lane)
+
+    def kernel(task: TaskTile) -> RKernel:
+        reduce = tuple(max(1, axis.extent) for axis in expr.reduce_axes)
+        tile = RTile(task=task, reduce=reduce, lane=lane, vector=WARP)
+        return RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile)
+
+    if found is not None and lane is not None and _height(expr, found, expr.axes[lane]) >= LEAST_ROWS:
+        staged = [kernel(task) for task in _boxes(expr, found, expr.axes[lane])]
+        staged = [one for one in staged if blocks_of(one) is not None]
+        if staged:
+            return _best(staged, vdevice)
+    units = _units(expr, lane, is_stream=found is not None)
     points = math.prod(axis.extent for axis in expr.axes)
     counts = {1, *(math.ceil(vdevice.veu_count * factor) for factor in _TASKS_PER_VEU)}
     if skeleton is Skeleton.MAP:
         counts = {max(1, min(count, points // _LEAST_POINTS)) for count in counts}
-    kernels: dict[RKernel, None] = {}
-    for count in sorted(counts):
-        tile = RTile(
-            task=scale_out(expr, units, count),
-            reduce=tuple(max(1, axis.extent) for axis in expr.reduce_axes),
-            lane=lane,
-            vector=_WARP,
-        )
-        kernels.setdefault(RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile))
-    return list(kernels)
+    return list(dict.fromkeys(kernel(scale_out(expr, units, count)) for count in sorted(counts)))
+
+
+def _boxes(expr: TensorExpr, found: Contraction, lane: Axis) -> Iterator[TaskTile]:
+    """Tiles of about so many rows and lanes, all of them, of shapes that leave few points over."""
+    rows = found.rows(expr.axes, lane)
+    lanes = [axis for axis in expr.axes if axis not in rows and axis in found.lanes]
+    tasks: dict[TaskTile, None] = {}
+    for height in _SIDES:
+        for width in _SIDES:
+            for row_sizes in _sides(rows, height):
+                for lane_sizes in _sides(lanes, width):
+                    sizes = {**row_sizes, **lane_sizes}
+                    tasks.setdefault(tuple(sizes.get(axis, 1) for axis in expr.axes))
+    yield from tasks
+
+
+def _sides(axes: Sequence[Axis], points: int) -> list[dict[Axis, int]]:
+    """Boxes over `axes` of at most so many points, the innermost axis cut into few equal parts or left whole."""
+    if not axes:
+        return [{}]
+    *outer, innermost = axes
+    found = []
+    for cuts in range(1, _MAX_CUTS + 1):
+        size = -(-innermost.extent // cuts)
+        if size <= points:
+            left, sizes = points // size, {innermost: size}
+            for axis in reversed(outer):
+                taken = max(1, min(left, axis.extent))
+                sizes[axis] = -(-axis.extent // -(-axis.extent // taken))
+                left //= taken
+            found.append(sizes)
+    return found or [{**dict.fromkeys(outer, 1), innermost: points}]
+
+
+def _best(kernels: Iterable[RKernel], vdevice: VDevice) -> list[RKernel]:
+    """The kernels that finish first, with all vEUs or with fewer, and those that take least of all vEUs' time."""
+    time_us = {kernel: max(compute_us(kernel, vdevice), memory_us(kernel, vdevice)) for kernel in kernels}
+
+    def whole_us(kernel: RKernel, veus: int) -> float:
+        return -(-kernel.task_count // veus) * time_us[kernel]
+
+    chosen = [min(time_us, key=lambda kernel: kernel.task_count * time_us[kernel])]
+    veus = vdevice.veu_count
+    while len(chosen) < _STAGED_CANDIDATES and veus:
+        chosen.append(min(time_us, key=lambda kernel: whole_us(kernel, veus)))
+        veus //= 2
+    return list(dict.fromkeys(chosen))
 
 
 def _lane(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None) -> int | None:
@@ -72,7 +129,7 @@ def _lane(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None
         stores = sum(abs(stride_along(output.indices, layout, axis)) == 1 for output, layout in outputs)
         return (loads, stores, min(axis.extent, _THREADS))
 
-    staged = [] if found is None else [axis for axis in found.lanes if _height(expr, found, axis) >= _LEAST_ROWS]
+    staged = [] if found is None else [axis for axis in found.lanes if _height(expr, found, axis) >= LEAST_ROWS]
     best = max(staged or reversed(expr.axes), key=score, default=None)
     if best is None or (expr.reductions and not staged and score(best)[0] == 0):
         return None
@@ -84,38 +141,47 @@ def _height(expr: TensorExpr, found: Contraction, lane: Axis) -> int:
     return math.prod(axis.extent for axis in found.rows(expr.axes, lane))
 
 
-def _units(expr: TensorExpr, found: Contraction | None, lane: int | None) -> tuple[int, ...]:
-    """What the sizes of an rTask are multiples of: along rows, an axis that has enough, or the one that has most."""
+def _units(expr: TensorExpr, lane: int | None, *, is_stream: bool) -> tuple[int, ...]:
+    """What the sizes of an rTask are multiples of."""
     units = [1] * len(expr.axes)
-    if lane is None:
-        return tuple(units)
-    units[lane] = _WARP
-    if found is not None and _height(expr, found, expr.axes[lane]) >= _LEAST_ROWS:
-        rows = found.rows(expr.axes, expr.axes[lane])
-        units[expr.axes.index(max(reversed(rows), key=lambda axis: min(axis.extent, _ROWS)))] = _ROWS
-    elif found is not None:
-        units[lane] = _STREAM_LANES
+    if lane is not None:
+        units[lane] = _STREAM_LANES if is_stream else WARP
     return tuple(min(unit, max(1, axis.extent)) for unit, axis in zip(units, expr.axes, strict=True))
 
 
 def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time of one full rTask's instructions and of the loads that wait for each other, in microseconds."""
     expr, points = kernel.expr, math.prod(kernel.tile.task)
-    elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
-    instructions: float = points * (_EPILOGUE + elements * _PER_ELEMENT)
-    found = contraction(expr) if kernel.skeleton == Skeleton.CONTRACT and kernel.tile.lane is not None else None
-    if found is not None and kernel.tile.lane is not None:
-        rows = found.rows(expr.axes, expr.axes[kernel.tile.lane])
-        extents = dict(zip(expr.axes, kernel.tile.task, strict=True))
-        height = math.prod(extents[axis] for axis in rows)
-        if height >= _LEAST_ROWS:
-            width = max(1, points // height)
-            held = min(8.0, max(1.0, math.sqrt(points / _THREADS)))
-            staged = _STAGING * (height + width) / (height * width)
-            instructions = points * (_EPILOGUE + elements * (1 + 0.5 / held + staged))
     lanes_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2
+    blocks = blocks_of(kernel) if kernel.skeleton == Skeleton.CONTRACT else None
+    if blocks is not None:
+        return _staged_cycles(kernel, blocks) / (lanes_per_us / (_QUARTERS * WARP)) + _LATENCY_US
+    elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
+    instructions = points * (_EPILOGUE + elements * _PER_ELEMENT)
     busy = min(1.0, points * max(1, elements) / (_THREADS * _LOADS_IN_FLIGHT))
     return instructions / (lanes_per_us * _ISSUE * max(busy, 1 / _LOADS_IN_FLIGHT)) + _LATENCY_US
+
+
+def _staged_cycles(kernel: RKernel, blocks: Blocks) -> float:
+    """Cycles of a multiprocessor for an rTask whose operands are staged."""
+    found = contraction(kernel.expr)
+    assert found is not None  # it has blocks
+    sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    height, width, batches = (
+        math.prod(sizes[axis] for axis in axes) for axes in (blocks.row_axes, blocks.lane_axes, blocks.batch_axes)
+    )
+    block_count = batches * -(-height // blocks.rows) * -(-width // blocks.lanes)
+    held_rows, held_lanes = blocks.warp_rows / 4, blocks.warp_lanes / 8
+    element_cycles = held_rows * held_lanes * _ADD_CYCLES + (held_rows + held_lanes) / 4 * _READ_CYCLES
+    rounds = -(-blocks.warps * blocks.splits // _QUARTERS)
+    cycles = blocks.rows * blocks.lanes * blocks.splits * len(found.terms) * _FINISH_CYCLES
+    for group in found.groups:
+        elements = math.prod(axis.extent for axis in group.axes)
+        steps = -(-elements // blocks.step)
+        multiply = steps * blocks.step / blocks.splits * rounds * element_cycles * len(group.terms)
+        copy = steps * blocks.step * (blocks.rows + blocks.lanes) * _COPY_CYCLES
+        cycles += multiply + copy + steps * _STEP_CYCLES
+    return block_count * cycles
 
 
 def memory_us(kernel: RKernel, vdevice: VDevice) -> float:

@@ -218,14 +218,18 @@ class Scope:
             staged = self._staged[load]
             base = f" - {staged.base}" if staged.base else ""
             return f"{staged.array}[{self.address(staged.address)}{base}]"
-        address = self.operands.loads[load]
-        text = f"in{load.slot}[{self.address(address)}]"
+        address, checks = self.element(load)
+        text = f"in{load.slot}[{address}]"
         if load.type is DType.BOOL:
             text += " != 0"
-        checks = [self._check(check) for check in self.open_checks(load)]
         if not checks or load.fill is None:
             return text
         return f"({' & '.join(checks)}) ? {text} : {literal(load.fill.value, load.type)}"
+
+    def element(self, load: Load) -> tuple[str, list[str]]:
+        """Where a load's element lies in its operand, and the tests it passes unless it is padding."""
+        address = self.operands.loads[load]
+        return self.address(address), [self._check(check) for check in self.open_checks(load)]
 
     def open_checks(self, load: Load) -> list[Check]:
         """The tests a padded load needs here."""
@@ -248,7 +252,8 @@ class Scope:
     def _check(self, check: Check) -> str:
         index = self.linear(check.form)
         if check.below and check.above:
-            return f"((uint64_t)({index}) < {check.extent})"
+            unsigned = "uint32_t" if self.writer.index_type == "int32_t" else "uint64_t"
+            return f"(({unsigned})({index}) < {check.extent})"
         return f"(0 <= {index})" if check.below else f"({index} < {check.extent})"
 
     def store_results(self) -> None:

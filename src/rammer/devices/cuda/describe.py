@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from rammer.devices.cuda.architecture import OLDEST, Gpu
 from rammer.errors import DeviceUnavailableError, OptionError
+from rammer.ir.blocks import LEAST_ROWS, WARP, WARPS
 from rammer.ir.pattern import Skeleton
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 
 KIND = "cuda"
-THREADS = 512  # of a block: with one block on a multiprocessor, each thread may have 128 registers
-WARP = 32
+THREADS = WARPS * WARP
 SKELETONS = (Skeleton.MAP, Skeleton.REDUCE, Skeleton.CONTRACT)
 _SECTOR_BYTES = 32
 _SHARED_BYTES_PER_CYCLE = 128
@@ -61,6 +61,7 @@ def describe(gpu: Gpu, veus: int | None) -> VDevice:
         task_overhead_us=_TASK_OVERHEAD_US,
         skeletons=SKELETONS,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
+        staged_rows=LEAST_ROWS,
     )
 
 

@@ -19,6 +19,7 @@ LAUNCH = "launch.json"
 _BEFORE_KERNELS = (
     ("rammer.devices.cuda", "runtime/tables.cuh"),
     ("rammer.devices.cuda", "kernels/rammer_kernel.cuh"),
+    ("rammer.devices.cuda", "kernels/rammer_contract.cuh"),
     ("rammer.devices.codegen", "rammer_scalars.h"),
 )
 _INTERPRETER = ("rammer.devices.cuda", "runtime/interpreter.cuh")

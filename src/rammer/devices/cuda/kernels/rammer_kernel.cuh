@@ -6,6 +6,7 @@
 #define RAMMER_KERNEL_CUH
 
 #define RAMMER_INLINE static __device__ __forceinline__
+#define RAMMER_MEMBER __device__ __forceinline__
 
 #ifndef NAN
 #define NAN __int_as_float(0x7fc00000)

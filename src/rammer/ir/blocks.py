@@ -1,0 +1,173 @@
+"""How the threads of a GPU's block share out a contraction's tile: what Roller predicts and the emitter writes.
+
+A block computes `rows` by `lanes` sums at a time. Its operands pass through shared memory in *steps* of the elements
+of the sums. Each warp holds a part of the sums; where that leaves warps over, they *split* the elements of each step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rammer.ir.expr import Axis, Expr, Load, nodes
+from rammer.ir.pattern import Contraction, Group, contraction, reduction_order
+from rammer.ir.task import RKernel
+from rammer.ir.types import DType
+
+WARP = 32
+WARPS = 16  # of a block: with one block on a multiprocessor, each thread may have 128 registers
+LEAST_ROWS = 4  # below, weights stream from memory instead
+_LEAST_SUMS = 128  # below, most threads would hold none
+_MAX_SIDE = 128
+_MAX_HELD = 64  # sums of a thread
+_MAX_SPLITS = 8
+_SPLIT_ELEMENTS = 16  # that each split should have of a sum
+_STEP_BYTES = 40 << 10  # staged at a time: two steps are in shared memory together
+_MAX_STEP = 256
+_STAGES = 2  # more hide no more: the barrier between steps costs less than the copies
+_GRAIN = 4  # elements of the sums that a warp multiplies at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """Axes of an rTask by their part in the product, each list fastest first, and the sizes of a block.
+
+    `batch_axes` are those that both operands have, or none. `step` elements of the sums are staged at a time, `stages`
+    steps are in shared memory together.
+    """
+
+    row_axes: tuple[Axis, ...]
+    lane_axes: tuple[Axis, ...]
+    batch_axes: tuple[Axis, ...]
+    rows: int
+    lanes: int
+    warp_rows: int
+    warp_lanes: int
+    splits: int
+    step: int
+    stages: int
+
+    @property
+    def warps(self) -> int:
+        """Warps that together hold a block's sums."""
+        return (self.rows // self.warp_rows) * (self.lanes // self.warp_lanes)
+
+
+def blocks_of(kernel: RKernel) -> Blocks | None:
+    """The blocks of an rTask of a contraction; None where it has too few sums, or sums that warps do not hold."""
+    found = contraction(kernel.expr)
+    if found is None or kernel.tile.lane is None or found.terms[0].reduce.dtype is not DType.FLOAT32:
+        return None
+    lane = kernel.expr.axes[kernel.tile.lane]
+    sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    fastest_first = [lane, *(axis for axis in reversed(kernel.expr.axes) if axis is not lane)]
+    rows = [axis for axis in fastest_first if axis in found.rows(kernel.expr.axes, lane)]
+    lanes = [axis for axis in fastest_first if _is_lane(found, axis, lane)]
+    height, width = (math.prod(sizes[axis] for axis in axes) for axes in (rows, lanes))
+    if height < LEAST_ROWS or height * width < _LEAST_SUMS:
+        return None
+    longest = max(found.groups, key=_elements)
+    held = max(len(group.terms) for group in found.groups)
+    if held * 16 * 8 > _MAX_HELD * WARP:
+        return None
+    warp_rows, warp_lanes, splits = _warp_tile(height, width, held, _elements(longest))
+    block_rows, block_lanes = _block(height, width, warp_rows, warp_lanes)
+    points = sum(
+        len(operands) * size
+        for operands, size in zip(operands_of(found, longest, lane), (block_rows, block_lanes), strict=True)
+    )
+    step = _step(points, splits, [axis.extent for axis in reversed(group_order(kernel, longest))])
+    return Blocks(
+        row_axes=tuple(rows),
+        lane_axes=tuple(lanes),
+        batch_axes=tuple(axis for axis in fastest_first if axis not in rows and axis not in lanes),
+        rows=block_rows,
+        lanes=block_lanes,
+        warp_rows=warp_rows,
+        warp_lanes=warp_lanes,
+        splits=splits,
+        step=step,
+        stages=min(_STAGES, 1 + -(-_elements(longest) // step)),
+    )
+
+
+def operands_of(found: Contraction, group: Group, lane: Axis) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The distinct row operands and lane operands of a group's products."""
+    pairs = [found.split(term, lane) for term in group.terms]
+    return tuple(dict.fromkeys(other for _, other in pairs)), tuple(dict.fromkeys(operand for operand, _ in pairs))
+
+
+def group_order(kernel: RKernel, group: Group) -> tuple[Axis, ...]:
+    """A group's axes outermost first, short strides innermost."""
+    loads = [node for term in group.terms for node in nodes(term.reduce.body) if isinstance(node, Load)]
+    return reduction_order(loads, group.axes, kernel.layouts)
+
+
+def _elements(group: Group) -> int:
+    return math.prod(axis.extent for axis in group.axes)
+
+
+def _warp_tile(height: int, width: int, held: int, elements: int) -> tuple[int, int, int]:
+    """Rows and lanes of a warp and the splits: as many sums as registers allow, as few splits as keep warps busy."""
+    wide = _up(height, 32) * 4 <= _up(height, 16) * 5
+    rows, lanes = 32 if wide else 16, 32 if width > 16 else 16 if width > 8 else 8
+    most = max(1, min(_MAX_SPLITS, elements // _SPLIT_ELEMENTS))
+
+    def splits() -> int:
+        block_rows, block_lanes = _block(height, width, rows, lanes)
+        return _power_below(WARPS * rows * lanes // (block_rows * block_lanes))
+
+    while (held * rows * lanes > _MAX_HELD * WARP or splits() > most) and (rows > 16 or lanes > 8):
+        rows, lanes = (rows // 2, lanes) if rows > 16 and rows >= lanes else (rows, lanes // 2)
+    return rows, lanes, min(splits(), _power_below(most))
+
+
+def _block(height: int, width: int, warp_rows: int, warp_lanes: int) -> tuple[int, int]:
+    """Rows and lanes of a block: all of the tile's, if there are warps for them."""
+    rows, lanes = min(_MAX_SIDE, _up(height, warp_rows)), min(_MAX_SIDE, _up(width, warp_lanes))
+    while (rows // warp_rows) * (lanes // warp_lanes) > WARPS:
+        if rows > lanes:
+            rows = _up(rows // 2, warp_rows)
+        else:
+            lanes = _up(lanes // 2, warp_lanes)
+    return rows, lanes
+
+
+def _step(points: int, splits: int, extents: Sequence[int]) -> int:
+    """Elements of the sums of a step, axes of `extents` fastest first; if possible as `moving_axes` wants it."""
+    least = max(WARP, splits * _GRAIN)
+    elements = math.prod(extents)
+    most = min(_STEP_BYTES // (points * DType.FLOAT32.itemsize_bytes), _MAX_STEP, _up(elements, least))
+    most = max(least, most // least * least)
+    whole = [step for step in range(most, least - 1, -least) if elements % step == 0 and moving_axes(extents, step)]
+    return whole[0] if whole and whole[0] * 2 > most else most
+
+
+def moving_axes(extents: Sequence[int], step: int) -> int:
+    """How many axes, fastest first, a step runs over in part or whole; all others stand still in it.
+
+    0 if steps are not in line with any axis: then all axes move, and indices take divisions.
+    """
+    inner = 1
+    for number, extent in enumerate(extents, 1):
+        if inner * extent % step == 0 and step % inner == 0:
+            return number
+        inner *= extent
+    return 0
+
+
+def _is_lane(found: Contraction, axis: Axis, lane: Axis) -> bool:
+    """Whether in every product the lane operand depends on `axis`, and the other does not."""
+    pairs = [found.split(term, lane) for term in found.terms]
+    return all(axis in found.free[operand] and axis not in found.free[other] for operand, other in pairs)
+
+
+def _up(size: int, unit: int) -> int:
+    """The least multiple of `unit` that is not less."""
+    return -(-size // unit) * unit
+
+
+def _power_below(size: int) -> int:
+    """The greatest power of two that is not more."""
+    return 1 << max(0, size.bit_length() - 1)

@@ -17,10 +17,10 @@ from rammer.ir.types import DType
 
 WARP = 32
 WARPS = 16  # of a block: with one block on a multiprocessor, each thread may have 128 registers
-LEAST_ROWS = 4  # below, weights stream from memory instead
+LEAST_ROWS = 4  # and lanes; below, weights stream from memory instead
 _LEAST_SUMS = 128  # below, most threads would hold none
 _MAX_SIDE = 128
-_MAX_HELD = 64  # sums of a thread
+_MAX_HELD = 32  # sums of a thread: registers are left for operands, and shared memory for the sums
 _MAX_SPLITS = 8
 _SPLIT_ELEMENTS = 16  # that each split should have of a sum
 _STEP_BYTES = 40 << 10  # staged at a time: two steps are in shared memory together
@@ -65,10 +65,10 @@ def blocks_of(kernel: RKernel) -> Blocks | None:
     rows = [axis for axis in fastest_first if axis in found.rows(kernel.expr.axes, lane)]
     lanes = [axis for axis in fastest_first if _is_lane(found, axis, lane)]
     height, width = (math.prod(sizes[axis] for axis in axes) for axes in (rows, lanes))
-    if height < LEAST_ROWS or height * width < _LEAST_SUMS:
+    if min(height, width) < LEAST_ROWS or height * width < _LEAST_SUMS:
         return None
     longest = max(found.groups, key=_elements)
-    held = max(len(group.terms) for group in found.groups)
+    held = len(found.terms)
     if held * 16 * 8 > _MAX_HELD * WARP:
         return None
     warp_rows, warp_lanes, splits = _warp_tile(height, width, held, _elements(longest))

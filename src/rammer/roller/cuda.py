@@ -54,7 +54,7 @@ def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) 
         tile = RTile(task=task, reduce=reduce, lane=lane, vector=WARP)
         return RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile)
 
-    if found is not None and lane is not None and _height(expr, found, expr.axes[lane]) >= LEAST_ROWS:
+    if found is not None and lane is not None:
         staged = [kernel(task) for task in _boxes(expr, found, expr.axes[lane])]
         staged = [one for one in staged if blocks_of(one) is not None]
         if staged:
@@ -129,7 +129,11 @@ def _lane(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None
         stores = sum(abs(stride_along(output.indices, layout, axis)) == 1 for output, layout in outputs)
         return (loads, stores, min(axis.extent, _THREADS))
 
-    staged = [] if found is None else [axis for axis in found.lanes if _height(expr, found, axis) >= LEAST_ROWS]
+    staged = [
+        axis
+        for axis in (() if found is None else found.lanes)
+        if found is not None and min(axis.extent, _height(expr, found, axis)) >= LEAST_ROWS
+    ]
     best = max(staged or reversed(expr.axes), key=score, default=None)
     if best is None or (expr.reductions and not staged and score(best)[0] == 0):
         return None

@@ -308,9 +308,7 @@ def _finish(scope: Scope, tile: _Tile, sums: Mapping[Term, str]) -> int:
             writer.line(f"{name}.store<{pitch}>(parts + {first});")
     writer.line("__syncthreads();")
     writer.line("#pragma unroll 2")
-    with writer.block(
-        f"for (uint32_t place = threadIdx.x; place < {blocks.rows * blocks.lanes}u; place += {THREADS})"
-    ):
+    with writer.block(f"for (uint32_t place = threadIdx.x; place < {blocks.rows * blocks.lanes}u; place += {THREADS})"):
         writer.let("uint32_t", "row", f"row0 + place / {blocks.lanes}")
         writer.let("uint32_t", "lane", f"lane0 + place % {blocks.lanes}")
         rows, conditions = decode(writer, "row", tile.rows)
@@ -320,7 +318,9 @@ def _finish(scope: Scope, tile: _Tile, sums: Mapping[Term, str]) -> int:
             at_point = scope.enter({**rows, **lanes})
             place = writer.let("uint32_t", "part", f"place / {blocks.lanes} * {pitch} + place % {blocks.lanes}")
             for number, term in enumerate(sums):
-                parts = [f"parts[{(number * blocks.splits + split) * size} + {place}]" for split in range(blocks.splits)]
+                parts = [
+                    f"parts[{(number * blocks.splits + split) * size} + {place}]" for split in range(blocks.splits)
+                ]
                 at_point.bind(term.reduce, writer.let("float", writer.name("total"), " + ".join(parts)))
             at_point.store_results()
     writer.line("__syncthreads();")  # before the next block's operands

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.codegen.scope import Position, Scope
-from rammer.devices.cuda.describe import THREADS, WARP
+from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
+from rammer.ir.blocks import WARP
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Load, Reduce, nodes
 from rammer.ir.pattern import reduction_order

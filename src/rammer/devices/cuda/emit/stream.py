@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Scope
-from rammer.devices.cuda.describe import THREADS, WARP
+from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
-from rammer.ir.expr import Axis, Expr, Load, nodes
-from rammer.ir.pattern import Contraction, Group, Term, reduction_order
+from rammer.ir.blocks import WARP, group_order
+from rammer.ir.expr import Expr, Load
+from rammer.ir.pattern import Contraction, Group, Term
 
 _LOADS_IN_FLIGHT = 96  # of each thread
 
@@ -57,7 +58,7 @@ def _sum(scope: Scope, group: Group, splits: int, sums: Mapping[Term, str]) -> N
     """A thread's part of the sums of a group."""
     writer = scope.writer
     scope.hoist(operand for term in group.terms for operand in term.operands)
-    sides = [Side.whole(axis) for axis in reversed(group_order(scope, group))]
+    sides = [Side.whole(axis) for axis in reversed(group_order(scope.operands.kernel, group))]
     length = count(sides)
     unrolled = _LOADS_IN_FLIGHT // len({operand for term in group.terms for operand in term.operands})
     writer.line(f"#pragma unroll {max(1, min(unrolled, length // splits))}")
@@ -79,12 +80,6 @@ def _other_loads(scope: Scope) -> list[Load]:
             seen[node] = None
             stack.extend(scope.operands.below(node))
     return [node for node in seen if isinstance(node, Load)]
-
-
-def group_order(scope: Scope, group: Group) -> tuple[Axis, ...]:
-    """A group's axes, short strides innermost."""
-    loads = [node for term in group.terms for node in nodes(term.reduce.body) if isinstance(node, Load)]
-    return reduction_order(loads, group.axes, scope.operands.kernel.layouts)
 
 
 def _combine(scope: Scope, sums: Sequence[str], width: int, element: str) -> None:

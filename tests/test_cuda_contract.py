@@ -1,0 +1,150 @@
+"""Contractions on GPUs, as far as they can be tried without one: blocks, tiles, layouts, copies of operands."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from rammer.devices.cuda.emit.kernel import emit_kernel
+from rammer.devices.registry import find_device
+from rammer.ir.blocks import WARPS, blocks_of
+from rammer.ir.pattern import contraction, preferred_layouts
+from rammer.ir.types import DType, Layout
+from rammer.lowering.lower import lower
+from rammer.operators.builder import GraphBuilder
+from rammer.options import CompileOptions
+from rammer.roller.model import predict_us
+from tests.support.kernels import AVX2, Bound, conv, types
+from tests.support.operators import expression
+
+H200 = find_device("cuda:sm_90").describe(CompileOptions())
+_SHARED_BYTES = 112 << 10  # what a contraction may take, so that residents fit beside it
+
+SHAPES = {
+    "image": conv((1, 64, 32, 32), (64, 64, 3, 3), bias=True),
+    "small image": conv((1, 64, 8, 8), (64, 64, 3, 3)),
+    "odd image": conv((1, 192, 13, 13), (384, 192, 3, 3)),
+    "three channels": conv((1, 3, 32, 32), (16, 3, 3, 3)),
+    "wide": expression("MatMul", types((1024, 64), (64, 1024))),
+    "deep": expression("MatMul", types((64, 4096), (4096, 64))),
+    "few": expression("MatMul", types((8, 512), (512, 24))),
+    "batches": expression("MatMul", types((5, 64, 48), (5, 48, 64))),
+    "cells": expression(
+        "LSTMCell",
+        types((64, 96), (64, 128), (64, 128), (512, 96), (512, 128), (1024,)),
+        activations=("Sigmoid", "Tanh", "Tanh"),
+        activation_alpha=(0.0,) * 3,
+        activation_beta=(0.0,) * 3,
+        input_forget=False,
+        batched_inputs=False,
+    ),
+}
+
+
+def bound(name):
+    expr = SHAPES[name]
+    images = (0, len(expr.inputs)) if expr.inputs[0].rank == 4 else ()
+    return Bound(expr, [1], H200, images)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_blocks_hold_every_sum_of_a_tile(name):
+    for kernel in bound(name).kernels:
+        blocks = blocks_of(kernel)
+        assert blocks is not None
+        sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+        axes = (*blocks.row_axes, *blocks.lane_axes, *blocks.batch_axes)
+        assert sorted(axis.name for axis in axes) == sorted(axis.name for axis in sizes)
+        assert (blocks.rows % blocks.warp_rows, blocks.lanes % blocks.warp_lanes) == (0, 0)
+        assert blocks.warps * blocks.splits <= WARPS
+        assert blocks.step % (4 * blocks.splits) == 0
+        found = contraction(kernel.expr)
+        assert found is not None
+        assert len(found.terms) * blocks.warp_rows * blocks.warp_lanes <= 32 * 32
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_scratch_leaves_room_for_residents(name):
+    assert all(0 < emit_kernel(kernel, "k").scratch_bytes <= _SHARED_BYTES for kernel in bound(name).kernels)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_first_candidate_fills_the_device(name):
+    fastest = bound(name).kernels[0]
+    waves = math.ceil(fastest.task_count / H200.veu_count)
+    others = bound(name).kernels[1:]
+    assert all(
+        waves * predict_us(fastest, H200).value
+        <= math.ceil(one.task_count / H200.veu_count) * predict_us(one, H200).value + 2 * H200.handover_us.value
+        for one in others
+    )
+
+
+def test_step_stays_within_the_innermost_axis_where_it_can():
+    for kernel in bound("image").kernels:
+        blocks = blocks_of(kernel)
+        assert blocks is not None
+        assert 64 % blocks.step == 0
+
+
+def test_few_sums_stream_instead():
+    expr = expression("MatMul", types((3, 512), (512, 64)))
+    assert all(blocks_of(kernel) is None for kernel in Bound(expr, [1], H200).kernels)
+
+
+def test_float64_is_not_staged():
+    expr = expression("MatMul", types((64, 64), (64, 64), dtype=DType.FLOAT64))
+    assert all(blocks_of(kernel) is None for kernel in Bound(expr, [1], H200).kernels)
+
+
+def test_weights_that_are_staged_have_their_sums_innermost():
+    expr = SHAPES["image"]
+    layouts = [Layout.ordered((1, 64, 32, 32), (0, 2, 3, 1)), *(Layout.row_major(t.shape) for t in expr.inputs[1:])]
+    staged = preferred_layouts(expr, {1}, layouts, H200)[1]
+    assert staged == Layout.ordered((64, 64, 3, 3), (0, 2, 3, 1))
+    assert preferred_layouts(expr, {1}, layouts, AVX2)[1].panel is not None
+
+
+def test_weights_that_stream_keep_their_lanes_innermost():
+    expr = expression("MatMul", types((1, 512), (512, 64)))
+    layouts = [Layout.row_major(t.shape) for t in expr.inputs]
+    assert preferred_layouts(expr, {1}, layouts, H200)[1].panel is not None
+
+
+def aligned(kernel, elements):
+    return replace(kernel, alignments=(elements,) * len(kernel.layouts))
+
+
+@pytest.mark.parametrize(("elements", "width"), [(4, 16), (16, 16), (2, 4), (1, 4)])
+def test_elements_are_copied_four_at_a_time_where_they_are_aligned(elements, width):
+    text = emit_kernel(aligned(bound("image").kernels[0], elements), "k").text
+    assert text.count(f"rammer_copy<{width}>") == text.count("rammer_copy<") == 2
+
+
+def test_channels_that_are_no_multiple_of_a_copy_go_one_by_one():
+    text = emit_kernel(aligned(bound("three channels").kernels[0], 16), "k").text
+    assert text.count("rammer_copy<4>") == 2
+
+
+def test_computed_operands_are_stored():
+    expr = expression("MatMul", types((64, 64), (64, 64), dtype=DType.FLOAT16))
+    text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], 16), "k").text
+    assert "rammer_copy<" not in text
+    assert text.count("rammer_widen_f16") == 2
+
+
+def test_alignment_follows_from_the_place_in_storage():
+    builder = GraphBuilder("test")
+    x = builder.input("x", *types((1, 24)))
+    (left,) = builder.add("Relu", [x], name="left")
+    (right,) = builder.add("Neg", [x], name="right")
+    slices = [
+        builder.add("Slice", [value], {"starts": (0, 0), "steps": (1, 1), "sizes": (1, 6)}, name="six")[0]
+        for value in (left, right)
+    ]
+    (joined,) = builder.add("Concat", slices, {"axis": 1}, name="joined")
+    (y,) = builder.add("Exp", [joined], name="y")
+    operators = lower(builder.build([y]), H200).operators
+    assert [one.kernels[0].alignments for one in operators if one.name == "y"] == [(16, 1)]  # y lies anywhere
+    written = {one.writes[0].origin: one.kernels[0].alignments[-1] for one in operators if one.name != "y"}
+    assert written[0, 6] == 2

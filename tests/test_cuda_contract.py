@@ -13,7 +13,7 @@ from rammer.ir.types import DType, Layout
 from rammer.lowering.lower import lower
 from rammer.operators.builder import GraphBuilder
 from rammer.options import CompileOptions
-from rammer.roller.model import predict_us
+from rammer.roller.model import predict
 from tests.support.kernels import AVX2, Bound, conv, types
 from tests.support.operators import expression
 
@@ -74,8 +74,8 @@ def test_first_candidate_fills_the_device(name):
     waves = math.ceil(fastest.task_count / H200.veu_count)
     others = bound(name).kernels[1:]
     assert all(
-        waves * predict_us(fastest, H200).value
-        <= math.ceil(one.task_count / H200.veu_count) * predict_us(one, H200).value + 2 * H200.handover_us.value
+        waves * predict(fastest, H200).task_us
+        <= math.ceil(one.task_count / H200.veu_count) * predict(one, H200).task_us + 2 * H200.handover_us.value
         for one in others
     )
 

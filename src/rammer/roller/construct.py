@@ -17,7 +17,7 @@ from rammer.roller.tile import scale_out
 
 # Below this fraction of the peak the general skeleton is as good as a micro-kernel that gathers its lanes.
 _LEAST_EFFICIENCY = 0.1
-MAX_CANDIDATES = 4
+MAX_CANDIDATES = 8
 MAX_MEASURED = 10  # as many as in the Roller paper
 # vDevices that have rules of their own, by kind.
 _CANDIDATES = {"cuda": cuda.candidates}

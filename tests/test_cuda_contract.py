@@ -7,7 +7,7 @@ import pytest
 
 from rammer.devices.cuda.emit.kernel import emit_kernel
 from rammer.devices.registry import find_device
-from rammer.ir.blocks import WARPS, blocks_of
+from rammer.ir.blocks import WARPS, blocks_of, group_order, moving_axes
 from rammer.ir.pattern import contraction, preferred_layouts
 from rammer.ir.types import DType, Layout
 from rammer.lowering.lower import lower
@@ -80,11 +80,22 @@ def test_first_candidate_fills_the_device(name):
     )
 
 
-def test_step_stays_within_the_innermost_axis_where_it_can():
-    for kernel in bound("image").kernels:
-        blocks = blocks_of(kernel)
+@pytest.mark.parametrize("name", ["image", "small image", "odd image", "deep"])
+def test_steps_are_in_line_with_the_axes_where_they_can(name):
+    for kernel in bound(name).kernels:
+        blocks, found = blocks_of(kernel), contraction(kernel.expr)
         assert blocks is not None
-        assert 64 % blocks.step == 0
+        assert found is not None
+        extents = [axis.extent for axis in reversed(group_order(kernel, found.groups[0]))]
+        assert moving_axes(extents, blocks.step) > 0
+
+
+@pytest.mark.parametrize(
+    ("extents", "step", "moving"),
+    [((64, 3, 3), 32, 1), ((64, 3, 3), 192, 2), ((64, 3, 3), 96, 2), ((64, 3, 3), 128, 0)],
+)
+def test_axes_that_move_in_a_step(extents, step, moving):
+    assert moving_axes(extents, step) == moving
 
 
 def test_few_sums_stream_instead():

@@ -140,7 +140,7 @@ def _step(points: int, splits: int, extents: Sequence[int]) -> int:
     elements = math.prod(extents)
     most = min(_STEP_BYTES // (points * DType.FLOAT32.itemsize_bytes), _MAX_STEP, _up(elements, least))
     most = max(least, most // least * least)
-    whole = [step for step in range(most, least - 1, -least) if elements % step == 0 and moving_axes(extents, step)]
+    whole = [step for step in range(most, least - 1, -least) if moving_axes(extents, step)]
     return whole[0] if whole and whole[0] * 2 > most else most
 
 
@@ -149,11 +149,11 @@ def moving_axes(extents: Sequence[int], step: int) -> int:
 
     0 if steps are not in line with any axis: then all axes move, and indices take divisions.
     """
-    inner = 1
+    product = 1
     for number, extent in enumerate(extents, 1):
-        if inner * extent % step == 0 and step % inner == 0:
+        product *= extent
+        if product % step == 0:
             return number
-        inner *= extent
     return 0
 
 

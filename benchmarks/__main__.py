@@ -14,10 +14,8 @@ from benchmarks.harness.cases import FORMS, build_case
 from benchmarks.harness.contestant import Contestant
 from benchmarks.harness.environment import OUT, environment
 from benchmarks.harness.measure import Row, measure
-from benchmarks.harness.onnx_runtime import OnnxRuntime
-from benchmarks.harness.ours import Rammer
 from benchmarks.harness.report import table, write_json
-from benchmarks.harness.setups import SETUPS
+from benchmarks.harness.setups import SETUPS, TOLERANCES
 from rammer.devices.registry import find_device
 from rammer.errors import RammerError
 from rammer.options import CompileOptions
@@ -40,25 +38,29 @@ def main() -> int:
 def _compare(arguments: argparse.Namespace) -> int:
     device: str = arguments.device
     vdevice = find_device(device).describe(CompileOptions(device=device, veus=arguments.veus))
-    threads = vdevice.veu_count
-    setup = SETUPS[device](threads)
-    ours = [Rammer(policy=policy, device=device, veus=threads) for policy in arguments.policies]
-    reference = OnnxRuntime(threads=threads)
-    if reference.version() is None:
-        _console.print("onnxruntime is not installed: without it nobody knows the right outputs", style="red")
+    veus = vdevice.veu_count
+    setup = SETUPS[device](veus, arguments.precision)
+    ours = [setup.ours(policy) for policy in arguments.policies]
+    if setup.reference.version() is None:
+        name = setup.reference.name
+        _console.print(f"{name} is not installed: without it nobody knows the right outputs", style="red")
         return 1
-    peers = [peer for peer in setup.peers if peer.version() is not None]
-    for missing in [peer.name for peer in setup.peers if peer not in peers]:
+    wanted = [peer for peer in setup.peers if arguments.peers is None or peer.name in arguments.peers]
+    if arguments.peers and len(wanted) < len(arguments.peers):
+        _console.print(f"--peers: choose of {', '.join(peer.name for peer in setup.peers)}", style="red")
+        return 1
+    peers = [peer for peer in wanted if peer.version() is not None]
+    for missing in [peer.name for peer in wanted if peer not in peers]:
         _console.print(f"{missing}: not installed")
     contestants: list[Contestant] = [*peers, *ours]
     settings = environment(contestants) | {
-        "device": {"kind": vdevice.kind, "name": vdevice.name, "veus": threads},
+        "device": {"kind": vdevice.kind, "name": vdevice.name, "veus": veus, **setup.facts()},
+        "precision": arguments.precision,
         "region": setup.region,
         "rounds": arguments.rounds,
-        "threads": threads,
         "tolerance": setup.tolerance,
     }
-    _console.print(f"{vdevice.name}: {threads} threads each; timed is {setup.region}.")
+    _console.print(f"{vdevice.name}, {arguments.precision}: timed is {setup.region}.")
     load = os.getloadavg()[0]
     if load > _BUSY_LOAD:
         _console.print(
@@ -71,7 +73,7 @@ def _compare(arguments: argparse.Namespace) -> int:
             status.update(f"{name}: building the model")
             case = build_case(name)
             try:
-                row = measure(case, contestants, reference, setup, rounds=arguments.rounds, progress=status.update)
+                row = measure(case, contestants, setup, rounds=arguments.rounds, progress=status.update)
             except RammerError as error:
                 row = Row(case=name, network=case.form.network, refusal=str(error))
             rows.append(row)
@@ -89,11 +91,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=SETUPS, default="cpu")
     parser.add_argument("--networks", type=_names(FORMS), default=list(FORMS), help=f"of {','.join(FORMS)}")
     parser.add_argument("--policies", type=_names(POLICIES), default=["wavefront"], help=f"of {','.join(POLICIES)}")
+    parser.add_argument("--precision", choices=TOLERANCES, default="fp32", help="arithmetic of products and sums")
+    parser.add_argument("--peers", type=lambda text: text.split(","), help="by name; all by default, none with ''")
     parser.add_argument("--rounds", type=_count, default=20, help="turns for each runtime (default: 20)")
-    parser.add_argument("--veus", type=_count, help="execution units, and threads of the peers (default: all)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where results go (default: out/bench-DEVICE.json)")
+    parser.add_argument(
+        "--veus", type=_count, help="execution units, and threads of the peers on the processor (default: all)"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="where results go (default: out/bench-DEVICE-PRECISION.json)"
+    )
     arguments = parser.parse_args()
-    arguments.json = arguments.json or OUT / f"bench-{arguments.device}.json"
+    arguments.json = arguments.json or OUT / f"bench-{arguments.device}-{arguments.precision}.json"
     return arguments
 
 

@@ -23,8 +23,6 @@ import rammer
 from benchmarks.harness.cases import Case
 from benchmarks.harness.environment import OUT, environment
 from benchmarks.harness.measure import Row, measure
-from benchmarks.harness.onnx_runtime import OnnxRuntime
-from benchmarks.harness.ours import Rammer
 from benchmarks.harness.setups import SETUPS
 from benchmarks.harness.single import SINGLES, Single
 from rammer.devices.registry import find_device
@@ -90,12 +88,10 @@ def tasks_us(case: Case, veus: int) -> float:
 
 def figures(single: Single, veus: int, rounds: int) -> Figures:
     """Measure an operator in all its forms; with no `rounds`, without other runtimes beside it."""
-    setup = SETUPS["cpu"](veus)
-    contestants = (*setup.peers, Rammer(policy="wavefront", device="cpu", veus=veus))
+    setup = SETUPS["cpu"](veus, "fp32")
+    contestants = (*setup.peers, setup.ours("wavefront"))
     rows = [
-        measure(case, contestants, OnnxRuntime(threads=veus), setup, rounds=rounds, progress=lambda _: None)
-        for case in single.cases
-        if rounds
+        measure(case, contestants, setup, rounds=rounds, progress=lambda _: None) for case in single.cases if rounds
     ]
     floor_us, bound = floor(single, find_device("cpu").describe(CompileOptions(device="cpu", veus=veus)))
     return Figures(
@@ -146,7 +142,7 @@ def main() -> None:
             for veus in arguments.veus:
                 status.update(f"{name}: {veus} units")
                 found.append(figures(single, veus, arguments.rounds))
-    settings = environment(SETUPS["cpu"](1).peers)
+    settings = environment(SETUPS["cpu"](1, "fp32").peers)
     data = {**settings, "rounds": arguments.rounds, "figures": [asdict(one) | {"share": one.share} for one in found]}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")

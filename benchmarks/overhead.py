@@ -108,7 +108,7 @@ def main() -> None:
         for network in arguments.networks:
             status.update(f"{network}: compiling")
             starts.append(cold_start(network, veus))
-    settings = environment([Rammer(policy="wavefront", device="cpu", veus=veus)])
+    settings = environment([Rammer(policy="wavefront", device="cpu", precision="fp32", veus=veus)])
     data = {**settings, "veus": veus, "call": asdict(calls), "starts": [asdict(start) for start in starts]}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from benchmarks.harness import measure as measuring
 from benchmarks.harness.cases import FORMS, Case, Form
 from benchmarks.harness.contestant import Prepared
+from benchmarks.harness.gpu import gpu_facts
 from benchmarks.harness.measure import Row, Timing, measure
 from benchmarks.harness.report import geometric_means, ratios, write_json
 from benchmarks.harness.setups import SETUPS, Setup
@@ -53,8 +55,15 @@ def _no_pauses(monkeypatch):
 
 
 def measured(*contestants, rounds=4):
-    setup = Setup(region="", clock=FakeClock(), peers=(), tolerance=1e-4)
-    return measure(CASE, contestants, Fake("reference", 1.0), setup, rounds=rounds, progress=lambda text: None)
+    setup = Setup(
+        region="",
+        clock=FakeClock(),
+        tolerance=1e-4,
+        reference=Fake("reference", 1.0),
+        peers=(),
+        ours=lambda policy: Fake(policy, 1.0),
+    )
+    return measure(CASE, contestants, setup, rounds=rounds, progress=lambda text: None)
 
 
 def test_everybody_gets_as_many_turns_in_changing_order():
@@ -127,5 +136,24 @@ def test_json_is_strict(tmp_path):
 def test_every_network_is_a_case_and_peers_have_names_of_their_own():
     assert set(NETWORKS) <= set(FORMS)
     assert {form.network for form in FORMS.values()} == set(NETWORKS)
-    names = [peer.name for peer in SETUPS["cpu"](2).peers]
-    assert len(set(names)) == len(names) > 1
+    for setup in SETUPS.values():
+        found = setup(2, "fp32")
+        names = [contestant.name for contestant in (*found.peers, found.ours("wavefront"), found.ours("sequential"))]
+        assert len(set(names)) == len(names) > 3
+
+
+def test_less_precise_arithmetic_may_differ_more():
+    allowed = [SETUPS["cuda"](132, precision).tolerance for precision in ("fp32", "tf32", "fp16")]
+    assert allowed == [1e-4, 2e-3, 1e-2]
+
+
+def test_facts_about_gpus_need_no_gpu(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpu_facts() == {}
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H200, 580.1, 345 MHz, 1980 MHz, 3201 MHz, 75.1 W, 30'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    facts: Any = gpu_facts()
+    (gpu,) = facts["gpus"]
+    assert (gpu["name"], gpu["driver_version"], gpu["clocks.sm"]) == ("NVIDIA H200", "580.1", "345 MHz")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rammer
-from benchmarks.networks import NETWORKS
+from benchmarks.networks import NETWORKS, SMALL
 from rammer.devices.base import no_progress
 from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL, WAIT
 from rammer.devices.cuda.architecture import NAMED
@@ -22,7 +22,6 @@ from rammer.errors import CompilerFailedError, DeviceUnavailableError
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
 from tests.support.small_models import layer_model
-from tests.test_networks import SMALL
 
 pytest.importorskip("cuda.core", reason="needs the cuda extra")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rammer
-from benchmarks.networks import NETWORKS
+from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.builder import input_shapes, random_inputs
 from rammer.compiler import plan_graph
 from rammer.devices.cuda.build import build
@@ -22,7 +22,6 @@ from tests.cpu_support import chain, expected, run, without_first_signal
 from tests.support.agreement import compare, relative_difference, run_onnx_runtime, without_costs
 from tests.support.onnx_reference import compare as compare_case
 from tests.support.random_graphs import random_model
-from tests.test_networks import SMALL
 from tests.test_onnx_backend import INCLUDED, prepared, tolerances
 
 pytestmark = pytest.mark.gpu

@@ -2,10 +2,9 @@
 
 import pytest
 
-from benchmarks.networks import NETWORKS
+from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.builder import input_shapes, random_inputs
 from tests.support.onnx_reference import check_model
-from tests.test_networks import SMALL
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -1,24 +1,14 @@
 """The benchmark networks are valid, of the published size, well conditioned and a function of their seed."""
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
-from benchmarks.networks import NETWORKS, inputs
+from benchmarks.networks import NETWORKS, SMALL, inputs
 from benchmarks.networks.builder import IR_VERSION, OPSET, Float32, input_shapes, random_inputs
-
-SMALL: dict[str, dict[str, Any]] = {
-    "resnext": {"blocks": 1, "cardinality": 4, "width": 8},
-    "nasnet": {"cells": 1, "filters": 8},
-    "alexnet": {"channels": (8, 16, 16, 16, 8), "hidden": 32, "classes": 10},
-    "deepspeech2": {"frames": 40, "layers": 2, "hidden": 16},
-    "lstm_tc": {"steps": 5, "layers": 3, "hidden": 16},
-    "seq2seq": {"steps": 5, "layers": 2, "decoder_steps": 3, "decoder_layers": 2, "hidden": 16},
-}
 
 # Parameters in all, running statistics included, and the shape of the output.
 PAPER = {

@@ -7,12 +7,11 @@ import onnx
 import pytest
 
 import rammer
-from benchmarks.networks import NETWORKS
+from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.builder import input_shapes, random_inputs
 from rammer.schedule.policies import POLICIES
 from tests.support.agreement import relative_difference, run_onnx_runtime
 from tests.support.model_maker import Array
-from tests.test_networks import SMALL
 
 TOLERANCE = 1e-4
 VEUS = (1, 2, 4)

@@ -61,15 +61,14 @@ class Row:
 def measure(
     case: Case,
     contestants: Sequence[Contestant],
-    reference: Contestant,
     setup: Setup,
     *,
     rounds: int,
     progress: Progress,
 ) -> Row:
     """Measure one case; refuses to report it where any contestant's outputs differ from the reference's."""
-    progress(f"{case.name}: {reference.name} as the reference")
-    expected = reference.prepare(case).outputs()
+    progress(f"{case.name}: {setup.reference.name} as the reference")
+    expected = setup.reference.prepare(case).outputs()
     prepared: dict[str, Prepared] = {}
     differences: dict[str, float] = {}
     for contestant in contestants:
@@ -79,7 +78,7 @@ def measure(
     wrong = [name for name, difference in differences.items() if difference > setup.tolerance]
     if wrong:
         listing = ", ".join(f"{name} by {differences[name]:.1e}" for name in wrong)
-        refusal = f"outputs differ from those of {reference.name}: {listing} (allowed: {setup.tolerance:.0e})"
+        refusal = f"outputs differ from those of {setup.reference.name}: {listing} (allowed: {setup.tolerance:.0e})"
         return Row(case=case.name, network=case.form.network, differences=differences, refusal=refusal)
     times_us = _in_turns(
         prepared, setup.clock, rounds, lambda number: progress(f"{case.name}: round {number} of {rounds}")

@@ -15,6 +15,7 @@ class Rammer:
 
     policy: str
     device: str
+    precision: str
     veus: int
 
     @property
@@ -28,7 +29,9 @@ class Rammer:
 
     def prepare(self, case: Case) -> Prepared:
         """Compile the model."""
-        executable = rammer.compile(case.model, self.device, policy=self.policy, veus=self.veus)
+        executable = rammer.compile(
+            case.model, self.device, policy=self.policy, precision=self.precision, veus=self.veus
+        )
         return Prepared(
             run=lambda: executable.run(case.inputs), outputs=lambda: list(executable.run(case.inputs).values())
         )

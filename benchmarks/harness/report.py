@@ -43,9 +43,9 @@ def geometric_means(rows: Sequence[Row], ours: Sequence[str], peers: Sequence[st
 
 
 def table(rows: Sequence[Row], ours: Sequence[str], peers: Sequence[str]) -> RenderableType:
-    """Medians in milliseconds with the span of 80 % of the calls, and the ratios to the best peer."""
+    """Medians in microseconds with the span of 80 % of the calls, and the ratios to the best peer."""
     grid = Table(
-        title="Latency in ms: median (p10 to p90)",
+        title="Latency in us: median (p10 to p90)",
         title_justify="left",
         caption="A ratio says how many times as long the best peer takes. Their mean takes each network once, for "
         "either side in the form that suits it best.",
@@ -95,7 +95,7 @@ def _row(row: Row, ours: Sequence[str], peers: Sequence[str]) -> dict[str, objec
 
 
 def _cell(timing: Timing, *, marked: bool) -> Text:
-    text = f"{timing.median_us / 1e3:.2f} ({timing.p10_us / 1e3:.1f} to {timing.p90_us / 1e3:.1f})"
+    text = f"{timing.median_us:,.0f} ({timing.p10_us:,.0f} to {timing.p90_us:,.0f})"
     return Text(text, style="bold" if marked else "", no_wrap=True)
 
 

@@ -6,14 +6,15 @@ same weights are in `benchmarks.networks.torch_modules`, which nothing here impo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import onnx
 
 from benchmarks.networks import alexnet, deepspeech2, lstm_tc, nasnet, resnext, seq2seq
 from benchmarks.networks.builder import Float32, Shape, random_inputs
 
-__all__ = ["NETWORKS", "inputs"]
+__all__ = ["NETWORKS", "SMALL", "inputs"]
 
 NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {
     "resnext": resnext.build,
@@ -24,6 +25,16 @@ NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {
     "seq2seq": seq2seq.build,
 }
 """Name to builder. All take `seed`, `batch` and sizes of their own, by keyword, with the paper's as defaults."""
+
+SMALL: Mapping[str, Mapping[str, Any]] = {
+    "resnext": {"blocks": 1, "cardinality": 4, "width": 8},
+    "nasnet": {"cells": 1, "filters": 8},
+    "alexnet": {"channels": (8, 16, 16, 16, 8), "hidden": 32, "classes": 10},
+    "deepspeech2": {"frames": 40, "layers": 2, "hidden": 16},
+    "lstm_tc": {"steps": 5, "layers": 3, "hidden": 16},
+    "seq2seq": {"steps": 5, "layers": 2, "decoder_steps": 3, "decoder_layers": 2, "hidden": 16},
+}
+"""Sizes at which each network has all its kinds of operators and little work."""
 
 _INPUT_SHAPES: dict[str, Callable[[int], dict[str, Shape]]] = {
     "resnext": resnext.input_shapes,

@@ -73,7 +73,8 @@ class Exchange:
         """See `Resident.view`."""
         try:
             seen = self._view_of(array, stream_ptr=stream)
-        except (BufferError, RuntimeError):  # no such array, or one of the host, where a stream means nothing
+        except Exception:
+            # An array of the host, where no stream means anything: each library has an error of its own for that.
             told: Any = getattr(array, "__dlpack_device__", None)
             if told is not None and told()[0] == CUDA:
                 raise

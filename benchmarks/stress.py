@@ -1,0 +1,138 @@
+"""Run networks on a GPU many times: the same bits each time, no hang. `python -m benchmarks.stress --help`.
+
+Arrays are PyTorch's, many runs are on their way at a time, and matrix products of PyTorch run beside them. `--alone`
+does without PyTorch and other work, one run at a time, and `--small` makes networks of little work, for tools:
+
+    compute-sanitizer --tool memcheck python -m benchmarks.stress --small --alone --runs 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rammer
+from benchmarks.harness.environment import OUT, environment
+from benchmarks.harness.gpu import gpu_facts
+from benchmarks.harness.ours_gpu import RammerOnGpu
+from benchmarks.networks import NETWORKS, SMALL
+from benchmarks.networks.builder import Float32, input_shapes, random_inputs
+from rammer.runtime.executable import Executable
+
+_ON_THEIR_WAY = 50  # runs that are given to the GPU before their results are looked at
+_ROWS = 2048  # of the other work's matrices
+
+Batch = Callable[[int], Iterator[Mapping[str, Any]]]
+"""Given a number of runs, their results."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A network's runs: how many gave other bits than the first one, and how long all took in seconds."""
+
+    network: str
+    runs: int
+    different: int
+    seconds: float
+
+
+def stress(network: str, runs: int, *, small: bool, alone: bool, policy: str) -> Outcome:
+    """Run a network.
+
+    Raises:
+        RunTimeoutError: a run stopped making progress.
+    """
+    model = NETWORKS[network](**SMALL[network] if small else {})
+    net = rammer.compile(model, "cuda", policy=policy)
+    inputs = random_inputs(input_shapes(model), seed=0)
+    expected = _bits(net.run(inputs))
+    batch = _one_by_one(net, inputs) if alone else _in_flight(net, inputs)
+    start_s = time.perf_counter()
+    different = 0
+    for first in range(0, runs, _ON_THEIR_WAY):
+        different += sum(_bits(found) != expected for found in batch(min(_ON_THEIR_WAY, runs - first)))
+    return Outcome(network=network, runs=runs, different=different, seconds=time.perf_counter() - start_s)
+
+
+def _bits(results: Mapping[str, Any]) -> list[bytes]:
+    return [np.asarray(result).tobytes() for result in results.values()]
+
+
+def _one_by_one(net: Executable, inputs: Mapping[str, Float32]) -> Batch:
+    return lambda count: (net.run(inputs) for _ in range(count))
+
+
+def _in_flight(net: Executable, inputs: Mapping[str, Float32]) -> Batch:
+    import torch
+
+    tensors = {name: torch.from_numpy(array).cuda() for name, array in inputs.items()}
+    return lambda count: iter([net.run(tensors) for _ in range(count)])
+
+
+@contextmanager
+def _other_work() -> Iterator[None]:
+    """Matrix products on a stream of their own, one after another."""
+    import torch
+
+    ended = threading.Event()
+
+    def work() -> None:
+        a = torch.randn(_ROWS, _ROWS, device="cuda")
+        with torch.cuda.stream(torch.cuda.Stream()):
+            while not ended.is_set():
+                for _ in range(10):
+                    torch.mm(a, a)
+                torch.cuda.current_stream().synchronize()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def main() -> int:
+    """Run the networks; 1 where any run gave other bits."""
+    arguments = _arguments()
+    outcomes = []
+    with nullcontext() if arguments.alone else _other_work():
+        for network in arguments.networks:
+            outcome = stress(
+                network, arguments.runs, small=arguments.small, alone=arguments.alone, policy=arguments.policy
+            )
+            outcomes.append(outcome)
+            verdict = f"{outcome.different} with other bits" if outcome.different else "all with the same bits"
+            print(f"{network}: {outcome.runs:,} runs in {outcome.seconds:.1f} s, {verdict}", flush=True)
+    settings = environment([RammerOnGpu(policy=arguments.policy, precision="fp32", veus=0)]) | gpu_facts()
+    beside = "nothing" if arguments.alone else f"float32 products of {_ROWS} x {_ROWS} matrices"
+    data = {**settings, "beside": beside, "small": arguments.small, "outcomes": [asdict(one) for one in outcomes]}
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
+    return int(any(outcome.different for outcome in outcomes))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stress", description=__doc__)
+    parser.add_argument("--networks", nargs="*", choices=list(NETWORKS), default=list(NETWORKS))
+    parser.add_argument("--policy", default="wavefront")
+    parser.add_argument("--runs", type=int, default=10_000, help="of each network (default: 10,000)")
+    parser.add_argument("--small", action="store_true", help="networks of little work")
+    parser.add_argument("--alone", action="store_true", help="no other work, no PyTorch, one run at a time")
+    parser.add_argument("--json", type=Path, default=OUT / "stress-cuda.json", metavar="FILE")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

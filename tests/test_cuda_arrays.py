@@ -11,7 +11,7 @@ import pytest
 
 import rammer
 from rammer.devices.cuda.driver import find_driver
-from rammer.devices.cuda.pointers import _KEPT
+from rammer.devices.cuda.segments import _KEPT
 from rammer.errors import InputShapeError, InputTypeError, OptionError, OutputError, PlacementError, RunTimeoutError
 from tests.cpu_support import chain, without_first_signal
 from tests.support.small_models import layer_model, layer_result, pair_model

@@ -11,11 +11,23 @@ import pytest
 import rammer
 from benchmarks.networks import NETWORKS, SMALL
 from rammer.devices.base import no_progress
-from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL, WAIT
 from rammer.devices.cuda.architecture import NAMED
 from rammer.devices.cuda.build import CUBIN, TRACE_MACRO, build
 from rammer.devices.cuda.source import translation_unit
-from rammer.devices.cuda.tables import CLOCK, COUNTER, DONE, SPAN, STATUS, Program
+from rammer.devices.cuda.tables import (
+    CLOCK,
+    COUNTER,
+    DONE,
+    NOTHING,
+    SEGMENT_SHIFT,
+    SIGNALS,
+    SPAN,
+    STATUS,
+    WAIT,
+    WAITS,
+    Program,
+    record_dtype,
+)
 from rammer.devices.cuda.toolchain import Toolchain, find_toolchain
 from rammer.devices.registry import find_device
 from rammer.errors import CompilerFailedError, DeviceUnavailableError
@@ -25,7 +37,8 @@ from tests.support.small_models import layer_model
 
 pytest.importorskip("cuda.core", reason="needs the cuda extra")
 
-EMPTY = translation_unit({})
+SLOTS = 6
+EMPTY = translation_unit({}, SLOTS, 4)
 
 
 @pytest.mark.parametrize("architecture", NAMED)
@@ -35,12 +48,14 @@ def test_interpreter_compiles_alone(architecture, macros):
 
 
 def test_c_and_python_agree_on_every_shared_type():
-    dtypes = {"record": RECORD, "counter": COUNTER, "status": STATUS, "span": SPAN, "clock": CLOCK}
+    record = record_dtype(SLOTS)
+    dtypes = {"record": record, "wait": WAIT, "counter": COUNTER, "status": STATUS, "span": SPAN, "clock": CLOCK}
     facts = {"sizeof(rammer_program)": ctypes.sizeof(Program), "RAMMER_DONE": f"{DONE}u"}
     facts |= {
         f"__builtin_offsetof(rammer_program, {name})": getattr(Program, name).offset for name, _ in Program._fields_
     }
-    facts |= {"RAMMER_EXECUTE": EXECUTE, "RAMMER_WAIT": WAIT, "RAMMER_SIGNAL": SIGNAL}
+    facts |= {"RAMMER_NOTHING": f"{NOTHING}u", "RAMMER_SEGMENT_SHIFT": SEGMENT_SHIFT}
+    facts |= {"RAMMER_WAITS": WAITS, "RAMMER_SIGNALS": SIGNALS}
     for name, dtype in dtypes.items():
         facts[f"sizeof(rammer_{name})"] = dtype.itemsize
         for field, (_, offset, *_) in (dtype.fields or {}).items():
@@ -49,7 +64,7 @@ def test_c_and_python_agree_on_every_shared_type():
     toolchain = find_toolchain()
     toolchain.cubin(f"{EMPTY}\n{checks}", "sm_90")
     with pytest.raises(CompilerFailedError, match="static assertion"):
-        toolchain.cubin(f'{EMPTY}\nstatic_assert(sizeof(rammer_record) == {RECORD.itemsize + 1}, "record");', "sm_90")
+        toolchain.cubin(f'{EMPTY}\nstatic_assert(sizeof(rammer_record) == {record.itemsize + 1}, "record");', "sm_90")
 
 
 def test_compiler_error_is_shown():

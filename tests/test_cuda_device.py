@@ -6,13 +6,14 @@ import pytest
 import rammer
 from rammer.compiler import plan_graph
 from rammer.devices.base import Binary
-from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL, WAIT, KernelEntry, Manifest, OperatorEntry
+from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL, SLOT, WAIT, KernelEntry, Manifest, OperatorEntry
 from rammer.devices.cuda.architecture import NAMED, Gpu, named
 from rammer.devices.cuda.build import mismatch, requirements
 from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.memory import Placement
+from rammer.devices.cuda.records import device_records, step_times
 from rammer.devices.cuda.stall import Stall
-from rammer.devices.cuda.tables import DONE, device_records
+from rammer.devices.cuda.tables import DONE, NOTHING, SEGMENT_SHIFT, SPAN
 from rammer.devices.registry import DEVICES, GPUS, find_device
 from rammer.errors import DeviceUnavailableError, OptionError
 from rammer.frontends.onnx import load_graph
@@ -153,11 +154,59 @@ def test_stall_names_who_should_have_signalled():
     assert error.where == "behind the last rTask of the vEU"
 
 
-def test_waits_know_how_often_their_counter_is_signalled():
-    records = np.array([(WAIT, 1, 2, 0), (EXECUTE, 5, 6, 7), (SIGNAL, 1, 0, 0)], dtype=RECORD)
-    found = device_records(records, np.array([4, 9], dtype=np.uint32))
-    assert found.tolist() == [(WAIT, 1, 2, 9), (EXECUTE, 5, 6, 7), (SIGNAL, 1, 0, 0)]
-    assert records["c"].tolist() == [0, 7, 0]
+# --- Records ----------------------------------------------------------------------------------------------------------
+
+
+def records_of(queues, signals, residents=None, slots=((1, 0, 8), (0, 0, 16), (1, 0, 24), (0, 0, 32))):
+    """Device records of queues of (opcode, a, b, c), two operands each, and where each vEU's begin."""
+    steps = np.array([step for queue in queues for step in queue], dtype=RECORD)
+    starts = np.cumsum([0, *map(len, queues)]).tolist()
+    return device_records(
+        steps, starts, np.array(list(slots), dtype=SLOT), np.array(signals, dtype=np.uint32), 2, residents or {}
+    )
+
+
+def test_record_holds_an_rtask_with_its_waits_and_signals():
+    queue = [(WAIT, 1, 2, 0), (WAIT, 0, 1, 0), (EXECUTE, 5, 6, 2), (SIGNAL, 1, 0, 0), (SIGNAL, 0, 0, 0)]
+    (record,), starts = records_of([queue], [4, 9])
+    assert record["waits"].tolist() == [(1, 2, 9), (0, 1, 4)]
+    assert (record["kernel"], record["tile"], record["run"], record["step"]) == (5, 6, 0, 0)
+    assert (record["wait_count"], record["signal_count"]) == (2, 2)
+    assert record["signals"].tolist() == [1, 0, 0, 0]
+    assert record["operands"].tolist() == [(1 << SEGMENT_SHIFT) + 24, 32]
+    assert starts.tolist() == [0, 1]
+
+
+def test_more_steps_than_a_record_holds_take_several():
+    queues = [
+        [(WAIT, i, 1, 0) for i in range(5)] + [(EXECUTE, 0, 0, 0)] + [(SIGNAL, i, 0, 0) for i in range(6)],
+        [],
+        [(EXECUTE, 0, 0, 0), (EXECUTE, 0, 1, 0), (SIGNAL, 0, 0, 0), (WAIT, 0, 1, 0)],
+    ]
+    records, starts = records_of(queues, [1] * 6)
+    assert starts.tolist() == [0, 4, 4, 7]
+    assert records["wait_count"].tolist() == [2, 2, 1, 0, 0, 0, 1]
+    assert records["signal_count"].tolist() == [0, 0, 4, 2, 0, 1, 0]
+    assert records["step"].tolist() == [0, 2, 4, 10, 0, 1, 3]
+    assert (records["kernel"] == NOTHING).tolist() == [True, True, False, True, False, False, True]
+    assert records["signals"][3].tolist() == [4, 5, 0, 0]
+
+
+def test_run_is_one_rtask_over_the_same_constants():
+    task, other_tile, other_constants = (EXECUTE, 3, 1, 0), (EXECUTE, 3, 2, 0), (EXECUTE, 3, 1, 2)
+    queues = [[task, task, task, other_tile, other_tile, other_constants, (EXECUTE, 4, 1, 0)], [task]]
+    slots = ((1, 0, 8), (0, 0, 16), (1, 0, 24), (0, 0, 32))
+    records, _ = records_of(queues, [], {3: [0]}, slots)
+    assert records["run"].tolist() == [3, 2, 1, 2, 1, 1, 0, 1]
+    records, _ = records_of(queues, [], {3: [1]}, ((1, 0, 8), (0, 0, 16), (1, 0, 24), (0, 0, 16)))
+    assert records["run"].tolist() == [3, 2, 1, 2, 1, 1, 0, 1]
+
+
+def test_times_of_records_become_times_of_steps():
+    queue = [(WAIT, 0, 1, 0), (WAIT, 0, 1, 0), (EXECUTE, 0, 0, 0), (SIGNAL, 0, 0, 0), (WAIT, 0, 1, 0)]
+    records, _ = records_of([queue], [1])
+    spans = np.array([(0, 5, 9, 11), (12, 20, 21, 22)], dtype=SPAN)
+    assert step_times(records, spans).tolist() == [[0, 5], [0, 5], [5, 9], [9, 11], [12, 20]]
 
 
 # --- Without a GPU ----------------------------------------------------------------------------------------------------

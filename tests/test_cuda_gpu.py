@@ -35,7 +35,7 @@ def cache(tmp_path_factory):
 
 def compiled(plan, cache, **options):
     chosen = CompileOptions(cache_dir=cache, **options)
-    source = source_of(plan, 128)
+    source = source_of(plan, find_device("cuda").describe(chosen))
     return LoadedModel(source, build(source, read_gpu(find_driver()).architecture, chosen, lambda *_: None), chosen)
 
 

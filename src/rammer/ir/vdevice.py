@@ -46,7 +46,8 @@ class VDevice:
     """What scheduling and construction may know about a machine.
 
     Contractions of `staged_rows` or more rows (None: none) stage both operands, and want what their sums run over
-    innermost in weights; others want the lanes innermost. `compiler` is what makes the vDevice's code.
+    innermost in weights; others want the lanes innermost. `resident_bytes` are constants that a vEU keeps for the next
+    rTask that uses the same; 0 where it keeps none. `compiler` is what makes the vDevice's code.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class VDevice:
     staged_rows: int | None = None
     precisions: tuple[str, ...] = ("fp32",)
     compiler: str = ""
+    resident_bytes: int = 0
 
     @property
     def veu_count(self) -> int:

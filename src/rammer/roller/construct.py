@@ -31,7 +31,8 @@ def construct(
     """Candidate rKernels, best first.
 
     The first is the *fastest*: it takes least time if the operator has all vEUs. The second, where it is another one,
-    is the *most efficient*: its rTasks take least time together. Then come others by the first measure.
+    is the *most efficient*: its rTasks take least time together. Then comes one whose weights stay on few vEUs, if the
+    vDevice keeps any, then others by the first measure.
 
     Args:
         expr: a canonical expression.
@@ -43,6 +44,9 @@ def construct(
         ValueError: the vDevice has no skeleton for the expression.
     """
     candidates = _CANDIDATES.get(vdevice.kind, _candidates)(expr, tuple(layouts), vdevice)
+    resident = cuda.resident(expr, tuple(layouts), vdevice) if vdevice.resident_bytes else None
+    kept = () if resident is None else (resident,)
+    candidates += kept
     veus = vdevice.veu_count
     time_us = {kernel: predict(kernel, vdevice).task_us for kernel in candidates}
 
@@ -53,7 +57,7 @@ def construct(
 
     fastest = min(candidates, key=whole_us)
     most_efficient = min(candidates, key=lambda kernel: kernel.task_count * time_us[kernel])
-    ranked = (fastest, most_efficient, *sorted(candidates, key=whole_us))
+    ranked = (fastest, most_efficient, *kept, *sorted(candidates, key=whole_us))
     return tuple(dict.fromkeys(ranked))[:most_candidates]
 
 

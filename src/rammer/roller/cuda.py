@@ -16,6 +16,7 @@ from rammer.ir.pattern import Contraction, Skeleton, contraction, stride_along
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
+from rammer.roller.resident import LANES, resident_count
 from rammer.roller.tile import TaskTile, footprint_bytes, scale_out
 
 _THREADS = 256  # that keep a multiprocessor busy
@@ -112,6 +113,23 @@ def _best(kernels: Iterable[RKernel], vdevice: VDevice) -> list[RKernel]:
         chosen.append(min(time_us, key=lambda kernel: whole_us(kernel, veus)))
         veus //= 2
     return list(dict.fromkeys(chosen))
+
+
+def resident(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> RKernel | None:
+    """The candidate with the fewest rTasks whose weights stay on their vEUs, if there is one."""
+    found = contraction(expr)
+    lane = _lane(expr, layouts, found)
+    count = None if found is None or lane is None else resident_count(expr, found, vdevice)
+    if lane is None or count is None:
+        return None
+    units = tuple(min(LANES, axis.extent) if i == lane else 1 for i, axis in enumerate(expr.axes))
+    tile = RTile(
+        task=scale_out(expr, units, count),
+        reduce=tuple(axis.extent for axis in expr.reduce_axes),
+        lane=lane,
+        vector=WARP,
+    )
+    return RKernel(expr=expr, layouts=layouts, skeleton=Skeleton.CONTRACT.value, tile=tile)
 
 
 def _lane(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None) -> int | None:

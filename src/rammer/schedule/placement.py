@@ -22,6 +22,7 @@ from rammer.ir.task import ROperator, RTask, TaskGraph, TensorRole
 from rammer.schedule.dependencies import Dependencies, Predecessors, TaskSet
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.regions import Boxes, IntArray, Regions
+from rammer.schedule.residency import Residence
 
 # Per vEU, float64 [vEUs].
 Times = npt.NDArray[np.float64]
@@ -42,13 +43,17 @@ class _Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An rTask to be placed, and what decides where; `home` is the vEU that was last to use its constants."""
+    """An rTask to be placed, and what decides where.
+
+    `home` is the vEU that was last to use its constants, or, if it is `settled`, the only one for it.
+    """
 
     task: RTask
     task_us: float
     predecessors: Predecessors
     constants: Constants
     home: int | None
+    settled: bool
     inputs: _Inputs | None
 
     def starts_us(self, free_us: Times) -> Times:
@@ -161,6 +166,11 @@ class Placer:
         self._predecessors: dict[tuple[int, int], tuple[Predecessors, ...]] = {}
         self._homes: dict[Constants, int] = {}
         self._keys: dict[Boxes, list[bytes]] = {}
+        self._residences: Mapping[int, Residence] = {}
+
+    def settle(self, residences: Mapping[int, Residence]) -> None:
+        """Give the rTasks of some rOperators their vEUs."""
+        self._residences = residences
 
     def place(self, operators: Sequence[ROperator], selection: Selection, times: ProgramTimes) -> Trial:
         """The rTasks of some rOperators, appended to an rProgram.
@@ -206,7 +216,7 @@ class Placer:
     def _earliest(self, free_us: Times, job: Job) -> tuple[int, float]:
         """The vEU for an rTask and when it starts there."""
         starts_us = job.starts_us(free_us)
-        veu = int(starts_us.argmin())
+        veu = job.home if job.home is not None and job.settled else int(starts_us.argmin())
         equal_us = float(starts_us[veu]) + self._estimates.handover_us
         if job.home is not None and starts_us[job.home] <= equal_us:
             veu = job.home
@@ -218,10 +228,12 @@ class Placer:
     def _jobs(self, operator: ROperator, pick: int, times: ProgramTimes) -> Iterator[Job]:
         task_us = self._estimates.task_us[operator.id][pick]
         rows = zip(self._predecessors_of(operator, pick), self._constants(operator, pick), strict=True)
+        residence = self._residences.get(operator.id)
         for index, (predecessors, constants) in enumerate(rows):
-            home = self._homes.get(constants)
+            home = residence.veus[index] if residence else self._homes.get(constants)
             inputs = times.inputs(predecessors)
-            yield Job(RTask(operator.id, index), task_us, predecessors, constants, home, inputs)
+            settled = residence is not None
+            yield Job(RTask(operator.id, index), task_us, predecessors, constants, home, settled, inputs)
 
     def _predecessors_of(self, operator: ROperator, pick: int) -> tuple[Predecessors, ...]:
         key = (operator.id, pick)

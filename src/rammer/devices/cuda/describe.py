@@ -15,6 +15,7 @@ from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 
 KIND = "cuda"
 THREADS = WARPS * WARP
+MAX_WEIGHTS = 80  # registers of a thread that hold resident weights; the rest is for the work itself
 SKELETONS = (Skeleton.MAP, Skeleton.REDUCE, Skeleton.CONTRACT)
 _SECTOR_BYTES = 32
 _SHARED_BYTES_PER_CYCLE = 128
@@ -62,6 +63,8 @@ def describe(gpu: Gpu, veus: int | None) -> VDevice:
         skeletons=SKELETONS,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         staged_rows=LEAST_ROWS,
+        # They come through shared memory on their way into registers.
+        resident_bytes=min(THREADS * MAX_WEIGHTS * DType.FLOAT32.itemsize_bytes, gpu.shared_bytes_per_block * 3 // 4),
     )
 
 

@@ -39,7 +39,7 @@ class CudaDevice:
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:
         """One translation unit, tables and constants; see `Device.emit`."""
-        return source_of(plan, vdevice.alignment_bytes)
+        return source_of(plan, vdevice)
 
     def build(self, source: Source, options: CompileOptions, progress: Progress = no_progress) -> Binary:
         """Machine code for the architecture; see `Device.build`."""

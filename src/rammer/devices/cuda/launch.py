@@ -17,18 +17,19 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.base import Binary, DeviceArray, Source, Trace, View
-from rammer.devices.codegen.source import CONSTANTS, MANIFEST, RECORDS, SIGNALS, SLOTS
-from rammer.devices.codegen.tables import ARENA, CONSTANT, RECORD, SIGNAL_COUNT, SLOT, Manifest
+from rammer.devices.codegen.source import CONSTANTS, MANIFEST, RECORDS, SIGNALS
+from rammer.devices.codegen.tables import RECORD, SIGNAL_COUNT, Manifest
 from rammer.devices.cuda.arrays import CudaArray, Exchange, Maker, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, compile_source
 from rammer.devices.cuda.driver import find_driver
 from rammer.devices.cuda.kernel import Kernel, load_kernel
 from rammer.devices.cuda.memory import Memory, Placement
 from rammer.devices.cuda.order import Order
-from rammer.devices.cuda.pointers import PointerTables
-from rammer.devices.cuda.source import LAUNCH
+from rammer.devices.cuda.records import step_times
+from rammer.devices.cuda.segments import SegmentTables
+from rammer.devices.cuda.source import DEVICE_RECORDS, LAUNCH
 from rammer.devices.cuda.stall import Stall
-from rammer.devices.cuda.tables import CLOCK, COUNTER, SPAN, STATUS, Program, device_records
+from rammer.devices.cuda.tables import CLOCK, COUNTER, SPAN, STATUS, Program, record_dtype
 from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
 from rammer.options import CompileOptions
@@ -69,7 +70,7 @@ class LoadedModel:
     def _allocate(self) -> None:
         source, manifest, memory, driver = self._source, self._manifest, self._memory, self._driver
         signals = np.frombuffer(source.files[SIGNALS], dtype=SIGNAL_COUNT)
-        self._records = device_records(np.frombuffer(source.files[RECORDS], dtype=RECORD), signals)
+        self._records = np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(self._launch["slots"]))
         self._signals = signals
         self._inputs = Placement(self._launch["input_bytes"])
         self._outputs = Placement(self._launch["output_bytes"])
@@ -84,7 +85,7 @@ class LoadedModel:
         self._counters_bytes = (signals.size + 1) * COUNTER.itemsize  # and one where the blocks of a traced run meet
         self._program = Program(
             records=memory.copied(self._records),
-            starts=memory.copied(np.array(manifest.starts, dtype=np.uint32)),
+            starts=memory.copied(np.array(self._launch["starts"], dtype=np.uint32)),
             counters=memory.device(self._counters_bytes),
             reached=memory.device(4 * manifest.veus),
             status=status.ctypes.data,
@@ -93,9 +94,13 @@ class LoadedModel:
         )
         self._parameters = (ctypes.c_void_p * 1)(ctypes.addressof(self._program))
         constants: npt.NDArray[np.uint8] = np.frombuffer(source.files[CONSTANTS], dtype=np.uint8)
-        segments = {ARENA: memory.device(manifest.arena_bytes), CONSTANT: memory.copied(constants)}
-        slots = np.frombuffer(source.files[SLOTS], dtype=SLOT)
-        self._pointers = PointerTables(driver, memory, slots, segments)
+        self._segments = SegmentTables(
+            driver,
+            memory,
+            arena=memory.device(manifest.arena_bytes),
+            constants=memory.copied(constants),
+            arrays=manifest.array_count,
+        )
         flags = int(driver.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._stream = memory.own("cuStreamDestroy", int(driver.call("cuStreamCreate", flags)))
         driver.call("cuCtxSynchronize")  # the model's stream does not wait for what was done on others
@@ -138,12 +143,11 @@ class LoadedModel:
             driver.call("cuMemcpyDtoH", spans.ctypes.data, program.spans, spans.nbytes)
             driver.call("cuMemcpyDtoH", clocks.ctypes.data, program.clocks, clocks.nbytes)
         ns_per_cycle = clocks["nanoseconds"].sum() / max(1, clocks["cycles"].sum())
-        times = np.stack([spans["start"], spans["end"]], axis=1)
-        times_ns: npt.NDArray[np.int64] = np.rint(times * ns_per_cycle).astype(np.int64)
+        times_ns: npt.NDArray[np.int64] = np.rint(step_times(self._records, spans) * ns_per_cycle).astype(np.int64)
         return self._by_step(times_ns)
 
     def _by_step(self, times_ns: npt.NDArray[np.int64]) -> Trace:
-        """The times of records, by rProgram and vEU."""
+        """The times of steps, by rProgram and vEU."""
         manifest = self._manifest
         firsts = [
             [start + first for first in manifest.first_records(veu)] for veu, start in enumerate(manifest.starts[:-1])
@@ -236,7 +240,7 @@ class LoadedModel:
     def _launch_kernel(self, kernel: Kernel, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         if kernel.blocks == 0:
             return
-        self._program.pointers = self._pointers.at(inputs + outputs, stream)
+        self._program.segments = self._segments.at(inputs + outputs, stream)
         self._program.run = self._runs & 0xFFFFFFFF
         self._driver.call(
             "cuLaunchCooperativeKernel",
@@ -261,7 +265,7 @@ class LoadedModel:
         before = np.uint32((self._runs - 1) & 0xFFFFFFFF) * self._signals
         stall = Stall(
             manifest=self._manifest,
-            records=self._records,
+            records=np.frombuffer(self._source.files[RECORDS], dtype=RECORD),
             reached=reached,
             seen=counters["signals"][:-1] - before,
             timeout_s=self._options.run_timeout_s,

@@ -6,65 +6,117 @@ import json
 from collections.abc import Mapping
 from importlib.resources import files
 
-from rammer.devices.base import Source
-from rammer.devices.codegen.source import assemble
-from rammer.devices.cuda.describe import KIND, THREADS
-from rammer.devices.cuda.emit.kernel import emit_kernel
-from rammer.ir.program import Plan
-from rammer.ir.task import RKernel
+import numpy as np
 
-ABI = 1
+from rammer.devices.base import Source
+from rammer.devices.codegen.source import RECORDS, SIGNALS, SLOTS, assemble
+from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT, bindings
+from rammer.devices.cuda.describe import KIND, THREADS
+from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
+from rammer.devices.cuda.records import device_records
+from rammer.ir.program import Plan
+from rammer.ir.task import RKernel, TensorRole
+from rammer.ir.vdevice import VDevice
+
+ABI = 2
 CODE = "program.cu"
 LAUNCH = "launch.json"
+DEVICE_RECORDS = "device_records.bin"
 _BEFORE_KERNELS = (
     ("rammer.devices.cuda", "runtime/tables.cuh"),
+    ("rammer.devices.cuda", "runtime/walk.cuh"),
     ("rammer.devices.cuda", "kernels/rammer_kernel.cuh"),
     ("rammer.devices.cuda", "kernels/rammer_contract.cuh"),
+    ("rammer.devices.cuda", "kernels/rammer_resident.cuh"),
     ("rammer.devices.codegen", "rammer_scalars.h"),
 )
 _INTERPRETER = ("rammer.devices.cuda", "runtime/interpreter.cuh")
 
 
-def source_of(plan: Plan, alignment_bytes: int) -> Source:
-    """The source of a plan.
-
-    Args:
-        plan: the plan.
-        alignment_bytes: of the constants.
-    """
-    scratch_bytes = 0
+def source_of(plan: Plan, vdevice: VDevice) -> Source:
+    """The source of a plan for a vDevice."""
+    constants = _constant_slots(plan)
+    emitted: dict[str, KernelText] = {}
 
     def emit(kernel: RKernel, symbol: str) -> str:
-        nonlocal scratch_bytes
-        emitted = emit_kernel(kernel, symbol)
-        scratch_bytes = max(scratch_bytes, emitted.scratch_bytes)
-        return emitted.text
+        emitted[symbol] = emit_kernel(kernel, symbol, constants[kernel], vdevice.resident_bytes)
+        return emitted[symbol].text
 
-    assembly = assemble(plan, emit, alignment_bytes, ABI)
+    assembly = assemble(plan, emit, vdevice.alignment_bytes, ABI)
+    kernels = {symbol: emitted[symbol] for symbol in assembly.functions}
+    slots = max((len(bindings(plan, operator.id)) for operator in plan.graph.operators), default=0)
+    slots += slots % 2
+    data = assembly.data
+    records, starts = device_records(
+        np.frombuffer(data[RECORDS], dtype=RECORD),
+        assembly.manifest.starts,
+        np.frombuffer(data[SLOTS], dtype=SLOT),
+        np.frombuffer(data[SIGNALS], dtype=SIGNAL_COUNT),
+        slots,
+        {number: kernel.resident for number, kernel in enumerate(kernels.values()) if kernel.resident},
+    )
     graph = plan.graph
     launch = {
         "threads": THREADS,
-        "scratch_bytes": scratch_bytes,
+        "scratch_bytes": max((kernel.scratch_bytes for kernel in kernels.values()), default=0),
+        "slots": slots,
+        "starts": starts.tolist(),
         "input_bytes": [graph.tensors[i].nbytes for i in graph.inputs],
         "output_bytes": [graph.tensors[i].nbytes for i in graph.outputs],
     }
-    data = {**assembly.data, LAUNCH: json.dumps(launch, indent=1).encode()}
-    return Source(device=KIND, files={**data, CODE: translation_unit(assembly.functions).encode()})
+    segments = CALLER + assembly.manifest.array_count
+    return Source(
+        device=KIND,
+        files={
+            **data,
+            DEVICE_RECORDS: records.tobytes(),
+            LAUNCH: json.dumps(launch, indent=1).encode(),
+            CODE: translation_unit(kernels, slots, segments).encode(),
+        },
+    )
 
 
-def translation_unit(functions: Mapping[str, str]) -> str:
-    """Headers, device functions, the dispatch over them, and the interpreter, as one text."""
-    cases = "".join(
-        f"    case {number}: {symbol}(pointers, tile, scratch); break;\n" for number, symbol in enumerate(functions)
+def translation_unit(kernels: Mapping[str, KernelText], slots: int, segments: int) -> str:
+    """Headers, device functions, the dispatch over them, and the interpreter, as one text.
+
+    Args:
+        kernels: by symbol, in the order of their numbers.
+        slots: operands that a record has room for.
+        segments: in which operands lie.
+    """
+    numbered = list(enumerate(kernels.items()))
+    plain = "".join(
+        f"    case {number}: {symbol}(pointers, tile, scratch); break;\n"
+        for number, (symbol, kernel) in numbered
+        if not kernel.resident
+    )
+    resident = "".join(
+        f"    case {number}: return {symbol}(position, scratch);\n"
+        for number, (symbol, kernel) in numbered
+        if kernel.resident
     )
     dispatch = (
         "static __device__ __forceinline__ void rammer_execute("
         "uint32_t kernel, char *const *pointers, uint32_t tile, char *scratch) {\n"
-        f"    switch (kernel) {{\n{cases}    }}\n}}\n"
+        f"    switch (kernel) {{\n{plain}    }}\n}}\n"
+        "static __device__ __forceinline__ bool rammer_execute_run("
+        "uint32_t kernel, uint32_t position, char *scratch) {\n"
+        f"    switch (kernel) {{\n{resident}    }}\n    return false;\n}}\n"
     )
+    sizes = f"#define RAMMER_THREADS {THREADS}\n#define RAMMER_SLOTS {slots}\n#define RAMMER_SEGMENTS {segments}\n"
     headers = (_text(*name) for name in _BEFORE_KERNELS)
-    threads = f"#define RAMMER_THREADS {THREADS}\n"
-    return "\n".join([threads, *headers, *functions.values(), dispatch, _text(*_INTERPRETER)])
+    functions = (kernel.text for kernel in kernels.values())
+    return "\n".join([sizes, *headers, *functions, dispatch, _text(*_INTERPRETER)])
+
+
+def _constant_slots(plan: Plan) -> dict[RKernel, frozenset[int]]:
+    """The slots of each chosen rKernel that are constants wherever it is used."""
+    found: dict[RKernel, frozenset[int]] = {}
+    for operator, kernel in zip(plan.graph.operators, plan.kernels, strict=True):
+        roles = [plan.graph.root(binding.tensor).role for binding in operator.reads]
+        constant = frozenset(slot for slot, role in enumerate(roles) if role is TensorRole.CONSTANT)
+        found[kernel] = found.get(kernel, constant) & constant
+    return found
 
 
 def _text(package: str, path: str) -> str:

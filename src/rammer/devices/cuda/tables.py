@@ -5,15 +5,34 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import numpy.typing as npt
 
-from rammer.devices.codegen.tables import WAIT
+WAITS, SIGNALS = 2, 4  # of a record at most
+SEGMENT_SHIFT = 48
+NOTHING = 0xFFFFFFFF
+DONE = 0xFFFFFFFF
 
+WAIT = np.dtype([("counter", "<u4"), ("threshold", "<u4"), ("signals", "<u4")])
 COUNTER = np.dtype([("signals", "<u4"), ("reserved", "<u4", 7)])
 STATUS = np.dtype([("stalled", "<u4"), ("reserved", "<u4")])
-SPAN = np.dtype([("start", "<i8"), ("end", "<i8")])
+SPAN = np.dtype([("begin", "<i8"), ("ready", "<i8"), ("computed", "<i8"), ("end", "<i8")])
 CLOCK = np.dtype([("cycles", "<i8"), ("nanoseconds", "<i8")])
-DONE = 0xFFFFFFFF
+
+
+def record_dtype(slots: int) -> np.dtype[np.void]:
+    """The record that has room for `slots` operands, an even number."""
+    return np.dtype(
+        [
+            ("kernel", "<u4"),
+            ("tile", "<u4"),
+            ("run", "<u4"),
+            ("step", "<u4"),
+            ("wait_count", "<u4"),
+            ("signal_count", "<u4"),
+            ("waits", WAIT, (WAITS,)),
+            ("signals", "<u4", (SIGNALS,)),
+            ("operands", "<u8", (slots,)),
+        ]
+    )
 
 
 class Program(ctypes.Structure):
@@ -22,7 +41,7 @@ class Program(ctypes.Structure):
     _fields_ = (
         ("records", ctypes.c_void_p),
         ("starts", ctypes.c_void_p),
-        ("pointers", ctypes.c_void_p),
+        ("segments", ctypes.c_void_p),
         ("counters", ctypes.c_void_p),
         ("reached", ctypes.c_void_p),
         ("status", ctypes.c_void_p),
@@ -32,11 +51,3 @@ class Program(ctypes.Structure):
         ("run", ctypes.c_uint32),
         ("met", ctypes.c_uint32),
     )
-
-
-def device_records(records: npt.NDArray[np.void], signals: npt.NDArray[np.uint32]) -> npt.NDArray[np.void]:
-    """Records as the interpreter reads them: a Wait also tells how often its counter is signalled in a run."""
-    found = records.copy()
-    waits = found["opcode"] == WAIT
-    found["c"][waits] = signals[found["a"][waits]]
-    return found

@@ -20,19 +20,20 @@ from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.builder import ProgramBuilder
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.placement import Placer, ProgramTimes, Selection, Trial
+from rammer.schedule.residency import find_residences
 
 _ROUNDING = 1e-9
 
 
 def schedule(graph: TaskGraph, device: VDevice, costs: CostModel) -> Schedule:
     """As few rPrograms as pay, rOperators of a wave side by side, Waits between tiles."""
-    return schedule_with(graph, device.veu_count, Estimates(graph, device, costs))
+    return schedule_with(graph, device.veu_count, Estimates(graph, device, costs), device.resident_bytes)
 
 
-def schedule_with(graph: TaskGraph, veus: int, estimates: Estimates) -> Schedule:
+def schedule_with(graph: TaskGraph, veus: int, estimates: Estimates, resident_bytes: int = 0) -> Schedule:
     """As `schedule`, from given estimates."""
-    state = _Wavefront(graph, veus, estimates)
-    for wave in state.waves():
+    state = _Wavefront(graph, veus, estimates, resident_bytes)
+    for wave in state.waves:
         state.add(wave)
     return state.finish()
 
@@ -40,17 +41,20 @@ def schedule_with(graph: TaskGraph, veus: int, estimates: Estimates) -> Schedule
 class _Wavefront:
     """The rPrograms so far, the last of them open."""
 
-    def __init__(self, graph: TaskGraph, veus: int, estimates: Estimates) -> None:
+    def __init__(self, graph: TaskGraph, veus: int, estimates: Estimates, resident_bytes: int) -> None:
         self._graph = graph
         self._veus = veus
         self._estimates = estimates
         self._placer = Placer(graph, estimates)
+        self.waves = self._find_waves()
+        self._residences = find_residences(graph, self.waves, veus, resident_bytes, estimates)
+        self._placer.settle(self._residences)
         self._choice = [0] * len(graph.operators)
         self._programs: list[RProgram] = []
         self._builder = ProgramBuilder(veus)
         self._times = ProgramTimes(veus, estimates.handover_us)
 
-    def waves(self) -> list[list[ROperator]]:
+    def _find_waves(self) -> list[list[ROperator]]:
         """The rOperators by their distance from the inputs: the longest path of producers."""
         depths: list[int] = []
         waves: list[list[ROperator]] = []
@@ -100,9 +104,13 @@ class _Wavefront:
         return best
 
     def _fastest(self, wave: Sequence[ROperator], shares: Sequence[int]) -> Selection:
-        """The rKernels that are fastest when each rOperator has a share of the vEUs to itself."""
-        pairs = zip(wave, shares, strict=True)
-        return {operator.id: self._estimates.best_kernel(operator, share) for operator, share in pairs}
+        """The rKernels that are fastest when each rOperator has a share of the vEUs to itself, or that are settled."""
+        return {
+            operator.id: residence.pick
+            if (residence := self._residences.get(operator.id))
+            else self._estimates.best_kernel(operator, share)
+            for operator, share in zip(wave, shares, strict=True)
+        }
 
     def _least_us(self, wave: Sequence[ROperator]) -> float:
         """No rProgram of the wave alone ends sooner, whatever the rKernels: a cheap reason not to try one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.devices.codegen.scalar import C_TYPES
@@ -12,6 +12,8 @@ from rammer.devices.cuda.emit.contract import emit_contract
 from rammer.devices.cuda.emit.map import emit_map
 from rammer.devices.cuda.emit.points import Side
 from rammer.devices.cuda.emit.reduce import emit_reduce, fold
+from rammer.devices.cuda.emit.residence import residence_of
+from rammer.devices.cuda.emit.resident import emit_resident
 from rammer.ir.expr import Load
 from rammer.ir.pattern import Skeleton
 from rammer.ir.task import RKernel
@@ -27,17 +29,29 @@ _INT32_ADDRESSES = 1 << 31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelText:
-    """A device function and the shared memory that it takes."""
+    """A device function, the shared memory that it takes, and the slots of the constants that it keeps (or none)."""
 
     text: str
     scratch_bytes: int
+    resident: tuple[int, ...] = ()
 
 
-def emit_kernel(kernel: RKernel, symbol: str) -> KernelText:
-    """The function `void symbol(char *const *pointers, uint32_t tile, char *scratch)`, called by a whole block.
+def emit_kernel(kernel: RKernel, symbol: str, constants: Collection[int] = (), resident_bytes: int = 0) -> KernelText:
+    """The function that a whole block calls for an rTask, or for a run of them.
+
+        void symbol(char *const *pointers, uint32_t tile, char *scratch)
+        bool symbol(uint32_t position, char *scratch)
 
     `pointers[i]` is the address of the element of slot i whose indices are 0, inputs first, then outputs; `tile` the
-    number of the rTask, row-major over `kernel.grid`. The text needs `rammer_kernel.cuh` and `rammer_scalars.h`.
+    number of the rTask, row-major over `kernel.grid`. The second form is that of a resident rKernel: it walks the run
+    of records that begins at `position`, and returns whether all their Waits ended in time. The text needs
+    `rammer_kernel.cuh`, `rammer_scalars.h` and, if resident, `walk.cuh` and `rammer_resident.cuh`.
+
+    Args:
+        kernel: the rKernel.
+        symbol: the function's name.
+        constants: the slots that are constants wherever the rKernel is used.
+        resident_bytes: weights that a block keeps at most.
 
     Raises:
         TypeError: the expression applies a function to a type it is not defined for.
@@ -46,28 +60,45 @@ def emit_kernel(kernel: RKernel, symbol: str) -> KernelText:
     """
     fits = all(layout.span < _INT32_ADDRESSES for layout in kernel.layouts)
     writer = Writer("int32_t" if fits else "int64_t")
+    operands = Operands(kernel)
+    scope = Scope(writer, operands, fold)
+    residence = residence_of(kernel, constants, resident_bytes)
+    if residence is not None:
+        with writer.block(f"static __device__ __noinline__ bool {symbol}(uint32_t position, char *scratch)"):
+            writer.line("char *const *pointers = (char *const *)rammer_at(position)->operands;")
+            writer.let("uint32_t", "tile", "rammer_at(position)->tile")
+            writer.let("uint32_t", "last", "position + rammer_at(position)->run - 1")
+            for line in _operand_lines(operands, residence.kept):
+                writer.line(line)
+            others = [slot for slot in range(len(kernel.layouts)) if slot not in residence.kept]
+            lines = _operand_lines(operands, others)
+            scratch_bytes = emit_resident(scope, _write_sides(writer, kernel), residence, lines)
+        return KernelText(text=writer.text(), scratch_bytes=scratch_bytes, resident=residence.kept)
     with writer.block(
         f"static __device__ __noinline__ void {symbol}(char *const *pointers, uint32_t tile, char *scratch)"
     ):
-        operands = Operands(kernel)
-        _write_operands(writer, operands)
+        for line in _operand_lines(operands, range(len(kernel.layouts))):
+            writer.line(line)
         sides = _write_sides(writer, kernel)
-        scratch_bytes = _EMITTERS[Skeleton(kernel.skeleton)](Scope(writer, operands, fold), sides)
+        scratch_bytes = _EMITTERS[Skeleton(kernel.skeleton)](scope, sides)
     return KernelText(text=writer.text(), scratch_bytes=scratch_bytes)
 
 
-def _write_operands(writer: Writer, operands: Operands) -> None:
+def _operand_lines(operands: Operands, slots: Collection[int]) -> list[str]:
     """Pointers without `restrict`: what another block wrote must not be read through the read-only cache."""
     kernel = operands.kernel
     inputs = kernel.expr.inputs
     loaded = {node.slot for node in operands.reach(operands.results) if isinstance(node, Load)}
+    lines = []
     for i, type_ in enumerate(inputs):
-        if i in loaded:
+        if i in loaded and i in slots:
             storage = _storage(type_.dtype)
-            writer.line(f"const {storage} *in{i} = (const {storage} *)pointers[{i}];")
+            lines.append(f"const {storage} *in{i} = (const {storage} *)pointers[{i}];")
     for i, output in enumerate(kernel.expr.outputs):
-        storage = _storage(output.type.dtype)
-        writer.line(f"{storage} *out{i} = ({storage} *)pointers[{len(inputs) + i}];")
+        if len(inputs) + i in slots:
+            storage = _storage(output.type.dtype)
+            lines.append(f"{storage} *out{i} = ({storage} *)pointers[{len(inputs) + i}];")
+    return lines
 
 
 def _storage(dtype: DType) -> str:

@@ -40,7 +40,7 @@ def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
             writer.line(f"{element} {name} = 0;")
         at_point = scope.enter(positions)
         if not conditions:  # what the rest will read is on its way while the sums run
-            at_point.hoist(_other_loads(scope))
+            at_point.hoist(other_loads(scope))
         with guarded(writer, conditions):
             for group in found.groups:
                 _sum(at_point.enter({}), group, splits, sums)
@@ -70,7 +70,7 @@ def _sum(scope: Scope, group: Group, splits: int, sums: Mapping[Term, str]) -> N
             writer.line(f"{sums[term]} += {left} * {right};")
 
 
-def _other_loads(scope: Scope) -> list[Load]:
+def other_loads(scope: Scope) -> list[Load]:
     """Loads outside of sums."""
     seen: dict[Expr, None] = {}
     stack = list(scope.operands.results)

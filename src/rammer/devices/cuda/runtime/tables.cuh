@@ -1,4 +1,7 @@
-/* Types that the host and the interpreter share; `rammer.devices.cuda.tables` mirrors them. */
+/* Types that the host and the interpreter share; `rammer.devices.cuda.tables` mirrors them.
+ *
+ * RAMMER_SLOTS is the number of operands that a record has room for.
+ */
 #ifndef RAMMER_TABLES_CUH
 #define RAMMER_TABLES_CUH
 
@@ -11,18 +14,37 @@ typedef int int32_t;
 typedef unsigned long long uint64_t;
 typedef long long int64_t;
 
-/* What a record says, and its operands `a`, `b`, `c`. */
 enum {
-    RAMMER_EXECUTE = 0, /* kernel index, tile, first slot */
-    RAMMER_WAIT = 1,    /* counter, signals to wait for in this run, signals of one run */
-    RAMMER_SIGNAL = 2   /* counter, -, - */
+    RAMMER_WAITS = 2,        /* of a record at most */
+    RAMMER_SIGNALS = 4,      /* of a record at most */
+    RAMMER_SEGMENT_SHIFT = 48
 };
 
+#define RAMMER_NOTHING 0xffffffffu /* the kernel of a record without an rTask */
+#define RAMMER_DONE 0xffffffffu    /* what a vEU reached that walked its whole queue */
+
+/* Go on once `counter` had `threshold` of the `signals` that a run gives it. */
+struct rammer_wait {
+    uint32_t counter;
+    uint32_t threshold;
+    uint32_t signals;
+};
+
+/* An rTask with what it waits for and whom it tells: neighbouring steps of a vEU's queue, `step` the first of them.
+ *
+ * An operand is a segment and an offset into it as the host writes it, and an address once a vEU has fetched it.
+ * `run` is 0, or the number of records from this one on that are one rTask over the same resident constants.
+ */
 struct __align__(16) rammer_record {
-    uint32_t opcode;
-    uint32_t a;
-    uint32_t b;
-    uint32_t c;
+    uint32_t kernel;
+    uint32_t tile;
+    uint32_t run;
+    uint32_t step;
+    uint32_t wait_count;
+    uint32_t signal_count;
+    rammer_wait waits[RAMMER_WAITS];
+    uint32_t signals[RAMMER_SIGNALS];
+    uint64_t operands[RAMMER_SLOTS];
 };
 
 /* Each counter has a sector of L2 to itself. It only grows; it wraps around after 2^32 signals. */
@@ -37,9 +59,12 @@ struct rammer_status {
     uint32_t reserved;
 };
 
-/* Cycles of a multiprocessor's clock since all blocks met at the start of a traced run. */
+/* Of a record: when it was reached, its Waits and its rTask had ended, and it was left. Cycles of a multiprocessor's
+ * clock since all blocks met at the start of a traced run. */
 struct rammer_span {
-    int64_t start;
+    int64_t begin;
+    int64_t ready;
+    int64_t computed;
     int64_t end;
 };
 
@@ -52,9 +77,9 @@ struct rammer_clock {
 struct rammer_program {
     const rammer_record *records; /* vEU i walks starts[i] .. starts[i + 1] */
     const uint32_t *starts;
-    char *const *pointers; /* per slot */
+    char *const *segments; /* their addresses */
     rammer_counter *counters;
-    uint32_t *reached;     /* per vEU: the Wait in its queue where it gave up, or RAMMER_DONE */
+    uint32_t *reached;     /* per vEU: the Wait among its steps where it gave up, or RAMMER_DONE */
     rammer_status *status;
     rammer_span *spans;    /* per record, of a traced run */
     rammer_clock *clocks;  /* per vEU, of a traced run */
@@ -62,7 +87,5 @@ struct rammer_program {
     uint32_t run;          /* whole runs that the counters hold */
     uint32_t met;          /* the counter where all blocks meet at the start of a traced run; 0 before it */
 };
-
-enum { RAMMER_DONE = 0xffffffffu };
 
 #endif

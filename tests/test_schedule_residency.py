@@ -1,0 +1,70 @@
+"""Which vEUs keep the constants of rOperators that use the same ones wave after wave."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.networks import NETWORKS
+from rammer.compiler import plan_graph
+from rammer.devices.cuda.source import DEVICE_RECORDS, LAUNCH
+from rammer.devices.cuda.tables import record_dtype
+from rammer.devices.registry import find_device
+from rammer.frontends.onnx import load_graph
+from rammer.ir.program import Execute
+from rammer.ir.task import TensorRole
+from rammer.options import CompileOptions
+
+DEVICE = find_device("cuda:sm_90")
+OPTIONS = CompileOptions(device=DEVICE.name)
+H200 = DEVICE.describe(OPTIONS)
+LAYERS, STEPS, HIDDEN = 3, 6, 64
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return load_graph(NETWORKS["lstm_tc"](layers=LAYERS, steps=STEPS, hidden=HIDDEN))
+
+
+def homes(plan):
+    """Per vEU, the weights that each of its rTasks reads: the largest of the constants."""
+    constants = {tensor.id: tensor.nbytes for tensor in plan.graph.tensors if tensor.role is TensorRole.CONSTANT}
+    found = []
+    for queue in zip(*(program.steps for program in plan.schedule.programs), strict=True):
+        tasks = [step.task for part in queue for step in part if isinstance(step, Execute)]
+        reads = [[binding.tensor for binding in plan.graph.operators[task.operator].reads] for task in tasks]
+        found.append([max((i for i in slots if i in constants), key=lambda i: constants[i]) for slots in reads])
+    return found
+
+
+def test_each_layer_has_units_of_its_own(graph):
+    plan = plan_graph(graph, H200, OPTIONS)
+    by_veu = [set(own) for own in homes(plan) if own]
+    assert all(len(own) == 1 for own in by_veu)
+    assert len(set.union(*by_veu)) == LAYERS
+
+
+def test_cells_of_a_layer_are_one_run(graph):
+    source = DEVICE.emit(plan_graph(graph, H200, OPTIONS), H200)
+    launch = json.loads(bytes(source.files[LAUNCH]))
+    records = np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(launch["slots"]))
+    # The first cell of a layer reads other constants, its states, and the last has one result less.
+    assert int(records["run"].max()) >= STEPS - 2
+    assert (records["run"] > 0).all()
+
+
+def test_what_keeps_nothing_is_scheduled_as_before(graph):
+    plain = replace(H200, resident_bytes=0)
+    plan = plan_graph(graph, plain, OPTIONS)
+    assert any(len(set(own)) > 1 for own in homes(plan))
+    source = DEVICE.emit(plan, plain)
+    launch = json.loads(bytes(source.files[LAUNCH]))
+    assert not np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(launch["slots"]))["run"].any()
+
+
+def test_too_many_units_for_the_constants_leave_them_where_they_are(graph):
+    few = replace(H200, veus=H200.veus[:2], resident_bytes=1024)
+    source = DEVICE.emit(plan_graph(graph, few, OPTIONS), few)
+    launch = json.loads(bytes(source.files[LAUNCH]))
+    assert not np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(launch["slots"]))["run"].any()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ from rammer.ir.expr import (
     select,
 )
 from rammer.ir.types import DType, TensorType
+from rammer.ir.vdevice import Figure
+from rammer.passes import winograd
 from tests.support.kernels import (
     AVX2,
     AVX512,
@@ -39,6 +42,7 @@ from tests.support.kernels import (
     types,
 )
 from tests.support.operators import expression
+from tests.support.passes import Net, expression_of, only
 
 F16, BF16, F32, F64 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64
 I32, I64, U8, BOOL = DType.INT32, DType.INT64, DType.UINT8, DType.BOOL
@@ -194,6 +198,15 @@ MAPS = {
 }
 
 
+def filtered(size):
+    """The transforms of a convolution by minimal filtering, F(4x4, 3x3), of images of `size`."""
+    net = Net()
+    y = net.conv(net.input(1, 20, *size), net.weight(32, 20, 3, 3), pad=1)
+    slow = replace(AVX512, flops_per_us={dtype: Figure(1.0, "nominal: a test") for dtype in DType})
+    graph = winograd.run(net.build(y), slow)
+    return [expression_of(only(graph, kind)) for kind in ("ConvInputTransform", "ConvOutputTransform")]
+
+
 def assert_close(found, wanted, dtype):
     if not dtype.is_float:
         np.testing.assert_array_equal(found, wanted)
@@ -262,6 +275,27 @@ def test_channels_last(name, vdevice, compiler):
     constants = {1} if len(expr.inputs) > 1 and skeleton == "contract" else set()
     kernels = check(expr, compiler, constants=constants, channels_last=channels_last, vdevice=vdevice)
     assert {kernel.skeleton for kernel in kernels} == {skeleton}
+
+
+@pytest.mark.parametrize("vdevice", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("size", [(8, 8), (13, 14)], ids=str)
+def test_transforms_have_nothing_to_choose(size, vdevice, compiler):
+    """All points of a tile are written side by side, and loops are cut where the padding begins."""
+    for expr in filtered(size):
+        check(expr, compiler, channels_last={0, 1}, vdevice=vdevice)
+        for kernel in Bound(expr, (), vdevice, {0, 1}).kernels:
+            assert "?" not in emit_kernel(kernel, "transform")
+
+
+def test_a_tile_may_cut_the_axes_that_choose(compiler):
+    _, expr = filtered((8, 8))
+    bound = Bound(expr, (), AVX2, {0, 1})
+    tile = replace(bound.kernels[0].tile, task=(1,) * len(bound.expr.axes))
+    kernel = replace(bound.kernels[0], tile=tile)
+    inputs = [random_array(type_) for type_ in expr.inputs]
+    library = compiler.library([emit_kernel(kernel, "cut")])
+    (found,) = bound.run(kernel, library["cut"], inputs)
+    assert_close(found, *evaluate(expr, inputs), F32)
 
 
 @pytest.mark.parametrize("cc", [None, CLANG], ids=["cc", "clang"])

@@ -129,3 +129,24 @@ def test_slices_with_gaps_or_overlaps_stay(last):
     x = product(net, 2, 6)
     parts = [net.part(x, 1, 0, 2), net.part(x, 1, 6 - last, last)]
     assert unchanged(net.build(*(net.add("Relu", part) for part in parts)), hoist_pointwise.run)
+
+
+def test_over_a_small_margin_that_nobody_reads():
+    net = Net()
+    part = net.part(product(net, 4, 5), 0, 1, 3)
+    graph = hoisted(net.build(net.add("Neg", net.add("Mul", net.add("Relu", part), net.weight(5)))))
+    assert kinds(graph) == ["MatMul", "Relu", "Mul", "Neg", "Slice"]
+
+
+def test_a_margin_that_others_read_or_that_is_large_stays():
+    net = Net()
+    read, large, output = (product(net, 4, 5) for _ in range(3))
+    parts = [net.part(read, 0, 0, 3), net.part(large, 0, 0, 1), net.part(output, 0, 0, 3)]
+    results = [net.add("Relu", part) for part in parts]
+    assert unchanged(net.build(*results, net.add("Neg", read), output), hoist_pointwise.run)
+
+
+def test_a_constant_along_a_margin_stays_after_it():
+    net = Net()
+    part = net.part(product(net, 4, 5), 1, 0, 3)
+    assert unchanged(net.build(net.add("Mul", part, net.weight(3))), hoist_pointwise.run)

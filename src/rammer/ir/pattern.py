@@ -25,6 +25,7 @@ from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VDevice
 
 MAX_UNROLLED_POINTS = 16
+MAX_CHOSEN_POINTS = 64
 MAX_PACK_BYTES = 40 << 10
 
 
@@ -105,10 +106,26 @@ class Border:
         """The axes that the index depends on."""
         return tuple(axis for axis, _ in self.form.terms)
 
+    def span(self, axis: Axis) -> Interval:
+        """The positions along `axis` at which the index is in bounds, where it depends on no other axis."""
+        step = self.form.coefficient(axis)
+        first, last = sorted((-self.form.offset / step, (self.extent - 1 - self.form.offset) / step))
+        return Interval(math.ceil(first), math.floor(last) + 1)
+
     def inside(self, positions: Mapping[Axis, int]) -> bool:
         """Whether the index is in bounds at a point; `positions` names all its axes."""
         index = self.form.offset + sum(coefficient * positions[axis] for axis, coefficient in self.form.terms)
         return 0 <= index < self.extent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A selection by the position of an axis: `if_true` where it is `value`, else `if_false`."""
+
+    axis: Axis
+    value: int
+    if_true: Expr
+    if_false: Expr
 
 
 def skeleton_of(expr: TensorExpr) -> Skeleton:
@@ -179,6 +196,31 @@ def values(*roots: Expr) -> tuple[Expr, ...]:
             seen[node] = None
             stack.extend(() if isinstance(node, Load) else node.children)
     return tuple(seen)
+
+
+def choice_of(node: Expr) -> Choice | None:
+    """The node as a choice by an axis, None for any other."""
+    match node:
+        case Call(ScalarFn.SELECT, (Call(ScalarFn.EQ, (Axis() as axis, Const(value, _))), if_true, if_false)):
+            return Choice(axis=axis, value=int(value), if_true=if_true, if_false=if_false)
+    return None
+
+
+def chosen_axes(expr: TensorExpr) -> tuple[Axis, ...]:
+    """Short axes that choose between values.
+
+    Code that has all their points side by side has no choice left to make, and computes once what the points share.
+    """
+    axes = {choice.axis for choice in map(choice_of, values(*expr.roots)) if choice is not None}
+    chosen = tuple(axis for axis in expr.axes if axis in axes)
+    return chosen if math.prod(axis.extent for axis in chosen) <= MAX_CHOSEN_POINTS else ()
+
+
+def choices(expr: TensorExpr) -> frozenset[Expr]:
+    """The nodes that choose along the chosen axes, with their conditions: they are no work."""
+    chosen = chosen_axes(expr)
+    found = [node for node in values(*expr.roots) if (choice := choice_of(node)) is not None and choice.axis in chosen]
+    return frozenset((*found, *(node.children[0] for node in found)))
 
 
 def plain_load(operand: Expr) -> Load | None:
@@ -263,10 +305,15 @@ def broadcast_loads(found: Contraction, group: Group, lane: Axis) -> tuple[Load,
 
 def borders(reductions: Sequence[Reduce], inputs: Sequence[TensorType]) -> tuple[Border, ...]:
     """Where loops over `reductions`, run together, may leave out points instead of loading the padding."""
-    found = []
     loads = [node for node in nodes(*(r.body for r in reductions)) if isinstance(node, Load) and node.fill is not None]
+    return borders_of([load for load in loads if all(_absorbs(reduction, load) for reduction in reductions)], inputs)
+
+
+def borders_of(loads: Iterable[Load], inputs: Sequence[TensorType]) -> tuple[Border, ...]:
+    """Where loads can leave their slots."""
+    found = []
     for load in loads:
-        if not all(_absorbs(reduction, load) for reduction in reductions):
+        if load.fill is None:
             continue
         for dim, (index, extent) in enumerate(zip(load.indices, inputs[load.slot].shape, strict=True)):
             form = affine(index)

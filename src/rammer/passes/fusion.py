@@ -15,7 +15,7 @@ from rammer.passes.work import Work
 LARGEST_OPERANDS = 16
 """Values that a fused operator reads and writes: a kernel's record of operands stays small."""
 
-LARGEST_NODES = 256
+LARGEST_NODES = 512
 """Nodes of two operators' bodies that may become one: code stays small, and so does the time for a step of fusion. A
 cell of an LSTM has 74, an activation up to 20."""
 

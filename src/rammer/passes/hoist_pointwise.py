@@ -3,11 +3,13 @@
     z = relu(concat(x, y))                        ->  z = concat(relu(x), relu(y))
     z = relu(reshape(x))                          ->  z = reshape(relu(x))
     y0 = relu(slice0(x)), y1 = relu(slice1(x))    ->  x' = relu(x), y0 = slice0(x'), y1 = slice1(x')
+    z = relu(slice(x))                            ->  z = slice(relu(x)), where nobody reads x's margin
 
 Constants that broadcast are cut or joined with the operand. No element is computed more often than before: all parts
-of an operand have to be treated equally. For the first two rules, operators that can take the work must make the
-operands: the views themselves cost nothing, they only stand between a product and its epilogue. Parts of several
-concatenations stay as they are, for each of them would want another form.
+of an operand have to be treated equally; only a small margin may be computed for nothing. For the first two rules and
+the last, operators that can take the work must make the operands: the views themselves cost nothing, they only stand
+between a product and its epilogue. Parts of several concatenations stay as they are, for each of them would want
+another form.
 
 Ordering restriction: after `merge_products`, which makes the slices; also before `fold_batch_norm`, which sees more
 products that way; before `inline_views` and `fuse`.
@@ -16,6 +18,7 @@ products that way; before `inline_views` and `fuse`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -94,7 +97,7 @@ class _Hoisting:
         shape = self._rewriter.type(operand).shape
         parts = _partition(self._slices.get(operand, []), shape)
         if parts is None:
-            return False
+            return self._over_margin(step, view)
         dim, views = parts
         whole = step.resized(dim, shape[dim])
         steps = [
@@ -107,6 +110,30 @@ class _Hoisting:
         made = self._add(step, whole, joined, "", [source for found in steps for source in found.operator.sources])
         for part, found in zip(views, steps, strict=True):
             self._stand_for(found.operator, part, [made])
+        return True
+
+    def _over_margin(self, step: Pointwise, view: Operator) -> bool:
+        operand = self._rewriter.current(view.inputs[0])
+        shape, kept = self._rewriter.type(operand), self._rewriter.type(view.outputs[0])
+        original = self._originals.get(operand, operand)
+        # What hoisting made is read by slices only.
+        readers = self._consumers.get(original, self._slices[operand])
+        if (
+            len(readers) > 1
+            or original in self._graph.outputs
+            or 2 * kept.size < shape.size
+            or not self._can_take_work([operand])
+        ):
+            return False
+        whole = step
+        for dim, (extent, part) in enumerate(zip(shape.shape, kept.shape, strict=True)):
+            if extent != part:
+                if any(step.followed_by(slot, dim) is not None for slot in step.constants):
+                    return False
+                whole = replace(whole, expr=whole.resized(dim, extent))
+        operands = [operand if slot == step.data else value for slot, value in enumerate(step.operator.inputs)]
+        made = self._add(step, whole.expr, operands, "", step.operator.sources)
+        self._stand_for(step.operator, view, [made])
         return True
 
     def _equal_reader(self, value: int, step: Pointwise, dim: int, whole: TensorExpr) -> Pointwise | None:

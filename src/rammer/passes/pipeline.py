@@ -22,6 +22,7 @@ from rammer.passes import (
     simplify_views,
     split_reduction,
     unroll,
+    winograd,
 )
 
 Pass = Callable[[Graph, VDevice], Graph]
@@ -47,6 +48,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
     ("fold_batch_norm", _anywhere(fold_batch_norm.run)),
     ("merge_products", _anywhere(merge_products.run)),
+    ("winograd", winograd.run),
     ("inline_numbers", _anywhere(inline_numbers.run)),
     ("hoist_pointwise", _anywhere(hoist_pointwise.run)),
     ("inline_views", _anywhere(inline_views.run)),

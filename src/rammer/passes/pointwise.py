@@ -28,6 +28,11 @@ class Pointwise:
         """The value that slot `data` reads."""
         return self.operator.inputs[self.data]
 
+    @property
+    def constants(self) -> tuple[int, ...]:
+        """The slots other than `data`."""
+        return tuple(slot for slot in range(len(self.expr.inputs)) if slot != self.data)
+
     def resized(self, dim: int, extent: int) -> TensorExpr:
         """The expression for an operand with another extent of dimension `dim`; constants that follow it change too."""
         old = self.expr.axes[dim]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rammer.ir.expr import TensorExpr
-from rammer.ir.pattern import Skeleton, contraction, skeleton_of
+from rammer.ir.pattern import Skeleton, chosen_axes, contraction, skeleton_of
 from rammer.ir.task import Resources, RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
@@ -115,8 +115,10 @@ def _general(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, co
     lane = choose_lane(expr, layouts, vector)
     other = None if lane is None or skeleton is not Skeleton.MAP else transposed_with(expr, layouts, lane)
     register = tuple(vector if position in (lane, other) else 1 for position in range(len(expr.axes)))
+    chosen = chosen_axes(expr) if skeleton is Skeleton.MAP else ()
+    units = [axis.extent if axis in chosen else size for axis, size in zip(expr.axes, register, strict=True)]
     tile = RTile(
-        task=scale_out(expr, register, count),
+        task=scale_out(expr, units, count),
         register=() if other is None else register,
         reduce=tuple(max(1, axis.extent) for axis in expr.reduce_axes),
         lane=lane,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rammer.ir.blocks import LEAST_ROWS, WARP, Blocks, blocks_of
 from rammer.ir.expr import Axis, Load, TensorExpr, nodes
-from rammer.ir.pattern import Contraction, Skeleton, contraction, stride_along
+from rammer.ir.pattern import Contraction, Skeleton, chosen_axes, contraction, stride_along
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
@@ -165,7 +165,8 @@ def _height(expr: TensorExpr, found: Contraction, lane: Axis) -> int:
 
 def _units(expr: TensorExpr, lane: int | None, *, is_stream: bool) -> tuple[int, ...]:
     """What the sizes of an rTask are multiples of."""
-    units = [1] * len(expr.axes)
+    chosen = () if expr.reductions else chosen_axes(expr)
+    units = [axis.extent if axis in chosen else 1 for axis in expr.axes]
     if lane is not None:
         units[lane] = _STREAM_LANES if is_stream else WARP
     return tuple(min(unit, max(1, axis.extent)) for unit, axis in zip(units, expr.axes, strict=True))

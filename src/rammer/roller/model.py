@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rammer.ir.expr import Call, Cast, Expr, Load, Reduce, ScalarFn
-from rammer.ir.pattern import Skeleton, contraction, free_axes, values
+from rammer.ir.pattern import Skeleton, choices, contraction, free_axes, values
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
 from rammer.ir.vdevice import Figure, VDevice
@@ -91,7 +91,7 @@ def compute_time_us(kernel: RKernel, vdevice: VDevice) -> float:
     expr = kernel.expr
     found = contraction(expr) if kernel.skeleton == Skeleton.CONTRACT else None
     if found is None:
-        return _operations_us(kernel, vdevice, frozenset())
+        return _operations_us(kernel, vdevice, choices(expr) if kernel.skeleton == Skeleton.MAP else frozenset())
     sums = sum(math.prod(axis.extent for axis in group.axes) * len(group.terms) for group in found.groups)
     flops = 2 * sums * math.prod(kernel.tile.task)
     peak = vdevice.flops_per_us[found.terms[0].reduce.dtype].value

@@ -6,6 +6,7 @@ all scopes inside for which it is the same. `hoist` writes ahead of a loop what 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,7 @@ from rammer.devices.codegen.index import Address, Check, Linear, Part, address_o
 from rammer.devices.codegen.scalar import C_TYPES, call_text, clamp_text, convert, literal
 from rammer.devices.codegen.writer import Writer
 from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ScalarFn
-from rammer.ir.pattern import Border, free_axes
+from rammer.ir.pattern import Border, Skeleton, choice_of, chosen_axes, free_axes
 from rammer.ir.region import interval_of
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
@@ -29,6 +30,7 @@ class Operands:
         self.loads = {
             load: load_address(load, expr.inputs[load.slot].shape, kernel.layouts[load.slot]) for load in expr.loads
         }
+        self.chosen = _chosen_whole(kernel)
         out_layouts = kernel.layouts[len(expr.inputs) :]
         self.stores = tuple(
             address_of(output.indices, layout) for output, layout in zip(expr.outputs, out_layouts, strict=True)
@@ -68,6 +70,14 @@ class Operands:
         return tuple(seen)
 
 
+def _chosen_whole(kernel: RKernel) -> tuple[Axis, ...]:
+    """The axes whose points an rKernel writes out side by side, because they choose between values."""
+    if kernel.skeleton != Skeleton.MAP:
+        return ()
+    whole = {axis for axis, size in zip(kernel.expr.axes, kernel.tile.task, strict=True) if size == axis.extent}
+    return tuple(axis for axis in chosen_axes(kernel.expr) if axis in whole)
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where an axis stands: `text + offset`; the text (none: 0) is a multiple of `multiple`."""
@@ -100,16 +110,23 @@ class Scope:
         self._parent: Scope | None = None
         self._fresh: frozenset[Axis] = frozenset()
         self._assured: frozenset[tuple[Load, int]] = frozenset()
+        self._outside: frozenset[Load] = frozenset()
         self._names: dict[Expr, str] = {}
         self._staged: dict[Load, Staged] = {}
 
-    def enter(self, positions: Mapping[Axis, Position], assured: Iterable[Border] = ()) -> Scope:
-        """The scope inside a loop or at one point of it; there, no border in `assured` is crossed."""
+    def enter(
+        self, positions: Mapping[Axis, Position], assured: Iterable[Border] = (), outside: Iterable[Load] = ()
+    ) -> Scope:
+        """The scope inside a loop or at one point of it.
+
+        There, no border in `assured` is crossed, and loads in `outside` have their padding.
+        """
         inner = Scope(self.writer, self.operands, self._reducer)
         inner.positions = {**self.positions, **positions}
         inner._parent = self
         inner._fresh = frozenset(positions)
         inner._staged = dict(self._staged)
+        inner._outside = self._outside.union(outside)
         inner._assured = self._assured.union((border.load, border.dim) for border in assured)
         return inner
 
@@ -130,6 +147,7 @@ class Scope:
         stack = [(root, False)]
         while stack:
             node, expanded = stack.pop()
+            node = self._taken(node)
             if self._find(node) is not None:
                 continue
             if expanded:
@@ -166,6 +184,7 @@ class Scope:
 
     def _find(self, node: Expr) -> str | None:
         """The node's name, if one is valid here."""
+        node = self._taken(node)
         if isinstance(node, Const):
             return literal(node.value, node.type)
         if isinstance(node, Axis):
@@ -179,6 +198,15 @@ class Scope:
                 return None
             scope = scope._parent
         return None
+
+    def _taken(self, node: Expr) -> Expr:
+        """What a selection takes that depends on an axis with a constant position; any other node itself."""
+        while (choice := choice_of(node)) is not None:
+            position = self.positions.get(choice.axis)
+            if position is None or position.text:
+                break
+            node = choice.if_true if position.offset == choice.value else choice.if_false
+        return node
 
     def _known(self, node: Expr) -> str:
         name = self._find(node)
@@ -218,6 +246,8 @@ class Scope:
             staged = self._staged[load]
             base = f" - {staged.base}" if staged.base else ""
             return f"{staged.array}[{self.address(staged.address)}{base}]"
+        if load in self._outside and load.fill is not None:
+            return literal(load.fill.value, load.type)
         address, checks = self.element(load)
         text = f"in{load.slot}[{address}]"
         if load.type is DType.BOOL:
@@ -257,7 +287,13 @@ class Scope:
         return f"(0 <= {index})" if check.below else f"({index} < {check.extent})"
 
     def store_results(self) -> None:
-        """Compute and store all outputs at the present point."""
+        """Compute and store all outputs at the present point, and there at every point of the chosen axes."""
+        self.hoist(self.operands.results)
+        chosen = self.operands.chosen
+        for point in itertools.product(*(range(axis.extent) for axis in chosen)):
+            self.enter({axis: Position("", i) for axis, i in zip(chosen, point, strict=True)})._store()
+
+    def _store(self) -> None:
         for i, output in enumerate(self.operands.kernel.expr.outputs):
             value = convert(self.value(output.body), output.body.dtype, output.type.dtype)
             self.writer.line(f"out{i}[{self.address(self.operands.stores[i])}] = {value};")

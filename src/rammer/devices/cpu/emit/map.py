@@ -1,7 +1,8 @@
 """The skeleton `map`: every point for itself, the lane axis innermost.
 
 A register tile, where there is one, cuts some axes into blocks that are done one after the other: a transposition then
-uses all of a cache line while it is there.
+uses all of a cache line while it is there. Loops are cut where padded loads cross a border, so that inside of them
+nothing is tested.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rammer.devices.codegen.scope import Scope
-from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest
+from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest, runs_of
 from rammer.ir.expr import Axis
+
+_MAX_VARIANTS = 9  # of the code for a point
 
 
 def emit_map(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
     """Write the loops over one rTask."""
     kernel = scope.operands.kernel
-    axes, register = kernel.expr.axes, kernel.tile.register
-    sizes = {axis: size for axis, size in zip(axes, register, strict=bool(register)) if size > 1}
-    lane = axes[kernel.tile.lane] if kernel.tile.lane is not None else None
+    register, lane_number = kernel.tile.register, kernel.tile.lane
+    sizes = {axis: size for axis, size in zip(kernel.expr.axes, register, strict=bool(register)) if size > 1}
+    lane = kernel.expr.axes[lane_number] if lane_number is not None else None
+    axes = [axis for axis in kernel.expr.axes if axis not in scope.operands.chosen]
     single = [Loop(axes=(axis,), range=ranges[axis]) for axis in axes if axis not in sizes and axis is not lane]
     inner = sorted((axis for axis in axes if axis in sizes or axis is lane), key=lambda axis: axis is lane)
     if sizes:
@@ -50,4 +54,21 @@ def _loops(axes: Sequence[Axis], lane: Axis | None, ranges: Mapping[Axis, Range]
 
 def _emit_points(scope: Scope, loops: Sequence[Loop]) -> None:
     operands = scope.operands
-    nest(scope, fused(loops, operands, operands.results), operands.results, Scope.store_results)
+    _emit_runs(scope, fused(loops, operands, operands.results), _MAX_VARIANTS)
+
+
+def _emit_runs(scope: Scope, loops: Sequence[Loop], variants: int) -> None:
+    """The loops, those that are not over lanes run by run; code for a point is written at most `variants` times."""
+    operands = scope.operands
+    scope.hoist(operands.results)
+    if not loops:
+        scope.store_results()
+        return
+    first, *rest = loops
+    runs = () if first.lanes else runs_of(first, operands)
+    if not 1 < len(runs) <= variants:
+        nest(scope, loops[:1], operands.results, lambda inside: _emit_runs(inside, rest, variants))
+        return
+    for run in runs:
+        with scope.writer.loop(first.name, run.range.lo, run.range.hi):
+            _emit_runs(scope.enter(first.positions, run.inside, run.outside), rest, variants // len(runs))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rammer.devices.codegen.index import Address, Linear, combine
 from rammer.devices.codegen.scope import Operands, Position, Scope
 from rammer.ir.expr import Axis, Expr, Load
-from rammer.ir.pattern import Border
-from rammer.ir.region import interval_of
+from rammer.ir.pattern import Border, borders_of
+from rammer.ir.region import Interval, interval_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,12 @@ class Range:
     def whole(cls, extent: int) -> Range:
         """All of an axis."""
         return cls("0", str(extent), extent)
+
+    def within(self, part: Interval, whole: Interval) -> Range:
+        """Those of these points that are in a part of the whole axis."""
+        if self.count == whole.extent:
+            return Range(str(part.lo), str(part.hi), part.extent)
+        return Range(f"rammer_max_i64({self.lo}, {part.lo})", f"rammer_min_i64({self.hi}, {part.hi})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,35 @@ class Loop:
     def positions(self) -> dict[Axis, Position]:
         """The innermost axis counts all points; in linear addresses the others may then stand at 0."""
         return {**{axis: Position("") for axis in self.axes}, self.axes[-1]: Position(self.name)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A part of a loop for all of which borders are not crossed (`inside`), or loads have their padding (`outside`)."""
+
+    range: Range
+    inside: tuple[Border, ...]
+    outside: tuple[Load, ...]
+
+
+def runs_of(loop: Loop, operands: Operands) -> tuple[Run, ...]:
+    """The parts of a loop over one axis in which no padded load crosses a border that depends on just this axis."""
+    if len(loop.axes) > 1:
+        return ()
+    (axis,) = loop.axes
+    expr = operands.kernel.expr
+    spans = [(b, b.span(axis)) for b in borders_of(expr.loads, expr.inputs) if b.axes == (axis,)]
+    whole = Interval(0, axis.extent)
+    cuts = {*whole, *(end for _, span in spans for end in span if whole.lo < end < whole.hi)}
+    parts = [Interval(*ends) for ends in itertools.pairwise(sorted(cuts))]
+    return tuple(
+        Run(
+            range=loop.range.within(part, whole),
+            inside=tuple(border for border, span in spans if span.contains(part)),
+            outside=tuple(border.load for border, span in spans if not span.overlaps(part)),
+        )
+        for part in parts
+    )
 
 
 def nest(scope: Scope, loops: Sequence[Loop], roots: Sequence[Expr], body: Callable[[Scope], None]) -> None:

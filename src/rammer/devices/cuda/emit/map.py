@@ -12,7 +12,7 @@ from rammer.ir.task import RKernel
 def emit_map(scope: Scope, sides: Sequence[Side]) -> int:
     """Write the loop over the points of one rTask. Returns the scratch that it takes, in bytes."""
     writer = scope.writer
-    ordered = lane_first(scope.operands.kernel, sides)
+    ordered = lane_first(scope.operands.kernel, [side for side in sides if side.axis not in scope.operands.chosen])
     with writer.block(f"for (uint32_t point = threadIdx.x; point < {count(ordered)}u; point += RAMMER_THREADS)"):
         positions, conditions = decode(writer, "point", ordered)
         with guarded(writer, conditions):

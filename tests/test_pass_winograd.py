@@ -1,0 +1,195 @@
+"""Convolutions of 3x3 by minimal filtering: what is rewritten, to what, where it pays, and how exact it is."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from rammer.ir.evaluate import evaluate, evaluate_graph
+from rammer.ir.expr import Output, TensorExpr, load
+from rammer.ir.types import DType, TensorType
+from rammer.ir.vdevice import Figure
+from rammer.passes import eliminate_dead, fuse, hoist_pointwise, winograd
+from rammer.passes.minimal_filtering import filtering
+from tests.support.kernels import AVX512
+from tests.support.passes import Net, expression_of, kinds, only, random_inputs, rewritten, unchanged
+
+THREE = ["ConvInputTransform", "ConvProduct", "ConvOutputTransform"]
+
+
+def with_figures(*, arithmetic: float = 1.0, moving: float = 1.0, handover: float = 1.0):
+    """A processor whose arithmetic, memory and hand-overs take this many times as long as the usual one's."""
+
+    def slower(figure, factor):
+        return Figure(figure.value * factor, figure.provenance)
+
+    return replace(
+        AVX512,
+        flops_per_us={dtype: slower(figure, 1 / arithmetic) for dtype, figure in AVX512.flops_per_us.items()},
+        levels=tuple(
+            replace(level, bandwidth_bytes_per_us=slower(level.bandwidth_bytes_per_us, 1 / moving))
+            for level in AVX512.levels
+        ),
+        handover_us=slower(AVX512.handover_us, handover),
+    )
+
+
+ARITHMETIC_COUNTS = with_figures(moving=1e-3, handover=0)
+"""Nothing but operations takes time."""
+
+
+def run_for(device=ARITHMETIC_COUNTS):
+    return lambda graph: winograd.run(graph, device)
+
+
+def convolution(channels=32, features=48, size=12, *, batch=1, group=1, pad=1, bias=True, kernel=3, stride=1):
+    net = Net()
+    x = net.input(batch, channels, size, size)
+    weights = [net.weight(features, channels // group, kernel, kernel), *([net.weight(features)] if bias else [])]
+    return net, net.conv(x, *weights, pad=pad, stride=stride, group=group)
+
+
+def outputs_of(graph):
+    """Outputs of a tile along one dimension, None where nothing was rewritten."""
+    product = [operator for operator in graph.operators if operator.kind == "ConvProduct"]
+    if not product:
+        return None
+    return {16: 2, 36: 4}[expression_of(product[0]).outputs[0].type.shape[-1]]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        {"bias": False},
+        {"batch": 3},
+        {"group": 4},
+        {"group": 2, "batch": 2, "size": 8},
+        {"pad": 0, "size": 14},
+        {"pad": 2, "size": 10},
+        {"channels": 24, "features": 17},
+    ],
+    ids=str,
+)
+def test_three_operators_compute_the_same(form):
+    net, y = convolution(**form)
+    after = rewritten(net.build(y), run_for())
+    assert kinds(after) == THREE
+    assert outputs_of(after) == 4
+
+
+@pytest.mark.parametrize("size", [3, 5, 13, 15])
+def test_what_tiles_compute_beyond_the_result_is_cut_off(size):
+    net, y = convolution(size=size)
+    after = rewritten(net.build(y), run_for())
+    whole = -(-size // outputs_of(after)) * outputs_of(after)
+    assert kinds(after) == [*THREE, "Slice"]
+    assert after.values[only(after, "ConvOutputTransform").outputs[0]].type.shape[2:] == (whole, whole)
+
+
+def test_sides_may_be_padded_differently():
+    net = Net()
+    x = net.input(1, 32, 11, 8)
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (2, 0, 1, 2), "group": 1}
+    y = net.add("Conv", x, net.weight(32, 32, 3, 3), **attributes)
+    assert kinds(rewritten(net.build(y), run_for()))[:3] == THREE
+
+
+@pytest.mark.parametrize("form", [{"stride": 2}, {"kernel": 5}, {"kernel": 1, "pad": 0}], ids=str)
+def test_other_kernels_and_strides_stay(form):
+    net, y = convolution(**form)
+    assert unchanged(net.build(y), run_for())
+
+
+def test_dilated_kernels_stay():
+    net = Net()
+    attributes = {"strides": (1, 1), "dilations": (2, 2), "pads": (2,) * 4, "group": 1}
+    y = net.add("Conv", net.input(1, 32, 12, 12), net.weight(32, 32, 3, 3), **attributes)
+    assert unchanged(net.build(y), run_for())
+
+
+def test_computed_weights_stay():
+    net = Net()
+    y = net.conv(net.input(1, 32, 12, 12), net.input(32, 32, 3, 3), pad=1)
+    assert unchanged(net.build(y), run_for())
+
+
+def test_double_precision_stays():
+    net = Net()
+    w = net.constant(np.ones((32, 32, 3, 3)))
+    y = net.conv(net.input(1, 32, 12, 12, dtype=DType.FLOAT64), w, pad=1)
+    assert unchanged(net.build(y), run_for())
+
+
+def test_a_depthwise_convolution_has_too_few_products():
+    net, y = convolution(group=32, features=32)
+    assert unchanged(net.build(y), run_for())
+
+
+def test_few_channels_do_not_pay_for_the_transforms():
+    net, y = convolution(channels=2, features=4)
+    assert unchanged(net.build(y), run_for(AVX512))
+
+
+def test_slow_memory_or_dear_handovers_forbid_it():
+    net, y = convolution(64, 64, 32)
+    graph = net.build(y)
+    assert outputs_of(winograd.run(graph, AVX512)) == 4
+    assert outputs_of(winograd.run(graph, with_figures(moving=100))) is None
+    assert outputs_of(winograd.run(graph, with_figures(handover=1000))) is None
+
+
+def test_weights_from_far_away_want_the_smaller_filtering():
+    """Weights come from memory: four times as many cost more than they save, 1.8 times as many do not."""
+    net, y = convolution(256, 256, 8)
+    graph = net.build(y)
+    assert outputs_of(winograd.run(graph, AVX512)) == 2
+    assert outputs_of(winograd.run(graph, with_figures(arithmetic=10))) == 4
+
+
+def test_what_follows_joins_the_output_transform():
+    net, y = convolution(size=13)
+    before = net.build(net.add("Relu", y))
+    after = rewritten(before, run_for(), hoist_pointwise.run, eliminate_dead.run, fuse.run)
+    assert kinds(after) == [*THREE[:2], "ConvOutputTransform+Relu", "Slice"]
+
+
+@pytest.mark.parametrize(("outputs", "times"), [(2, 2), (4, 5)])
+def test_rounding_errors_stay_small(outputs, times):
+    """Errors (norm) against float64 are this many times as large as those of the convolution as it is."""
+    net, y = convolution(256, 256, 8, bias=False)
+    graph = net.build(y)
+    after = winograd.run(graph, with_figures(arithmetic={2: 1, 4: 10}[outputs]))
+    assert outputs_of(after) == outputs
+    (x,) = random_inputs(graph)
+    (w,) = graph.constants.values()
+    wide = Net()
+    exact = wide.build(wide.conv(wide.input(*x.shape, dtype=DType.FLOAT64), wide.constant(w.astype(float)), pad=1))
+    (wanted,) = evaluate_graph(exact, [x.astype(np.float64)])
+    filtered, plain = (np.linalg.norm(evaluate_graph(g, [x])[0] - wanted) for g in (after, graph))
+    assert filtered <= times * plain
+
+
+@pytest.mark.parametrize("outputs", [2, 4])
+def test_filtering_is_exact_in_one_dimension(outputs):
+    """Integers small enough that only the matrix G is rounded, to 53 bits."""
+    by = filtering(outputs)
+    size = TensorType(DType.FLOAT64, (by.size,))
+    d = [load(0, size, [i]) for i in range(by.size)]
+    products = [load(1, size, [p]) * value for p, value in enumerate(by.data(d))]
+    scalar = TensorType(DType.FLOAT64, ())
+    results = tuple(Output(type=scalar, indices=(), body=body) for body in by.result(products))
+
+    data, taps = np.arange(1.0, by.size + 1) ** 2, np.array([3.0, -5.0, 7.0])
+    found = evaluate(TensorExpr(axes=(), inputs=(size, size), outputs=results), [data, by.filter @ taps])
+    np.testing.assert_allclose(found, np.correlate(data, taps), rtol=1e-14)
+
+
+def test_points_come_in_pairs_and_differ():
+    for outputs in (2, 4):
+        by = filtering(outputs)
+        assert by.size == outputs + 2
+        assert len(set(by.points)) == by.size - 1
+        assert {-point for point in by.points} == set(by.points)
+        assert Fraction(0) in by.points

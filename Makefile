@@ -33,7 +33,7 @@ demo: $(DEMO_EXTRAS:%=$(STAMPS)/extra-%) ## Compile and run a small model, compa
 	$(VENV_PYTHON) examples/digits/demo.py
 
 .PHONY: test
-test: $(STAMPS)/extra-test $(STAMPS)/extra-cc ## Run the tests that need neither a GPU, PyTorch nor patience
+test: $(STAMPS)/extra-test $(STAMPS)/extra-cc $(STAMPS)/extra-cuda ## Run the tests that need neither a GPU, PyTorch nor patience
 	$(VENV_PYTHON) -m pytest -n 2 -m "not long and not torch and not gpu" --cov $(PYTEST_ARGS)
 
 .PHONY: test-long
@@ -58,7 +58,7 @@ bench: $(STAMPS)/extra-peers $(STAMPS)/extra-cc ## Measure Rammer beside other r
 	$(VENV_PYTHON) -m benchmarks $(BENCH_ARGS)
 
 .PHONY: venv
-venv: $(STAMPS)/extra-dev $(STAMPS)/extra-test $(STAMPS)/extra-cc ## Prepare .venv for development
+venv: $(STAMPS)/extra-dev $(STAMPS)/extra-test $(STAMPS)/extra-cc $(STAMPS)/extra-cuda ## Prepare .venv for development
 
 .PHONY: clean
 clean: ## Remove what the other targets made, but for .venv

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from rammer.compiler import compile_with, load
-from rammer.devices.registry import DEVICES
+from rammer.devices.registry import DEVICES, GPUS
 from rammer.errors import (
     ArtifactError,
     ArtifactWriteError,
@@ -274,20 +274,23 @@ def inspect(
 def devices(as_json: JsonOption = False) -> None:
     """List the devices and what is known of them here."""
     options = CompileOptions()
+    here, *elsewhere = GPUS
     found: dict[str, dict[str, Any]] = {}
-    for name, device in DEVICES.items():
+    for name, device in {**DEVICES, here: GPUS[here]}.items():
         try:
             found[name] = {key: _plain(value) for key, value in asdict(device.describe(options)).items()}
         except DeviceError as error:
-            found[name] = {"unavailable": error.message}
+            found[name] = {"unavailable": error.message, "to_do": error.hint}
     if as_json:
         _print_json(found)
         return
     for name, description in found.items():
         if "unavailable" in description:
             _say(f"{name}: not available: {description['unavailable']}")
+            _say(f"  to do: {description['to_do']}")
         else:
             _output.print(tables.device(name, description))
+    _say(f"To compile for a GPU that is not here: {', '.join(elsewhere)}")
 
 
 def _to_page(executable: Executable, spans_ns: SpansNs) -> str:

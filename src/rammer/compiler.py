@@ -60,7 +60,8 @@ def compile(
 
     Args:
         model: an ONNX file's path, its bytes, or the loaded model.
-        device: "cpu" or "reference"; None takes `RAMMER_DEVICE`, else "cpu".
+        device: "cpu", "cuda" (the first NVIDIA GPU), "cuda:sm_90" and the like (a GPU of that architecture, which need
+            not be here) or "reference"; None takes `RAMMER_DEVICE`, else "cpu".
         policy: "wavefront" (Algorithm 1 of the Rammer paper) or "sequential" (operator after operator).
         precision: "fp32" is IEEE float32 products and sums, reassociation allowed.
         tune: "measured" chooses rKernels by measured times, which are kept for later; "none" by predicted ones.

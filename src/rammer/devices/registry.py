@@ -18,7 +18,7 @@ DEVICES: Mapping[str, Device] = {device.name: device for device in (CpuDevice(),
 GPUS: Mapping[str, Device] = {
     device.name: device for device in (CudaDevice(), *(CudaDevice(architecture=name) for name in NAMED))
 }
-"""What takes the `cuda` extra: the GPU at hand, and GPUs of named architectures to compile for."""
+"""What takes the `cuda` extra: the GPU at hand first, then GPUs of named architectures to compile for."""
 
 
 def find_device(name: str) -> Device:

@@ -252,7 +252,7 @@ def test_devices(call):
     assert code == 0
     assert re.search(r"^cpu .*execution units", out, re.MULTILINE)
     found = json.loads(call("devices", "--json")[1])
-    assert list(found) == ["cpu", "reference", "cuda"]
+    assert set(found) == {"cpu", "reference", "cuda"}
     assert "execution units" in out.split("cuda")[1] or "to do:" in out  # what there is, or what to do about it
     assert "cuda:sm_90" in out
     assert found["reference"]["flops_per_us"]["float32"]["value"] > 0

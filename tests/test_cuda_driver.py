@@ -149,7 +149,7 @@ def test_a_kernel_that_fits_is_loaded():
 
 
 def test_a_kernel_that_does_not_fit_is_refused():
-    with pytest.raises(DeviceUnavailableError, match="takes 1001 bytes of shared memory .* this GPU has 1000"):
+    with pytest.raises(DeviceUnavailableError, match=r"takes 1001 bytes of shared memory .* this GPU has 1000"):
         load(gpu(), scratch_bytes=901)
     with pytest.raises(DeviceUnavailableError, match="has 132 vEUs, this GPU holds 100"):
         load(gpu(multiprocessors=100))

@@ -79,7 +79,7 @@ class Exchange:
             if told is not None and told()[0] == CUDA:
                 raise
             return None
-        if seen.device_id != self._ordinal or not seen.is_device_accessible:
+        if seen.device_id != self._ordinal:  # -1 is the host
             return None
         shape, strides = seen.shape, seen.strides
         return View(seen.ptr, seen.dtype, shape, strides is None or _row_by_row(shape, strides), not seen.readonly)

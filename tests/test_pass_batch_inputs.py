@@ -76,3 +76,26 @@ def test_layers_whose_weights_fit_stay_a_wavefront():
 def test_a_single_step_has_nothing_to_batch():
     graph = batch_inputs.run(layer("GRU", steps=1), with_private_bytes(8))
     assert "batched_inputs" not in graph.operators[0].attributes
+
+
+def test_only_layers_beyond_their_share_are_batched():
+    random = np.random.default_rng(0)
+    builder = GraphBuilder("stack")
+    x = builder.input("x", TensorType(DType.FLOAT32, (4, 1, 50)))
+    for inputs in (50, 3):
+        shapes = [(1, 3, inputs), (1, 3, 3), (1, 6), (1, 1, 3)]
+        weights = [builder.constant(random.standard_normal(s).astype(np.float32), f"c{inputs}") for s in shapes]
+        attributes: Attributes = {
+            "direction": "forward",
+            "layout": 0,
+            "activations": (),
+            "activation_alpha": (),
+            "activation_beta": (),
+        }
+        outputs = builder.add("RNN", [x, *weights], attributes, name=f"layer{inputs}")
+        x = builder.add("Reshape", [outputs[0]], {"shape": (4, 1, 3)}, name=f"rows{inputs}")[0]
+    graph = builder.build([x])
+    # Two vEUs keep 400 bytes, 200 for each layer: 636 bytes of weights do not stay, 72 do.
+    batched = batch_inputs.run(graph, with_private_bytes(200))
+    found = [op.attributes.get("batched_inputs", False) for op in batched.operators if op.kind == "RNN"]
+    assert found == [True, False]

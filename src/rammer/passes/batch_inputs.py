@@ -3,8 +3,8 @@
     y = LSTM(x, w, r, ...)  ->  y = LSTM{batched_inputs}(x, w, r, ...)
 
 One product over all steps reads w once and runs at the speed of arithmetic; only r is left for every step to read. But
-it has to wait for the whole layer below, so layers no longer run as a wavefront. Where the private memories of all
-execution units together hold the weights of all layers, nothing is read again and the wavefront is worth more.
+it has to wait for the whole layer below, so layers no longer run as a wavefront. Where a layer's share of the private
+memories of all execution units holds its weights, nothing is read again and the wavefront is worth more.
 
 Ordering restriction: before unroll.
 """
@@ -29,14 +29,16 @@ def run(graph: Graph, device: VDevice) -> Graph:
         device: whose memories decide.
     """
     layers = [operator for operator in graph.operators if operator.kind in _RECURRENT]
-    weights = {value for layer in layers for value in layer.inputs[1:3]}
-    weight_bytes = sum(graph.values[value].type.nbytes for value in weights)
     private_bytes = max((level.capacity_bytes for level in device.levels if not level.shared), default=0)
-    if weight_bytes <= private_bytes * device.veu_count:
+    weights = {layer.inputs[1:3] for layer in layers}
+    share_bytes = private_bytes * device.veu_count / max(1, len(weights))
+    heavy = {pair for pair in weights if sum(graph.values[value].type.nbytes for value in pair) > share_bytes}
+    batched = [layer for layer in layers if layer.inputs[1:3] in heavy and _steps(graph, layer) > 1]
+    if not batched:
         return graph
     rewriter = Rewriter(graph)
     for operator in graph.operators:
-        rewriter.insert(_batched(operator) if operator in layers and _steps(graph, operator) > 1 else operator)
+        rewriter.insert(_batched(operator) if operator in batched else operator)
     return rewriter.finish()
 
 

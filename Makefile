@@ -40,6 +40,10 @@ test: $(STAMPS)/extra-test $(STAMPS)/extra-cc $(STAMPS)/extra-cuda ## Run the te
 test-long: $(STAMPS)/extra-test $(STAMPS)/extra-cc ## Run the tests marked long
 	$(VENV_PYTHON) -m pytest -m "long and not torch and not gpu" $(PYTEST_ARGS)
 
+.PHONY: test-cuda
+test-cuda: $(STAMPS)/extra-test $(STAMPS)/extra-cuda ## Compile the six networks for GPUs; needs no GPU
+	$(VENV_PYTHON) -m pytest -n 2 -m "not gpu" tests/test_cuda_compile.py $(PYTEST_ARGS)
+
 # pytest exits with 5 when no test is selected, which is no failure here.
 .PHONY: test-torch
 test-torch: $(STAMPS)/torch-$(TORCH_VERSION) ## Install PyTorch $(TORCH_VERSION) and run the tests marked torch

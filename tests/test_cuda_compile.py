@@ -1,6 +1,6 @@
 """Code for GPUs, compiled: the interpreter alone, the types it shares with the host, and the six networks.
 
-Needs the `cuda` extra, but neither a GPU nor a driver.
+Needs the `cuda` extra, but neither a GPU nor a driver. `make test-cuda` runs all of it.
 """
 
 import ctypes
@@ -81,10 +81,17 @@ def compiled(model, tmp_path, device="cuda:sm_90"):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
+def test_small_network_compiles(name, tmp_path):
+    assert bytes(compiled(NETWORKS[name](**SMALL[name]), tmp_path))[:4] == b"\x7fELF"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NETWORKS)
 def test_network_compiles(name, tmp_path):
     assert bytes(compiled(NETWORKS[name](), tmp_path))[:4] == b"\x7fELF"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", [name for name in NAMED if name != "sm_90"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_small_network_compiles_for_other_architectures(name, architecture, tmp_path):

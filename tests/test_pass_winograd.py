@@ -1,7 +1,6 @@
-"""Convolutions of 3x3 by minimal filtering: what is rewritten, to what, where it pays, and how exact it is."""
+"""Convolutions by minimal filtering: what is rewritten, to what, where it pays, and how exact it is."""
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from rammer.ir.expr import Output, TensorExpr, load
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import Figure
 from rammer.passes import eliminate_dead, fuse, hoist_pointwise, winograd
-from rammer.passes.minimal_filtering import filtering
+from rammer.passes.minimal_filtering import filtering, filterings
 from tests.support.kernels import AVX512
 from tests.support.passes import Net, expression_of, kinds, only, random_inputs, rewritten, unchanged
 
@@ -96,8 +95,44 @@ def test_sides_may_be_padded_differently():
     assert kinds(rewritten(net.build(y), run_for()))[:3] == THREE
 
 
-@pytest.mark.parametrize("form", [{"stride": 2}, {"kernel": 5}, {"kernel": 1, "pad": 0}], ids=str)
-def test_other_kernels_and_strides_stay(form):
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"kernel": 5, "pad": 2},
+        {"kernel": 5, "pad": 2, "stride": 2, "size": 13},
+        {"kernel": 7, "pad": 3, "stride": 2, "batch": 2},
+        {"kernel": 11, "pad": 2, "stride": 4, "size": 47, "channels": 3},
+        {"kernel": 11, "pad": 5, "group": 2},
+        {"kernel": 10, "pad": 4},
+    ],
+    ids=str,
+)
+def test_taps_are_cut_into_groups_and_phases(form):
+    net, y = convolution(**form)
+    assert kinds(rewritten(net.build(y), run_for()))[:3] == THREE
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides", "rows", "columns"),
+    [
+        ((21, 11), (2, 1), 7, 7),
+        ((1, 5), (1, 1), 1, 8),
+        ((3, 1), (1, 1), 6, 1),
+        ((3, 1), (1, 2), 6, 1),
+        ((2, 3), (3, 1), 1, 6),
+    ],
+)
+def test_dimensions_are_filtered_each_in_its_own_way(kernel, strides, rows, columns):
+    net = Net()
+    x, w = net.input(1, 32, 40, 24), net.weight(32, 32, *kernel)
+    y = net.add("Conv", x, w, strides=strides, dilations=(1, 1), pads=(1, 0, 2, 1), group=1)
+    after = rewritten(net.build(y), run_for())
+    *_, row, column = expression_of(only(after, "ConvInputTransform")).axes
+    assert (row.extent, column.extent) == (rows, columns)
+
+
+@pytest.mark.parametrize("form", [{"stride": 2}, {"kernel": 2}, {"kernel": 1, "pad": 0}], ids=str)
+def test_kernels_of_few_taps_stay(form):
     net, y = convolution(**form)
     assert unchanged(net.build(y), run_for())
 
@@ -155,43 +190,57 @@ def test_what_follows_joins_the_output_transform():
     assert kinds(after) == [*THREE[:2], "ConvOutputTransform+Relu", "Slice"]
 
 
-@pytest.mark.parametrize(("outputs", "times"), [(2, 2), (4, 5)])
-def test_rounding_errors_stay_small(outputs, times):
-    """Errors (norm) against float64 are this many times as large as those of the convolution as it is."""
-    net, y = convolution(256, 256, 8, bias=False)
+@pytest.mark.parametrize(
+    ("kernel", "arithmetic", "times"),
+    [(3, 1, 2), (3, 10, 5), (5, 10, 10), (7, 10, 16)],
+    ids=["F(2x2, 3x3)", "F(4x4, 3x3)", "F(4x4, 5x5)", "F(4x4, 4x4) in groups"],
+)
+def test_rounding_errors_stay_small(kernel, arithmetic, times):
+    """Errors (norm) against float64 are at most this many times as large as those of the convolution as it is."""
+    net, y = convolution(256, 256, 8, bias=False, kernel=kernel, pad=kernel // 2)
     graph = net.build(y)
-    after = winograd.run(graph, with_figures(arithmetic={2: 1, 4: 10}[outputs]))
-    assert outputs_of(after) == outputs
+    after = winograd.run(graph, with_figures(arithmetic=arithmetic))
+    points = {(3, 1): 16, (3, 10): 36, (5, 10): 64, (7, 10): 49}[kernel, arithmetic]
+    assert expression_of(only(after, "ConvProduct")).outputs[0].type.shape[-1] == points
     (x,) = random_inputs(graph)
     (w,) = graph.constants.values()
     wide = Net()
-    exact = wide.build(wide.conv(wide.input(*x.shape, dtype=DType.FLOAT64), wide.constant(w.astype(float)), pad=1))
-    (wanted,) = evaluate_graph(exact, [x.astype(np.float64)])
+    inputs = wide.input(*x.shape, dtype=DType.FLOAT64), wide.constant(w.astype(float))
+    (wanted,) = evaluate_graph(wide.build(wide.conv(*inputs, pad=kernel // 2)), [x.astype(np.float64)])
     filtered, plain = (
         np.linalg.norm(evaluate_graph(g, [x])[0].astype(np.float64) - wanted.astype(np.float64)) for g in (after, graph)
     )
     assert filtered <= times * plain
 
 
-@pytest.mark.parametrize("outputs", [2, 4])
-def test_filtering_is_exact_in_one_dimension(outputs):
+ALL = {by for taps in range(1, 12) for by in filterings(taps)}
+
+
+@pytest.mark.parametrize("by", ALL, ids=lambda by: f"F({by.outputs}, {by.taps})")
+def test_filtering_is_exact_in_one_dimension(by):
     """Integers small enough that only the matrix G is rounded, to 53 bits."""
-    by = filtering(outputs)
     size = TensorType(DType.FLOAT64, (by.size,))
     d = [load(0, size, [i]) for i in range(by.size)]
     products = [load(1, size, [p]) * value for p, value in enumerate(by.data(d))]
     scalar = TensorType(DType.FLOAT64, ())
     results = tuple(Output(type=scalar, indices=(), body=body) for body in by.result(products))
 
-    data, taps = np.arange(1.0, by.size + 1) ** 2, np.array([3.0, -5.0, 7.0])
+    data, taps = np.arange(1.0, by.size + 1) ** 2, np.array([3.0, -5.0, 7.0, 2.0, -1.0])[: by.taps]
     found = evaluate(TensorExpr(axes=(), inputs=(size, size), outputs=results), [data, by.filter @ taps])
-    np.testing.assert_allclose(np.array(found, np.float64), np.correlate(data, taps), rtol=1e-14)
+    np.testing.assert_allclose(np.array(found, np.float64), np.correlate(data, taps), rtol=1e-13)
 
 
-def test_points_come_in_pairs_and_differ():
-    for outputs in (2, 4):
-        by = filtering(outputs)
-        assert by.size == outputs + 2
-        assert len(set(by.points)) == by.size - 1
-        assert {-point for point in by.points} == set(by.points)
-        assert Fraction(0) in by.points
+@pytest.mark.parametrize("by", ALL, ids=lambda by: f"F({by.outputs}, {by.taps})")
+def test_points_differ(by):
+    assert len(set(by.points)) == by.size - 1
+    assert set(by.points) == {-point for point in by.points} ^ {*by.single, *(-point for point in by.single)}
+
+
+def test_groups_of_taps_go_with_tiles_as_long():
+    def found(taps):
+        return [(by.outputs, by.taps) for by in filterings(taps)]
+
+    assert found(3) == [(1, 1), (2, 3), (4, 3)]
+    assert found(5) == [(1, 1), (4, 4), (4, 5)]
+    assert found(11) == [(1, 1), (4, 4)]
+    assert filtering(4, 4) is filterings(11)[1]

@@ -10,7 +10,7 @@ sign, whose rows of B and columns of A share most of their arithmetic, and infin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, reduce
@@ -21,65 +21,105 @@ import numpy.typing as npt
 
 from rammer.ir.expr import Expr
 
-# The positive point of each pair, by outputs of three taps. They are exact in binary and, of those that are, keep
-# rounding errors smallest: for F(4, 3) half of what 1 and 2 give, for F(2, 3) those of the plain sum.
-_POINTS = {2: (Fraction(1),), 4: (Fraction(3, 4), Fraction(3, 2))}
-_TAPS = 3
+# The points beside 0 and infinity by (outputs, taps): pairs of opposite sign, and those without a partner. They are
+# exact in binary and, of those with so few bits, keep rounding errors smallest: for F(4, 3) half of what 1 and 2 give,
+# for F(2, 3) those of the plain sum.
+_POINTS: Mapping[tuple[int, int], tuple[tuple[Fraction, ...], tuple[Fraction, ...]]] = {
+    (1, 1): ((), ()),
+    (2, 3): ((Fraction(1),), ()),
+    (4, 3): ((Fraction(3, 4), Fraction(3, 2)), ()),
+    (4, 4): ((Fraction(1, 2), Fraction(9, 8)), (Fraction(-11, 4),)),
+    (4, 5): ((Fraction(1, 2), Fraction(1), Fraction(2)), ()),
+}
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtering:
-    """F(`outputs`, 3) at 0, the `positive` points, their negatives and infinity, in this order but pair by pair."""
+    """F(`outputs`, `taps`) at 0, the `paired` points and their negatives, the `single` points and infinity, in order.
+
+    F(1, 1) is the product itself.
+    """
 
     outputs: int
-    positive: tuple[Fraction, ...]
+    taps: int
+    paired: tuple[Fraction, ...]
+    single: tuple[Fraction, ...]
 
     @property
     def size(self) -> int:
         """Points, and elements of the data, of one application."""
-        return 2 * len(self.positive) + 2
+        return self.outputs + self.taps - 1
 
     @property
     def points(self) -> tuple[Fraction, ...]:
         """All but infinity."""
-        return (Fraction(0), *(sign * point for point in self.positive for sign in (1, -1)))
+        if self.size == 1:
+            return ()
+        return (Fraction(0), *(sign * point for point in self.paired for sign in (1, -1)), *self.single)
 
     @property
     def filter(self) -> npt.NDArray[np.float64]:
-        """The matrix G, `[size, 3]`."""
-        rows = [[a**k / _product(a - b for b in self.points if b != a) for k in range(_TAPS)] for a in self.points]
-        return np.array([*rows, [0, 0, 1]], np.float64)
+        """The matrix G, `[size, taps]`."""
+        rows = [[a**k / _product(a - b for b in self.points if b != a) for k in range(self.taps)] for a in self.points]
+        return np.array([*rows, [*[0] * (self.taps - 1), 1]], np.float64)
 
     def data(self, d: Sequence[Expr]) -> list[Expr]:
         """B d, of `size` elements."""
+        if self.size == 1:
+            return list(d)
         values = [_combined(_monic(self.points[1:]), d)]
-        for a in self.positive:
-            row = _monic([b for b in self.points if b != a])
-            even, odd = (_combined(row[parity::2], d[parity::2]) for parity in (0, 1))
-            values += [even + odd, even - odd]
+        for a in self.paired:
+            # The rows of both are (x + a) and (x - a) times what they have in common.
+            common = _monic([b for b in self.points if abs(b) != a])
+            shifted, scaled = _combined([Fraction(0), *common], d), _combined([a * c for c in common], d)
+            values += [shifted + scaled, shifted - scaled]
+        values += [_combined(_monic([b for b in self.points if b != a]), d) for a in self.single]
         return [*values, _combined(_monic(self.points), d)]
 
     def result(self, products: Sequence[Expr]) -> list[Expr]:
         """A times the `size` products, of `outputs` elements."""
-        zero, *paired, infinity = products
+        if self.size == 1:
+            return list(products)
+        zero, *others, infinity = products
+        paired, single = others[: 2 * len(self.paired)], others[2 * len(self.paired) :]
         sums = [a + b for a, b in zip(paired[::2], paired[1::2], strict=True)]
         differences = [a - b for a, b in zip(paired[::2], paired[1::2], strict=True)]
-        values = [_combined([a**i for a in self.positive], differences if i % 2 else sums) for i in range(self.outputs)]
+        powers = (
+            ([a**i for a in (*self.paired, *self.single)], [*(differences if i % 2 else sums), *single])
+            for i in range(self.outputs)
+        )
+        values = [_combined(coefficients, elements) for coefficients, elements in powers]
         return [values[0] + zero, *values[1:-1], values[-1] + infinity]
 
 
 @cache
-def filtering(outputs: int) -> Filtering:
-    """F(outputs, 3) for 2 or 4 outputs."""
-    return Filtering(outputs=outputs, positive=_POINTS[outputs])
+def filtering(outputs: int, taps: int) -> Filtering:
+    """F(outputs, taps), of those with points that are good for float32."""
+    paired, single = _POINTS[outputs, taps]
+    return Filtering(outputs=outputs, taps=taps, paired=paired, single=single)
 
 
-def in_two_dimensions(transform: Callable[[Sequence[_T]], list[_T]], square: Sequence[Sequence[_T]]) -> list[list[_T]]:
-    """A transform along the rows of a square, then along the columns."""
-    columns = zip(*map(transform, square), strict=True)
-    return [list(row) for row in zip(*map(transform, columns), strict=True)]
+def filterings(taps: int) -> tuple[Filtering, ...]:
+    """Those that a filter of so many taps may be cut into, F(1, 1) first.
+
+    Groups of taps work on data that lie apart by their number of taps, tiles on such by their number of outputs: unless
+    both are the same, there has to be one group.
+    """
+    return tuple(
+        filtering(outputs, length) for outputs, length in _POINTS if length == taps or outputs == length < taps
+    )
+
+
+def in_two_dimensions(
+    transforms: Sequence[Callable[[Sequence[_T]], list[_T]]],
+    square: Sequence[Sequence[_T]],
+) -> list[list[_T]]:
+    """The second transform along the rows of a square, then the first along the columns."""
+    along_columns, along_rows = transforms
+    columns = zip(*map(along_rows, square), strict=True)
+    return [list(row) for row in zip(*map(along_columns, columns), strict=True)]
 
 
 def _product(factors: Iterable[Fraction]) -> Fraction:

@@ -1,14 +1,18 @@
-"""winograd: a convolution with kernels of 3x3 multiplies at the points of minimal filtering, not at every pixel.
+"""winograd: a convolution multiplies at the points of minimal filtering, not at every pixel.
 
     y = Conv(x, w, b)  ->  v = ConvInputTransform(x)         tiles of the image, evaluated at all points
                            p = ConvProduct(v, w')            at each point a product over the channels
                            y = ConvOutputTransform(p, b)     tiles of the result
                            y = Slice(y)                      where tiles reach beyond it
 
-F(2x2, 3x3) takes 4 products for an output instead of 9, F(4x4, 3x3) takes 2.25 (see `minimal_filtering`). In exchange
-v and p are 4 or 2.25 times as large as the images, w' 1.8 or 4 times as large as w, the transforms have to be
-computed, and there are two more hand-overs. What takes least time by the vDevice's figures is taken: one of the two, or
-the convolution as it is. Groups stay groups. Weights are float32 constants, transformed in float64.
+For a 3x3 kernel, F(2x2, 3x3) takes 4 products for an output instead of 9, F(4x4, 3x3) takes 2.25 (see
+`minimal_filtering`). A stride s makes s convolutions of pixels and taps that lie s apart, its *phases*, whose results
+are added; a long line of taps is cut into *groups*, whose results are added, too. Both are summed over at the points,
+beside the channels. Rows and columns may differ, and either may stay as it is: that is F(1, 1).
+
+In exchange v and p are larger than the images, w' than w, the transforms have to be computed, and there are two more
+hand-overs. What takes least time by the vDevice's figures is taken, which may be the convolution as it is. Groups of
+channels stay groups. Weights are float32 constants, transformed in float64.
 
 Ordering restriction: after `fold_batch_norm` and `merge_products`, which know convolutions by their kind; before
 `hoist_pointwise` and `fuse` lead what follows a convolution to its output transform.
@@ -16,12 +20,14 @@ Ordering restriction: after `fold_batch_norm` and `merge_products`, which know c
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from rammer.ir.expr import Axis, Call, Expr, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, const, load, select
 from rammer.ir.graph import Array, Attributes, Graph, Operator
@@ -30,34 +36,74 @@ from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import MemoryLevel, VDevice
 from rammer.operators.attributes import integer, integers
 from rammer.operators.shapes import padded_load
-from rammer.passes.minimal_filtering import Filtering, filtering, in_two_dimensions
+from rammer.passes.minimal_filtering import Filtering, filterings, in_two_dimensions
 from rammer.passes.rewrite import Rewriter
-
-_KERNEL = (3, 3)
-_OUTPUTS = (2, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """A convolution `[n, c, *image]` to `[n, m, *result]` with weights `[m, c / group, 3, 3]`, perhaps with a bias."""
+    """A convolution `[n, c, *image]` to `[n, m, *result]` with weights `[m, c / group, *kernel]`, perhaps a bias."""
 
     x: TensorType
     y: TensorType
     weight: TensorType
     begins: tuple[int, ...]
+    strides: tuple[int, ...]
     group: int
     biases: tuple[TensorType, ...]
 
-    def tiles(self, by: Filtering) -> tuple[Axis, ...]:
-        """Axes over the tiles of the result."""
-        return tuple(Axis(f"t{d}", -(-extent // by.outputs)) for d, extent in enumerate(self.y.shape[2:]))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """One dimension of a convolution: `extent` results of `taps` taps by a filtering."""
+
+    by: Filtering
+    extent: int
+    taps: int
+    stride: int
+    begin: int
+
+    @property
+    def phases(self) -> int:
+        """Phases that have taps."""
+        return min(self.stride, self.taps)
+
+    @property
+    def groups(self) -> int:
+        """Groups of taps of a phase."""
+        return -(-self.taps // (self.stride * self.by.taps))
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of the result."""
+        return -(-self.extent // self.by.outputs)
+
+    @property
+    def places(self) -> int:
+        """Places in a phase where data are transformed: those of tile t and group g are at place t + g."""
+        return self.tiles + self.groups - 1
+
+    def pixel(self, phase: Expr, place: Expr, element: int) -> Expr:
+        """The index in the image of an element of the data at a place."""
+        return (place * self.by.outputs + element) * self.stride + (phase + -self.begin)
+
+    def grouped(self, weight: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Weights `[..., taps]` as `[..., phases * groups, taps of a group]`."""
+        whole = self.stride * self.groups * self.by.taps
+        padded = np.pad(weight, [(0, 0)] * (weight.ndim - 1) + [(0, whole - self.taps)])
+        by_phase = padded.reshape(*weight.shape[:-1], self.groups, self.by.taps, self.stride)
+        by_phase = np.moveaxis(by_phase, -1, -3)[..., : self.phases, :, :]
+        return by_phase.reshape(*weight.shape[:-1], -1, self.by.taps)
+
+
+_Lines = tuple[_Line, _Line]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Filtered:
     """The three operators that stand for a convolution."""
 
-    by: Filtering
+    lines: _Lines
     input_transform: TensorExpr
     product: TensorExpr
     output_transform: TensorExpr
@@ -91,15 +137,17 @@ def _form(operator: Operator, graph: Graph) -> _Form | None:
         return None
     x, weight, *biases = (graph.values[value].type for value in operator.inputs)
     attributes = operator.attributes
-    steps = (*integers(attributes, "strides"), *integers(attributes, "dilations"))
     y = graph.values[operator.outputs[0]].type
-    if weight.shape[2:] != _KERNEL or weight.dtype is not DType.FLOAT32 or set(steps) != {1} or y.size == 0:
+    if weight.rank != 4 or weight.dtype is not DType.FLOAT32 or set(integers(attributes, "dilations")) != {1}:
+        return None
+    if y.size == 0:
         return None
     return _Form(
         x=x,
         y=y,
         weight=weight,
         begins=integers(attributes, "pads")[:2],
+        strides=integers(attributes, "strides"),
         group=integer(attributes, "group"),
         biases=tuple(biases),
     )
@@ -108,8 +156,8 @@ def _form(operator: Operator, graph: Graph) -> _Form | None:
 def _fastest(form: _Form, direct: TensorExpr, device: VDevice, weights: MemoryLevel) -> _Filtered | None:
     """What takes least time; None if that is the convolution as it is."""
     least_us, fastest = _time_us(direct, {1}, device, weights), None
-    for outputs in _OUTPUTS:
-        filtered = _filtered(form, filtering(outputs))
+    for lines in _choices(form):
+        filtered = _filtered(form, lines)
         time_us = (
             _time_us(filtered.input_transform, (), device, weights)
             + _time_us(filtered.product, {1}, device, weights)
@@ -118,6 +166,22 @@ def _fastest(form: _Form, direct: TensorExpr, device: VDevice, weights: MemoryLe
         if time_us < least_us:
             least_us, fastest = time_us, filtered
     return fastest
+
+
+def _choices(form: _Form) -> list[_Lines]:
+    """The filterings to compare: equal dimensions get the same, and one of them has to be more than F(1, 1)."""
+    rows, columns = (
+        [_Line(by=by, extent=extent, taps=taps, stride=stride, begin=begin) for by in filterings(-(-taps // stride))]
+        for extent, taps, stride, begin in zip(
+            form.y.shape[2:], form.weight.shape[2:], form.strides, form.begins, strict=True
+        )
+    )
+    return [
+        (row, column)
+        for row, column in itertools.product(rows, columns)
+        if row.by.size * column.by.size > 1
+        and (row.by is column.by or (row.taps, row.stride) != (column.taps, column.stride))
+    ]
 
 
 def _time_us(expr: TensorExpr, constants: Collection[int], device: VDevice, weights: MemoryLevel) -> float:
@@ -162,16 +226,17 @@ def _level(device: VDevice, size_bytes: int) -> MemoryLevel:
 def _replace(operator: Operator, weight: Array, filtered: _Filtered, rewriter: Rewriter) -> None:
     """Let the three operators stand for a convolution."""
     x, w, *bias = operator.inputs
-    by = filtered.by
+    rows, columns = filtered.lines
 
     def add(expr: TensorExpr, inputs: Sequence[int], part: str) -> int:
         name = f"{operator.name}.{part}"
         return rewriter.add_expression(expr, inputs, kind=f"Conv{part}", name=name, sources=operator.sources)
 
     tiles = add(filtered.input_transform, [x], "InputTransform")
-    # [m, c, 3, 3] -> [points, m, c]
-    at_points = np.einsum("pk,ql,mckl->pqmc", by.filter, by.filter, weight.astype(np.float64), optimize=True)
-    rounded = at_points.astype(np.float32).reshape(by.size**2, *weight.shape[:2])
+    along_columns = columns.grouped(weight.astype(np.float64))  # [m, c, taps, sums, taps]
+    along_both = rows.grouped(np.moveaxis(along_columns, 2, -1))  # [m, c, sums, taps, sums, taps]
+    at_points = np.einsum("pk,ql,mcblak->pqmcab", rows.by.filter, columns.by.filter, along_both, optimize=True)
+    rounded = at_points.astype(np.float32).reshape(filtered.product.inputs[1].shape)
     products = add(filtered.product, [tiles, rewriter.constant(rounded, rewriter.name(w))], "Product")
     result = add(filtered.output_transform, [products, *bias], "OutputTransform")
     (output,) = operator.outputs
@@ -183,75 +248,102 @@ def _replace(operator: Operator, weight: Array, filtered: _Filtered, rewriter: R
 
 
 @lru_cache(maxsize=256)
-def _filtered(form: _Form, by: Filtering) -> _Filtered:
+def _filtered(form: _Form, lines: _Lines) -> _Filtered:
     """The expressions of the three operators."""
-    input_transform = _input_transform(form, by)
-    product = _product(form, by, input_transform.outputs[0].type)
+    input_transform = _input_transform(form, lines)
+    product = _product(form, lines, input_transform.outputs[0].type)
     return _Filtered(
-        by=by,
+        lines=lines,
         input_transform=input_transform,
         product=product,
-        output_transform=_output_transform(form, by, product.outputs[0].type),
+        output_transform=_output_transform(form, lines, product.outputs[0].type),
     )
 
 
-def _input_transform(form: _Form, by: Filtering) -> TensorExpr:
-    """The image `[n, c, *image]` -> `[n, c, *tiles, points]`."""
-    p = (Axis("p0", by.size), Axis("p1", by.size))
+def _input_transform(form: _Form, lines: _Lines) -> TensorExpr:
+    """The image `[n, c, *image]` -> `[n, c, *(phases * places), points]`."""
     n, c = (Axis(name, extent) for name, extent in zip("nc", form.x.shape, strict=False))
-    t = form.tiles(by)
+    h = [_axis(f"h{d}", line.phases) for d, line in enumerate(lines)]
+    t = [Axis(f"t{d}", line.places) for d, line in enumerate(lines)]
+    p = _points(lines)
 
-    def pixel(*k: int) -> Expr:
-        position = [t_d * by.outputs + (k_d - begin) for t_d, k_d, begin in zip(t, k, form.begins, strict=True)]
-        return padded_load(0, form.x, (n, c, *position), 0)
+    def pixel(*elements: int) -> Expr:
+        each = zip(lines, h, t, elements, strict=True)
+        return padded_load(0, form.x, (n, c, *(line.pixel(h_d, t_d, k_d) for line, h_d, t_d, k_d in each)), 0)
 
-    tile = [[pixel(k0, k1) for k1 in range(by.size)] for k0 in range(by.size)]
+    tile = [[pixel(k0, k1) for k1 in range(p[1].extent)] for k0 in range(p[0].extent)]
+    extents = [line.phases * line.places for line in lines]
+    places = [h_d * line.places + t_d for line, h_d, t_d in zip(lines, h, t, strict=True)]
     output = Output(
-        type=TensorType(DType.FLOAT32, (n.extent, c.extent, *(t_d.extent for t_d in t), by.size**2)),
-        indices=(n, c, *t, p[0] * by.size + p[1]),
-        body=_chosen(p, in_two_dimensions(by.data, tile)),
+        type=TensorType(DType.FLOAT32, (n.extent, c.extent, *extents, p[0].extent * p[1].extent)),
+        indices=(n, c, *places, p[0] * p[1].extent + p[1]),
+        body=_chosen(p, in_two_dimensions([line.by.data for line in lines], tile)),
     )
-    return TensorExpr(axes=(n, *t, c, *p), inputs=(form.x,), outputs=(output,))
+    return TensorExpr(axes=_axes(n, *h, *t, c, *p), inputs=(form.x,), outputs=(output,))
 
 
-def _product(form: _Form, by: Filtering, data: TensorType) -> TensorExpr:
-    """`[n, c, *tiles, points]` and weights `[points, m, c / group]` -> `[n, m, *tiles, points]`."""
-    n, p, t = Axis("n", form.x.shape[0]), Axis("p", by.size**2), form.tiles(by)
+def _product(form: _Form, lines: _Lines, data: TensorType) -> TensorExpr:
+    """Data and weights `[points, m, c / group, *(phases * groups)]` -> `[n, m, *tiles, points]`."""
+    n, p = Axis("n", form.x.shape[0]), Axis("p", data.shape[-1])
+    t = [Axis(f"t{d}", line.tiles) for d, line in enumerate(lines)]
     m_count, c_count = form.weight.shape[:2]
-    m, c = Axis("m", m_count // form.group), Axis("c", c_count)
-    g = Axis("g", form.group) if form.group > 1 else const(0, DType.INT64)
-    weight = TensorType(DType.FLOAT32, (p.extent, m_count, c_count))
+    g, m, c = _axis("g", form.group), Axis("m", m_count // form.group), Axis("c", c_count)
+    h = [_axis(f"h{d}", line.phases) for d, line in enumerate(lines)]
+    k = [_axis(f"k{d}", line.groups) for d, line in enumerate(lines)]
+    each = list(zip(lines, h, k, t, strict=True))
+    sums = [line.phases * line.groups for line in lines]
+    weight = TensorType(DType.FLOAT32, (p.extent, m_count, c_count, *sums))
+    places = [h_d * line.places + (t_d + k_d) for line, h_d, k_d, t_d in each]
     feature = g * m.extent + m
-    product = load(0, data, (n, g * c_count + c, *t, p)) * load(1, weight, (p, feature, c))
+    x = load(0, data, (n, g * c_count + c, *places, p))
+    w = load(1, weight, (p, feature, c, *(h_d * line.groups + k_d for line, h_d, k_d, _ in each)))
     output = Output(
-        type=TensorType(DType.FLOAT32, (n.extent, m_count, *data.shape[2:])),
+        type=TensorType(DType.FLOAT32, (n.extent, m_count, *(t_d.extent for t_d in t), p.extent)),
         indices=(n, feature, *t, p),
-        body=Reduce(ReduceFn.SUM, (c,), product),
+        body=Reduce(ReduceFn.SUM, _axes(c, *h, *k), x * w),
     )
-    axes = [axis for axis in (n, p, g, m, *t) if isinstance(axis, Axis)]
-    return TensorExpr(axes=tuple(axes), inputs=(data, weight), outputs=(output,))
+    return TensorExpr(axes=_axes(n, p, g, m, *t), inputs=(data, weight), outputs=(output,))
 
 
-def _output_transform(form: _Form, by: Filtering, products: TensorType) -> TensorExpr:
+def _output_transform(form: _Form, lines: _Lines, products: TensorType) -> TensorExpr:
     """`[n, m, *tiles, points]`, perhaps a bias `[m]` -> y `[n, m, *result]`, up to the end of the last tiles."""
-    o = (Axis("o0", by.outputs), Axis("o1", by.outputs))
-    n, m = (Axis(name, extent) for name, extent in zip("nm", products.shape, strict=False))
-    t = form.tiles(by)
-    square = [[load(0, products, (n, m, *t, p0 * by.size + p1)) for p1 in range(by.size)] for p0 in range(by.size)]
-    body = _chosen(o, in_two_dimensions(by.result, square))
+    n, m, *t = (Axis(name, extent) for name, extent in zip(("n", "m", "t0", "t1"), products.shape, strict=False))
+    o = [Axis(f"o{d}", line.by.outputs) for d, line in enumerate(lines)]
+    p = _points(lines)
+    square = [
+        [load(0, products, (n, m, *t, k0 * p[1].extent + k1)) for k1 in range(p[1].extent)] for k0 in range(p[0].extent)
+    ]
+    body = _chosen(o, in_two_dimensions([line.by.result for line in lines], square))
     for bias in form.biases:
         body = body + load(1, bias, (m,))
+    extents = [line.tiles * line.by.outputs for line in lines]
     output = Output(
-        type=TensorType(DType.FLOAT32, (n.extent, m.extent, *(t_d.extent * by.outputs for t_d in t))),
-        indices=(n, m, *(t_d * by.outputs + o_d for t_d, o_d in zip(t, o, strict=True))),
+        type=TensorType(DType.FLOAT32, (n.extent, m.extent, *extents)),
+        indices=(n, m, *(t_d * o_d.extent + o_d for t_d, o_d in zip(t, o, strict=True))),
         body=body,
     )
-    return TensorExpr(axes=(n, *t, m, *o), inputs=(products, *form.biases), outputs=(output,))
+    return TensorExpr(axes=_axes(n, *t, m, *o), inputs=(products, *form.biases), outputs=(output,))
 
 
-def _chosen(axes: tuple[Axis, Axis], square: Sequence[Sequence[Expr]]) -> Expr:
+def _points(lines: _Lines) -> list[Axis]:
+    """Axes over the points of each dimension."""
+    return [Axis(f"p{d}", line.by.size) for d, line in enumerate(lines)]
+
+
+def _axis(name: str, extent: int) -> Expr:
+    """An axis, or its one position."""
+    return Axis(name, extent) if extent > 1 else const(0, DType.INT64)
+
+
+def _axes(*found: Expr) -> tuple[Axis, ...]:
+    """Those of some positions that are axes."""
+    return tuple(axis for axis in found if isinstance(axis, Axis))
+
+
+def _chosen(axes: Sequence[Axis], square: Sequence[Sequence[Expr]]) -> Expr:
     """The element of a square at the positions of two axes."""
-    return _element(axes[0], [_element(axes[1], row) for row in square])
+    rows, columns = axes
+    return _element(rows, [_element(columns, row) for row in square])
 
 
 def _element(axis: Axis, elements: Sequence[Expr]) -> Expr:

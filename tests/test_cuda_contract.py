@@ -8,7 +8,8 @@ import pytest
 from rammer.devices.cuda.emit.kernel import emit_kernel
 from rammer.devices.registry import find_device
 from rammer.ir.blocks import WARPS, blocks_of, group_order, moving_axes
-from rammer.ir.pattern import contraction, preferred_layouts
+from rammer.ir.packing import preferred_layouts
+from rammer.ir.pattern import contraction
 from rammer.ir.types import DType, Layout
 from rammer.lowering.lower import lower
 from rammer.operators.builder import GraphBuilder

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rammer.ir.expr import Axis, Load, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, load
+from rammer.ir.packing import packed_operands, preferred_layouts, scattered_operands
 from rammer.ir.pattern import (
     Skeleton,
     borders,
@@ -11,10 +12,7 @@ from rammer.ir.pattern import (
     free_axes,
     is_blockable,
     lies_in_lanes,
-    packed_operands,
     plain_load,
-    preferred_layouts,
-    scattered_operands,
     skeleton_of,
 )
 from rammer.ir.types import DType, Layout, TensorType
@@ -213,13 +211,18 @@ def test_weights_of_a_convolution_follow_the_order_of_its_loops():
     assert layouts == {1: Layout.panelled((32, 3, 3, 3), (1, 2, 3), 0, 16)}
 
 
-@pytest.mark.parametrize(("hidden", "panelled"), [(32, True), (40, False)])
-def test_gates_lie_in_panels_if_each_starts_at_one(hidden, panelled):
+@pytest.mark.parametrize(("hidden", "width"), [(64, 32), (48, 16), (40, None)])
+def test_gates_lie_in_panels_of_a_stream_or_a_line_if_each_starts_at_one(hidden, width):
     layouts = preferred(lstm_cell(1, 6, hidden), {3, 4, 5}, AVX512)
     assert set(layouts) == {3, 4}
     for layout in layouts.values():
-        assert (layout.panel is not None) is panelled
+        assert (layout.panel and layout.panel.width) == width
         assert layout.strides[0] == 1
+
+
+def test_weights_that_one_row_reads_are_panels_as_wide_as_a_stream():
+    widths = [preferred(matmul(rows, 20, 64), {1}, AVX512)[1].panel for rows in (1, 2)]
+    assert [panel and panel.width for panel in widths] == [32, 16]
 
 
 def test_depthwise_weights_are_packed_where_the_image_lies_channels_last():

@@ -17,7 +17,7 @@ from rammer.devices import codegen, cpu
 from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Array, Attribute
-from rammer.ir.pattern import preferred_layouts
+from rammer.ir.packing import preferred_layouts
 from rammer.ir.task import Binding, RKernel
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
@@ -57,6 +57,7 @@ def machine(vector_bytes: int = 32, registers: int = 16, veus: int = 2) -> VDevi
         flops_per_us={dtype: nominal(vector_bytes * 3e3) for dtype in DType},
         handover_us=nominal(0.2),
         task_overhead_us=nominal(0.02),
+        stream_bytes=128,
         skeletons=("map", "reduce", "contract"),
     )
 

@@ -47,7 +47,8 @@ class VDevice:
 
     Contractions of `staged_rows` or more rows (None: none) stage both operands, and want what their sums run over
     innermost in weights; others want the lanes innermost. `resident_bytes` are constants that a vEU keeps for the next
-    rTask that uses the same; 0 where it keeps none. `compiler` is what makes the vDevice's code.
+    rTask that uses the same; 0 where it keeps none. `stream_bytes` lying side by side are what a stream of constants
+    wants at a time. `compiler` is what makes the vDevice's code.
     """
 
     kind: str
@@ -61,6 +62,7 @@ class VDevice:
     task_overhead_us: Figure
     skeletons: tuple[str, ...]
     alignment_bytes: int = 64
+    stream_bytes: int = 64
     staged_rows: int | None = None
     precisions: tuple[str, ...] = ("fp32",)
     compiler: str = ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rammer.ir.graph import Graph, Operator
-from rammer.ir.pattern import preferred_layouts
+from rammer.ir.packing import preferred_layouts
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.passes.rewrite import Rewriter

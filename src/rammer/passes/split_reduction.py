@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 
 from rammer.ir.expr import Axis, Load, Output, Reduce, TensorExpr, substitute
 from rammer.ir.graph import Graph, Operator, Value
-from rammer.ir.pattern import free_axes, preferred_layouts
+from rammer.ir.packing import preferred_layouts
+from rammer.ir.pattern import free_axes
 from rammer.ir.types import Layout, TensorType
 from rammer.ir.vdevice import VDevice
 from rammer.passes.rewrite import Rewriter

@@ -11,18 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.expr import Axis, Expr, TensorExpr
-from rammer.ir.pattern import (
-    Contraction,
-    Group,
-    borders,
-    contraction,
-    is_blockable,
-    lies_in_lanes,
-    pack_points,
-    packed_operands,
-    plain_load,
-    scattered_operands,
-)
+from rammer.ir.packing import pack_points, packed_operands, scattered_operands
+from rammer.ir.pattern import Contraction, Group, borders, contraction, is_blockable, lies_in_lanes, plain_load
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice

@@ -26,6 +26,7 @@ _CACHE_BYTES_PER_CYCLE = {2: 32, 3: 16, 4: 8}
 _MEMORY_BYTES_PER_US = 15_000.0
 _HANDOVER_US = 0.2
 _TASK_OVERHEAD_US = 0.02
+_STREAM_BYTES = 128  # cache lines are fetched in pairs, and half as many streams meet in a set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ def describe(machine: Machine, veus: int | None, peaks: Peaks = NOT_MEASURED) ->
         ),
         skeletons=SKELETONS,
         alignment_bytes=64,
+        stream_bytes=_STREAM_BYTES,
         compiler=peaks.compiler,
     )
 

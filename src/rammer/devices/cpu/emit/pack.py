@@ -9,7 +9,8 @@ from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.micro import Block, Pack
 from rammer.ir.expr import Axis, Expr
-from rammer.ir.pattern import Group, pack_points, packed_operands, scattered_operands
+from rammer.ir.packing import pack_points, packed_operands, scattered_operands
+from rammer.ir.pattern import Group
 
 
 def emit_packs(scope: Scope, block: Block) -> dict[tuple[Group, Expr], Pack]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 from rammer.ir.expr import TensorExpr
-from rammer.ir.pattern import Skeleton, chosen_axes, contraction, skeleton_of
+from rammer.ir.pattern import Skeleton, chosen_axes, contraction
 from rammer.ir.task import Resources, RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
@@ -22,7 +23,9 @@ MAX_MEASURED = 10  # as many as in the Roller paper
 # vDevices that have rules of their own, by kind.
 _CANDIDATES = {"cuda": cuda.candidates}
 # rTasks per vEU that are tried: all work in one rTask, one rTask each, and some to balance uneven loads.
-_TASKS_PER_VEU = (1, 4)
+_TASKS_PER_VEU = (1, 2, 4)
+# Register tiles that are tried for each number of rTasks.
+_REGISTER_TILES = 4
 
 
 def construct(
@@ -32,7 +35,8 @@ def construct(
 
     The first is the *fastest*: it takes least time if the operator has all vEUs. The second, where it is another one,
     is the *most efficient*: its rTasks take least time together. Then comes one whose weights stay on few vEUs, if the
-    vDevice keeps any, then others by the first measure.
+    vDevice keeps any, then the fastest of each number of rTasks, so that a policy can choose for any share of the
+    device, and then others.
 
     Args:
         expr: a canonical expression.
@@ -47,27 +51,35 @@ def construct(
     resident = cuda.resident(expr, tuple(layouts), vdevice) if vdevice.resident_bytes else None
     kept = () if resident is None else (resident,)
     candidates += kept
-    veus = vdevice.veu_count
     time_us = {kernel: predict(kernel, vdevice).task_us for kernel in candidates}
+    ranked = sorted(candidates, key=lambda kernel: whole_us(kernel, vdevice, time_us[kernel]))
+    most_efficient = min(ranked, key=lambda kernel: kernel.task_count * time_us[kernel])
+    of_each_count = {kernel.task_count: kernel for kernel in reversed(ranked)}
+    others = [kernel for kernel in ranked if of_each_count[kernel.task_count] is kernel]
+    return tuple(dict.fromkeys((ranked[0], most_efficient, *kept, *others, *ranked)))[:most_candidates]
 
-    def whole_us(kernel: RKernel) -> float:
-        # What is cut up has to be handed over as well, to other vEUs and back.
-        handover_us = 2 * vdevice.handover_us.value if kernel.task_count > 1 else 0.0
-        return -(-kernel.task_count // veus) * time_us[kernel] + handover_us
 
-    fastest = min(candidates, key=whole_us)
-    most_efficient = min(candidates, key=lambda kernel: kernel.task_count * time_us[kernel])
-    ranked = (fastest, most_efficient, *kept, *sorted(candidates, key=whole_us))
-    return tuple(dict.fromkeys(ranked))[:most_candidates]
+def whole_us(kernel: RKernel, vdevice: VDevice, task_us: float) -> float:
+    """The time of an rOperator that has all vEUs, with rTasks of `task_us`.
+
+    What is cut up has to be handed over as well, to other vEUs and back.
+    """
+    handover_us = 2 * vdevice.handover_us.value if kernel.task_count > 1 else 0.0
+    return -(-kernel.task_count // vdevice.veu_count) * task_us + handover_us
 
 
 def _candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> list[RKernel]:
     counts = (1, *(vdevice.veu_count * factor for factor in _TASKS_PER_VEU))
-    kernels: dict[RKernel, None] = {}
     tiles = _register_tiles(expr, layouts, vdevice)
+    kernels: dict[RKernel, None] = {}
     for count in counts:
-        kernel = _contract(expr, layouts, vdevice, tiles, count) if tiles else _general(expr, layouts, vdevice, count)
-        kernels.setdefault(kernel)
+        if tiles:
+            # The cheapest register tiles that leave enough blocks.
+            wanted = min(count, max(tile.blocks for tile in tiles))
+            enough = itertools.islice((tile for tile in tiles if tile.blocks >= wanted), _REGISTER_TILES)
+            kernels.update(dict.fromkeys(_contract(expr, layouts, vdevice, tile, count) for tile in enough))
+        else:
+            kernels.update(dict.fromkeys(_general(expr, layouts, vdevice, count)))
     return list(kernels)
 
 
@@ -77,23 +89,20 @@ def _register_tiles(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDev
     if found is None or Skeleton.CONTRACT not in vdevice.skeletons:
         return []
     tiles = register_tiles(expr, found, layouts, vdevice)
-    best = _contract(expr, layouts, vdevice, tiles, 1)
+    best = _contract(expr, layouts, vdevice, tiles[0], 1)
     return tiles if efficiency(best, vdevice) >= _LEAST_EFFICIENCY else []
 
 
 def _contract(
-    expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, tiles: Sequence[RegisterTile], count: int
+    expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, register: RegisterTile, count: int
 ) -> RKernel:
-    """The cheapest register tile that leaves enough blocks, and its blocks spread over `count` rTasks."""
-    most = max(tile.blocks for tile in tiles)
-    register = next(tile for tile in tiles if tile.blocks >= min(count, most))
-    dtype = register.dtype
+    """A register tile's blocks spread over `count` rTasks."""
     tile = RTile(
         task=scale_out(expr, register.sizes, count),
         register=register.sizes,
         reduce=tuple(axis.extent for axis in expr.reduce_axes),
         lane=register.lane,
-        vector=vdevice.vector_bytes // dtype.itemsize_bytes,
+        vector=vdevice.vector_bytes // register.dtype.itemsize_bytes,
     )
     return RKernel(
         expr=expr,
@@ -104,11 +113,9 @@ def _contract(
     )
 
 
-def _general(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, count: int) -> RKernel:
-    """One of the skeletons without a micro-kernel."""
-    skeleton = skeleton_of(expr)
-    if skeleton is Skeleton.CONTRACT:
-        skeleton = Skeleton.REDUCE
+def _general(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, count: int) -> Iterator[RKernel]:
+    """The skeletons without a micro-kernel, cut where least is read twice, and cut along one axis."""
+    skeleton = Skeleton.REDUCE if expr.reductions else Skeleton.MAP
     if skeleton.value not in vdevice.skeletons:
         raise ValueError(f"{vdevice.name} has no skeleton '{skeleton.value}'")
     vector = vdevice.vector_bytes // DType.FLOAT32.itemsize_bytes
@@ -117,11 +124,17 @@ def _general(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, co
     register = tuple(vector if position in (lane, other) else 1 for position in range(len(expr.axes)))
     chosen = chosen_axes(expr) if skeleton is Skeleton.MAP else ()
     units = [axis.extent if axis in chosen else size for axis, size in zip(expr.axes, register, strict=True)]
-    tile = RTile(
-        task=scale_out(expr, units, count),
-        register=() if other is None else register,
-        reduce=tuple(max(1, axis.extent) for axis in expr.reduce_axes),
-        lane=lane,
-        vector=vector,
-    )
-    return RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile)
+    outermost = next((position for position, axis in enumerate(expr.axes) if axis.extent >= count), 0)
+    along = [
+        unit if position == outermost else axis.extent
+        for position, (axis, unit) in enumerate(zip(expr.axes, units, strict=True))
+    ]
+    for cut in (units, along):
+        tile = RTile(
+            task=scale_out(expr, cut, count),
+            register=() if other is None else register,
+            reduce=tuple(max(1, axis.extent) for axis in expr.reduce_axes),
+            lane=lane,
+            vector=vector,
+        )
+        yield RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile)

@@ -80,10 +80,18 @@ def predict(kernel: RKernel, vdevice: VDevice) -> Prediction:
 
 
 def memory_time_us(kernel: RKernel, vdevice: VDevice) -> float:
-    """Time to move an rTask's data tiles from the innermost level that holds all the operator's operands."""
-    whole = footprint_bytes(kernel.expr, tuple(axis.extent for axis in kernel.expr.axes))
-    level = next((level for level in vdevice.levels if whole <= level.capacity_bytes), vdevice.levels[-1])
-    return footprint_bytes(kernel.expr, kernel.tile.task) / level.bandwidth_bytes_per_us.value
+    """Time to move an rTask's data tiles from the innermost level that holds what a vEU has of all operands.
+
+    A level of its own holds the vEU's share of the rTasks, one that is shared all of them.
+    """
+    whole_bytes = footprint_bytes(kernel.expr, tuple(axis.extent for axis in kernel.expr.axes))
+    task_bytes = footprint_bytes(kernel.expr, kernel.tile.task)
+    own_bytes = min(whole_bytes, task_bytes * -(-kernel.task_count // vdevice.veu_count))
+    level = next(
+        (level for level in vdevice.levels if (whole_bytes if level.shared else own_bytes) <= level.capacity_bytes),
+        vdevice.levels[-1],
+    )
+    return task_bytes / level.bandwidth_bytes_per_us.value
 
 
 def compute_time_us(kernel: RKernel, vdevice: VDevice) -> float:

@@ -41,8 +41,8 @@ _CHAINS = 12  # of the header
 _ROUNDS = 20_000  # some 0.1 ms: a core may take a while to power up its widest vectors
 _MULTIPLY_ADDS = {DType.FLOAT32: "float", DType.FLOAT64: "double", DType.INT32: "int32_t", DType.INT64: "int64_t"}
 _LEAST_READ_BYTES = 2 << 20  # takes much longer than reading the clock
-_MEMORY_BYTES = (64 << 20, 512 << 20)  # least and most that is read from memory, four times the last cache
-_SAMPLES = 20
+_MEMORY_BYTES = (64 << 20, 512 << 20)  # least and most that is read from memory, eight times the last cache
+_SAMPLES = 15
 _HANDOVERS = 1000
 _TASKS = 1000
 _NOTHING = "nothing"
@@ -92,7 +92,7 @@ class _Bench:
                 for dtype, text in _MULTIPLY_ADDS.items()
             },
             **{
-                name: f"RAMMER_READS({vector_bytes}, {size // vector_bytes}, {_passes(size)})"
+                name: _reads(size, vector_bytes, far_apart=name == vdevice.levels[-1].name)
                 for name, size in self._slices_bytes.items()
             },
             _NOTHING: "",
@@ -101,10 +101,10 @@ class _Bench:
 
     @property
     def throughput(self) -> tuple[RProgram, ...]:
-        """Every probe on one vEU, then every memory level on all vEUs at once."""
-        alone = [_program([[self._execute(name, 0)]]) for name in (*_dtype_names(), *self._slices_bytes)]
+        """Every probe on one vEU, then every memory level on all vEUs; each twice, as caches are cold before."""
         levels = self._slices_bytes
-        together = [_program([[self._execute(name, veu)] for veu in range(self._veus)]) for name in levels]
+        alone = [_program([[self._execute(name, 0)] * 2]) for name in (*_dtype_names(), *levels)]
+        together = [_program([[self._execute(name, veu)] * 2 for veu in range(self._veus)]) for name in levels]
         return (*alone, *together)
 
     @property
@@ -215,9 +215,15 @@ def _slices_bytes(vdevice: VDevice) -> dict[str, int]:
         slices[level.name] = -(-max(room_bytes, 2 * inner_bytes) // unit) * unit
         inner_bytes = level.capacity_bytes
     least_bytes, most_bytes = _MEMORY_BYTES
-    whole_bytes = min(max(4 * inner_bytes, least_bytes), most_bytes)
+    whole_bytes = min(max(8 * inner_bytes, least_bytes), most_bytes)
     slices[vdevice.levels[-1].name] = -(-whole_bytes // vdevice.veu_count // unit) * unit
     return slices
+
+
+def _reads(slice_bytes: int, vector_bytes: int, *, far_apart: bool) -> str:
+    length = slice_bytes // (_CHAINS * vector_bytes)
+    apart, step = (length, 1) if far_apart else (1, _CHAINS)
+    return f"RAMMER_READS({vector_bytes}, {length}, {apart}, {step}, {_passes(slice_bytes)})"
 
 
 def _passes(slice_bytes: int) -> int:
@@ -225,8 +231,8 @@ def _passes(slice_bytes: int) -> int:
 
 
 def _span_us(queues: Sequence[npt.NDArray[np.int64]]) -> float:
-    """From the first start in an rProgram to the last end."""
-    spans = np.concatenate(queues)
+    """From the first start to the last end of what the vEUs do last."""
+    spans = np.concatenate([queue[-1:] for queue in queues])
     return float(spans[:, 1].max() - spans[:, 0].min()) / 1e3
 
 

@@ -26,18 +26,21 @@ enum { RAMMER_CHAIN_COUNT = 12 };
 #define RAMMER_CHAIN_MULTIPLY_ADD(n) chain##n = chain##n * factor + summand;
 #define RAMMER_CHAIN_END(n) end[n] = chain##n;
 
-/* All of slice `tile` is read `passes` times; slices have `count` vectors of `bytes` bytes, a multiple of the chains. */
-#define RAMMER_READS(bytes, count, passes)                                                                              \
+/* All of slice `tile` is read `passes` times, by each chain a part of `length` vectors of `bytes` bytes: vector i of chain
+ * n is number `n * apart + i * step` of the slice. Chains that go hand in hand suit caches, streams far apart memory. */
+#define RAMMER_READS(bytes, length, apart, step, passes)                                                                \
     typedef uint32_t vector __attribute__((vector_size(bytes), aligned(4)));                                           \
-    const vector *slice = (const vector *)pointers[0] + tile * (int64_t)(count);                                       \
+    const vector *slice = (const vector *)pointers[0] + tile * (int64_t)(length)*RAMMER_CHAIN_COUNT;                   \
     vector *end = (vector *)pointers[1] + tile * (int64_t)RAMMER_CHAIN_COUNT;                                          \
     RAMMER_CHAINS(RAMMER_CHAIN_ZERO)                                                                                   \
     for (int64_t pass = 0; pass < (passes); ++pass)                                                                    \
-        for (int64_t i = 0; i < (count); i += RAMMER_CHAIN_COUNT) {                                                    \
+        for (int64_t i = 0; i < (length); ++i) {                                                                       \
+            const vector *here = slice + i * (step);                                                                   \
+            const int64_t next = (apart);                                                                              \
             RAMMER_CHAINS(RAMMER_CHAIN_ADD)                                                                            \
         }                                                                                                              \
     RAMMER_CHAINS(RAMMER_CHAIN_END)
 #define RAMMER_CHAIN_ZERO(n) vector chain##n = {0};
-#define RAMMER_CHAIN_ADD(n) chain##n += slice[i + n];
+#define RAMMER_CHAIN_ADD(n) chain##n += here[n * next];
 
 #endif

@@ -1,0 +1,254 @@
+"""How good construction and prediction are: `python -m benchmarks.roller --help`.
+
+Operators are drawn from the six networks and from the shapes of ResNet-50, MobileNetV2 and BERT-base. For each, the
+candidates are constructed, compiled, checked and measured alone on one vEU. From that come
+
+- the time of construction, without a compiler;
+- *top-1*: the measured time of the candidate that is predicted to be the fastest, over that of the fastest measured;
+- the rank correlation (Spearman) of predicted and measured times, over all candidates of a class of operators, and over
+  those of one operator (its mean), where more than noise tells them apart.
+
+The time of an rOperator is that of its rounds of rTasks on all vEUs, and of the hand-overs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness.cases import build_case
+from benchmarks.harness.environment import OUT, environment
+from benchmarks.harness.shapes import SHAPES
+from benchmarks.networks import NETWORKS
+from rammer.compiler import lower_graph
+from rammer.devices.registry import find_device
+from rammer.frontends.onnx import load_graph
+from rammer.inspection.dump import Dump
+from rammer.ir.expr import TensorExpr
+from rammer.ir.task import RKernel, ROperator
+from rammer.ir.types import Layout
+from rammer.ir.vdevice import VDevice
+from rammer.options import CompileOptions
+from rammer.profiler.measure import load, measure
+from rammer.roller.construct import MAX_MEASURED, construct, whole_us
+from rammer.roller.model import predict
+
+_INSTANCES = 100
+_APART = 1.1  # times of an operator's candidates have to differ by this for their ranks to mean anything
+_console = Console(width=160, highlight=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One operator of a model: what has to be computed, in which layouts."""
+
+    model: str
+    name: str
+    kind: str
+    expr: TensorExpr
+    layouts: tuple[Layout, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What construction, prediction and measurement gave for an operator, best predicted first."""
+
+    model: str
+    name: str
+    kind: str
+    construct_ms: float
+    tiles: tuple[str, ...]
+    predicted_us: tuple[float, ...]
+    measured_us: tuple[float, ...]
+    profile_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Top-1's time over the best's."""
+        return self.measured_us[0] / min(self.measured_us)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether more than noise tells the candidates apart."""
+        return max(self.measured_us) > _APART * min(self.measured_us)
+
+
+def instances(vdevice: VDevice, count: int) -> list[Instance]:
+    """`count` distinct operators, evenly from each model and each kind."""
+    queues: dict[tuple[str, str], list[Instance]] = defaultdict(list)
+    seen: set[tuple[TensorExpr, tuple[Layout, ...]]] = set()
+    options = CompileOptions(device="cpu")
+    for model, build in _models().items():
+        tasks = lower_graph(load_graph(build()), vdevice, options, Dump(None))
+        for operator in tasks.operators:
+            kernel = operator.kernels[0]
+            if (kernel.expr, kernel.layouts) not in seen:
+                seen.add((kernel.expr, kernel.layouts))
+                kind = _kind(operator, kernel)
+                instance = Instance(
+                    model=model, name=operator.name, kind=kind, expr=kernel.expr, layouts=kernel.layouts
+                )
+                queues[kind, model].append(instance)
+    return list(_deal(queues, count))
+
+
+def _deal(queues: Mapping[tuple[str, str], list[Instance]], count: int) -> Iterator[Instance]:
+    """One of each queue in turn, from evenly spread places, until there are `count`."""
+    spread = {
+        key: [found[i] for i in np.random.default_rng(0).permutation(len(found))] for key, found in queues.items()
+    }
+    left = count
+    while left and any(spread.values()):
+        for found in spread.values():
+            if found and left:
+                left -= 1
+                yield found.pop()
+
+
+def _models() -> dict[str, Callable[[], onnx.ModelProto]]:
+    return {**{name: lambda name=name: build_case(name).model for name in NETWORKS}, **SHAPES}  # type: ignore[misc]
+
+
+def _kind(operator: ROperator, kernel: RKernel) -> str:
+    """The class of an operator in the table."""
+    head = operator.kind.split("+")[0]
+    if head == "Conv":
+        return "convolution" if kernel.skeleton == "contract" else "depthwise"
+    if kernel.skeleton != "contract":
+        return "elementwise, movement" if kernel.skeleton == "map" else "pooling, reduction"
+    if "Cell" in head:
+        return "recurrent cell"
+    rows = math.prod(axis.extent for axis in kernel.expr.axes) // max(axis.extent for axis in kernel.expr.axes)
+    return "matrix product" if rows > 1 else "matrix-vector"
+
+
+def outcome(instance: Instance, vdevice: VDevice, options: CompileOptions) -> Outcome:
+    """Construct, predict and measure."""
+    start_s = time.perf_counter()
+    kernels = construct(instance.expr, instance.layouts, vdevice, MAX_MEASURED)
+    constructed_s = time.perf_counter()
+    tasks_us = measure(kernels, find_device("cpu"), vdevice, options)
+    done_s = time.perf_counter()
+    predicted = {kernel: whole_us(kernel, vdevice, predict(kernel, vdevice).task_us) for kernel in kernels}
+    measured = {kernel: whole_us(kernel, vdevice, us) for kernel, us in zip(kernels, tasks_us, strict=True)}
+    ranked = sorted(kernels, key=lambda kernel: predicted[kernel])
+    return Outcome(
+        model=instance.model,
+        name=instance.name,
+        kind=instance.kind,
+        construct_ms=1e3 * (constructed_s - start_s),
+        tiles=tuple(
+            f"{kernel.skeleton} {kernel.tile.task} {kernel.tile.register} x {kernel.task_count}" for kernel in ranked
+        ),
+        predicted_us=tuple(predicted[kernel] for kernel in ranked),
+        measured_us=tuple(measured[kernel] for kernel in ranked),
+        profile_s=done_s - constructed_s,
+    )
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """The correlation of ranks; equal values share their mean rank."""
+    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    array = np.asarray(values)
+    return [float((array < value).sum() + ((array == value).sum() - 1) / 2) for value in array]
+
+
+def main() -> None:
+    """Measure, print a table and leave JSON."""
+    arguments = _arguments()
+    options = CompileOptions(device="cpu")
+    vdevice = find_device("cpu").describe(options)
+    chosen = instances(vdevice, arguments.operators)
+    with _console.status("") as status:
+        if not arguments.measure_only:
+            for number, instance in enumerate(chosen):
+                status.update(f"building {number} of {len(chosen)}: {instance.name}")
+                kernels = construct(instance.expr, instance.layouts, vdevice, MAX_MEASURED)
+                load(kernels, find_device("cpu"), vdevice, options)
+        if arguments.build_only:
+            return
+        outcomes = []
+        for number, instance in enumerate(chosen):
+            status.update(f"measuring {number} of {len(chosen)}: {instance.name}")
+            outcomes.append(outcome(instance, vdevice, options))
+    kinds = sorted({one.kind for one in outcomes})
+    rows = [_row(kind, [one for one in outcomes if one.kind == kind]) for kind in kinds]
+    rows.append(_row("all", outcomes))
+    _print(rows)
+    data = {**environment([]), "rows": rows, "operators": [asdict(one) for one in outcomes]}
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
+    _console.print(f"wrote {arguments.json}", soft_wrap=True)
+
+
+def _row(kind: str, outcomes: Sequence[Outcome]) -> dict[str, float | str | None]:
+    pooled = [pair for one in outcomes for pair in zip(one.predicted_us, one.measured_us, strict=True)]
+    apart = [one for one in outcomes if one.is_apart and len(one.tiles) > 2]
+    within = [spearman(one.predicted_us, one.measured_us) for one in apart]
+    return {
+        "class": kind,
+        "operators": len(outcomes),
+        "candidates": len(pooled),
+        "construct_ms": max(one.construct_ms for one in outcomes),
+        "profile_s": max(one.profile_s for one in outcomes),
+        "top1_over_best": math.exp(statistics.fmean(math.log(one.ratio) for one in outcomes)),
+        "worst_top1": max(one.ratio for one in outcomes),
+        "spearman": spearman(*zip(*pooled, strict=True)) if len(pooled) > 2 else None,
+        "spearman_within": statistics.fmean(within) if within else None,
+        "error": math.exp(statistics.fmean(abs(math.log(p / m)) for p, m in pooled)),
+    }
+
+
+def _print(rows: Sequence[Mapping[str, float | str | None]]) -> None:
+    grid = Table(box=box.SIMPLE_HEAD)
+    names = (
+        "class",
+        "operators",
+        "candidates",
+        "construct ms",
+        "measure s",
+        "top-1 / best",
+        "worst",
+        "Spearman",
+        "within",
+        "off by",
+    )
+    for name in names:
+        grid.add_column(name, justify="left" if name == "class" else "right")
+    for row in rows:
+        grid.add_row(
+            *(
+                "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+                for value in row.values()
+            )
+        )
+    _console.print(grid)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.roller", description=__doc__.partition("\n")[0])
+    parser.add_argument("--operators", type=int, default=_INSTANCES, help="operators to draw")
+    parser.add_argument("--build-only", action="store_true", help="compile all candidates, and end")
+    parser.add_argument("--measure-only", action="store_true", help="do not compile first: it was done before")
+    parser.add_argument("--json", type=Path, default=OUT / "roller-cpu.json", metavar="FILE")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

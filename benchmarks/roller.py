@@ -38,6 +38,7 @@ from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.expr import TensorExpr
+from rammer.ir.pattern import contraction
 from rammer.ir.task import RKernel, ROperator
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
@@ -125,12 +126,13 @@ def _models() -> dict[str, Callable[[], onnx.ModelProto]]:
 def _kind(operator: ROperator, kernel: RKernel) -> str:
     """The class of an operator in the table."""
     head = operator.kind.split("+")[0]
-    if head == "Conv":
-        return "convolution" if kernel.skeleton == "contract" else "depthwise"
-    if kernel.skeleton != "contract":
-        return "elementwise, movement" if kernel.skeleton == "map" else "pooling, reduction"
+    found = contraction(kernel.expr)
+    if found is None:
+        return "pooling, reduction" if kernel.expr.reductions else "elementwise, movement"
     if "Cell" in head:
         return "recurrent cell"
+    if head == "Conv":
+        return "depthwise convolution" if found.shared else "convolution"
     rows = math.prod(axis.extent for axis in kernel.expr.axes) // max(axis.extent for axis in kernel.expr.axes)
     return "matrix product" if rows > 1 else "matrix-vector"
 

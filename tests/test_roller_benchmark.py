@@ -1,0 +1,39 @@
+"""The benchmark of construction and prediction: what it draws, and its arithmetic."""
+
+import onnx
+import pytest
+
+from benchmarks.harness.shapes import SHAPES
+from benchmarks.roller import Outcome, spearman
+
+
+def outcome(predicted_us, measured_us):
+    return Outcome(
+        model="m", name="n", kind="k", construct_ms=1.0, tiles=("t",) * len(predicted_us), profile_s=1.0,
+        predicted_us=predicted_us, measured_us=measured_us,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ((1, 2, 3), (10, 20, 30), 1.0),
+        ((1, 2, 3), (3, 2, 1), -1.0),
+        ((1, 2, 3, 4), (1, 3, 2, 4), 0.8),
+        ((1, 1, 2), (1, 2, 3), 0.866025),
+    ],
+)
+def test_rank_correlation(a, b, expected):
+    assert spearman(a, b) == pytest.approx(expected, abs=1e-6)
+
+
+def test_top_1_is_compared_with_the_best_measured():
+    one = outcome((1.0, 2.0, 3.0), (6.0, 5.0, 7.0))
+    assert one.ratio == 1.2
+    assert one.is_apart
+    assert not outcome((1.0, 2.0), (5.0, 5.1)).is_apart
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_are_valid_models(name):
+    onnx.checker.check_model(SHAPES[name](), full_check=True)

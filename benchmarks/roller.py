@@ -44,7 +44,7 @@ from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
 from rammer.profiler.measure import load, measure
-from rammer.roller.construct import MAX_MEASURED, construct, whole_us
+from rammer.roller.construct import construct, whole_us
 from rammer.roller.model import predict
 
 _INSTANCES = 100
@@ -140,7 +140,7 @@ def _kind(operator: ROperator, kernel: RKernel) -> str:
 def outcome(instance: Instance, vdevice: VDevice, options: CompileOptions) -> Outcome:
     """Construct, predict and measure."""
     start_s = time.perf_counter()
-    kernels = construct(instance.expr, instance.layouts, vdevice, MAX_MEASURED)
+    kernels = construct(instance.expr, instance.layouts, vdevice, to_measure=True)
     constructed_s = time.perf_counter()
     tasks_us = measure(kernels, find_device("cpu"), vdevice, options)
     done_s = time.perf_counter()
@@ -181,7 +181,7 @@ def main() -> None:
         if not arguments.measure_only:
             for number, instance in enumerate(chosen):
                 status.update(f"building {number} of {len(chosen)}: {instance.name}")
-                kernels = construct(instance.expr, instance.layouts, vdevice, MAX_MEASURED)
+                kernels = construct(instance.expr, instance.layouts, vdevice, to_measure=True)
                 load(kernels, find_device("cpu"), vdevice, options)
         if arguments.build_only:
             return

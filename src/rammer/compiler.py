@@ -26,7 +26,6 @@ from rammer.options import CompileOptions
 from rammer.passes.pipeline import run_passes
 from rammer.profiler.costs import MeasuredCosts
 from rammer.profiler.measure import profile
-from rammer.roller.construct import MAX_CANDIDATES, MAX_MEASURED
 from rammer.roller.model import ModelCosts
 from rammer.runtime.artifact import load_artifact
 from rammer.runtime.executable import Executable
@@ -160,7 +159,7 @@ def lower_graph(
     after("import", graph)
     graph = run_passes(graph, vdevice, after)
     progress("lower", 0, 1)
-    tasks = lower(graph, vdevice, MAX_CANDIDATES if options.tune == "none" else MAX_MEASURED)
+    tasks = lower(graph, vdevice, to_measure=options.tune != "none")
     verify_tasks.verify(tasks)
     dump.write("tasks", tasks)
     return tasks

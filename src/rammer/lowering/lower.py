@@ -14,24 +14,24 @@ from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.lowering.canonical import View, canonical, copy_expr
 from rammer.lowering.storage import Copy, Storage, assign
-from rammer.roller.construct import MAX_CANDIDATES, construct
+from rammer.roller.construct import construct
 
 _MAX_ALIGNMENT = 16  # elements: no vector that is loaded at once is longer
 
 
-def lower(graph: Graph, device: VDevice, most_candidates: int = MAX_CANDIDATES) -> TaskGraph:
+def lower(graph: Graph, device: VDevice, *, to_measure: bool = False) -> TaskGraph:
     """Cut a graph into rOperators over tensors.
 
     Args:
         graph: after all passes; every operator has an expression.
         device: the machine the rKernels are constructed for.
-        most_candidates: rKernels that an rOperator may have.
+        to_measure: whether candidates will be measured, see `construct`.
 
     Raises:
         ValueError: an operator has no expression.
     """
     storage = assign(graph)
-    lowering = _Lowering(graph, device, storage, most_candidates)
+    lowering = _Lowering(graph, device, storage, to_measure=to_measure)
     for position, operator in enumerate(graph.operators):
         copies = storage.copies.get(position)
         if copies is None:
@@ -54,12 +54,12 @@ def lower(graph: Graph, device: VDevice, most_candidates: int = MAX_CANDIDATES) 
 class _Lowering:
     """Collects rOperators; equal canonical work shares its candidate rKernels."""
 
-    def __init__(self, graph: Graph, device: VDevice, storage: Storage, most_candidates: int) -> None:
+    def __init__(self, graph: Graph, device: VDevice, storage: Storage, *, to_measure: bool) -> None:
         self.operators: list[ROperator] = []
         self._graph = graph
         self._device = device
         self._storage = storage
-        self._most_candidates = most_candidates
+        self._to_measure = to_measure
         self._kernels: dict[tuple[TensorExpr, tuple[Layout, ...], tuple[int, ...]], tuple[RKernel, ...]] = {}
 
     def compute(self, operator: Operator) -> None:
@@ -93,7 +93,7 @@ class _Lowering:
         alignments = tuple(self._alignment(binding) for binding in bindings)
         key = (form, layouts, alignments)
         if key not in self._kernels:
-            found = construct(form, layouts, self._device, self._most_candidates)
+            found = construct(form, layouts, self._device, to_measure=self._to_measure)
             self._kernels[key] = tuple(replace(kernel, alignments=alignments) for kernel in found)
         self.operators.append(
             ROperator(

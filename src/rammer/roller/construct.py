@@ -24,12 +24,12 @@ MAX_MEASURED = 10  # as many as in the Roller paper
 _CANDIDATES = {"cuda": cuda.candidates}
 # rTasks per vEU that are tried: all work in one rTask, one rTask each, and some to balance uneven loads.
 _TASKS_PER_VEU = (1, 2, 4)
-# Register tiles that are tried for each number of rTasks.
+# Register tiles for each number of rTasks, where they are measured.
 _REGISTER_TILES = 4
 
 
 def construct(
-    expr: TensorExpr, layouts: Sequence[Layout], vdevice: VDevice, most_candidates: int = MAX_CANDIDATES
+    expr: TensorExpr, layouts: Sequence[Layout], vdevice: VDevice, *, to_measure: bool = False
 ) -> tuple[RKernel, ...]:
     """Candidate rKernels, best first.
 
@@ -42,12 +42,17 @@ def construct(
         expr: a canonical expression.
         layouts: of the tensors that its slots and outputs are bound to, slots first.
         vdevice: the machine.
-        most_candidates: how many to return at most.
+        to_measure: whether measured times will decide. Then there are more, some of which are predicted to be slower.
 
     Raises:
         ValueError: the vDevice has no skeleton for the expression.
     """
-    candidates = _CANDIDATES.get(vdevice.kind, _candidates)(expr, tuple(layouts), vdevice)
+    known = _CANDIDATES.get(vdevice.kind)
+    candidates = (
+        _candidates(expr, tuple(layouts), vdevice, _REGISTER_TILES if to_measure else 1)
+        if known is None
+        else known(expr, tuple(layouts), vdevice)
+    )
     resident = cuda.resident(expr, tuple(layouts), vdevice) if vdevice.resident_bytes else None
     kept = () if resident is None else (resident,)
     candidates += kept
@@ -56,7 +61,9 @@ def construct(
     most_efficient = min(ranked, key=lambda kernel: kernel.task_count * time_us[kernel])
     of_each_count = {kernel.task_count: kernel for kernel in reversed(ranked)}
     others = [kernel for kernel in ranked if of_each_count[kernel.task_count] is kernel]
-    return tuple(dict.fromkeys((ranked[0], most_efficient, *kept, *others, *ranked)))[:most_candidates]
+    return tuple(dict.fromkeys((ranked[0], most_efficient, *kept, *others, *ranked)))[
+        : MAX_MEASURED if to_measure else MAX_CANDIDATES
+    ]
 
 
 def whole_us(kernel: RKernel, vdevice: VDevice, task_us: float) -> float:
@@ -68,15 +75,15 @@ def whole_us(kernel: RKernel, vdevice: VDevice, task_us: float) -> float:
     return -(-kernel.task_count // vdevice.veu_count) * task_us + handover_us
 
 
-def _candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> list[RKernel]:
+def _candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, register_tiles: int) -> list[RKernel]:
+    """For some numbers of rTasks the cheapest register tiles that leave enough blocks, or the general skeleton."""
     counts = (1, *(vdevice.veu_count * factor for factor in _TASKS_PER_VEU))
     tiles = _register_tiles(expr, layouts, vdevice)
     kernels: dict[RKernel, None] = {}
     for count in counts:
         if tiles:
-            # The cheapest register tiles that leave enough blocks.
             wanted = min(count, max(tile.blocks for tile in tiles))
-            enough = itertools.islice((tile for tile in tiles if tile.blocks >= wanted), _REGISTER_TILES)
+            enough = itertools.islice((tile for tile in tiles if tile.blocks >= wanted), register_tiles)
             kernels.update(dict.fromkeys(_contract(expr, layouts, vdevice, tile, count) for tile in enough))
         else:
             kernels.update(dict.fromkeys(_general(expr, layouts, vdevice, count)))

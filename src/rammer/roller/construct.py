@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from rammer.ir.expr import TensorExpr
-from rammer.ir.pattern import Skeleton, chosen_axes, contraction
+from rammer.ir.pattern import Skeleton, chosen_axes, contraction, skeleton_of
 from rammer.ir.task import Resources, RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
@@ -122,7 +122,9 @@ def _contract(
 
 def _general(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, count: int) -> Iterator[RKernel]:
     """The skeletons without a micro-kernel, cut where least is read twice, and cut along one axis."""
-    skeleton = Skeleton.REDUCE if expr.reductions else Skeleton.MAP
+    skeleton = skeleton_of(expr)
+    if skeleton is Skeleton.CONTRACT:
+        skeleton = Skeleton.REDUCE
     if skeleton.value not in vdevice.skeletons:
         raise ValueError(f"{vdevice.name} has no skeleton '{skeleton.value}'")
     vector = vdevice.vector_bytes // DType.FLOAT32.itemsize_bytes

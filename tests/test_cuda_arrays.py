@@ -11,7 +11,6 @@ import pytest
 
 import rammer
 from rammer.devices.cuda.driver import find_driver
-from rammer.devices.cuda.segments import _KEPT
 from rammer.errors import InputShapeError, InputTypeError, OptionError, OutputError, PlacementError, RunTimeoutError
 from tests.cpu_support import chain, without_first_signal
 from tests.support.small_models import layer_model, layer_result, pair_model
@@ -116,7 +115,7 @@ def test_a_run_follows_what_its_stream_was_given_before(layer, torch):
 def test_runs_on_several_streams_follow_each_other(torch):
     net = rammer.compile(layer_model(), "cuda")
     streams = [torch.cuda.Stream() for _ in range(4)]
-    xs = [torch.from_numpy(X + i).cuda() for i in range(3 * _KEPT)]
+    xs = [torch.from_numpy(X + i).cuda() for i in range(24)]
     torch.cuda.synchronize()
     for _ in range(5):
         results = [net.run({"x": x}, stream=streams[i % 4])["y"] for i, x in enumerate(xs)]

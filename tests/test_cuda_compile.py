@@ -26,6 +26,7 @@ from rammer.devices.cuda.tables import (
     WAIT,
     WAITS,
     Program,
+    program_type,
     record_dtype,
 )
 from rammer.devices.cuda.toolchain import Toolchain, find_toolchain
@@ -37,8 +38,8 @@ from tests.support.small_models import layer_model
 
 pytest.importorskip("cuda.core", reason="needs the cuda extra")
 
-SLOTS = 6
-EMPTY = translation_unit({}, SLOTS, 4)
+SLOTS, SEGMENTS = 6, 4
+EMPTY = translation_unit({}, SLOTS, SEGMENTS)
 
 
 @pytest.mark.parametrize("architecture", NAMED)
@@ -50,9 +51,11 @@ def test_interpreter_compiles_alone(architecture, macros):
 def test_c_and_python_agree_on_every_shared_type():
     record = record_dtype(SLOTS)
     dtypes = {"record": record, "wait": WAIT, "counter": COUNTER, "status": STATUS, "span": SPAN, "clock": CLOCK}
-    facts = {"sizeof(rammer_program)": ctypes.sizeof(Program), "RAMMER_DONE": f"{DONE}u"}
+    program = program_type(SEGMENTS)
+    facts = {"sizeof(rammer_program)": ctypes.sizeof(program), "RAMMER_DONE": f"{DONE}u"}
     facts |= {
-        f"__builtin_offsetof(rammer_program, {name})": getattr(Program, name).offset for name, _ in Program._fields_
+        f"__builtin_offsetof(rammer_program, {name})": getattr(program, name).offset
+        for name, *_ in (*Program._fields_, *program._fields_)
     }
     facts |= {"RAMMER_NOTHING": f"{NOTHING}u", "RAMMER_SEGMENT_SHIFT": SEGMENT_SHIFT}
     facts |= {"RAMMER_WAITS": WAITS, "RAMMER_SIGNALS": SIGNALS}

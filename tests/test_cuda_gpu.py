@@ -1,13 +1,17 @@
 """Programs on a GPU: correct, the same bits each time, bounded in time, traced. Run by `pytest -m gpu`."""
 
+import json
 import threading
 
 import numpy as np
+import onnx
 import pytest
+from typer.testing import CliRunner
 
 import rammer
 from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.builder import input_shapes, random_inputs
+from rammer.cli import app
 from rammer.compiler import plan_graph
 from rammer.devices.cuda.build import build
 from rammer.devices.cuda.driver import find_driver, read_gpu
@@ -112,6 +116,26 @@ def test_trace_has_a_span_for_each_step(cache):
             assert [len(span) for span in spans] == [len(queue) for queue in program.steps]
             assert all(np.all(np.diff(span.reshape(-1)) >= 0) for span in spans)
         np.testing.assert_array_equal(run(model, X), expected(plan, X))
+
+
+def test_timeline_of_a_network(monkeypatch, cache, tmp_path):
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(cache))
+    onnx.save(NETWORKS["nasnet"](**SMALL["nasnet"]), tmp_path / "net.onnx")
+    command = ["inspect", str(tmp_path / "net.onnx"), "--device", "cuda", "--timeline", str(tmp_path / "run.json")]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert names[0] == "vEU 0"
+    assert sum(event["ph"] == "X" and event["cat"] != "wait" for event in events) > 100
+
+
+def test_times_of_rkernels_are_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
+    model = NETWORKS["resnext"](**SMALL["resnext"])
+    inputs = random_inputs(input_shapes(model), seed=1)
+    tuned = [rammer.compile(model, "cuda", tune="measured") for _ in range(2)]
+    assert tuned[0].report["operators"] == tuned[1].report["operators"]
+    np.testing.assert_allclose(tuned[0](**inputs), rammer.compile(model, "cuda")(**inputs), rtol=1e-4, atol=1e-5)
 
 
 def test_calls_from_several_threads(cache):

@@ -44,6 +44,8 @@ class Signature:
         Raises:
             InputNameError: an input is missing, unknown or given twice.
         """
+        if not named and len(positional) == len(self.inputs):
+            return list(positional)
         if len(positional) > len(self.inputs):
             raise InputNameError(
                 f"{len(positional)} positional inputs for a model with {len(self.inputs)}", hint=self._usage()

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rammer.devices.base import Binary, DeviceArray, Source, Trace, View
 from rammer.devices.codegen.source import CONSTANTS, MANIFEST, RECORDS, SIGNALS
-from rammer.devices.codegen.tables import RECORD, SIGNAL_COUNT, Manifest
+from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, Manifest
 from rammer.devices.cuda.arrays import CudaArray, Exchange, Maker, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, compile_source
 from rammer.devices.cuda.driver import find_driver
@@ -26,10 +26,9 @@ from rammer.devices.cuda.kernel import Kernel, load_kernel
 from rammer.devices.cuda.memory import Memory, Placement
 from rammer.devices.cuda.order import Order
 from rammer.devices.cuda.records import step_times
-from rammer.devices.cuda.segments import SegmentTables
 from rammer.devices.cuda.source import DEVICE_RECORDS, LAUNCH
 from rammer.devices.cuda.stall import Stall
-from rammer.devices.cuda.tables import CLOCK, COUNTER, SPAN, STATUS, Program, record_dtype
+from rammer.devices.cuda.tables import CLOCK, COUNTER, SPAN, STATUS, program_type, record_dtype
 from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
 from rammer.options import CompileOptions
@@ -83,7 +82,7 @@ class LoadedModel:
         status[:] = 0
         self._stalled = ctypes.c_uint32.from_address(status.ctypes.data)
         self._counters_bytes = (signals.size + 1) * COUNTER.itemsize  # and one where the blocks of a traced run meet
-        self._program = Program(
+        self._program = program_type(CALLER + manifest.array_count)(
             records=memory.copied(self._records),
             starts=memory.copied(np.array(self._launch["starts"], dtype=np.uint32)),
             counters=memory.device(self._counters_bytes),
@@ -94,13 +93,9 @@ class LoadedModel:
         )
         self._parameters = (ctypes.c_void_p * 1)(ctypes.addressof(self._program))
         constants: npt.NDArray[np.uint8] = np.frombuffer(source.files[CONSTANTS], dtype=np.uint8)
-        self._segments = SegmentTables(
-            driver,
-            memory,
-            arena=memory.device(manifest.arena_bytes),
-            constants=memory.copied(constants),
-            arrays=manifest.array_count,
-        )
+        self._segments = self._program.segments
+        self._segments[ARENA] = memory.device(manifest.arena_bytes)
+        self._segments[CONSTANT] = memory.copied(constants)
         flags = int(driver.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._stream = memory.own("cuStreamDestroy", int(driver.call("cuStreamCreate", flags)))
         driver.call("cuCtxSynchronize")  # the model's stream does not wait for what was done on others
@@ -240,7 +235,7 @@ class LoadedModel:
     def _launch_kernel(self, kernel: Kernel, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
         if kernel.blocks == 0:
             return
-        self._program.segments = self._segments.at(inputs + outputs, stream)
+        self._segments[CALLER:] = inputs + outputs
         self._program.run = self._runs & 0xFFFFFFFF
         self._driver.call(
             "cuLaunchCooperativeKernel",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,12 +38,11 @@ def record_dtype(slots: int) -> np.dtype[np.void]:
 
 
 class Program(ctypes.Structure):
-    """`rammer_program`: the persistent kernel's parameter."""
+    """`rammer_program`, the persistent kernel's parameter, but for the segments' addresses at its end."""
 
-    _fields_ = (
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = (
         ("records", ctypes.c_void_p),
         ("starts", ctypes.c_void_p),
-        ("segments", ctypes.c_void_p),
         ("counters", ctypes.c_void_p),
         ("reached", ctypes.c_void_p),
         ("status", ctypes.c_void_p),
@@ -51,3 +52,12 @@ class Program(ctypes.Structure):
         ("run", ctypes.c_uint32),
         ("met", ctypes.c_uint32),
     )
+
+
+def program_type(segments: int) -> type[Program]:
+    """`rammer_program` with the addresses of so many segments."""
+
+    class WithSegments(Program):  # fields are added behind those of the base
+        _fields_ = (("segments", ctypes.c_uint64 * segments),)
+
+    return WithSegments

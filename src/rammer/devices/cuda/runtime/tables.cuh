@@ -1,6 +1,6 @@
 /* Types that the host and the interpreter share; `rammer.devices.cuda.tables` mirrors them.
  *
- * RAMMER_SLOTS is the number of operands that a record has room for.
+ * RAMMER_SLOTS is the number of operands that a record has room for, RAMMER_SEGMENTS that of segments they lie in.
  */
 #ifndef RAMMER_TABLES_CUH
 #define RAMMER_TABLES_CUH
@@ -77,7 +77,6 @@ struct rammer_clock {
 struct rammer_program {
     const rammer_record *records; /* vEU i walks starts[i] .. starts[i + 1] */
     const uint32_t *starts;
-    char *const *segments; /* their addresses */
     rammer_counter *counters;
     uint32_t *reached;     /* per vEU: the Wait among its steps where it gave up, or RAMMER_DONE */
     rammer_status *status;
@@ -86,6 +85,7 @@ struct rammer_program {
     uint64_t timeout_ns;   /* how long a Wait may take */
     uint32_t run;          /* whole runs that the counters hold */
     uint32_t met;          /* the counter where all blocks meet at the start of a traced run; 0 before it */
+    char *segments[RAMMER_SEGMENTS]; /* their addresses; those of the caller's arrays change from run to run */
 };
 
 #endif

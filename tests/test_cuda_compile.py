@@ -76,8 +76,8 @@ def test_compiler_error_is_shown():
     assert caught.value.code == "R502"
 
 
-def compiled(model, tmp_path, device="cuda:sm_90"):
-    found, options = find_device(device), CompileOptions(device=device, cache_dir=tmp_path)
+def compiled(model, tmp_path, device="cuda:sm_90", **settings):
+    found, options = find_device(device), CompileOptions(device=device, cache_dir=tmp_path, **settings)
     vdevice = found.describe(options)
     plan = rammer.compiler.plan_graph(load_graph(model), vdevice, options)
     return found.build(found.emit(plan, vdevice), options).files[CUBIN]
@@ -99,6 +99,13 @@ def test_network_compiles(name, tmp_path):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_small_network_compiles_for_other_architectures(name, architecture, tmp_path):
     assert bytes(compiled(NETWORKS[name](**SMALL[name]), tmp_path, f"cuda:{architecture}"))[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
+def test_tensor_cores_compile(architecture, precision, tmp_path):
+    model = NETWORKS["resnext"](**SMALL["resnext"])
+    assert compiled(model, tmp_path, f"cuda:{architecture}", precision=precision)
 
 
 def test_machine_code_is_kept(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Contractions on GPUs, as far as they can be tried without one: blocks, tiles, layouts, copies of operands."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,9 +15,11 @@ from rammer.ir.types import DType, Layout
 from rammer.lowering.lower import lower
 from rammer.operators.builder import GraphBuilder
 from rammer.options import CompileOptions
+from rammer.passes import layout, round_products
 from rammer.roller.model import predict
 from tests.support.kernels import AVX2, Bound, conv, types
 from tests.support.operators import expression
+from tests.support.passes import Net
 
 H200 = find_device("cuda:sm_90").describe(CompileOptions())
 _SHARED_BYTES = 112 << 10  # what a contraction may take, so that residents fit beside it
@@ -117,6 +120,12 @@ def test_weights_that_are_staged_have_their_sums_innermost():
     assert preferred_layouts(expr, {1}, layouts, AVX2)[1].panel is not None
 
 
+def test_depthwise_weights_have_their_channels_innermost():
+    expr = conv((1, 32, 16, 16), (32, 1, 5, 5), group=32)
+    layouts = [Layout.ordered((1, 32, 16, 16), (0, 2, 3, 1)), *(Layout.row_major(t.shape) for t in expr.inputs[1:])]
+    assert preferred_layouts(expr, {1}, layouts, H200)[1].strides[0] == 1
+
+
 def test_weights_that_stream_keep_their_lanes_innermost():
     expr = expression("MatMul", types((1, 512), (512, 64)))
     layouts = [Layout.row_major(t.shape) for t in expr.inputs]
@@ -127,8 +136,8 @@ def aligned(kernel, elements):
     return replace(kernel, alignments=(elements,) * len(kernel.layouts))
 
 
-@pytest.mark.parametrize(("elements", "width"), [(4, 16), (16, 16), (2, 4), (1, 4)])
-def test_elements_are_copied_four_at_a_time_where_they_are_aligned(elements, width):
+@pytest.mark.parametrize(("elements", "width"), [(4, 16), (16, 16), (2, 8), (1, 4)])
+def test_as_many_elements_are_copied_at_a_time_as_are_aligned(elements, width):
     text = emit_kernel(aligned(bound("image").kernels[0], elements), "k").text
     assert text.count(f"rammer_copy<{width}>") == text.count("rammer_copy<") == 2
 
@@ -138,11 +147,40 @@ def test_channels_that_are_no_multiple_of_a_copy_go_one_by_one():
     assert text.count("rammer_copy<4>") == 2
 
 
-def test_computed_operands_are_stored():
-    expr = expression("MatMul", types((64, 64), (64, 64), dtype=DType.FLOAT16))
+def test_elements_that_no_copy_takes_are_stored_one_by_one():
+    expr = expression("MatMul", types((64, 63), (63, 64), dtype=DType.FLOAT16))
     text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], 16), "k").text
     assert "rammer_copy<" not in text
-    assert text.count("rammer_widen_f16") == 2
+    assert text.count("uint16_t value = 0;") == 2
+
+
+@pytest.mark.parametrize(
+    ("precision", "format_", "copies"),
+    [
+        ("tf32", "tf32", ["float", "float"]),
+        ("fp16", "f16", ["float", "uint16_t"]),
+        ("bf16", "bf16", ["float", "uint16_t"]),
+    ],
+)
+def test_rounded_products_run_on_tensor_cores(precision, format_, copies):
+    net = Net()
+    graph = net.build(net.add("MatMul", net.input(64, 128), net.weight(128, 64)))
+    vdevice = replace(H200, precision=precision)
+    (operator,) = lower(layout.run(round_products.run(graph, vdevice), vdevice), vdevice).operators
+    for kernel in operator.kernels:
+        blocks = blocks_of(kernel)
+        assert blocks is not None
+        assert blocks.step // blocks.splits % 16 == 0
+        text = emit_kernel(kernel, "k").text
+        assert f"rammer_tensor_products<rammer_{format_}, {blocks.warp_rows}, {blocks.warp_lanes}>" in text
+        assert re.findall(r"rammer_copy<\d+>\(\((\w+) \*\)", text) == copies
+
+
+def test_products_of_16_bit_operands_run_on_tensor_cores():
+    expr = expression("MatMul", types((64, 64), (64, 64), dtype=DType.FLOAT16))
+    text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], 16), "k").text
+    assert "rammer_tensor_products<rammer_f16" in text
+    assert re.findall(r"rammer_copy<(\d+)>\(\((\w+) \*\)", text) == [("16", "uint16_t")] * 2
 
 
 def test_alignment_follows_from_the_place_in_storage():

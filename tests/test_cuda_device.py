@@ -72,8 +72,11 @@ def test_gpu_that_is_too_old():
         describe(v100, None)
 
 
-def test_only_float32_arithmetic():
-    assert find_device("cuda:sm_90").describe(CompileOptions()).precisions == ("fp32",)
+def test_precision_is_that_of_the_options():
+    h200 = find_device("cuda:sm_90")
+    assert h200.describe(CompileOptions()).precision == "fp32"
+    vdevice = h200.describe(CompileOptions(precision="bf16"))
+    assert (vdevice.precision, vdevice.precisions) == ("bf16", ("fp32", "tf32", "bf16", "fp16"))
 
 
 def test_gpus_are_found_by_name_only():
@@ -226,5 +229,5 @@ def test_source_follows_from_the_model(tmp_path):
 
 
 def test_precision_error_is_the_users():
-    with pytest.raises(OptionError, match="bf16"):
-        rammer.compile(layer_model(), "cuda:sm_90", precision="bf16")
+    with pytest.raises(OptionError, match="fp8"):
+        rammer.compile(layer_model(), "cuda:sm_90", precision="fp8")

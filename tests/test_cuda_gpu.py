@@ -56,6 +56,19 @@ def test_network(name, policy, monkeypatch, cache):
     assert all(result.tobytes() == results[0].tobytes() for result in results)
 
 
+@pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 2e-3), ("fp16", 1e-2), ("bf16", 2e-2)])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network_on_tensor_cores(name, precision, tolerance, monkeypatch, cache):
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(cache))
+    model = NETWORKS[name](**SMALL[name])
+    inputs = random_inputs(input_shapes(model), seed=1)
+    (wanted,) = run_onnx_runtime(model, inputs)
+    net = rammer.compile(model, "cuda", precision=precision)
+    results = [net(**inputs) for _ in range(20)]
+    assert relative_difference(results[0], wanted) < tolerance
+    assert all(result.tobytes() == results[0].tobytes() for result in results)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_random_model(seed, cache):
     model, inputs = random_model(seed, mixed=seed % 3 == 2)

@@ -69,6 +69,15 @@ def test_sigmoid_neither_overflows_nor_cancels():
     np.testing.assert_allclose(result, [0, np.exp(-80), 0.5, 1, 1, 0, 1, np.nan], rtol=1e-6, atol=0)
 
 
+def test_tf32_keeps_ten_bits_rounded_to_nearest():
+    i, type_ = Axis("i", 6), TensorType(F32, (6,))
+    x = np.array([1 + 2**-11, 1 + 2**-12, -1 - 3 * 2**-11, 3.0e38, np.inf, np.nan], np.float32)
+    (result,) = evaluate(single((i,), (type_,), call(ScalarFn.TF32, load(0, type_, (i,)))), [x])
+    np.testing.assert_array_equal(result[[0, 1, 2, 4, 5]], [1 + 2**-10, 1, -1 - 2**-9, np.inf, np.nan])
+    assert abs(result[3] / x[3] - 1) < 2**-11
+    np.testing.assert_array_equal(evaluation.FUNCTIONS[ScalarFn.TF32](result), result)
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8])
 def test_integer_division_is_that_of_c(dtype):
     values = [v for v in range(-7, 8) if v >= np.iinfo(dtype).min]

@@ -175,6 +175,11 @@ def test_slow_memory_or_dear_handovers_forbid_it():
     assert outputs_of(winograd.run(graph, with_figures(handover=1000))) is None
 
 
+def test_rounded_products_forbid_it():
+    net, y = convolution(64, 64, 32)
+    assert unchanged(net.build(y), run_for(replace(AVX512, precision="tf32")))
+
+
 def test_weights_from_far_away_want_the_smaller_filtering():
     """Weights come from memory: four times as many cost more than they save, 1.8 times as many do not."""
     net, y = convolution(256, 256, 8)

@@ -76,7 +76,7 @@ ModelPath = Annotated[
 ]
 DeviceOption = Annotated[str | None, typer.Option(help="Where it runs; `rammer devices` lists them.")]
 PolicyOption = Annotated[str, typer.Option(help=f"Scheduling policy: {', '.join(POLICIES)}.")]
-PrecisionOption = Annotated[str, typer.Option(help="Arithmetic of float32 models: fp32 is IEEE float32.")]
+PrecisionOption = Annotated[str, typer.Option(help="Arithmetic: fp32 (IEEE float32); on GPUs tf32, bf16, fp16.")]
 TuneOption = Annotated[
     str, typer.Option(help=f"How rKernels are chosen, by predicted (none) or measured times: {', '.join(TUNINGS)}.")
 ]

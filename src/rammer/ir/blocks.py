@@ -6,11 +6,12 @@ of the sums. Each warp holds a part of the sums; where that leaves warps over, t
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rammer.ir.expr import Axis, Expr, Load, nodes
+from rammer.ir.expr import Axis, Call, Cast, Expr, Load, ScalarFn, nodes
 from rammer.ir.pattern import Contraction, Group, contraction, reduction_order
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
@@ -26,7 +27,54 @@ _SPLIT_ELEMENTS = 16  # that each split should have of a sum
 _STEP_BYTES = 40 << 10  # staged at a time: two steps are in shared memory together
 _MAX_STEP = 256
 _STAGES = 2  # more hide no more: the barrier between steps costs less than the copies
-_GRAIN = 4  # elements of the sums that a warp multiplies at a time
+
+
+class Arithmetic(enum.Enum):
+    """What multiplies, by how operands are rounded."""
+
+    FLOAT32 = "float32"  # multiply-adds
+    TF32 = "tf32"  # tensor cores from here on
+    BFLOAT16 = "bf16"
+    FLOAT16 = "f16"
+
+    @property
+    def grain(self) -> int:
+        """Elements of the sums that a warp multiplies at a time."""
+        return 4 if self is Arithmetic.FLOAT32 else 16
+
+
+def arithmetic_of(found: Contraction) -> Arithmetic:
+    """What can multiply all products of a contraction."""
+    kinds = {_rounding(operand) for term in found.terms for operand in term.operands}
+    return kinds.pop() if len(kinds) == 1 else Arithmetic.FLOAT32
+
+
+def _rounding(operand: Expr) -> Arithmetic:
+    match operand:
+        case Call(ScalarFn.TF32, _):
+            return Arithmetic.TF32
+        case Cast(DType.FLOAT32, inner) if inner.dtype is DType.BFLOAT16:
+            return Arithmetic.BFLOAT16
+        case Cast(DType.FLOAT32, inner) if inner.dtype is DType.FLOAT16:
+            return Arithmetic.FLOAT16
+    return Arithmetic.FLOAT32
+
+
+def staged_form(operand: Expr, arithmetic: Arithmetic) -> Expr:
+    """What is put into shared memory of an operand: float32, or the 16-bit floats as they are stored.
+
+    Rounding is left to what multiplies.
+    """
+    match operand:
+        case _ if arithmetic is Arithmetic.FLOAT32:
+            return operand
+        case Call(ScalarFn.TF32, (inner,)):
+            return inner
+        case Cast(_, Cast(_, inner)) if inner.dtype is DType.FLOAT32:
+            return inner
+        case Cast(_, inner):
+            return inner
+    return operand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +92,7 @@ class Blocks:
     lanes: int
     warp_rows: int
     warp_lanes: int
+    arithmetic: Arithmetic
     splits: int
     step: int
     stages: int
@@ -71,13 +120,14 @@ def blocks_of(kernel: RKernel) -> Blocks | None:
     held = len(found.terms)
     if held * 16 * 8 > _MAX_HELD * WARP:
         return None
+    arithmetic = arithmetic_of(found)
     warp_rows, warp_lanes, splits = _warp_tile(height, width, held, _elements(longest))
     block_rows, block_lanes = _block(height, width, warp_rows, warp_lanes)
     points = sum(
         len(operands) * size
         for operands, size in zip(operands_of(found, longest, lane), (block_rows, block_lanes), strict=True)
     )
-    step = _step(points, splits, [axis.extent for axis in reversed(group_order(kernel, longest))])
+    step = _step(points, splits * arithmetic.grain, [axis.extent for axis in reversed(group_order(kernel, longest))])
     return Blocks(
         row_axes=tuple(rows),
         lane_axes=tuple(lanes),
@@ -86,6 +136,7 @@ def blocks_of(kernel: RKernel) -> Blocks | None:
         lanes=block_lanes,
         warp_rows=warp_rows,
         warp_lanes=warp_lanes,
+        arithmetic=arithmetic,
         splits=splits,
         step=step,
         stages=min(_STAGES, 1 + -(-_elements(longest) // step)),
@@ -134,9 +185,9 @@ def _block(height: int, width: int, warp_rows: int, warp_lanes: int) -> tuple[in
     return rows, lanes
 
 
-def _step(points: int, splits: int, extents: Sequence[int]) -> int:
+def _step(points: int, grain: int, extents: Sequence[int]) -> int:
     """Elements of the sums of a step, axes of `extents` fastest first; if possible as `moving_axes` wants it."""
-    least = max(WARP, splits * _GRAIN)
+    least = max(WARP, grain)
     elements = math.prod(extents)
     most = min(_STEP_BYTES // (points * DType.FLOAT32.itemsize_bytes), _MAX_STEP, _up(elements, least))
     most = max(least, most // least * least)

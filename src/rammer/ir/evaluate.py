@@ -42,6 +42,13 @@ def _sigmoid(a: _Numbers) -> Array:
     return result
 
 
+def _tf32(a: _Numbers) -> Array:
+    bits = a.astype(np.float32).view(np.uint32)
+    rounded = ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+    result: Array = np.where(np.isnan(a), a, rounded).astype(a.dtype)
+    return result
+
+
 FUNCTIONS: Mapping[ScalarFn, Callable[..., Array]] = {
     ScalarFn.ADD: np.add,
     ScalarFn.SUB: np.subtract,
@@ -90,6 +97,7 @@ FUNCTIONS: Mapping[ScalarFn, Callable[..., Array]] = {
     ScalarFn.ATANH: np.arctanh,
     ScalarFn.ERF: lambda a: _erf(a).astype(a.dtype),
     ScalarFn.SIGMOID: _sigmoid,
+    ScalarFn.TF32: _tf32,
     ScalarFn.ISNAN: np.isnan,
     ScalarFn.ISINF: np.isinf,
     ScalarFn.SELECT: np.where,

@@ -73,6 +73,7 @@ class ScalarFn(enum.Enum):
     ATANH = "atanh"
     ERF = "erf"
     SIGMOID = "sigmoid"
+    TF32 = "tf32"  # rounded to the 10 bits of mantissa that tensor cores take; nearest, ties away from zero
     ISNAN = "isnan"
     ISINF = "isinf"
     SELECT = "select"  # (condition, if true, if false)

@@ -22,6 +22,17 @@ from rammer.ir.vdevice import VDevice
 MAX_PACK_BYTES = 40 << 10
 
 
+def is_staged(expr: TensorExpr, found: Contraction, vdevice: VDevice) -> bool:
+    """Whether a vDevice stages both operands of a contraction in its fast memory: there are rows and lanes enough."""
+    return any(_is_staged_along(lane, expr, found, vdevice) for lane in found.lanes)
+
+
+def _is_staged_along(lane: Axis, expr: TensorExpr, found: Contraction, vdevice: VDevice) -> bool:
+    if vdevice.staged_rows is None or lane not in found.lanes:
+        return False
+    return min(lane.extent, math.prod(axis.extent for axis in found.rows(expr.axes, lane))) >= vdevice.staged_rows
+
+
 def preferred_layouts(
     expr: TensorExpr, constants: Collection[int], layouts: Sequence[Layout], vdevice: VDevice
 ) -> dict[int, Layout]:
@@ -56,8 +67,12 @@ def preferred_layouts(
                 load = weights[term]
                 if load is not None and load.slot not in preferred:
                     same_slot = [other for other in expr.loads if other.slot == load.slot]
-                    rows = math.prod(axis.extent for axis in found.rows(expr.axes, lane))
-                    preferred[load.slot] = _packed(same_slot, expr.inputs[load.slot], lane, order, rows, vdevice)
+                    type_ = expr.inputs[load.slot]
+                    if _is_staged_along(lane, expr, found, vdevice):
+                        preferred[load.slot] = _sums_innermost(same_slot, type_, lane, order)
+                    else:
+                        rows = math.prod(axis.extent for axis in found.rows(expr.axes, lane))
+                        preferred[load.slot] = _packed(same_slot, type_, lane, order, rows, vdevice)
         return preferred
     return {}
 
@@ -66,20 +81,11 @@ def _packed(
     loads: Sequence[Load], type_: TensorType, lane: Axis, order: Sequence[Axis], rows: int, vdevice: VDevice
 ) -> Layout:
     """The layout of a lane operand that only `loads` read, in a contraction of so many rows."""
-    forms = [affine(index) for index in loads[0].indices]
-    lane_dims = [dim for dim, form in enumerate(forms) if form is not None and form.coefficient(lane)]
-    if len(lane_dims) != 1:
+    dims = _dims(loads[0], lane, order)
+    if dims is None:
         return Layout.row_major(type_.shape)
-    (lane_dim,) = lane_dims
-
-    def depth(dim: int) -> int:
-        form = forms[dim]
-        return min((order.index(axis) for axis, _ in form.terms if axis in order), default=-1) if form else -1
-
-    others = sorted((dim for dim in range(type_.rank) if dim != lane_dim), key=depth)
-    if vdevice.staged_rows is not None and rows >= vdevice.staged_rows:
-        outer = [dim for dim in others if depth(dim) < 0]
-        return Layout.ordered(type_.shape, (*outer, lane_dim, *others[len(outer) :]))
+    lane_dim, outer, summed = dims
+    others = (*outer, *summed)
     narrow_bytes = max(vdevice.vector_bytes, vdevice.alignment_bytes)
     wide_bytes = max(narrow_bytes, vdevice.stream_bytes) if rows == 1 else narrow_bytes
     for panel_bytes in (wide_bytes, narrow_bytes):
@@ -87,6 +93,31 @@ def _packed(
         if all(_starts_panel(affine(load.indices[lane_dim]), lane, width) for load in loads):
             return Layout.panelled(type_.shape, others, lane_dim, width)
     return Layout.ordered(type_.shape, (*others, lane_dim))
+
+
+def _sums_innermost(loads: Sequence[Load], type_: TensorType, lane: Axis, order: Sequence[Axis]) -> Layout:
+    """The layout of a lane operand that is staged."""
+    dims = _dims(loads[0], lane, order)
+    if dims is None:
+        return Layout.row_major(type_.shape)
+    lane_dim, outer, summed = dims
+    return Layout.ordered(type_.shape, (*outer, lane_dim, *summed))
+
+
+def _dims(load: Load, lane: Axis, order: Sequence[Axis]) -> tuple[int, list[int], list[int]] | None:
+    """The lane's dimension, those that are not summed over, those that are; None if not one dimension has the lane."""
+    forms = [affine(index) for index in load.indices]
+    lane_dims = [dim for dim, form in enumerate(forms) if form is not None and form.coefficient(lane)]
+    if len(lane_dims) != 1:
+        return None
+
+    def depth(dim: int) -> int:
+        form = forms[dim]
+        return min((order.index(axis) for axis, _ in form.terms if axis in order), default=-1) if form else -1
+
+    others = sorted((dim for dim in range(len(forms)) if dim != lane_dims[0]), key=depth)
+    outer = [dim for dim in others if depth(dim) < 0]
+    return lane_dims[0], outer, others[len(outer) :]
 
 
 def _starts_panel(form: Affine | None, lane: Axis, width: int) -> bool:

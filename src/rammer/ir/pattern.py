@@ -222,8 +222,14 @@ def choices(expr: TensorExpr) -> frozenset[Expr]:
 
 
 def plain_load(operand: Expr) -> Load | None:
-    """The load that an operand is, 16-bit floats being widened; None for anything computed."""
-    inner = operand.arg if isinstance(operand, Cast) and operand.arg.dtype.compute is operand.type else operand
+    """The load that an operand is, 16-bit floats being widened or float32 rounded; None for anything computed."""
+    match operand:
+        case Cast(type_, inner) if inner.dtype.compute is type_:
+            pass
+        case Call(ScalarFn.TF32, (inner,)):
+            pass
+        case inner:
+            pass
     return inner if isinstance(inner, Load) else None
 
 

@@ -46,9 +46,10 @@ class VDevice:
     """What scheduling and construction may know about a machine.
 
     Contractions of `staged_rows` or more rows (None: none) stage both operands, and want what their sums run over
-    innermost in weights; others want the lanes innermost. `resident_bytes` are constants that a vEU keeps for the next
-    rTask that uses the same; 0 where it keeps none. `stream_bytes` lying side by side are what a stream of constants
-    wants at a time. `compiler` is what makes the vDevice's code.
+    innermost in weights; others want the lanes innermost. Products of float32 run in `precision`, one of `precisions`.
+    `resident_bytes` are constants that a vEU keeps for the next rTask that uses the same; 0 where it keeps none.
+    `stream_bytes` lying side by side are what a stream of constants wants at a time. `compiler` is what makes the
+    vDevice's code.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class VDevice:
     stream_bytes: int = 64
     staged_rows: int | None = None
     precisions: tuple[str, ...] = ("fp32",)
+    precision: str = "fp32"
     compiler: str = ""
     resident_bytes: int = 0
 

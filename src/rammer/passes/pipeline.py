@@ -19,6 +19,7 @@ from rammer.passes import (
     inline_views,
     layout,
     merge_products,
+    round_products,
     simplify_views,
     split_reduction,
     unroll,
@@ -56,6 +57,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
     ("fuse", _anywhere(fuse.run)),
     ("channels_last", _anywhere(channels_last.run)),
+    ("round_products", round_products.run),
     ("split_reduction", split_reduction.run),
     ("layout", layout.run),
 )

@@ -116,6 +116,8 @@ def run(graph: Graph, device: VDevice) -> Graph:
         graph: convolutions by kind, weights known.
         device: whose figures decide.
     """
+    if device.precision != "fp32":  # transforms would make more of what products are rounded by
+        return graph
     rewriter = Rewriter(graph)
     known: dict[_Form, _Filtered | None] = {}
     weights = _level(device, sum(array.nbytes for array in graph.constants.values()))

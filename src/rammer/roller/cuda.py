@@ -8,9 +8,9 @@ reductions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rammer.ir.blocks import LEAST_ROWS, WARP, Blocks, blocks_of
+from rammer.ir.blocks import LEAST_ROWS, WARP, Arithmetic, Blocks, blocks_of, operands_of, staged_form
 from rammer.ir.expr import Axis, Load, TensorExpr, nodes
 from rammer.ir.pattern import Contraction, Skeleton, chosen_axes, contraction, stride_along
 from rammer.ir.task import RKernel, RTile
@@ -35,11 +35,18 @@ _LOADS_IN_FLIGHT = 16
 # Measured on an NVIDIA H200, in cycles of a multiprocessor. A quarter of it multiplies for one warp at a time, and not
 # while it reads shared memory.
 _STEP_CYCLES = 330  # a barrier, and the first reads after it
-_COPY_CYCLES = 1 / 16  # for an element of an operand
+_COPY_CYCLES = 1 / 64  # for a byte of an operand
 _FINISH_CYCLES = 0.15  # for a sum of one split
 _ADD_CYCLES = 1.03  # of a quarter, for a multiply-add of each thread of a warp
 _READ_CYCLES = 4.85  # of a quarter, for a read of 16 bytes by each thread of a warp
 _QUARTERS = 4
+# Of tensor cores, estimated: for the products of 16 rows by 8 lanes of 16 elements; for 4 elements that each thread
+# of a warp reads and rounds.
+_TENSOR_CYCLES: Mapping[Arithmetic, tuple[float, float]] = {
+    Arithmetic.TF32: (16.0, 17.0),
+    Arithmetic.BFLOAT16: (8.0, 7.0),
+    Arithmetic.FLOAT16: (8.0, 7.0),
+}
 
 
 def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> list[RKernel]:
@@ -194,17 +201,32 @@ def _staged_cycles(kernel: RKernel, blocks: Blocks) -> float:
         math.prod(sizes[axis] for axis in axes) for axes in (blocks.row_axes, blocks.lane_axes, blocks.batch_axes)
     )
     block_count = batches * -(-height // blocks.rows) * -(-width // blocks.lanes)
-    held_rows, held_lanes = blocks.warp_rows / 4, blocks.warp_lanes / 8
-    element_cycles = held_rows * held_lanes * _ADD_CYCLES + (held_rows + held_lanes) / 4 * _READ_CYCLES
+    lane = blocks.lane_axes[0]
+    element_cycles = _element_cycles(blocks)
     rounds = -(-blocks.warps * blocks.splits // _QUARTERS)
     cycles = blocks.rows * blocks.lanes * blocks.splits * len(found.terms) * _FINISH_CYCLES
     for group in found.groups:
         elements = math.prod(axis.extent for axis in group.axes)
         steps = -(-elements // blocks.step)
         multiply = steps * blocks.step / blocks.splits * rounds * element_cycles * len(group.terms)
-        copy = steps * blocks.step * (blocks.rows + blocks.lanes) * _COPY_CYCLES
+        points_bytes = sum(
+            size * staged_form(operand, blocks.arithmetic).dtype.itemsize_bytes
+            for size, operands in zip((blocks.rows, blocks.lanes), operands_of(found, group, lane), strict=True)
+            for operand in operands
+        )
+        copy = steps * blocks.step * points_bytes * _COPY_CYCLES
         cycles += multiply + copy + steps * _STEP_CYCLES
     return block_count * cycles
+
+
+def _element_cycles(blocks: Blocks) -> float:
+    """Cycles of a quarter of a multiprocessor for one element of all sums of a warp."""
+    if blocks.arithmetic is Arithmetic.FLOAT32:
+        held_rows, held_lanes = blocks.warp_rows / 4, blocks.warp_lanes / 8
+        return held_rows * held_lanes * _ADD_CYCLES + (held_rows + held_lanes) / 4 * _READ_CYCLES
+    product_cycles, read_cycles = _TENSOR_CYCLES[blocks.arithmetic]
+    products, reads = blocks.warp_rows / 16 * blocks.warp_lanes / 8, (blocks.warp_rows + blocks.warp_lanes) / 8
+    return (products * product_cycles + reads * read_cycles) / blocks.arithmetic.grain
 
 
 def memory_us(kernel: RKernel, vdevice: VDevice) -> float:

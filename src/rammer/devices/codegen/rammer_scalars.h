@@ -11,6 +11,8 @@
 
 /* --- 16-bit floats: storage is uint16_t, values are float. Rounding is to nearest, ties to even. ------------------ */
 
+#ifndef RAMMER_CONVERTS_HALF /* defined by a device's header that brings these functions itself */
+
 RAMMER_INLINE float rammer_widen_bf16(uint16_t stored) { return rammer_from_bits((uint32_t)stored << 16); }
 
 RAMMER_INLINE uint16_t rammer_narrow_bf16(float x) {
@@ -40,6 +42,16 @@ RAMMER_INLINE uint16_t rammer_narrow_f16(float x) {
     const uint32_t narrow = rammer_choose_bits(magnitude >= 0x477ff000u, special, finite);
     return (uint16_t)(((bits >> 16) & 0x8000u) | narrow);
 }
+
+#endif
+
+/* --- Rounding to 10 bits of mantissa, to nearest, ties away from zero. -------------------------------------------- */
+
+RAMMER_INLINE float rammer_tf32_f32(float x) {
+    const uint32_t rounded = (rammer_bits(x) + 0x1000u) & 0xffffe000u;
+    return rammer_from_bits(rammer_choose_bits(x != x, rammer_bits(x), rounded));
+}
+RAMMER_INLINE double rammer_tf32_f64(double x) { return (double)rammer_tf32_f32((float)x); }
 
 /* --- Floats of both widths ---------------------------------------------------------------------------------------- */
 

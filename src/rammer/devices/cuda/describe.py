@@ -17,6 +17,7 @@ KIND = "cuda"
 THREADS = WARPS * WARP
 MAX_WEIGHTS = 80  # registers of a thread that hold resident weights; the rest is for the work itself
 SKELETONS = (Skeleton.MAP, Skeleton.REDUCE, Skeleton.CONTRACT)
+_PRECISIONS = ("fp32", "tf32", "bf16", "fp16")  # on tensor cores but for the first
 _SECTOR_BYTES = 32
 _SHARED_BYTES_PER_CYCLE = 128
 _L2_BYTES_PER_CYCLE = 64  # of one multiprocessor, while the others read little
@@ -65,6 +66,7 @@ def describe(gpu: Gpu, veus: int | None) -> VDevice:
         staged_rows=LEAST_ROWS,
         # They come through shared memory on their way into registers.
         resident_bytes=min(THREADS * MAX_WEIGHTS * DType.FLOAT32.itemsize_bytes, gpu.shared_bytes_per_block * 3 // 4),
+        precisions=_PRECISIONS,
     )
 
 

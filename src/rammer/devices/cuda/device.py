@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rammer.devices.base import Binary, Loaded, Progress, Source, no_progress
 from rammer.devices.cuda.architecture import Gpu, named
@@ -35,7 +35,7 @@ class CudaDevice:
 
     def describe(self, options: CompileOptions) -> VDevice:
         """The GPU as data; see `Device.describe`."""
-        return describe(self._gpu(), options.veus)
+        return replace(describe(self._gpu(), options.veus), precision=options.precision)
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:
         """One translation unit, tables and constants; see `Device.emit`."""

@@ -19,21 +19,34 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from rammer.devices.codegen.index import Address
+from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
 from rammer.devices.cuda.emit.stream import emit_stream
-from rammer.ir.blocks import Blocks, blocks_of, group_order, moving_axes, operands_of
+from rammer.ir.blocks import Arithmetic, Blocks, blocks_of, group_order, moving_axes, operands_of, staged_form
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.pattern import Group, Term, contraction, stride_along
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 
-_PADDING = 4  # elements between points in shared memory, so that neighbours lie in different banks
-_CHUNK = 4  # elements of one copy
+_COPIES_BYTES = (16, 8, 4)  # that one instruction copies
+# Elements between points in shared memory, so that those which a warp reads together lie in different banks.
+_PADDING: Mapping[Arithmetic, int] = {
+    Arithmetic.FLOAT32: 4,
+    Arithmetic.TF32: 16,
+    Arithmetic.BFLOAT16: 16,
+    Arithmetic.FLOAT16: 16,
+}
 _PART_PADDING = 8  # elements between rows of the sums in shared memory
 _ELEMENT_BYTES = DType.FLOAT32.itemsize_bytes
+_MULTIPLIERS: Mapping[Arithmetic, str] = {
+    Arithmetic.FLOAT32: "rammer_multiply_adds<",
+    Arithmetic.TF32: "rammer_tensor_products<rammer_tf32, ",
+    Arithmetic.BFLOAT16: "rammer_tensor_products<rammer_bf16, ",
+    Arithmetic.FLOAT16: "rammer_tensor_products<rammer_f16, ",
+}
 
 
 def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
@@ -61,7 +74,7 @@ def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
         in_batch = scope.enter(positions)
         sums = {term: writer.name("sums") for term in found.terms}
         for name in sums.values():
-            writer.line(f"rammer_multiply_adds<{blocks.warp_rows}, {blocks.warp_lanes}> {name};")
+            writer.line(f"{_MULTIPLIERS[blocks.arithmetic]}{blocks.warp_rows}, {blocks.warp_lanes}> {name};")
         with guarded(writer, conditions):  # the same for all threads
             for group in found.groups:
                 row_operands, lane_operands = operands_of(found, group, _lane(kernel))
@@ -118,31 +131,40 @@ class _Product:
     @property
     def pitch(self) -> int:
         """Elements of shared memory from one point of an operand to the next."""
-        return self.tile.blocks.step + _PADDING
+        return self.tile.blocks.step + _PADDING[self.tile.blocks.arithmetic]
 
     @property
-    def stage(self) -> int:
-        """Elements of shared memory that one step's operands take."""
-        blocks = self.tile.blocks
-        return self.pitch * (len(self.row_operands) * blocks.rows + len(self.lane_operands) * blocks.lanes)
+    def stage_bytes(self) -> int:
+        """Shared memory that one step's operands take."""
+        return sum(map(self._operand_bytes, self._operands))
 
     @property
     def scratch_bytes(self) -> int:
         """Shared memory for all stages."""
-        return self.tile.blocks.stages * self.stage * _ELEMENT_BYTES
+        return self.tile.blocks.stages * self.stage_bytes
 
-    def offset(self, operand: Expr) -> int:
-        """Where an operand begins in a stage: row operands, then lane operands."""
-        blocks = self.tile.blocks
-        if operand in self.row_operands:
-            return self.row_operands.index(operand) * blocks.rows * self.pitch
-        before = len(self.row_operands) * blocks.rows + self.lane_operands.index(operand) * blocks.lanes
-        return before * self.pitch
+    @property
+    def _operands(self) -> tuple[Expr, ...]:
+        """In the order in which they lie in a stage."""
+        return (*self.row_operands, *self.lane_operands)
+
+    def _form(self, operand: Expr) -> Expr:
+        return staged_form(operand, self.tile.blocks.arithmetic)
+
+    def _operand_bytes(self, operand: Expr) -> int:
+        points = self.tile.blocks.rows if operand in self.row_operands else self.tile.blocks.lanes
+        return points * self.pitch * self._form(operand).dtype.itemsize_bytes
+
+    def _place(self, operand: Expr, stage: str, point: str, element: str) -> str:
+        """The address of an element of an operand in a stage."""
+        offset_bytes = sum(map(self._operand_bytes, self._operands[: self._operands.index(operand)]))
+        type_ = C_TYPES[self._form(operand).dtype]
+        return f"({type_} *)({stage} + {offset_bytes}) + {point} * {self.pitch} + {element}"
 
     def emit(self, scope: Scope, sums: Mapping[Term, str]) -> None:
         """The loop over steps: step `number` is on its way while the one `stages - 1` before is multiplied."""
         writer, blocks = scope.writer, self.tile.blocks
-        scope.hoist((*self.row_operands, *self.lane_operands))
+        scope.hoist(map(self._form, self._operands))
         steps, ahead, share = -(-count(self.axes) // blocks.step), blocks.stages - 1, blocks.step // blocks.splits
         for variable in ("filled", "multiplied", "element0", *(side.axis.name for side in self._outer)):
             writer.line(f"{writer.index_type} {variable} = 0;")
@@ -151,23 +173,24 @@ class _Product:
                 writer.line(f"rammer_copies_wait<{ahead - 1}>();")
                 writer.line("__syncthreads();")  # all copies are there, and what is copied over is no longer read
             with writer.block(f"if (number < {steps})"):
-                writer.line("float *into = (float *)scratch + filled;")
+                writer.line("char *into = scratch + filled;")
                 in_step = scope.enter({side.axis: Position(side.axis.name) for side in self._outer})
-                for operand in (*self.row_operands, *self.lane_operands):
+                for operand in self._operands:
                     self._stage(in_step, operand)
-                self._advance(writer, "filled", self.stage, blocks.stages * self.stage)
+                self._advance(writer, "filled", self.stage_bytes, self.scratch_bytes)
                 self._walk(writer)
             writer.line("rammer_copies_end();")
             with writer.block(f"if (number >= {ahead})"):
                 with writer.block(f"if (split < {blocks.splits})"):
-                    writer.line(f"const float *from = (float *)scratch + multiplied + split * {share};")
+                    writer.line("char *from = scratch + multiplied;")
                     for term in self.group.terms:
                         row, lane = self._pair(term)
-                        writer.line(
-                            f"{sums[term]}.multiply<{share}, {self.pitch}>(from + {self.offset(row)} + warp_row * "
-                            f"{self.pitch}, from + {self.offset(lane)} + warp_lane * {self.pitch});"
+                        places = (
+                            self._place(row, "from", "warp_row", f"split * {share}"),
+                            self._place(lane, "from", "warp_lane", f"split * {share}"),
                         )
-                self._advance(writer, "multiplied", self.stage, blocks.stages * self.stage)
+                        writer.line(f"{sums[term]}.multiply<{share}, {self.pitch}>({', '.join(places)});")
+                self._advance(writer, "multiplied", self.stage_bytes, self.scratch_bytes)
         writer.line("__syncthreads();")  # before what follows uses the memory
 
     @property
@@ -213,11 +236,11 @@ class _Product:
             (self.tile.rows, "row0", blocks.rows) if is_row else (self.tile.lanes, "lane0", blocks.lanes)
         )
         moving = self._moving
-        load = _copied(scope, operand)
-        chunk = _CHUNK if load is not None and _lies_in_chunks(scope, load, moving[0]) else 1
+        form = self._form(operand)
+        load, chunk = _copied(scope, form, moving[0])
         pieces = blocks.step // chunk  # of a point
         # Neighbouring threads take pieces that lie near to each other.
-        by_points = chunk == 1 and _runs_along_points(scope, operand, sides, self.axes)
+        by_points = chunk == 1 and _runs_along_points(scope, form, sides, self.axes)
         fast, slow, extent = ("point", "piece", size) if by_points else ("piece", "point", pieces)
         writer.line("#pragma unroll")
         with writer.block(f"for (uint32_t i = 0; i < {-(-size * pieces // THREADS)}u; ++i)"):
@@ -229,7 +252,7 @@ class _Product:
             writer.let("uint32_t", f"{slow}_", f"copy / {extent}")
             writer.let("uint32_t", "point", f"{first} + point_")
             writer.let("uint32_t", "element", f"element0 + piece_ * {chunk}")
-            place = f"into + {self.offset(operand)} + point_ * {self.pitch} + piece_ * {chunk}"
+            place = self._place(operand, "into", "point_", f"piece_ * {chunk}")
             conditions = [] if count(sides) % size == 0 else [f"point < {count(sides)}u"]
             if count(moving) % blocks.step:
                 conditions.append(f"element < {count(moving)}u")
@@ -238,39 +261,45 @@ class _Product:
             at_element = scope.enter({**points, **elements})
             conditions += beyond
             if load is None:
-                self._compute(at_element, operand, place, conditions)
+                _compute(at_element, form, place, conditions)
                 return
             address, checks = at_element.element(load)
             present = " && ".join([*conditions, *checks]) or "true"
-            writer.line(f"rammer_copy<{chunk * _ELEMENT_BYTES}>({place}, in{load.slot} + ({address}), {present});")
-
-    def _compute(self, scope: Scope, operand: Expr, place: str, conditions: Sequence[str]) -> None:
-        """Store an element that has to be computed."""
-        writer = scope.writer
-        writer.line("float value = 0;")
-        with guarded(writer, conditions):
-            writer.line(f"value = {scope.value(operand)};")
-        writer.line(f"*({place}) = value;")
+            size_bytes = chunk * form.dtype.itemsize_bytes
+            writer.line(f"rammer_copy<{size_bytes}>({place}, in{load.slot} + ({address}), {present});")
 
 
-def _copied(scope: Scope, operand: Expr) -> Load | None:
-    """The load that an operand is, if its elements can be copied as they lie and its padding is 0."""
-    if not isinstance(operand, Load) or operand.type is not DType.FLOAT32:
-        return None
-    if operand.fill is not None and operand.fill.value != 0 and scope.open_checks(operand):
-        return None
-    return operand
+def _compute(scope: Scope, form: Expr, place: str, conditions: Sequence[str]) -> None:
+    """Store an element that has to be computed."""
+    writer = scope.writer
+    writer.line(f"{C_TYPES[form.dtype]} value = 0;")
+    with guarded(writer, conditions):
+        writer.line(f"value = {scope.value(form)};")
+    writer.line(f"*({place}) = value;")
 
 
-def _lies_in_chunks(scope: Scope, load: Load, innermost: Side) -> bool:
+def _copied(scope: Scope, form: Expr, innermost: Side) -> tuple[Load | None, int]:
+    """The load that an operand is, if it can be copied as it lies, its padding being 0; and elements at a time."""
+    if not isinstance(form, Load) or not (form.type is DType.FLOAT32 or form.type.is_half):
+        return None, 1
+    if form.fill is not None and form.fill.value != 0 and scope.open_checks(form):
+        return None, 1
+    for size_bytes in _COPIES_BYTES:
+        chunk = size_bytes // form.type.itemsize_bytes
+        if chunk == 1 or _lies_in_chunks(scope, form, innermost, chunk):
+            return form, chunk
+    return None, 1
+
+
+def _lies_in_chunks(scope: Scope, load: Load, innermost: Side, chunk: int) -> bool:
     """Whether groups of elements along an axis lie side by side, each at a multiple of a group, all padding or none."""
     kernel, address = scope.operands.kernel, scope.operands.loads[load]
-    if not kernel.alignments or kernel.alignments[load.slot] % _CHUNK:
+    if not kernel.alignments or kernel.alignments[load.slot] % chunk:
         return False
-    if innermost.size % _CHUNK or address.parts or not _is_plain_in(address, innermost.axis):
+    if innermost.size % chunk or address.parts or not _is_plain_in(address, innermost.axis):
         return False
     others = [coefficient for atom, coefficient in address.form.terms if atom is not innermost.axis]
-    return all(number % _CHUNK == 0 for number in (*others, address.form.offset))
+    return all(number % chunk == 0 for number in (*others, address.form.offset))
 
 
 def _is_plain_in(address: Address, axis: Axis) -> bool:

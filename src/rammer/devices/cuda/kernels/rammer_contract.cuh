@@ -1,15 +1,15 @@
 /* Sums of products of operands in shared memory: how they get there, and what a warp multiplies.
  *
  * A staged operand lies point by point; what a point's sums run over lies side by side. Points are `pitch` elements
- * apart, an odd multiple of 4, so that neighbours begin in different banks.
+ * apart, so that what a warp reads together lies in different banks.
  */
 #ifndef RAMMER_CONTRACT_CUH
 #define RAMMER_CONTRACT_CUH
 
 /* --- Copies into shared memory that run beside the arithmetic. ----------------------------------------------------- */
 
-/* Starts to copy `bytes` (4 or 16, both addresses multiples of it); zeros, and nothing is read, unless `present`. */
-template <int bytes> RAMMER_INLINE void rammer_copy(float *into, const float *from, bool present) {
+/* Starts to copy `bytes` (4, 8 or 16, both addresses multiples of it); zeros, and nothing is read, unless `present`. */
+template <int bytes> RAMMER_INLINE void rammer_copy(void *into, const void *from, bool present) {
     const uint32_t target = (uint32_t)__cvta_generic_to_shared(into);
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
                  :
@@ -27,7 +27,7 @@ template <int pending> RAMMER_INLINE void rammer_copies_wait(void) {
 
 /* --- What a warp holds: `rows` by `lanes` sums, `ROWS` by `LANES` in each thread. ---------------------------------- */
 
-/* Float32 multiply-adds. Threads lie 4 rows by 8 lanes, in an order in which reads of equal addresses are merged. */
+/* Float32 multiply-adds; pitches are odd multiples of 4. Threads lie 4 rows by 8 lanes. */
 template <int rows, int lanes> struct rammer_multiply_adds {
     enum { ROWS = rows / 4, LANES = lanes / 8 };
     float sums[ROWS][LANES] = {};
@@ -69,6 +69,95 @@ template <int rows, int lanes> struct rammer_multiply_adds {
 #pragma unroll
             for (int j = 0; j < LANES; ++j)
                 into[row(i) * pitch + lane(j)] = sums[i][j];
+    }
+};
+
+/* --- The same by tensor cores. ------------------------------------------------------------------------------------- */
+
+/* Formats: how four neighbouring elements of a point are kept in registers, and products of 16 elements. Which thread
+ * has which elements is the same for both operands, and the order of a sum is free: each has four neighbours. */
+struct rammer_tf32 {
+    uint32_t bits[4];
+
+    RAMMER_MEMBER void load(const float *from) {
+        float elements[4];
+        rammer_load_vector<4>(elements, from);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits[i]) : "f"(elements[i]));
+    }
+    static RAMMER_MEMBER void multiply(float *sums, const rammer_tf32 &low, const rammer_tf32 &high,
+                                       const rammer_tf32 &b) {
+#pragma unroll
+        for (int i = 0; i < 4; i += 2)
+            asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                         : "r"(low.bits[i]), "r"(high.bits[i]), "r"(low.bits[i + 1]), "r"(high.bits[i + 1]),
+                           "r"(b.bits[i]), "r"(b.bits[i + 1]));
+    }
+};
+
+#define RAMMER_HALF_FORMAT(name, type)                                                                                \
+    struct name {                                                                                                     \
+        uint32_t bits[2];                                                                                             \
+                                                                                                                      \
+        RAMMER_MEMBER void load(const uint16_t *from) { rammer_load_vector<2>(bits, (const uint32_t *)from); }        \
+        RAMMER_MEMBER void load(const float *from) {                                                                  \
+            float elements[4];                                                                                        \
+            rammer_load_vector<4>(elements, from);                                                                    \
+            asm("cvt.rn." type "x2.f32 %0, %1, %2;" : "=r"(bits[0]) : "f"(elements[1]), "f"(elements[0]));            \
+            asm("cvt.rn." type "x2.f32 %0, %1, %2;" : "=r"(bits[1]) : "f"(elements[3]), "f"(elements[2]));            \
+        }                                                                                                             \
+        static RAMMER_MEMBER void multiply(float *sums, const name &low, const name &high, const name &b) {           \
+            asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                               \
+                         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                            \
+                         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                 \
+                         : "r"(low.bits[0]), "r"(high.bits[0]), "r"(low.bits[1]), "r"(high.bits[1]),                  \
+                           "r"(b.bits[0]), "r"(b.bits[1]));                                                           \
+        }                                                                                                             \
+    };
+
+RAMMER_HALF_FORMAT(rammer_f16, "f16")
+RAMMER_HALF_FORMAT(rammer_bf16, "bf16")
+
+/* Products of 16 rows by 8 lanes, four threads to a row; pitches are 16 more than a multiple of 32. */
+template <typename Format, int rows, int lanes> struct rammer_tensor_products {
+    float sums[rows / 16][lanes / 8][4] = {};
+
+    /* Adds the products of `depth` elements, a multiple of 16. Operands are float, or in the format already. */
+    template <int depth, int pitch, typename Row, typename Lane>
+    RAMMER_MEMBER void multiply(const Row *row_points, const Lane *lane_points) {
+        const uint32_t place = threadIdx.x % 32 / 4 * pitch + threadIdx.x % 4 * 4;
+        row_points += place;
+        lane_points += place;
+#pragma unroll
+        for (int element = 0; element < depth; element += 16) {
+            Format a[rows / 8], b[lanes / 8];
+#pragma unroll
+            for (int i = 0; i < rows / 8; ++i)
+                a[i].load(row_points + i * 8 * pitch + element);
+#pragma unroll
+            for (int j = 0; j < lanes / 8; ++j)
+                b[j].load(lane_points + j * 8 * pitch + element);
+#pragma unroll
+            for (int i = 0; i < rows / 16; ++i)
+#pragma unroll
+                for (int j = 0; j < lanes / 8; ++j)
+                    Format::multiply(sums[i][j], a[2 * i], a[2 * i + 1], b[j]);
+        }
+    }
+
+    /* Writes the warp's sums, rows `pitch` elements apart. */
+    template <int pitch> RAMMER_MEMBER void store(float *into) const {
+        const uint32_t row = threadIdx.x % 32 / 4, lane = threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < rows / 16; ++i)
+#pragma unroll
+            for (int j = 0; j < lanes / 8; ++j)
+#pragma unroll
+                for (int k = 0; k < 4; ++k)
+                    into[(i * 16 + k / 2 * 8 + row) * pitch + j * 8 + lane + k % 2] = sums[i][j][k];
     }
 };
 

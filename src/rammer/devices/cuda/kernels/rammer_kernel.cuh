@@ -25,6 +25,25 @@ RAMMER_INLINE uint32_t rammer_choose_bits(bool condition, uint32_t if_true, uint
     return condition ? if_true : if_false;
 }
 
+/* 16-bit floats by the conversions of the machine. */
+#define RAMMER_CONVERTS_HALF
+RAMMER_INLINE float rammer_widen_bf16(uint16_t stored) { return rammer_from_bits((uint32_t)stored << 16); }
+RAMMER_INLINE uint16_t rammer_narrow_bf16(float x) {
+    uint16_t stored;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(stored) : "f"(x));
+    return stored;
+}
+RAMMER_INLINE float rammer_widen_f16(uint16_t stored) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(stored));
+    return x;
+}
+RAMMER_INLINE uint16_t rammer_narrow_f16(float x) {
+    uint16_t stored;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(stored) : "f"(x));
+    return stored;
+}
+
 /* Minima and maxima use it for a first operand that is NaN; a second one is chosen by the comparison anyway. */
 RAMMER_INLINE float rammer_nan_if_f32(bool condition, float number) { return condition ? NAN : number; }
 RAMMER_INLINE double rammer_nan_if_f64(bool condition, double number) { return condition ? (double)NAN : number; }

@@ -78,6 +78,15 @@ def test_register_tiles_fit_the_register_file(vdevice):
     assert math.prod(tiles[0].sizes) // vector >= vdevice.vector_registers // 2
 
 
+@pytest.mark.parametrize(("k", "crowded"), [(1024, True), (1000, False)])
+def test_rows_that_are_whole_pages_apart_do_not_crowd_a_set_of_the_cache(k, crowded):
+    expr = matmul(104, k, 512)
+    found = contraction(expr)
+    assert found is not None
+    best = min(register_tiles(expr, found, row_major(expr), AVX512), key=lambda tile: tile.slots)
+    assert (best.sizes[0] <= 8) is crowded
+
+
 def test_rows_of_a_block_stay_within_one_padded_axis():
     expr = conv((1, 16, 14, 14), (64, 16, 3, 3))
     found = contraction(expr)

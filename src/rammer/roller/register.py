@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rammer.ir.expr import Axis, Expr, TensorExpr
+from rammer.ir.expr import Axis, Expr, Load, TensorExpr
 from rammer.ir.packing import pack_points, packed_operands, scattered_operands
-from rammer.ir.pattern import Contraction, Group, borders, contraction, is_blockable, lies_in_lanes, plain_load
+from rammer.ir.pattern import (
+    Contraction,
+    Group,
+    borders,
+    contraction,
+    is_blockable,
+    lies_in_lanes,
+    plain_load,
+    stride_along,
+)
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
@@ -30,6 +40,9 @@ _LANE_SLOTS = 1.5
 # Vectors of lane operands are streams far apart, often by powers of two; more of them evict each other from a cache.
 _MAX_STREAMS = 8
 _EVICTED_SLOTS = 2.0
+# A first cache level finds lines that are a page apart in one set of so many ways; each row beyond costs so much.
+_PAGE_BYTES, _LINE_BYTES, _WAYS = 4096, 64, 8
+_CROWDED_SLOTS = 1.0
 # Loads that are hidden behind arithmetic still cost something: it decides between equals.
 _HIDDEN = 0.1
 
@@ -109,6 +122,7 @@ class _Micro:
     found: Contraction
     lane: Axis
     vector: int
+    layouts: Sequence[Layout]
     scattered: tuple[tuple[Group, Expr], ...]
     converted: frozenset[Expr]
     near: frozenset[Expr]
@@ -126,6 +140,7 @@ class _Micro:
             found=found,
             lane=lane,
             vector=vdevice.vector_bytes // found.terms[0].reduce.dtype.itemsize_bytes,
+            layouts=layouts,
             scattered=scattered,
             converted=frozenset(
                 operand for operand, load in loads if load is not None and lies_in_lanes(load, lane, expr, layouts)
@@ -159,9 +174,10 @@ class _Micro:
                 repeats *= axis.extent
         packed = self._packed(sizes)
         copy_slots = _LANE_SLOTS * self.vector * len(packed)
+        crowded_slots = _CROWDED_SLOTS * self._crowded(sizes) * sum(count for count, _ in blocks)
         lane_blocks = _pieces(-(-self.lane.extent // self.vector), sizes[self.lane] // self.vector)
         return repeats * sum(
-            lane_count * (copy_slots * vectors + self._block_slots(blocks, vectors, packed))
+            lane_count * (copy_slots * vectors + crowded_slots + self._block_slots(blocks, vectors, packed))
             for lane_count, vectors in lane_blocks
         )
 
@@ -192,6 +208,24 @@ class _Micro:
                 arithmetic = len(group.terms) * rows * vectors
                 total += count * (max(arithmetic, loads, _MIN_ACCUMULATORS) + _HIDDEN * loads)
         return total
+
+    def _crowded(self, sizes: Mapping[Axis, int]) -> int:
+        """Rows of a block beyond those that a set of the first cache level holds, for each of its rows' operands."""
+        rows = self.found.rows(self.expr.axes, self.lane)
+        if math.prod(sizes[axis] for axis in rows) <= _WAYS:
+            return 0
+        crowded = 0
+        for load in {
+            other for term in self.found.terms if isinstance(other := self.found.split(term, self.lane)[1], Load)
+        }:
+            steps = [
+                stride_along(load.indices, self.layouts[load.slot], axis) * load.type.itemsize_bytes for axis in rows
+            ]
+            points = itertools.product(*(range(sizes[axis]) for axis in rows))
+            lines = {sum(i * step for i, step in zip(point, steps, strict=True)) // _LINE_BYTES for point in points}
+            sets = Counter(line % (_PAGE_BYTES // _LINE_BYTES) for line in lines)
+            crowded += max(0, max(sets.values()) - _WAYS)
+        return crowded
 
     def _row_slots(self, other: Expr, vectors: int) -> float:
         """The cost of the operand that is not kept for all rows, for one row."""

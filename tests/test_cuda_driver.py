@@ -9,7 +9,7 @@ import pytest
 
 import rammer
 from rammer.devices.cuda import driver as drivers
-from rammer.devices.cuda.arrays import stream_of
+from rammer.devices.cuda.arrays import Room, stream_of
 from rammer.devices.cuda.driver import Driver, check
 from rammer.devices.cuda.kernel import load_kernel
 from rammer.devices.cuda.memory import Memory
@@ -127,6 +127,29 @@ def test_memory_is_given_back_in_reverse():
     memory.own("cuModuleUnload", 7)
     memory.free()
     assert api.log[-3:] == ["cuCtxSynchronize", "cuModuleUnload", "cuMemFree"]
+
+
+def test_memory_of_results_is_kept_for_the_next_run_on_the_stream():
+    addresses = iter(range(4096, 1 << 20, 4096))
+    driver, api = fake(cuMemAllocFromPoolAsync=lambda *_: (Status.CUDA_SUCCESS, next(addresses)))
+    room = Room(driver)
+    first = room.take(256, LEGACY_STREAM)
+    room.give(first, 256, LEGACY_STREAM)
+    asked = len(api.log)
+    assert room.take(256, LEGACY_STREAM) == first
+    assert len(api.log) == asked
+    room.give(first, 256, LEGACY_STREAM)
+    assert room.take(512, LEGACY_STREAM) != first
+    assert room.take(256, 4096) != first
+    for address in range(20):
+        room.give(address, 256, LEGACY_STREAM)
+    given_back = api.log.count("cuMemFreeAsync")
+    assert 0 < given_back < 20
+    del room
+    assert api.log.count("cuMemFreeAsync") == 21
+    full = Room(fake(cuMemAllocFromPoolAsync=(Status.CUDA_ERROR_OUT_OF_MEMORY,))[0])
+    with pytest.raises(DeviceUnavailableError, match="too little free memory"):
+        full.take(256, LEGACY_STREAM)
 
 
 def load(driver, *, blocks=132, scratch_bytes=0):

@@ -167,8 +167,8 @@ class CudaArray:
 
     __slots__ = ("__weakref__", "_maker", "_readers", "_stream", "address", "type")
 
-    def __init__(self, maker: Maker, type: TensorType, stream: int) -> None:
-        self.address = maker.room.take(type.nbytes, stream)
+    def __init__(self, maker: Maker, type: TensorType, stream: int, address: int) -> None:
+        self.address = address
         self.type = type
         self._maker, self._stream = maker, stream
         self._readers: frozenset[int] = _NOBODY

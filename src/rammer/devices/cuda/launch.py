@@ -212,7 +212,7 @@ class LoadedModel:
 
     def allocate(self, type: TensorType, stream: int) -> DeviceArray:
         """Room for an output; see `Resident.allocate`."""
-        return CudaArray(self._maker, type, stream)
+        return CudaArray(self._maker, type, stream, self._maker.room.take(type.nbytes, stream))
 
     def enqueue(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> None:
         """Give a run to a stream; see `Resident.enqueue`."""

@@ -505,6 +505,13 @@ def test_stack_stays_small():
             assert kernel.resources.scratch_bytes <= 64 << 10
 
 
+def test_weights_that_few_blocks_of_rows_share_are_prefetched():
+    for rows, is_prefetched in ((4, False), (24, True), (300, False)):
+        expr = expression("MatMul", types((3, rows, 64), (3, 64, 48)))
+        kernel = max(Bound(expr, {1}, AVX512).kernels, key=lambda kernel: kernel.tile.task)
+        assert ("RAMMER_PREFETCH" in emit_kernel(kernel, "kernel")) is is_prefetched
+
+
 def test_sums_go_through_memory_only_to_be_transposed():
     expr, constants = CONTRACTIONS["1x1"]
     for channels_last, is_in_memory in (({0, 2}, False), ({0}, True)):

@@ -1,13 +1,14 @@
 """The skeleton `contract`: sums of products with a register-tiled micro-kernel.
 
     for each block of lanes
-      copy lane operands whose lanes lie apart          (a transposed, padded or 16-bit operand)
-      for each block of rows
-        for each group of sums                          (a cell has two: its input's and its state's)
-          accumulators[rows][vectors] = 0
-          for each point of the group's reduction axes
-            accumulators += row operand (a scalar) * lane operand (a vector)
-        for each row and lane: the elementwise rest, store
+      for each point of the axes that both operands have   (the batch of a batched product)
+        copy lane operands whose lanes lie apart           (a transposed, padded or 16-bit operand)
+        for each block of rows
+          for each group of sums                           (a cell has two: its input's and its state's)
+            accumulators[rows][vectors] = 0
+            for each point of the group's reduction axes
+              accumulators += row operand (a scalar) * lane operand (a vector)
+          for each row and lane: the elementwise rest, store
 
 Blocks along an axis are written in runs that are alike: equally many rows or lanes, and at a border the same rows
 inside. Each run has a micro-kernel of its own without a branch: a row that would read padding is left out of it.
@@ -16,6 +17,7 @@ inside. Each run has a micro-kernel of its own without a branch: a row that woul
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +30,10 @@ from rammer.devices.cpu.emit.pack import emit_packs
 from rammer.ir.expr import Axis
 from rammer.ir.pattern import Border, Term, contraction, stride_along
 from rammer.ir.task import RKernel
+
+# So few do not hide the time in which what the next ones share arrives from afar. One alone makes a plain stream, which
+# processors see coming.
+_FEW_ROW_BLOCKS = range(2, 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +55,36 @@ def emit_contract(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
         for border in edges_of(group, block.rows, block.lane, kernel.expr.inputs).settled
     ]
     runs = {axis: _runs(axis, size, borders) for axis, size in block.sizes.items()}
-    # Lanes outside of rows: the lane operand of a block stays in the cache for all of them.
+    # Lanes outside of rows: the lane operand of a block stays in the cache for all of them. Lanes outside of what is
+    # shared: the lane operand is read from panels, each from its beginning to its end.
     single = [Loop(axes=(axis,), range=ranges[axis]) for axis in kernel.expr.axes if axis not in block.sizes]
     shared = [loop for loop in single if not _is_row(loop.axes[0], block)]
     rows = [loop for loop in single if _is_row(loop.axes[0], block)]
 
-    def lanes(inside: Scope, lane_block: Block) -> None:
-        packed = replace(lane_block, packs=emit_packs(inside, lane_block))
-        nest(inside, rows, (), lambda at_row: _emit_blocks(at_row, block.rows, runs, ranges, packed, _emit_block))
+    if shared and _row_blocks(kernel, block) in _FEW_ROW_BLOCKS:
+        block = replace(block, ahead=shared[-1].axes[0])
 
-    nest(scope, shared, (), lambda inside: _emit_blocks(inside, (block.lane,), runs, ranges, block, lanes))
+    def lanes(at_lanes: Scope, lane_block: Block) -> None:
+        def rest(inside: Scope) -> None:
+            packed = replace(lane_block, packs=emit_packs(inside, lane_block))
+            nest(inside, rows, (), lambda at_row: _emit_blocks(at_row, block.rows, runs, ranges, packed, _emit_block))
+
+        nest(at_lanes, shared, (), rest)
+
+    _emit_blocks(scope, (block.lane,), runs, ranges, block, lanes)
 
 
 def _is_row(axis: Axis, block: Block) -> bool:
     """Whether no lane operand depends on an axis."""
     operands = (block.found.split(term, block.lane)[0] for term in block.found.terms)
     return not any(axis in block.found.free[operand] for operand in operands)
+
+
+def _row_blocks(kernel: RKernel, block: Block) -> int:
+    """Blocks of rows of an rTask beside one block of lanes."""
+    extents = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    rows = [axis for axis in kernel.expr.axes if _is_row(axis, block)]
+    return math.prod(-(-extents[axis] // block.sizes.get(axis, 1)) for axis in rows)
 
 
 def _block(kernel: RKernel) -> Block:

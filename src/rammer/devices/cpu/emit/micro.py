@@ -21,6 +21,7 @@ from rammer.ir.pattern import (
     broadcast_loads,
     is_settled,
     reduction_order,
+    stride_along,
 )
 from rammer.ir.types import DType, TensorType
 
@@ -41,7 +42,7 @@ class Block:
 
     `sizes` are the full extents of a block, `counts` how many points of each axis are there, `starts` a representative
     first point; in the code a block starts at the variable `<axis>_block`. `vector` is the elements of a vector,
-    `packs` are copies of lane operands.
+    `packs` are copies of lane operands. Lane operands are prefetched for the next point of `ahead`, if there is one.
     """
 
     found: Contraction
@@ -52,6 +53,7 @@ class Block:
     counts: Mapping[Axis, int]
     starts: Mapping[Axis, int]
     packs: Mapping[tuple[Group, Expr], Pack]
+    ahead: Axis | None = None
 
     @property
     def array_shape(self) -> tuple[int, int]:
@@ -175,7 +177,7 @@ class _Micro:
             by_operand.setdefault(operand, []).append((term, other))
         factors: dict[tuple[tuple[int, ...], Expr], list[str]] = {}
         for operand, users in by_operand.items():
-            vectors = [self._vector(scope, operand, v) for v in range(block.vectors)]
+            vectors = [self._vector(scope, operand, v, block.ahead) for v in range(block.vectors)]
             for offsets, row in zip(inside, rows, strict=True):
                 for term, other in users:
                     if (offsets, other) not in factors:
@@ -198,8 +200,11 @@ class _Micro:
         rows = {axis: self._block.starts[axis] + offset for axis, offset in zip(self._block.rows, offsets, strict=True)}
         return all(border.inside({**rows, **point}) for border in self._edges.settled)
 
-    def _vector(self, scope: Scope, operand: Expr, number: int) -> str:
-        """Vector `number` of an operand: one load where the lanes lie side by side, else lane by lane."""
+    def _vector(self, scope: Scope, operand: Expr, number: int, ahead: Axis | None = None) -> str:
+        """Vector `number` of an operand: one load where the lanes lie side by side, else lane by lane.
+
+        A load is preceded by a prefetch for the next point along `ahead`.
+        """
         block, lane = self._block, self._block.lane
         start = f"{lane.name}_block"
         first = number * block.vector
@@ -212,6 +217,10 @@ class _Micro:
             return self._writer.let(self._type, name, f"RAMMER_LOAD({self._type}, {address})")
         if isinstance(operand, Load) and self._is_vector(at_first, operand, present):
             address = f"in{operand.slot} + {at_first.address(self._operands.loads[operand])}"
+            layout = self._operands.kernel.layouts[operand.slot]
+            step = 0 if ahead is None else stride_along(operand.indices, layout, ahead)
+            if step:
+                self._writer.line(f"RAMMER_PREFETCH({address} + {step});")
             return self._writer.let(self._type, name, f"RAMMER_LOAD({self._type}, {address})")
         lanes = self._writer.name("lanes")
         self._writer.line(f"{C_TYPES[self._element]} {lanes}[{block.vector}] = {{0}};")

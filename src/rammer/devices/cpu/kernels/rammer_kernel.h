@@ -48,6 +48,9 @@ RAMMER_VECTOR(double, 8, rammer_f64x8)
 #define RAMMER_LOAD(vector, address) (*(const vector##_at *)(address))
 #define RAMMER_STORE(vector, address, value) (*(vector##_at *)(address) = (value))
 
+/* Any address will do, outside of an operand too. */
+#define RAMMER_PREFETCH(address) __builtin_prefetch(address)
+
 /* --- Bits --------------------------------------------------------------------------------------------------------- */
 
 RAMMER_INLINE uint32_t rammer_bits(float x) {

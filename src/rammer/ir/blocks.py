@@ -10,11 +10,12 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rammer.ir.expr import Axis, Call, Cast, Expr, Load, ScalarFn, nodes
 from rammer.ir.pattern import Contraction, Group, contraction, reduction_order
 from rammer.ir.task import RKernel
-from rammer.ir.types import DType
+from rammer.ir.types import DType, Layout
 
 WARP = 32
 WARPS = 16  # of a block: with one block on a multiprocessor, each thread may have 128 registers
@@ -103,6 +104,7 @@ class Blocks:
         return (self.rows // self.warp_rows) * (self.lanes // self.warp_lanes)
 
 
+@lru_cache(maxsize=4096)
 def blocks_of(kernel: RKernel) -> Blocks | None:
     """The blocks of an rTask of a contraction; None where it has too few sums, or sums that warps do not hold."""
     found = contraction(kernel.expr)
@@ -151,8 +153,13 @@ def operands_of(found: Contraction, group: Group, lane: Axis) -> tuple[tuple[Exp
 
 def group_order(kernel: RKernel, group: Group) -> tuple[Axis, ...]:
     """A group's axes outermost first, short strides innermost."""
+    return _group_order(group, kernel.layouts)
+
+
+@lru_cache(maxsize=1024)
+def _group_order(group: Group, layouts: tuple[Layout, ...]) -> tuple[Axis, ...]:
     loads = [node for term in group.terms for node in nodes(term.reduce.body) if isinstance(node, Load)]
-    return reduction_order(loads, group.axes, kernel.layouts)
+    return reduction_order(loads, group.axes, layouts)
 
 
 def _elements(group: Group) -> int:

@@ -23,6 +23,7 @@ from rammer.devices.cuda.tables import (
     SIGNALS,
     SPAN,
     STATUS,
+    TAGGED,
     WAIT,
     WAITS,
     Program,
@@ -50,7 +51,15 @@ def test_interpreter_compiles_alone(architecture, macros):
 
 def test_c_and_python_agree_on_every_shared_type():
     record = record_dtype(SLOTS)
-    dtypes = {"record": record, "wait": WAIT, "counter": COUNTER, "status": STATUS, "span": SPAN, "clock": CLOCK}
+    dtypes = {
+        "record": record,
+        "wait": WAIT,
+        "counter": COUNTER,
+        "tagged": TAGGED,
+        "status": STATUS,
+        "span": SPAN,
+        "clock": CLOCK,
+    }
     program = program_type(SEGMENTS)
     facts = {"sizeof(rammer_program)": ctypes.sizeof(program), "RAMMER_DONE": f"{DONE}u"}
     facts |= {

@@ -157,6 +157,17 @@ def test_stall_names_who_should_have_signalled():
     assert error.where == "behind the last rTask of the vEU"
 
 
+def test_stall_names_the_rtask_whose_tagged_elements_did_not_come():
+    queues = [[(EXECUTE, 0, 3, 0)], [(WAIT, 0, 1, 1), (EXECUTE, 0, 4, 0)], [(SIGNAL, 0, 0, 0)]]
+    error = stall(queues, [0, DONE, DONE], [1]).error()
+    assert "vEU 0 is at step 0 of rProgram 0, an rTask that takes tagged elements which nobody wrote" in error.message
+    assert "all other vEUs came to the end" in error.message
+    assert error.where == "before rTask 3 of 'op'"
+    error = stall(queues, [0, 0, 0], [0]).error()
+    assert "vEU 0 is at step 0" in error.message
+    assert "vEU 1, 2 did not come to the end either" in error.message
+
+
 # --- Records ----------------------------------------------------------------------------------------------------------
 
 

@@ -118,6 +118,13 @@ def half_an_output(plan: Plan) -> Plan:
     return plan_of(maker.finish([result]), [run(0, 0)])
 
 
+def tagged(plan: Plan, number: int) -> Plan:
+    """The plan with a tagged tensor, which the made-up device cannot wait for."""
+    tensors = list(plan.graph.tensors)
+    tensors[number] = replace(tensors[number], layout=replace(tensors[number].layout, tagged=True))
+    return replace(plan, graph=replace(plan.graph, tensors=tuple(tensors)))
+
+
 # Per rule: how the base is broken, and what the message names.
 BROKEN: dict[str, tuple[str, Callable[[Plan], Plan], str]] = {
     "no-such-rkernel": ("P01", lambda plan: with_choice(plan, 0, 1, 0, 0), "node-1"),
@@ -150,6 +157,7 @@ BROKEN: dict[str, tuple[str, Callable[[Plan], Plan], str]] = {
         "node-2",
     ),
     "no-such-skeleton": ("P16", lambda plan: with_kernel(plan, 2, skeleton="stream"), "node-2"),
+    "cannot-be-tagged": ("P17", lambda plan: with_memory(tagged(plan, 2), arena_bytes=192), "tensor 2"),
 }
 
 
@@ -268,7 +276,7 @@ def test_a_wait_for_some_signals_orders_only_those_it_cannot_do_without(threshol
         [run(2, 0), Signal(0)],
         [Wait(0, threshold), run(3, 0)],
     )
-    assert happens_before(place(plan)).known[3].tolist() == [*known, 1]
+    assert happens_before(place(plan), {}).known[3].tolist() == [*known, 1]
 
 
 def random_queues(generator: random.Random) -> list[list[Step]]:
@@ -331,9 +339,9 @@ def test_the_order_holds_in_every_execution(seed: int) -> None:
         if halts:
             halting += 1
             with pytest.raises(VerificationError, match="wait for each other"):
-                happens_before(place(plan))
+                happens_before(place(plan), {})
             continue
-        order = happens_before(place(plan))
+        order = happens_before(place(plan), {})
         for (first, (veu, position)), (second, (other, later)) in product(places.items(), repeat=2):
             if order.known[second, veu] >= order.end[first]:
                 checked += 1

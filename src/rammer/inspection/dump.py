@@ -66,8 +66,8 @@ def _task_lines(graph: TaskGraph) -> Iterator[str]:
     yield f"tasks {graph.name}"
     for tensor in graph.tensors:
         alias = "" if tensor.alias_of is None else f" = t{tensor.alias_of}"
-        strides = list(tensor.layout.strides)
-        yield f"  t{tensor.id}{alias}: {tensor.type} {tensor.role.value} strides {strides}  # {tensor.name}"
+        strides = f"strides {list(tensor.layout.strides)}{' tagged' if tensor.layout.tagged else ''}"
+        yield f"  t{tensor.id}{alias}: {tensor.type} {tensor.role.value} {strides}  # {tensor.name}"
     for operator in graph.operators:
         writes, reads = ", ".join(map(show, operator.writes)), ", ".join(map(show, operator.reads))
         yield f"  {writes} = {operator.kind}({reads})  # {operator.id} {operator.name}"

@@ -34,9 +34,14 @@ class Tensor:
     alias_of: int | None = None
 
     @property
+    def element_bytes(self) -> int:
+        """Bytes from one address to the next."""
+        return self.type.dtype.itemsize_bytes * (2 if self.layout.tagged else 1)
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of storage, layout padding included."""
-        return self.layout.span * self.type.dtype.itemsize_bytes
+        """Bytes of storage, layout padding and tags included."""
+        return self.layout.span * self.element_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,12 +122,14 @@ class Layout:
     """Where the element with a logical index lies in storage, in elements from the tensor's start.
 
     Logical indices never change with the layout; only addresses do. `span` is the number of elements of
-    storage the tensor takes, padding included.
+    storage the tensor takes, padding included. In a tagged layout each element lies beside a tag of its own size, which
+    says in which run it was written.
     """
 
     strides: tuple[int, ...]
     span: int
     panel: Panel | None = None
+    tagged: bool = False
 
     @classmethod
     def row_major(cls, shape: Sequence[int]) -> Layout:

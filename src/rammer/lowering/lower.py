@@ -1,19 +1,23 @@
-"""Graph -> TaskGraph: storage for every value, and for every operator canonical work with candidate rKernels."""
+"""Graph -> TaskGraph: storage for every value, and for every operator canonical work with candidate rKernels.
+
+What is tagged follows from all work, so that is collected before any rKernel is constructed.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Graph, Operator, SourceLocation
-from rammer.ir.task import Binding, RKernel, ROperator, TaskGraph, TensorRole
+from rammer.ir.task import Binding, RKernel, ROperator, TaskGraph, Tensor, TensorRole
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.lowering.canonical import View, canonical, copy_expr
 from rammer.lowering.storage import Copy, Storage, assign
+from rammer.lowering.tagging import Work, tagged_tensors
 from rammer.roller.construct import construct
 
 _MAX_ALIGNMENT = 16  # elements: no vector that is loaded at once is longer
@@ -31,7 +35,7 @@ def lower(graph: Graph, device: VDevice, *, to_measure: bool = False) -> TaskGra
         ValueError: an operator has no expression.
     """
     storage = assign(graph)
-    lowering = _Lowering(graph, device, storage, to_measure=to_measure)
+    lowering = _Lowering(graph, storage)
     for position, operator in enumerate(graph.operators):
         copies = storage.copies.get(position)
         if copies is None:
@@ -41,29 +45,41 @@ def lower(graph: Graph, device: VDevice, *, to_measure: bool = False) -> TaskGra
                 lowering.copy(copy, operator.name, operator.sources)
     for copy in storage.output_copies:
         lowering.copy(copy, graph.values[copy.source].name, ())
+    tagged = tagged_tensors([named.work for named in lowering.works], storage.tensors, device)
+    tensors = tuple(
+        replace(tensor, layout=replace(tensor.layout, tagged=True)) if tensor.id in tagged else tensor
+        for tensor in storage.tensors
+    )
     return TaskGraph(
         name=graph.name,
-        tensors=storage.tensors,
+        tensors=tensors,
         constants=MappingProxyType({storage.views[v].tensor: array for v, array in graph.constants.items()}),
-        operators=tuple(lowering.operators),
+        operators=_operators(lowering.works, tensors, device, to_measure=to_measure),
         inputs=tuple(storage.views[value].tensor for value in graph.inputs),
         outputs=storage.outputs,
     )
 
 
-class _Lowering:
-    """Collects rOperators; equal canonical work shares its candidate rKernels."""
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Work with what messages call it."""
 
-    def __init__(self, graph: Graph, device: VDevice, storage: Storage, *, to_measure: bool) -> None:
-        self.operators: list[ROperator] = []
+    work: Work
+    name: str
+    kind: str
+    sources: tuple[SourceLocation, ...]
+
+
+class _Lowering:
+    """Collects the work of rOperators."""
+
+    def __init__(self, graph: Graph, storage: Storage) -> None:
+        self.works: list[_Named] = []
         self._graph = graph
-        self._device = device
         self._storage = storage
-        self._to_measure = to_measure
-        self._kernels: dict[tuple[TensorExpr, tuple[Layout, ...], tuple[int, ...]], tuple[RKernel, ...]] = {}
 
     def compute(self, operator: Operator) -> None:
-        """The rOperator of an operator with an expression."""
+        """The work of an operator with an expression."""
         if operator.expr is None:
             raise ValueError(f"{operator.kind} '{operator.name}' is composite")
         views = self._storage.views
@@ -72,7 +88,7 @@ class _Lowering:
         self._add(operator.expr, reads, writes, operator.name, operator.kind, operator.sources)
 
     def copy(self, copy: Copy, name: str, sources: tuple[SourceLocation, ...]) -> None:
-        """The rOperator that writes a value once more."""
+        """The work that writes a value once more."""
         expr = copy_expr(self._graph.values[copy.source].type)
         self._add(expr, [self._storage.views[copy.source]], [copy.target], name, "Copy", sources)
 
@@ -85,32 +101,43 @@ class _Lowering:
         kind: str,
         sources: tuple[SourceLocation, ...],
     ) -> None:
-        if any(axis.extent == 0 for axis in expr.axes):
-            return
-        form, read_bindings, write_bindings = canonical(expr, reads, writes)
-        bindings = (*read_bindings, *write_bindings)
-        layouts = tuple(self._storage.tensors[binding.tensor].layout for binding in bindings)
-        alignments = tuple(self._alignment(binding) for binding in bindings)
-        key = (form, layouts, alignments)
-        if key not in self._kernels:
-            found = construct(form, layouts, self._device, to_measure=self._to_measure)
-            self._kernels[key] = tuple(replace(kernel, alignments=alignments) for kernel in found)
-        self.operators.append(
+        if all(axis.extent for axis in expr.axes):
+            self.works.append(_Named(Work(*canonical(expr, reads, writes)), name, kind, sources))
+
+
+def _operators(
+    works: Sequence[_Named], tensors: Sequence[Tensor], device: VDevice, *, to_measure: bool
+) -> tuple[ROperator, ...]:
+    """The rOperators; equal canonical work shares its candidate rKernels."""
+    known: dict[tuple[TensorExpr, tuple[Layout, ...], tuple[int, ...]], tuple[RKernel, ...]] = {}
+    operators: list[ROperator] = []
+    for named in works:
+        work = named.work
+        bindings = (*work.reads, *work.writes)
+        layouts = tuple(tensors[binding.tensor].layout for binding in bindings)
+        alignments = tuple(_alignment(tensors, binding) for binding in bindings)
+        key = (work.expr, layouts, alignments)
+        if key not in known:
+            found = construct(work.expr, layouts, device, to_measure=to_measure)
+            known[key] = tuple(replace(kernel, alignments=alignments) for kernel in found)
+        operators.append(
             ROperator(
-                id=len(self.operators),
-                name=name,
-                kind=kind,
-                kernels=self._kernels[key],
-                reads=read_bindings,
-                writes=write_bindings,
-                sources=sources,
+                id=len(operators),
+                name=named.name,
+                kind=named.kind,
+                kernels=known[key],
+                reads=work.reads,
+                writes=work.writes,
+                sources=named.sources,
             )
         )
+    return tuple(operators)
 
-    def _alignment(self, binding: Binding) -> int:
-        """The power of two, up to a limit, that divides the place of a binding's first element in the storage."""
-        tensor = self._storage.tensors[binding.tensor]
-        root = tensor if tensor.alias_of is None else self._storage.tensors[tensor.alias_of]
-        if root.role in (TensorRole.INPUT, TensorRole.OUTPUT):
-            return 1  # callers' arrays lie anywhere
-        return math.gcd(_MAX_ALIGNMENT, tensor.layout.address(binding.origin))
+
+def _alignment(tensors: Sequence[Tensor], binding: Binding) -> int:
+    """The power of two, up to a limit, that divides the place of a binding's first element in the storage."""
+    tensor = tensors[binding.tensor]
+    root = tensor if tensor.alias_of is None else tensors[tensor.alias_of]
+    if root.role in (TensorRole.INPUT, TensorRole.OUTPUT):
+        return 1  # callers' arrays lie anywhere
+    return math.gcd(_MAX_ALIGNMENT, tensor.layout.address(binding.origin))

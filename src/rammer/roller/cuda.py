@@ -126,7 +126,7 @@ def resident(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) ->
     """The candidate with the fewest rTasks whose weights stay on their vEUs, if there is one."""
     found = contraction(expr)
     lane = _lane(expr, layouts, found)
-    count = None if found is None or lane is None else resident_count(expr, found, vdevice)
+    count = None if lane is None else resident_count(expr, vdevice)
     if lane is None or count is None:
         return None
     units = tuple(min(LANES, axis.extent) if i == lane else 1 for i, axis in enumerate(expr.axes))

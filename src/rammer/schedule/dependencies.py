@@ -11,7 +11,7 @@ parts of their tensors (the cells of a recurrent layer) and then only named anew
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,9 +78,21 @@ class Dependencies:
         Raises:
             KeyError: a producer is not committed.
         """
+        return self._predecessors(operator, kernel, (False, True))
+
+    def awaited(self, operator: ROperator, kernel: RKernel, *, tagged: bool = False) -> tuple[Predecessors, ...]:
+        """Those of `predecessors` that it has to wait for, or those whose results are `tagged` and wait by themselves.
+
+        Raises:
+            KeyError: a producer is not committed.
+        """
+        return self._predecessors(operator, kernel, (tagged,))
+
+    def _predecessors(self, operator: ROperator, kernel: RKernel, wanted: Collection[bool]) -> tuple[Predecessors, ...]:
+        """The sets of rTasks through tensors that are tagged or not, as `wanted` says."""
         found: list[Predecessors] = [()] * kernel.task_count
         for region, producers in zip(self._regions.reads(operator, kernel), self._slots[operator.id], strict=True):
-            if region is None or not producers:
+            if region is None or not producers or self._graph.tensors[region.tensor].layout.tagged not in wanted:
                 continue
             match = self._match(region.boxes, producers)
             sets = [self._set(producers, members) for members in match.members]
@@ -122,6 +134,20 @@ def find_dependencies(graph: TaskGraph, choice: Sequence[int]) -> tuple[tuple[Pr
         found.append(dependencies.predecessors(operator, kernel))
         dependencies.commit(operator.id, kernel)
     return tuple(found)
+
+
+def find_tagged(graph: TaskGraph, choice: Sequence[int]) -> dict[RTask, tuple[RTask, ...]]:
+    """The rTasks whose tagged results each rTask takes, where there are any; `choice` as for `find_dependencies`."""
+    found: dict[RTask, tuple[RTask, ...]] = {}
+    if not any(tensor.layout.tagged for tensor in graph.tensors):
+        return found
+    dependencies = Dependencies(graph, Regions(graph))
+    for operator, kernel in zip(graph.operators, kernels_of(graph, choice), strict=True):
+        for index, sets in enumerate(dependencies.awaited(operator, kernel, tagged=True)):
+            if sets:
+                found[RTask(operator.id, index)] = tuple(task for tasks in sets for task in tasks.tasks)
+        dependencies.commit(operator.id, kernel)
+    return found
 
 
 def _producers_by_slot(graph: TaskGraph, regions: Regions) -> tuple[tuple[tuple[_Producer, ...], ...], ...]:

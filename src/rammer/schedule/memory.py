@@ -3,6 +3,7 @@
 Rule: a tensor may take another's bytes only if every access to the other happens before every one of its own writes,
 in the order that the schedule guarantees (`happens_before`): so no extra Wait is ever needed for reuse. Whole root
 tensors are placed; every rTask of an rOperator that is bound to a tensor, through an alias or not, counts as access.
+Tagged tensors share with none.
 
 With vector clocks that is a comparison of two rows per pair: the *death* of a tensor is the step after its last
 access on each vEU, its *birth* how many steps of each vEU have surely ended before any of its writers starts.
@@ -37,6 +38,9 @@ def plan(graph: TaskGraph, schedule: Schedule, alignment_bytes: int) -> MemoryPl
     lives = _lives(graph, schedule, ids)
     sizes = [-(-graph.tensors[tensor].nbytes // alignment_bytes) * alignment_bytes for tensor in ids]
     conflicts = _conflicts(lives)
+    # Readers of a tagged tensor come at any time, and its tags have to stay until the next run.
+    alone = np.array([graph.tensors[tensor].layout.tagged for tensor in ids], dtype=np.bool_)
+    conflicts |= alone[:, np.newaxis] | alone
     offsets = _pack(sizes, conflicts)
     return MemoryPlan(
         offsets_bytes=dict(zip(ids, offsets, strict=True)),

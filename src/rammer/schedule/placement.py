@@ -45,12 +45,14 @@ class _Inputs:
 class Job:
     """An rTask to be placed, and what decides where.
 
-    `home` is the vEU that was last to use its constants, or, if it is `settled`, the only one for it.
+    Those of its `predecessors` whose results are not tagged are `awaited`. `home` is the vEU that was last to use its
+    constants, or, if it is `settled`, the only one for it.
     """
 
     task: RTask
     task_us: float
     predecessors: Predecessors
+    awaited: Predecessors
     constants: Constants
     home: int | None
     settled: bool
@@ -163,7 +165,7 @@ class Placer:
         self._estimates = estimates
         self._regions = Regions(graph)
         self.dependencies = Dependencies(graph, self._regions)
-        self._predecessors: dict[tuple[int, int], tuple[Predecessors, ...]] = {}
+        self._predecessors: dict[tuple[int, int], tuple[tuple[Predecessors, ...], tuple[Predecessors, ...]]] = {}
         self._homes: dict[Constants, int] = {}
         self._keys: dict[Boxes, list[bytes]] = {}
         self._residences: Mapping[int, Residence] = {}
@@ -227,18 +229,23 @@ class Placer:
 
     def _jobs(self, operator: ROperator, pick: int, times: ProgramTimes) -> Iterator[Job]:
         task_us = self._estimates.task_us[operator.id][pick]
-        rows = zip(self._predecessors_of(operator, pick), self._constants(operator, pick), strict=True)
+        rows = zip(*self._predecessors_of(operator, pick), self._constants(operator, pick), strict=True)
         residence = self._residences.get(operator.id)
-        for index, (predecessors, constants) in enumerate(rows):
+        for index, (predecessors, awaited, constants) in enumerate(rows):
             home = residence.veus[index] if residence else self._homes.get(constants)
             inputs = times.inputs(predecessors)
             settled = residence is not None
-            yield Job(RTask(operator.id, index), task_us, predecessors, constants, home, settled, inputs)
+            yield Job(RTask(operator.id, index), task_us, predecessors, awaited, constants, home, settled, inputs)
 
-    def _predecessors_of(self, operator: ROperator, pick: int) -> tuple[Predecessors, ...]:
+    def _predecessors_of(
+        self, operator: ROperator, pick: int
+    ) -> tuple[tuple[Predecessors, ...], tuple[Predecessors, ...]]:
+        """Per rTask, all predecessors and those that are awaited."""
         key = (operator.id, pick)
         if key not in self._predecessors:
-            self._predecessors[key] = self.dependencies.predecessors(operator, operator.kernels[pick])
+            kernel = operator.kernels[pick]
+            awaited = self.dependencies.awaited(operator, kernel)
+            self._predecessors[key] = (self.dependencies.predecessors(operator, kernel), awaited)
         return self._predecessors[key]
 
     def _constants(self, operator: ROperator, pick: int) -> Iterable[Constants]:

@@ -2,18 +2,20 @@
 
 Rules: a vEU goes through its steps in order. An rTask takes its estimated time. A signal is seen at once by the vEU
 that gives it and a hand-over later by all others; a Wait ends when as many signals as its threshold are seen. Waits
-and signals take no time of their own. rPrograms follow each other as `Estimates.program_us` says.
+and signals take no time of their own. Tagged results are seen like signals, and an rTask that takes some starts when it
+sees all of them. rPrograms follow each other as `Estimates.program_us` says.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rammer.ir.program import Execute, RProgram, Schedule, Signal, Wait
-from rammer.ir.task import TaskGraph
+from rammer.ir.task import RTask, TaskGraph
 from rammer.ir.timeline import Span, Timeline
 from rammer.ir.vdevice import CostModel, VDevice
+from rammer.schedule.dependencies import find_tagged
 from rammer.schedule.estimates import Estimates
 
 
@@ -24,6 +26,7 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
         ValueError: the schedule deadlocks.
     """
     estimates = Estimates(graph, device, costs)
+    tagged = find_tagged(graph, schedule.choice)
     task_us = [times[pick] for times, pick in zip(estimates.task_us, schedule.choice, strict=True)]
     waiting = [0.0] * max((program.veus for program in schedule.programs), default=device.veu_count)
     spans: list[Span] = []
@@ -31,7 +34,7 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
     for number, program in enumerate(schedule.programs):
         if number > 0:
             now += estimates.program_us
-        run = _ProgramRun(number, program, task_us, estimates.handover_us, now)
+        run = _ProgramRun(number, program, task_us, tagged, estimates.handover_us, now)
         run.play()
         now = max(run.times, default=now)
         for veu, waited in enumerate(run.waiting):
@@ -47,11 +50,21 @@ class _ProgramRun:
     """
 
     def __init__(
-        self, number: int, program: RProgram, task_us: Sequence[float], handover_us: float, start_us: float
+        self,
+        number: int,
+        program: RProgram,
+        task_us: Sequence[float],
+        tagged: Mapping[RTask, Sequence[RTask]],
+        handover_us: float,
+        start_us: float,
     ) -> None:
         self._number = number
         self._program = program
         self._task_us = task_us
+        own = {task for _, _, task in program.tasks()}
+        self._tagged = {task: [maker for maker in tagged.get(task, ()) if maker in own] for task in own}
+        self._ends: dict[RTask, tuple[float, int]] = {}
+        self._takers: dict[RTask, list[int]] = {}
         self._handover_us = handover_us
         self.times = [start_us] * program.veus
         self.waiting = [0.0] * program.veus
@@ -80,10 +93,17 @@ class _ProgramRun:
         runnable = [veu]
         match queue[position]:
             case Execute(task):
-                start = self.times[veu]
+                missing = next((maker for maker in self._tagged[task] if maker not in self._ends), None)
+                if missing is not None:
+                    self._takers.setdefault(missing, []).append(veu)
+                    return []
+                start = max([self.times[veu], *(self._taken_us(veu, maker) for maker in self._tagged[task])])
+                self.waiting[veu] += start - self.times[veu]
                 end = start + self._task_us[task.operator]
                 self.spans[veu].append(Span(program=self._number, veu=veu, task=task, start_us=start, end_us=end))
                 self.times[veu] = end
+                self._ends[task] = (end, veu)
+                runnable += self._takers.pop(task, ())
             case Wait(counter, threshold):
                 if len(self._signals[counter]) < threshold:
                     self._waiters.setdefault((counter, threshold), []).append(veu)
@@ -97,6 +117,11 @@ class _ProgramRun:
                 runnable += self._waiters.pop((counter, len(signals)), ())
         self._positions[veu] = position + 1
         return runnable
+
+    def _taken_us(self, veu: int, maker: RTask) -> float:
+        """When a vEU has the tagged results of an rTask."""
+        end_us, giver = self._ends[maker]
+        return end_us if giver == veu else end_us + self._handover_us
 
     def _seen_us(self, veu: int, signals: Sequence[tuple[float, int]], threshold: int) -> float:
         """When `threshold` of the signals, which are in the order of time, are seen by a vEU."""

@@ -5,13 +5,13 @@ been given, but not which: with T signals in all, m of them by one vEU, that vEU
 other signals and its own first k - 1 could not make up n alone, `n > T - m + k - 1`.
 
 Vector clocks carry this along. A clock says how many steps of each vEU, counted through all rPrograms, have ended; it
-changes only where a Wait adds something.
+changes only where a Wait adds something. Tagged results hold an rTask up but add nothing: it knows those and no more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,8 +54,12 @@ class Order:
         return late
 
 
-def happens_before(placement: Placement) -> Order:
+def happens_before(placement: Placement, takers: Mapping[int, Sequence[int]]) -> Order:
     """Run a schedule in clocks.
+
+    Args:
+        placement: of all rTasks.
+        takers: the writers of the tagged results that an rTask takes, by number.
 
     Raises:
         VerificationError: P08, the schedule comes to a halt before its end. Counters only grow, so when one execution
@@ -71,7 +75,7 @@ def happens_before(placement: Placement) -> Order:
     )
     turn = 0
     for number, program in enumerate(placement.plan.schedule.programs):
-        turn = _Execution(placement, order, number, program, base).run(turn)
+        turn = _Execution(placement, takers, order, number, program, base).run(turn)
         lengths = [len(queue) for queue in program.steps] + [0] * (veus - program.veus)
         base = base + np.array(lengths, dtype=np.int32)
     return order
@@ -80,8 +84,18 @@ def happens_before(placement: Placement) -> Order:
 class _Execution:
     """One execution of an rProgram, in which every vEU goes on as far as it can."""
 
-    def __init__(self, placement: Placement, order: Order, number: int, program: RProgram, base: Clock) -> None:
+    def __init__(
+        self,
+        placement: Placement,
+        takers: Mapping[int, Sequence[int]],
+        order: Order,
+        number: int,
+        program: RProgram,
+        base: Clock,
+    ) -> None:
         self._placement = placement
+        self._takers = takers
+        self._taking: dict[int, list[int]] = {}
         self._order = order
         self._number = number
         self._program = program
@@ -105,7 +119,13 @@ class _Execution:
                 step = queue[self._next[veu]]
                 match step:
                     case Execute(task):
-                        self._execute(veu, self._placement.number(task), turn)
+                        rtask = self._placement.number(task)
+                        missing = self._missing(rtask)
+                        if missing is not None:
+                            self._taking.setdefault(missing, []).append(veu)
+                            break
+                        self._execute(veu, rtask, turn)
+                        ready.extend(self._taking.pop(rtask, ()))
                         turn += 1
                     case Signal(counter):
                         ready.extend(self._signal(veu, counter))
@@ -117,6 +137,10 @@ class _Execution:
                 self._next[veu] += 1
         self._check_finished()
         return turn
+
+    def _missing(self, number: int) -> int | None:
+        """A writer that an rTask still has to take tagged results of."""
+        return next((writer for writer in self._takers.get(number, ()) if not self._order.end[writer]), None)
 
     def _execute(self, veu: int, number: int, turn: int) -> None:
         position = int(self._base[veu]) + self._next[veu]
@@ -159,9 +183,14 @@ class _Execution:
 
     def _describe_stuck(self, veu: int) -> str:
         step = self._program.steps[veu][self._next[veu]]
+        here = describe_step(self._number, veu, self._next[veu])
+        if isinstance(step, Execute):
+            missing = self._missing(self._placement.number(step.task))
+            return f"{here} takes tagged results" + (
+                "" if missing is None else f" of {self._placement.describe(missing)}"
+            )
         if not isinstance(step, Wait):
             raise TypeError(f"stuck at {step}")
-        here = describe_step(self._number, veu, self._next[veu])
         text = (
             f"{here} waits for signal {step.threshold} of counter {step.counter}, which has {self._count[step.counter]}"
         )

@@ -1,8 +1,8 @@
 """Proof that a plan is sound (DESIGN D7): with a sound task graph (`verify.tasks`), it computes what the graph says.
 
 Every rTask runs exactly once, no execution comes to a halt, and whatever the speed of the vEUs, an rTask starts after
-the writers of all it reads have ended, and arena bytes change hands after the last access to what they held. So no
-two rTasks race, and every execution gives the same result.
+the writers of all it reads have ended, or takes what they write tag by tag, and arena bytes change hands after the last
+access to what they held. So no two rTasks race, and every execution gives the same result.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from rammer.errors import VerificationError
 from rammer.ir.program import Plan, RProgram, Signal, Wait
 from rammer.ir.task import Tensor, TensorRole
+from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.verify.footprints import Footprints, IntArray, Region
 from rammer.verify.naming import describe_operator, describe_step, describe_tensor, sources_of
@@ -34,15 +35,16 @@ RULES: Mapping[str, str] = MappingProxyType(
         "P05": "There are no more queues than vEUs, so that all of them run at once and a Wait cannot starve.",
         "P06": "Waits and Signals name counters that the rProgram has.",
         "P07": "A threshold is at least 1 and at most the number of signals that its counter gets.",
-        "P08": "Queue order and Waits together have no cycle: every execution reaches the end.",
+        "P08": "Queue order, Waits and tagged results together have no cycle: every execution reaches the end.",
         "P09": "The memory plan places all intermediate root tensors and nothing else.",
         "P10": "Placed tensors are aligned as the device asks and lie within the arena.",
-        "P11": "An rTask starts after the writers of all that it reads have ended.",
+        "P11": "An rTask starts after the writers of all that it reads have ended, tagged results excepted.",
         "P12": "No two rTasks write the same element.",
         "P13": "Arena bytes are given to a tensor after all accesses to the one that they held have ended.",
         "P14": "Every element of an output is written.",
         "P15": "The scratch memory of an rTask fits what one vEU has to itself.",
         "P16": "The device has the skeleton of every chosen rKernel.",
+        "P17": "Only devices that wait for tags get tagged tensors, and their arena bytes are theirs alone.",
     }
 )
 
@@ -58,8 +60,8 @@ def verify(plan: Plan, device: VDevice) -> None:
         _check_shape(number, program, device)
     _check_memory(plan, device)
     placement = place(plan)
-    order = happens_before(placement)
     accesses = _accesses(plan, placement)
+    order = happens_before(placement, _takers(plan, accesses))
     for tensor in accesses:
         _check_elements(plan.graph.tensors[tensor], accesses[tensor], placement, order)
     _check_reuse(plan, accesses, placement, order)
@@ -127,6 +129,17 @@ def _check_memory(plan: Plan, device: VDevice) -> None:
                 f"{memory.arena_bytes}, aligned to {memory.alignment_bytes}"
             )
             raise VerificationError("P10", message)
+    ends = {tensor: offset + plan.graph.tensors[tensor].nbytes for tensor, offset in memory.offsets_bytes.items()}
+    for tagged in (tensor for tensor in plan.graph.tensors if tensor.layout.tagged):
+        root = plan.graph.root(tagged.id)
+        is_possible = device.tagged_handover_us is not None and tagged.type.dtype is DType.FLOAT32
+        if not is_possible or not root.layout.tagged or not _in_arena(root):
+            raise VerificationError("P17", f"{describe_tensor(tagged)} cannot be tagged on {device.name}")
+        start, end = memory.offsets_bytes[root.id], ends[root.id]
+        for other, offset in memory.offsets_bytes.items():
+            if other != root.id and offset < end and start < ends[other]:
+                both = f"{describe_tensor(root)} and {describe_tensor(plan.graph.tensors[other])}"
+                raise VerificationError("P17", f"{both} share bytes of the arena, and the first is tagged")
 
 
 def _in_arena(tensor: Tensor) -> bool:
@@ -174,7 +187,7 @@ def _check_elements(tensor: Tensor, accesses: _Accesses, placement: Placement, o
         raise VerificationError("P12", message, where=placement.where(pair))
     if tensor.role is TensorRole.OUTPUT and not owners.complete:
         raise VerificationError("P14", f"output {describe_tensor(tensor)} has elements that no rTask writes")
-    if not accesses.reads:
+    if not accesses.reads or tensor.layout.tagged:
         return
     reads = [_touching(read) for read in accesses.reads]
     readers = np.concatenate([numbers for numbers, _ in reads])
@@ -195,6 +208,21 @@ def _check_elements(tensor: Tensor, accesses: _Accesses, placement: Placement, o
             f"and may start before {placement.describe(writer)} has written there"
         )
         raise VerificationError("P11", message, where=placement.where((reader, writer)))
+
+
+def _takers(plan: Plan, accesses: Mapping[int, _Accesses]) -> dict[int, list[int]]:
+    """The writers of the tagged results that each rTask takes."""
+    takers: dict[int, list[int]] = {}
+    for tensor, accessed in accesses.items():
+        if plan.graph.tensors[tensor].layout.tagged:
+            owners = Owners(plan.graph.tensors[tensor].type.shape, accessed.writes)
+            for read in accessed.reads:
+                known: dict[bytes, list[int]] = {}
+                for reader, box in zip(*_touching(read), strict=True):
+                    if box.tobytes() not in known:
+                        known[box.tobytes()] = _writers(owners, box).tolist()
+                    takers.setdefault(int(reader), []).extend(known[box.tobytes()])
+    return takers
 
 
 def _touching(access: Touch) -> tuple[IntArray, IntArray]:

@@ -250,6 +250,8 @@ class Scope:
             return literal(load.fill.value, load.type)
         address, checks = self.element(load)
         text = f"in{load.slot}[{address}]"
+        if self.operands.kernel.layouts[load.slot].tagged:
+            text = f"rammer_take(&{text})"
         if load.type is DType.BOOL:
             text += " != 0"
         if not checks or load.fill is None:
@@ -296,7 +298,9 @@ class Scope:
     def _store(self) -> None:
         for i, output in enumerate(self.operands.kernel.expr.outputs):
             value = convert(self.value(output.body), output.body.dtype, output.type.dtype)
-            self.writer.line(f"out{i}[{self.address(self.operands.stores[i])}] = {value};")
+            place = f"out{i}[{self.address(self.operands.stores[i])}]"
+            is_tagged = self.operands.kernel.layouts[len(self.operands.kernel.expr.inputs) + i].tagged
+            self.writer.line(f"rammer_give(&{place}, {value});" if is_tagged else f"{place} = {value};")
 
     def address(self, address: Address) -> str:
         """An address, in elements."""

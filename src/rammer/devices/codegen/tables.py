@@ -188,7 +188,7 @@ def _slots(plan: Plan, operator: int, places: Mapping[int, tuple[int, int]]) -> 
     for binding in bindings(plan, operator):
         tensor = graph.tensors[binding.tensor]
         segment, base = places[graph.root(tensor.id).id]
-        yield segment, 0, base + tensor.layout.address(binding.origin) * tensor.type.dtype.itemsize_bytes
+        yield segment, 0, base + tensor.layout.address(binding.origin) * tensor.element_bytes
 
 
 def _places(plan: Plan, constants: Mapping[int, int]) -> dict[int, tuple[int, int]]:

@@ -22,6 +22,9 @@ _SECTOR_BYTES = 32
 _SHARED_BYTES_PER_CYCLE = 128
 _L2_BYTES_PER_CYCLE = 64  # of one multiprocessor, while the others read little
 _HANDOVER_US = Figure(0.94, "measured once: counter in L2, 132 blocks, NVIDIA H200, driver 580, CUDA 13.0")
+_TAGGED_HANDOVER_US = Figure(
+    0.6, "measured once: a word through L2, block to block, NVIDIA H200, driver 580, CUDA 13.0"
+)
 _TASK_OVERHEAD_US = Figure(0.3, "nominal: two block barriers and a call through the table")
 
 
@@ -60,6 +63,7 @@ def describe(gpu: Gpu, veus: int | None) -> VDevice:
             for dtype in DType
         },
         handover_us=_HANDOVER_US,
+        tagged_handover_us=_TAGGED_HANDOVER_US,
         task_overhead_us=_TASK_OVERHEAD_US,
         skeletons=SKELETONS,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,

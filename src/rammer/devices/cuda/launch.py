@@ -237,6 +237,7 @@ class LoadedModel:
             return
         self._segments[CALLER:] = inputs + outputs
         self._program.run = self._runs & 0xFFFFFFFF
+        self._program.tag = self._program.tag % 0xFFFFFFFF + 1
         self._driver.call(
             "cuLaunchCooperativeKernel",
             kernel.function,

@@ -15,7 +15,11 @@ from rammer.errors import RunTimeoutError
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stall:
-    """What a run left behind: `reached` is each vEU's Wait in vain or `DONE`, `seen` each counter's signals in it."""
+    """What a run left behind.
+
+    `reached` is each vEU's Wait in vain, or its rTask that tagged elements did not come for, or `DONE`; `seen` are
+    each counter's signals in the run.
+    """
 
     manifest: Manifest
     records: npt.NDArray[np.void]
@@ -29,17 +33,21 @@ class Stall:
         veu = next((veu for veu in waiting if not self._late(veu)), waiting[0])
         record = self._record(veu)
         program, step = self.manifest.locate(veu, int(self.reached[veu]))
-        if step >= self.manifest.steps[program][veu]:
-            place = f"the barrier behind rProgram {program}"
+        if record["opcode"] == EXECUTE:
+            place = f"step {step} of rProgram {program}, an rTask that takes tagged elements which nobody wrote"
+        elif step >= self.manifest.steps[program][veu]:
+            place = f"the barrier behind rProgram {program}, {self._signals(record)}"
         else:
             counter = int(record["a"]) - self.manifest.first_counters[program]
-            place = f"step {step} of rProgram {program}, a Wait for counter {counter}"
+            place = f"step {step} of rProgram {program}, a Wait for counter {counter}, {self._signals(record)}"
         return RunTimeoutError(
-            f"nothing moved for {self.timeout_s:g} s: vEU {veu} is at {place}, which saw {self.seen[record['a']]} of "
-            f"{record['b']} signals; {self._who(veu)}",
+            f"nothing moved for {self.timeout_s:g} s: vEU {veu} is at {place}; {self._who(veu)}",
             where=self._next_task(veu),
             hint="this is a defect of Rammer; please report it with the model",
         )
+
+    def _signals(self, wait: np.void) -> str:
+        return f"which saw {self.seen[wait['a']]} of {wait['b']} signals"
 
     def _queue(self, veu: int) -> npt.NDArray[np.void]:
         start, end = self.manifest.starts[veu : veu + 2]
@@ -50,8 +58,11 @@ class Stall:
         return record
 
     def _late(self, veu: int) -> list[int]:
-        """The vEUs that still have a signal to give for what `veu` waits for."""
-        counter = self._record(veu)["a"]
+        """The vEUs that still have a signal to give for what `veu` waits for; any may have to write tagged elements."""
+        record = self._record(veu)
+        if record["opcode"] == EXECUTE:
+            return [other for other in np.flatnonzero(self.reached != DONE).tolist() if other != veu]
+        counter = record["a"]
 
         def signals(other: int) -> Iterator[np.void]:
             for record in self._queue(other)[self.reached[other] :] if self.reached[other] != DONE else ():
@@ -62,6 +73,9 @@ class Stall:
 
     def _who(self, veu: int) -> str:
         late = self._late(veu)
+        if self._record(veu)["opcode"] == EXECUTE:
+            others = ", ".join(map(str, late))
+            return f"vEU {others} did not come to the end either" if late else "all other vEUs came to the end"
         if not late:
             return "no vEU has a signal left to give"
         return f"vEU {', '.join(map(str, late))} should have signalled"

@@ -15,6 +15,7 @@ DONE = 0xFFFFFFFF
 
 WAIT = np.dtype([("counter", "<u4"), ("threshold", "<u4"), ("signals", "<u4")])
 COUNTER = np.dtype([("signals", "<u4"), ("reserved", "<u4", 7)])
+TAGGED = np.dtype([("value", "<f4"), ("tag", "<u4")])
 STATUS = np.dtype([("stalled", "<u4"), ("reserved", "<u4")])
 SPAN = np.dtype([("begin", "<i8"), ("ready", "<i8"), ("computed", "<i8"), ("end", "<i8")])
 CLOCK = np.dtype([("cycles", "<i8"), ("nanoseconds", "<i8")])
@@ -51,6 +52,8 @@ class Program(ctypes.Structure):
         ("timeout_ns", ctypes.c_uint64),
         ("run", ctypes.c_uint32),
         ("met", ctypes.c_uint32),
+        ("tag", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     )
 
 

@@ -50,6 +50,14 @@ class Interpreter:
             spans.append(tuple(own * _EVENT_NS for own in run.spans))
         return Trace(spans_ns=tuple(spans))
 
+    def has_tagged(self, memory: Memory, task: RTask) -> bool:
+        """Whether all tagged elements that an rTask reads are written."""
+        operator, tensors = self._plan.graph.operators[task.operator], self._plan.graph.tensors
+        if not any(tensors[binding.tensor].layout.tagged for binding in operator.reads):
+            return True
+        reads, _ = self._plan.graph.accesses(operator, self._kernels[task.operator], task.index)
+        return all(memory.is_written(access) for access in reads if tensors[access.tensor].layout.tagged)
+
     def compute(self, memory: Memory, task: RTask) -> _Stores:
         """What an rTask will store, from what is in memory now; until it does, there is poison."""
         operator, kernel = self._plan.graph.operators[task.operator], self._kernels[task.operator]
@@ -93,6 +101,8 @@ class _ProgramRun:
 
     def _is_enabled(self, veu: int) -> bool:
         step = self._steps[veu][self._next[veu]]
+        if isinstance(step, Execute):
+            return veu in self._pending or self._interpreter.has_tagged(self._memory, step.task)
         return not isinstance(step, Wait) or self._counters[step.counter] >= step.threshold
 
     def _advance(self, veu: int) -> None:

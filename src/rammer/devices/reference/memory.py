@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rammer.ir.graph import Array
 from rammer.ir.program import Plan
-from rammer.ir.task import Binding, Tensor, TensorRole
+from rammer.ir.task import Access, Binding, Tensor, TensorRole
 from rammer.ir.types import DType, Layout, TensorType
 
 _POISON = 0xFF
@@ -72,6 +72,13 @@ class Memory:
             return gathered
         steps = [stride * storage.itemsize for stride in tensor.layout.strides]
         return np.ndarray(shape, storage.dtype, buffer=storage.view(np.uint8), strides=steps)[part]
+
+    def is_written(self, access: Access) -> bool:
+        """Whether nothing of a root tensor's box is poison."""
+        tensor = self._tensors[access.tensor]
+        index = np.ix_(*(np.arange(interval.lo, interval.hi) for interval in access.box))
+        elements = self._storage[tensor.id][_addresses(tensor.layout, index)]
+        return bool((elements.view(np.uint8).reshape(-1, elements.itemsize) != _POISON).any(axis=1).all())
 
     def store(self, binding: Binding, index: Sequence[Array], values: Array | None) -> None:
         """Write `values` at the elements `index` of an output; None poisons them."""

@@ -126,7 +126,7 @@ class _Wavefront:
         for number, pick in trial.selection.items():
             self._choice[number] = pick
         for step in trial.steps:
-            self._builder.wait(step.job.task, step.job.predecessors)
+            self._builder.wait(step.job.task, step.job.awaited)
             self._builder.append(step.job.task, step.veu)
         self._placer.commit(trial)
         self._times.add(trial)

@@ -17,7 +17,7 @@ from rammer.devices.cuda.emit.resident import emit_resident
 from rammer.ir.expr import Load
 from rammer.ir.pattern import Skeleton
 from rammer.ir.task import RKernel
-from rammer.ir.types import DType
+from rammer.ir.types import DType, Layout
 
 _EMITTERS: Mapping[Skeleton, Callable[[Scope, Sequence[Side]], int]] = {
     Skeleton.MAP: emit_map,
@@ -92,17 +92,19 @@ def _operand_lines(operands: Operands, slots: Collection[int]) -> list[str]:
     lines = []
     for i, type_ in enumerate(inputs):
         if i in loaded and i in slots:
-            storage = _storage(type_.dtype)
+            storage = _storage(type_.dtype, kernel.layouts[i])
             lines.append(f"const {storage} *in{i} = (const {storage} *)pointers[{i}];")
     for i, output in enumerate(kernel.expr.outputs):
         if len(inputs) + i in slots:
-            storage = _storage(output.type.dtype)
+            storage = _storage(output.type.dtype, kernel.layouts[len(inputs) + i])
             lines.append(f"{storage} *out{i} = ({storage} *)pointers[{len(inputs) + i}];")
     return lines
 
 
-def _storage(dtype: DType) -> str:
+def _storage(dtype: DType, layout: Layout) -> str:
     """The type in memory: a bool is a byte that may hold any value but 0 for true."""
+    if layout.tagged:
+        return "rammer_tagged"
     return "uint8_t" if dtype is DType.BOOL else C_TYPES[dtype]
 
 

@@ -20,7 +20,7 @@ from rammer.devices.cuda.emit.points import Side, count, decode, guarded
 from rammer.devices.cuda.emit.residence import Part, Residence
 from rammer.devices.cuda.emit.stream import other_loads
 from rammer.ir.blocks import WARP
-from rammer.ir.expr import Axis, Load, nodes
+from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.pattern import reduction_order
 from rammer.ir.types import DType
 
@@ -64,6 +64,8 @@ def emit_resident(scope: Scope, sides: Sequence[Side], residence: Residence, poi
         here.hoist(load for load in rest if load.slot not in residence.kept)
         _bring_vectors(scope.enter({}), residence.parts)
         writer.line("__syncthreads();")
+        writer.line("if (!rammer_took(position))")
+        writer.line("    return false;")
         for part in residence.parts:
             _sum(writer, part)
         writer.line("__syncthreads();")
@@ -75,10 +77,11 @@ def emit_resident(scope: Scope, sides: Sequence[Side], residence: Residence, poi
                     place = part.sums_at + number * points
                     here.bind(term.reduce, writer.let("float", writer.name("total"), f"shared[{place} + threadIdx.x]"))
             here.store_results()
-        writer.line("__syncthreads();")
-        writer.line("rammer_end(position);")
-        writer.line("if (position == last)")
-        writer.line("    return true;")
+        # What threads still read of shared memory is written again only behind the next barriers.
+        writer.line("rammer_end_early(position);")
+        with writer.block("if (position == last)"):
+            writer.line("__syncthreads();")
+            writer.line("return true;")
     return _ELEMENT_BYTES * max(staged, residence.kept_at + len(kept) * points)
 
 
@@ -109,19 +112,23 @@ def _bring_weights(scope: Scope, residence: Residence, points: Sequence[Side]) -
     begin = 0
     for part in parts:
         elements = [Side.whole(axis) for axis in reversed(_order(scope, part))]
-        for number, weight in enumerate(part.weights):
-            writer.line("#pragma unroll 8")
-            with writer.block(f"for (uint32_t i = threadIdx.x; i < {part.points * part.length}u; i += RAMMER_THREADS)"):
-                writer.let("uint32_t", "point", f"i % {part.points}u")
-                writer.let("uint32_t", "element", f"i / {part.points}u")
-                at_points, conditions = decode(writer, "point", points)
+        total = part.points * part.length
+        writer.line("#pragma unroll 4")
+        with writer.loop("i", "0", str(-(-total // THREADS))):
+            writer.let("uint32_t", "number", f"threadIdx.x + i * {THREADS}")
+            with guarded(writer, [f"number < {total}u"] if total % THREADS else []):
+                writer.let("uint32_t", "point", f"number % {part.points}u")
+                writer.let("uint32_t", "element", f"number / {part.points}u")
+                # Points beyond an axis get weights of others: their sums are not used.
+                at_points, _ = _positions(writer, points)
                 at_elements, _ = decode(writer, "element", elements)
-                place = f"{begin} + (point + {number * part.points}u) * {part.pitch}u + element"
-                writer.line("float weight = 0.0f;")
-                with guarded(writer, conditions):
-                    writer.line(f"weight = {scope.enter({**at_points, **at_elements}).value(weight)};")
-                writer.line(f"shared[{place}] = weight;")
+                there = scope.enter({**at_points, **at_elements})
+                for number, weight in enumerate(part.weights):
+                    first = begin + number * part.points * part.pitch
+                    _bring(there, weight, f"shared[{first} + point * {part.pitch}u + element]")
         begin += part.sums * part.pitch
+    writer.line("rammer_copies_end();")
+    writer.line("rammer_copies_wait<0>();")
     writer.line("__syncthreads();")
     begin = 0
     for part in parts:
@@ -138,6 +145,15 @@ def _bring_weights(scope: Scope, residence: Residence, points: Sequence[Side]) -
         begin += part.sums * part.pitch
     writer.line("__syncthreads();")
     return begin
+
+
+def _bring(scope: Scope, weight: Expr, place: str) -> None:
+    """Bring a weight to its place in shared memory, if it lies in memory as it is by a copy that nobody waits for."""
+    if isinstance(weight, Load) and weight.type is DType.FLOAT32 and weight.fill is None:
+        address, _ = scope.element(weight)
+        scope.writer.line(f"rammer_copy<4>(&{place}, &in{weight.slot}[{address}], true);")
+    else:
+        scope.writer.line(f"{place} = {scope.value(weight)};")
 
 
 def _bring_vectors(scope: Scope, parts: Sequence[Part]) -> None:

@@ -33,6 +33,7 @@ rammer_run(const __grid_constant__ rammer_program program) {
                 rammer_execute(kernel, (char *const *)record->operands, record->tile, rammer_scratch);
                 __syncthreads(); /* the rTask is whole before a Signal, and done with shared memory before the next */
             }
+            goes_on = goes_on && rammer_took(position);
             if (goes_on)
                 rammer_end(position);
             ++position;

@@ -53,6 +53,12 @@ struct __align__(32) rammer_counter {
     uint32_t reserved[7];
 };
 
+/* An element of a tagged tensor, and the tag of the run that wrote it. */
+struct __align__(8) rammer_tagged {
+    float value;
+    uint32_t tag;
+};
+
 /* Set by the first block whose Wait takes too long: all others then give up, too. */
 struct rammer_status {
     uint32_t stalled;
@@ -85,6 +91,8 @@ struct rammer_program {
     uint64_t timeout_ns;   /* how long a Wait may take */
     uint32_t run;          /* whole runs that the counters hold */
     uint32_t met;          /* the counter where all blocks meet at the start of a traced run; 0 before it */
+    uint32_t tag;          /* of this run: another one for each, and never 0 */
+    uint32_t reserved;
     char *segments[RAMMER_SEGMENTS]; /* their addresses; those of the caller's arrays change from run to run */
 };
 

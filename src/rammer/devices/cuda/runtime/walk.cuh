@@ -3,7 +3,8 @@
  * Order in memory: all threads of a block finish an rTask before the barrier that precedes its Signals; a Signal is a
  * release by one thread, a Wait an acquire by one thread before the barrier that begins the rTask. Barriers and the
  * pair of release and acquire are transitive in the PTX memory model, so plain loads of all threads see what was
- * written. Kernels therefore never read tensors through the read-only path (ld.global.nc).
+ * written. Tagged elements say nothing but themselves: value and tag are one word, and nobody concludes from it that
+ * anything else was written. Kernels never read tensors through the read-only path (ld.global.nc).
  */
 #ifndef RAMMER_WALK_CUH
 #define RAMMER_WALK_CUH
@@ -19,6 +20,8 @@ static __shared__ struct {
     const rammer_record *records;
     uint32_t start;
     uint32_t count;
+    uint32_t tag;
+    bool gave_up; /* a tagged element did not come in time */
 } rammer_queue;
 
 static __shared__ rammer_record rammer_chunks[2][RAMMER_CHUNK];
@@ -74,6 +77,27 @@ static __device__ __forceinline__ bool rammer_await(const rammer_program *progra
         if (poll % RAMMER_POLLS == 0 && !rammer_is_in_time(program, &deadline_ns))
             return false;
     }
+}
+
+/* The element at `from`, once this run has written it; anything if the run is given up. */
+static __device__ __forceinline__ float rammer_take(const rammer_tagged *from) {
+    uint64_t deadline_ns = 0;
+    for (uint32_t poll = 1;; ++poll) {
+        uint64_t word;
+        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+        if ((uint32_t)(word >> 32) == rammer_queue.tag)
+            return __uint_as_float((uint32_t)word);
+        if (poll % RAMMER_POLLS == 0 && !rammer_is_in_time(rammer_queue.program, &deadline_ns)) {
+            rammer_queue.gave_up = true;
+            return 0.0f;
+        }
+    }
+}
+
+/* Writes an element for everyone to take. */
+static __device__ __forceinline__ void rammer_give(rammer_tagged *to, float value) {
+    const uint64_t word = (uint64_t)rammer_queue.tag << 32 | __float_as_uint(value);
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(to), "l"(word) : "memory");
 }
 
 /* Starts to fetch the chunk of records from `first` on. */
@@ -136,6 +160,15 @@ static __device__ __forceinline__ bool rammer_begin(uint32_t position) {
     return goes_on;
 }
 
+/* Whether all tagged elements that an rTask took came in time. All threads have passed a barrier since. */
+static __device__ __forceinline__ bool rammer_took(uint32_t position) {
+    if (!rammer_queue.gave_up)
+        return true;
+    const rammer_record *record = rammer_at(position);
+    rammer_queue.program->reached[blockIdx.x] = record->step + record->wait_count;
+    return false;
+}
+
 /* The Signals of a record; all threads have passed a barrier since its rTask. */
 static __device__ __forceinline__ void rammer_end(uint32_t position) {
     const rammer_record *record = rammer_at(position);
@@ -145,10 +178,19 @@ static __device__ __forceinline__ void rammer_end(uint32_t position) {
     RAMMER_STAMP(position, end);
 }
 
+/* As rammer_end, where threads have not passed a barrier: there is one only if there are Signals. */
+static __device__ __forceinline__ void rammer_end_early(uint32_t position) {
+    if (rammer_at(position)->signal_count != 0)
+        __syncthreads();
+    rammer_end(position);
+}
+
 /* Gets this block ready to walk its queue. */
 static __device__ __forceinline__ void rammer_start(const rammer_program *program) {
     if (threadIdx.x == 0) {
         rammer_queue.program = program;
+        rammer_queue.tag = program->tag;
+        rammer_queue.gave_up = false;
         rammer_queue.start = program->starts[blockIdx.x];
         rammer_queue.records = program->records + rammer_queue.start;
         rammer_queue.count = program->starts[blockIdx.x + 1] - rammer_queue.start;

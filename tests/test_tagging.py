@@ -1,0 +1,121 @@
+"""Tensors that carry their own hand-over: which they are, and that programs with them are sound without Waits."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from benchmarks.networks import NETWORKS
+from benchmarks.networks.builder import input_shapes, random_inputs
+from rammer.compiler import plan_graph
+from rammer.devices.reference.pickers import Behind, Bursts, Highest, Lowest, Random, Starving
+from rammer.devices.registry import find_device
+from rammer.errors import VerificationError
+from rammer.frontends.onnx import load_graph
+from rammer.ir.evaluate import evaluate_graph
+from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Signal, Wait
+from rammer.ir.task import RTask
+from rammer.options import CompileOptions
+from rammer.passes import unroll
+from rammer.roller.model import ModelCosts
+from rammer.schedule.dependencies import find_tagged
+from rammer.schedule.simulator import simulate
+from rammer.verify import program
+from tests.support.agreement import relative_difference
+from tests.support.plans import run_reference
+from tests.support.small_models import layer_model
+from tests.support.taskgraphs import TileCosts, chain, device
+
+DEVICE = find_device("cuda:sm_90")
+OPTIONS = CompileOptions(device=DEVICE.name)
+H200 = DEVICE.describe(OPTIONS)
+SMALL = replace(H200, veus=H200.veus[:5], resident_bytes=1 << 10)
+MODEL = NETWORKS["lstm_tc"](layers=2, steps=3, hidden=16)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return plan_graph(load_graph(MODEL), SMALL, OPTIONS)
+
+
+def steps(plan, kind):
+    return [step for part in plan.schedule.programs for queue in part.steps for step in queue if isinstance(step, kind)]
+
+
+def test_states_that_products_read_are_tagged(plan):
+    tagged = {tensor.id for tensor in plan.graph.tensors if tensor.layout.tagged}
+    # The outputs of all cells but the model's own; their cell states are read where they are made.
+    assert len(tagged) == 2 * 3 - 1
+    assert all(plan.graph.tensors[tensor].nbytes == 2 * 4 * 16 for tensor in tagged)
+    assert len(steps(plan, Execute)) > 5
+    assert not steps(plan, Wait)
+    assert not steps(plan, Signal)
+
+
+def test_nothing_is_tagged_where_the_device_cannot_wait_for_it():
+    for vdevice in (replace(SMALL, tagged_handover_us=None), replace(SMALL, tagged_handover_us=SMALL.handover_us)):
+        plan = plan_graph(load_graph(MODEL), vdevice, OPTIONS)
+        assert not any(tensor.layout.tagged for tensor in plan.graph.tensors)
+        assert steps(plan, Wait)
+
+
+def test_nothing_is_tagged_that_others_read():
+    graph = plan_graph(load_graph(layer_model()), SMALL, OPTIONS).graph
+    assert not any(tensor.layout.tagged for tensor in graph.tensors)
+
+
+@pytest.mark.parametrize(
+    "make", [Lowest, Highest, Behind, partial(Starving, 1), partial(Random, 3), partial(Bursts, 3)]
+)
+def test_programs_are_right_under_any_interleaving(plan, make):
+    x = random_inputs(input_shapes(MODEL), seed=1)["sequence"]
+    (wanted,) = evaluate_graph(unroll.run(load_graph(MODEL)), [x])
+    (found,) = run_reference(plan, [x], make())
+    assert relative_difference(found, wanted) < 1e-5
+
+
+# --- A chain of two rOperators, the tensor between them tagged --------------------------------------------------------
+
+
+def two(*queues, offsets=None, counters=0):
+    graph = chain(2, shape=(4, 4), tiles=[(4, 4)])
+    between = next(tensor for tensor in graph.tensors if tensor.id in {b.tensor for b in graph.operators[1].reads})
+    tensors = list(graph.tensors)
+    tensors[between.id] = replace(between, layout=replace(between.layout, tagged=True))
+    graph = replace(graph, tensors=tuple(tensors))
+    schedule = Schedule(policy="made", choice=(0, 0), programs=(RProgram(steps=queues, counter_count=counters),))
+    memory = MemoryPlan(offsets_bytes={between.id: 0}, arena_bytes=128, alignment_bytes=64)
+    return Plan(graph=graph, schedule=schedule, memory=memory)
+
+
+FIRST, SECOND = Execute(RTask(0, 0)), Execute(RTask(1, 0))
+TAKING = replace(device(2), tagged_handover_us=device(2).handover_us)
+
+
+def test_no_wait_is_needed_on_another_unit():
+    program.verify(two((FIRST,), (SECOND,)), TAKING)
+
+
+def test_taking_before_it_is_written_on_the_same_unit_is_a_halt():
+    with pytest.raises(VerificationError, match="takes tagged results of rTask 0 of rOperator 0") as caught:
+        program.verify(two((SECOND, FIRST), ()), TAKING)
+    assert caught.value.code == "P08"
+
+
+def test_taking_tells_nothing_about_other_work():
+    """What the second rTask takes is its own: an rTask behind it may not read what the first wrote untagged."""
+    plan = two((FIRST,), (SECOND,))
+    assert find_tagged(plan.graph, (0, 0)) == {RTask(1, 0): (RTask(0, 0),)}
+
+
+def test_simulated_takers_wait_for_a_handover():
+    plan = two((FIRST,), (SECOND,))
+    timeline = simulate(plan.graph, plan.schedule, TAKING, TileCosts(element_us=1.0))
+    first, second = sorted(timeline.spans, key=lambda span: span.start_us)
+    assert second.start_us == pytest.approx(first.end_us + TAKING.handover_us.value)
+    assert timeline.waiting_us[1] == pytest.approx(second.start_us)
+
+
+def test_costs_of_a_network_with_tags_are_simulated(plan):
+    timeline = simulate(plan.graph, plan.schedule, SMALL, ModelCosts(SMALL))
+    assert len(timeline.spans) == len(steps(plan, Execute))

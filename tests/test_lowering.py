@@ -168,6 +168,24 @@ def test_the_same_output_twice_and_used_inside() -> None:
     assert all(tasks.tensors[t].role is TensorRole.OUTPUT for t in tasks.outputs)
 
 
+def test_equal_work_elsewhere_has_the_same_form_and_its_own_bindings() -> None:
+    """Also where two slots are parts of one tensor, which are one slot where they meet."""
+    i, whole = Axis("i", 4), TensorType(F32, (4,))
+    body = load(0, whole, [i]) + load(1, whole, [i])
+    expr = TensorExpr(axes=(i,), inputs=(whole, whole), outputs=(Output(type=whole, indices=(i,), body=body),))
+
+    def at(*places: tuple[int, int]) -> tuple[TensorExpr, list[tuple[int, ...]]]:
+        *reads, write = (View(tensor=tensor, origin=(start,), dims=(0,)) for tensor, start in places)
+        form, slots, outputs = canonical(expr, reads, [write])
+        return form, [(binding.tensor, *binding.origin) for binding in (*slots, *outputs)]
+
+    form, bindings = at((0, 0), (1, 0), (2, 0))
+    assert bindings == [(0, 0), (1, 0), (2, 0)]
+    assert at((7, 3), (5, 9), (6, 1)) == (form, [(7, 3), (5, 9), (6, 1)])
+    assert at((7, 3), (7, 9), (6, 1)) == (form, [(7, 3), (7, 9), (6, 1)])
+    assert at((7, 3), (7, 3), (6, 1))[1] == [(7, 3), (6, 1)]
+
+
 def test_an_empty_domain_has_no_work() -> None:
     tasks = check(build((0, 4), lambda b, x: [b.add("Relu", [x], name="y")[0]]))
     assert tasks.operators == ()

@@ -8,7 +8,8 @@ expression. Slots become formal (only the extents the expression sees), position
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from rammer.ir.expr import (
     Axis,
@@ -71,6 +72,28 @@ def canonical(
     Returns:
         The expression, the binding of each of its slots, and the binding of each output.
     """
+    views = (*reads, *writes)
+    bases = {view.tensor: view.origin for view in views}
+    if any(bases[view.tensor] != view.origin for view in views):
+        return _canonical(expr, tuple(reads), tuple(writes))
+    # The form depends on places only by which are the same: branches and steps of a layer have it in common.
+    tensors = list(bases)
+    at_origin = [replace(v, tensor=tensors.index(v.tensor), origin=(0,) * len(v.origin)) for v in views]
+    form, *bindings = _canonical(expr, tuple(at_origin[: len(reads)]), tuple(at_origin[len(reads) :]))
+
+    def back(binding: Binding) -> Binding:
+        tensor = tensors[binding.tensor]
+        return Binding(tensor=tensor, origin=tuple(map(sum, zip(bases[tensor], binding.origin, strict=True))))
+
+    slots, outputs = (tuple(map(back, group)) for group in bindings)
+    return form, slots, outputs
+
+
+@lru_cache(maxsize=1024)
+def _canonical(
+    expr: TensorExpr, reads: tuple[View, ...], writes: tuple[View, ...]
+) -> tuple[TensorExpr, tuple[Binding, ...], tuple[Binding, ...]]:
+    """As `canonical`, computed."""
     expr = _drop_unit_axes(expr)
     slots = _Slots(expr, reads)
     bodies = rebuild(expr.roots, slots.visit)

@@ -19,7 +19,7 @@ from rammer.profiler import database as profile_database
 from rammer.profiler.costs import MeasuredCosts
 from rammer.profiler.database import Database, DatabaseWarning
 from rammer.profiler.keys import describe_expr, kernel_key
-from rammer.profiler.measure import difference, measure, operands_for, profile
+from rammer.profiler.measure import difference, full_tasks, measure, operands_for, profile
 from rammer.roller.model import ModelCosts
 from tests.support.kernels import AVX512, Bound, conv, lstm_cell, types
 from tests.support.operators import expression
@@ -129,6 +129,12 @@ EXPRESSIONS = {
     "comparison": (expression("Less", types((7, 5), (7, 5))), ()),
     "half precision": (expression("Relu", types((50,), dtype=DType.FLOAT16)), ()),
 }
+
+
+def test_full_rtasks_are_those_that_no_border_clips():
+    kernel = here(product())[0][0]
+    for task, full in {(24, 40): [0], (24, 16): [0, 1], (16, 40): [0], (8, 16): [0, 1, 3, 4, 6, 7]}.items():
+        assert full_tasks(replace(kernel, tile=replace(kernel.tile, task=task))) == full
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

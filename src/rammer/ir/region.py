@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ScalarFn, TensorExpr, nodes
@@ -85,6 +86,7 @@ class Affine:
         return dict(self.terms).get(axis, 0)
 
 
+@lru_cache(maxsize=1 << 14)
 def affine(root: Expr) -> Affine | None:
     """The affine form of an integer expression, or None where it has none."""
     forms: dict[Expr, Affine | None] = {}

@@ -78,7 +78,7 @@ def profile(
 
 
 def measure(kernels: Sequence[RKernel], device: Device, vdevice: VDevice, options: CompileOptions) -> list[float]:
-    """The median time of an rTask of each candidate of one rOperator, in microseconds, on a vEU that has nothing else.
+    """The median time of a full rTask of each candidate of one rOperator, in microseconds, on an otherwise idle vEU.
 
     Args:
         kernels: with the same expression and layouts.
@@ -97,13 +97,24 @@ def measure(kernels: Sequence[RKernel], device: Device, vdevice: VDevice, option
     inputs, outputs = operator.arrays(operands, vdevice.alignment_bytes)
     loaded.run(inputs, outputs)
     operator.check(outputs, evaluate(operator.expr, operands))
+    full = {kernel: full_tasks(kernel) for kernel in kernels}
     samples: list[list[float]] = [[] for _ in kernels]
     end_s = time.perf_counter() + _RUNS_S
     while len(samples[0]) < _LEAST_RUNS or (len(samples[0]) < _MOST_RUNS and time.perf_counter() < end_s):
-        for times_us, queues in zip(samples, loaded.trace(inputs, outputs).spans_ns[1:], strict=True):
-            spans = np.concatenate(queues)
+        for kernel, times_us, queues in zip(kernels, samples, loaded.trace(inputs, outputs).spans_ns[1:], strict=True):
+            spans = np.concatenate(queues)[full[kernel]]
             times_us.append(float((spans[:, 1] - spans[:, 0]).mean()) / 1e3)
     return [statistics.median(times_us) for times_us in samples]
+
+
+def full_tasks(kernel: RKernel) -> list[int]:
+    """The rTasks that no border of the domain clips; the first is always one."""
+    largest = [interval.extent for interval in kernel.tile_ranges(0).values()]
+    return [
+        index
+        for index in range(kernel.task_count)
+        if [interval.extent for interval in kernel.tile_ranges(index).values()] == largest
+    ]
 
 
 def load(kernels: Sequence[RKernel], device: Device, vdevice: VDevice, options: CompileOptions) -> Loaded:

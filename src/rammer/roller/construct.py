@@ -79,14 +79,13 @@ def _candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice,
     """For some numbers of rTasks the cheapest register tiles that leave enough blocks, or the general skeleton."""
     counts = (1, *(vdevice.veu_count * factor for factor in _TASKS_PER_VEU))
     tiles = _register_tiles(expr, layouts, vdevice)
+    if not tiles:
+        return list(dict.fromkeys(_general(expr, layouts, vdevice, counts)))
     kernels: dict[RKernel, None] = {}
     for count in counts:
-        if tiles:
-            wanted = min(count, max(tile.blocks for tile in tiles))
-            enough = itertools.islice((tile for tile in tiles if tile.blocks >= wanted), register_tiles)
-            kernels.update(dict.fromkeys(_contract(expr, layouts, vdevice, tile, count) for tile in enough))
-        else:
-            kernels.update(dict.fromkeys(_general(expr, layouts, vdevice, count)))
+        wanted = min(count, max(tile.blocks for tile in tiles))
+        enough = itertools.islice((tile for tile in tiles if tile.blocks >= wanted), register_tiles)
+        kernels.update(dict.fromkeys(_contract(expr, layouts, vdevice, tile, count) for tile in enough))
     return list(kernels)
 
 
@@ -120,7 +119,9 @@ def _contract(
     )
 
 
-def _general(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, count: int) -> Iterator[RKernel]:
+def _general(
+    expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, counts: Sequence[int]
+) -> Iterator[RKernel]:
     """The skeletons without a micro-kernel, cut where least is read twice, and cut along one axis."""
     skeleton = skeleton_of(expr)
     if skeleton is Skeleton.CONTRACT:
@@ -133,17 +134,18 @@ def _general(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, co
     register = tuple(vector if position in (lane, other) else 1 for position in range(len(expr.axes)))
     chosen = chosen_axes(expr) if skeleton is Skeleton.MAP else ()
     units = [axis.extent if axis in chosen else size for axis, size in zip(expr.axes, register, strict=True)]
-    outermost = next((position for position, axis in enumerate(expr.axes) if axis.extent >= count), 0)
-    along = [
-        unit if position == outermost else axis.extent
-        for position, (axis, unit) in enumerate(zip(expr.axes, units, strict=True))
-    ]
-    for cut in (units, along):
-        tile = RTile(
-            task=scale_out(expr, cut, count),
-            register=() if other is None else register,
-            reduce=tuple(max(1, axis.extent) for axis in expr.reduce_axes),
-            lane=lane,
-            vector=vector,
-        )
-        yield RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile)
+    for count in counts:
+        outermost = next((position for position, axis in enumerate(expr.axes) if axis.extent >= count), 0)
+        along = [
+            unit if position == outermost else axis.extent
+            for position, (axis, unit) in enumerate(zip(expr.axes, units, strict=True))
+        ]
+        for cut in (units, along):
+            tile = RTile(
+                task=scale_out(expr, cut, count),
+                register=() if other is None else register,
+                reduce=tuple(max(1, axis.extent) for axis in expr.reduce_axes),
+                lane=lane,
+                vector=vector,
+            )
+            yield RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile)

@@ -99,7 +99,7 @@ def _best_cut(operator: Operator, graph: Graph, device: VDevice, veus: int) -> t
     """The reduction axis to cut and into how many parts, None where the whole is as good."""
     work = lift(operator)
     reduction = _reduction(work)
-    if reduction is None or math.prod(work.extents) > _MOST_POINTS * veus:
+    if reduction is None or not 0 < math.prod(work.extents) <= _MOST_POINTS * veus:
         return None
     least_us = _WORTH * _time_us(work, graph, device, veus)
     best = None

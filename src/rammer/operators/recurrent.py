@@ -24,9 +24,8 @@ from rammer.errors import UnsupportedFeatureError
 from rammer.ir.graph import Attributes
 from rammer.ir.types import TensorType
 from rammer.operators.attributes import flag, integer, numbers, text, texts
-from rammer.operators.builder import GraphBuilder
 from rammer.operators.recurrent_cells import RECURRENT_ACTIVATIONS
-from rammer.operators.registry import CompositeDef, register, require
+from rammer.operators.registry import Builder, CompositeDef, register, require
 from rammer.operators.shapes import FLOATS, check_operands
 
 
@@ -87,9 +86,7 @@ def _infer(kind: _Kind, inputs: Sequence[TensorType], attributes: Attributes) ->
     return tuple(TensorType(x.dtype, shape) for shape in (y, *([state] * kind.states)))
 
 
-def _expand(
-    kind: _Kind, builder: GraphBuilder, inputs: Sequence[int], attributes: Attributes, name: str
-) -> tuple[int, ...]:
+def _expand(kind: _Kind, builder: Builder, inputs: Sequence[int], attributes: Attributes, name: str) -> tuple[int, ...]:
     """Add the cells. Weights are cut once per direction: all steps share the same values."""
     y_type, *state_types = _infer(kind, [builder.type(value) for value in inputs], attributes)
     layout = integer(attributes, "layout")
@@ -123,7 +120,7 @@ def _expand(
     return (y, *finals)
 
 
-def _project(builder: GraphBuilder, x: int, w: int, name: str) -> int:
+def _project(builder: Builder, x: int, w: int, name: str) -> int:
     """The inputs of all steps times w: `[T, b, G*n]` for x `[T, b, i]`, likewise with the batch first."""
     outer = builder.type(x).shape[:2]
     rows, width = builder.type(w).shape
@@ -135,7 +132,7 @@ def _project(builder: GraphBuilder, x: int, w: int, name: str) -> int:
 
 def _step(
     kind: _Kind,
-    builder: GraphBuilder,
+    builder: Builder,
     x: int,
     state: tuple[int, ...],
     weights: Sequence[int],
@@ -191,7 +188,7 @@ def _parameters(names: Sequence[str], given: Sequence[float], defaults: Mapping[
     return tuple(next(remaining, defaults[name]) if name in defaults else 0.0 for name in names)
 
 
-def _take(builder: GraphBuilder, value: int, dim: int, index: int, name: str) -> int:
+def _take(builder: Builder, value: int, dim: int, index: int, name: str) -> int:
     """The part of a value at `index` of a dimension, without the dimension."""
     shape = builder.type(value).shape
     if shape[dim] != 1:
@@ -203,7 +200,7 @@ def _take(builder: GraphBuilder, value: int, dim: int, index: int, name: str) ->
     return builder.add("Reshape", [value], {"shape": kept}, name=name)[0]
 
 
-def _join(builder: GraphBuilder, parts: Sequence[int], dim: int, type_: TensorType, name: str) -> int:
+def _join(builder: Builder, parts: Sequence[int], dim: int, type_: TensorType, name: str) -> int:
     """Matrices `[b, n]` side by side along `dim`, seen with the type's shape."""
     if not parts:
         return builder.constant(np.zeros(type_.shape, type_.dtype.numpy), name)

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import Protocol
 
 from rammer.errors import InvalidModelError
 from rammer.ir.expr import TensorExpr
-from rammer.ir.graph import Attributes
+from rammer.ir.graph import Array, Attributes
 from rammer.ir.types import TensorType
 
-if TYPE_CHECKING:
-    from rammer.operators.builder import GraphBuilder
+
+class Builder(Protocol):
+    """What a composite operator adds its operators to; `operators.builder.GraphBuilder` is one."""
+
+    def type(self, value: int) -> TensorType:
+        """The type of a value."""
+        ...
+
+    def constant(self, array: Array, name: str) -> int:
+        """A new constant."""
+        ...
+
+    def add(
+        self, kind: str, inputs: Sequence[int], attributes: Attributes = MappingProxyType({}), *, name: str
+    ) -> tuple[int, ...]:
+        """Add an operator of a registered kind and return its output values."""
+        ...
+
 
 BuildExpr = Callable[[Sequence[TensorType], Attributes], TensorExpr]
-Expand = Callable[["GraphBuilder", Sequence[int], Attributes, str], tuple[int, ...]]
+Expand = Callable[[Builder, Sequence[int], Attributes, str], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,9 @@ def main() -> int:
             outcomes.append(outcome)
             verdict = f"{outcome.different} with other bits" if outcome.different else "all with the same bits"
             print(f"{network}: {outcome.runs:,} runs in {outcome.seconds:.1f} s, {verdict}", flush=True)
-    settings = environment([RammerOnGpu(policy=arguments.policy, precision="fp32", veus=0)]) | gpu_facts()
+    settings = (
+        environment([RammerOnGpu(device="cuda", policy=arguments.policy, precision="fp32", veus=0)]) | gpu_facts()
+    )
     beside = "nothing" if arguments.alone else f"float32 products of {_ROWS} x {_ROWS} matrices"
     data = {**settings, "beside": beside, "small": arguments.small, "outcomes": [asdict(one) for one in outcomes]}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)

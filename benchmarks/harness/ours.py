@@ -29,9 +29,11 @@ class Rammer:
 
     def prepare(self, case: Case) -> Prepared:
         """Compile the model."""
-        executable = rammer.compile(
-            case.model, self.device, policy=self.policy, precision=self.precision, veus=self.veus
-        )
+        executable = self.compiled(case)
         return Prepared(
             run=lambda: executable.run(case.inputs), outputs=lambda: list(executable.run(case.inputs).values())
         )
+
+    def compiled(self, case: Case) -> rammer.Executable:
+        """The compiled model."""
+        return rammer.compile(case.model, self.device, policy=self.policy, precision=self.precision, veus=self.veus)

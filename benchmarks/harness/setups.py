@@ -58,7 +58,7 @@ def _cuda(veus: int, precision: str) -> Setup:
         tolerance=TOLERANCES[precision],
         reference=PyTorch(form="eager", precision="fp64"),
         peers=tuple(PyTorch(form=form, precision=precision) for form in forms),
-        ours=lambda policy: RammerOnGpu(policy=policy, precision=precision, veus=veus),
+        ours=lambda policy: RammerOnGpu(policy=policy, device="cuda", precision=precision, veus=veus),
         facts=gpu_facts,
     )
 

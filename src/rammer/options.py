@@ -46,8 +46,8 @@ class CompileOptions:
     Attributes:
         device: where it runs (`RAMMER_DEVICE`, else "cpu").
         policy: the scheduling policy.
-        precision: arithmetic of float32 products and sums; "fp32" is IEEE float32, reassociation allowed; "tf32",
-            "bf16" and "fp16" round the operands of products.
+        precision: arithmetic of float32 products and sums; "fp32" is IEEE float32, reassociation and minimal
+            filtering allowed; "tf32", "bf16" and "fp16" round the operands of products.
         veus: execution units to use (`RAMMER_VEUS`); None leaves it to the device.
         input_shapes: shapes for inputs with symbolic dimensions, by name.
         tune: "none" takes the costs of rKernels from the micro-performance model; "measured" from the profile database,

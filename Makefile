@@ -34,7 +34,7 @@ demo: $(DEMO_EXTRAS:%=$(STAMPS)/extra-%) ## Compile and run a small model, compa
 
 .PHONY: test
 test: $(STAMPS)/extra-test $(STAMPS)/extra-cc $(STAMPS)/extra-cuda ## Run the tests that need neither a GPU, PyTorch nor patience
-	$(VENV_PYTHON) -m pytest -n 2 -m "not long and not torch and not gpu" --cov $(PYTEST_ARGS)
+	$(VENV_PYTHON) -m pytest -n 2 --timeout 600 -m "not long and not torch and not gpu" --cov $(PYTEST_ARGS)
 
 .PHONY: test-long
 test-long: $(STAMPS)/extra-test $(STAMPS)/extra-cc ## Run the tests marked long
@@ -42,12 +42,12 @@ test-long: $(STAMPS)/extra-test $(STAMPS)/extra-cc ## Run the tests marked long
 
 .PHONY: test-cuda
 test-cuda: $(STAMPS)/extra-test $(STAMPS)/extra-cuda ## Compile the six networks for GPUs; needs no GPU
-	$(VENV_PYTHON) -m pytest -n 2 -m "not gpu" tests/test_cuda_compile.py $(PYTEST_ARGS)
+	$(VENV_PYTHON) -m pytest -n 2 --timeout 600 -m "not gpu" tests/test_cuda_compile.py $(PYTEST_ARGS)
 
 # pytest exits with 5 when no test is selected, which is no failure here.
 .PHONY: test-torch
 test-torch: $(STAMPS)/torch-$(TORCH_VERSION) ## Install PyTorch $(TORCH_VERSION) and run the tests marked torch
-	$(VENV_PYTHON) -m pytest -m "torch and not gpu" $(PYTEST_ARGS) || \
+	$(VENV_PYTHON) -m pytest --timeout 600 -m "torch and not gpu" $(PYTEST_ARGS) || \
 		{ [[ $$? == 5 ]] && echo "No tests are marked torch yet."; }
 
 .PHONY: check

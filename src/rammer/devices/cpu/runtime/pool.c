@@ -28,7 +28,6 @@ static struct {
 } job;
 
 static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER; /* held by whoever runs a job */
-static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 static struct worker workers[RAMMER_MAX_VEUS]; /* workers[0] stands for the caller and is not used */
 static uint32_t worker_count = 1;
 
@@ -134,7 +133,8 @@ static void forget_workers(void) {
     worker_count = 1;
 }
 
-static void watch_forks(void) {
+/* Once loaded, and not at first use: a fork under way does not call handlers that it has not seen at its start. */
+__attribute__((constructor)) static void watch_forks(void) {
     pthread_atfork(NULL, NULL, forget_workers);
 }
 
@@ -142,7 +142,6 @@ int rammer_pool_run(uint32_t veu_count, const int32_t *cores, int64_t spin_ns,
                     void (*body)(void *context, uint32_t veu), void *context) {
     if (veu_count > RAMMER_MAX_VEUS)
         return EAGAIN;
-    pthread_once(&pool_once, watch_forks);
     pthread_mutex_lock(&pool_mutex);
     while (worker_count < veu_count) {
         const int error = start_worker(worker_count);

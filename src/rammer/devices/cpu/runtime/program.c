@@ -40,7 +40,6 @@ struct rammer_model {
     rammer_model **link;   /* what points to this model */
 };
 
-static pthread_once_t models_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t models_mutex = PTHREAD_MUTEX_INITIALIZER;
 static rammer_model *models; /* all of them, for a fork's child to reset */
 
@@ -73,7 +72,8 @@ static void reset_models(void) {
     unlock_models();
 }
 
-static void watch_forks(void) {
+/* Once loaded, and not at first use: a fork under way does not call handlers that it has not seen at its start. */
+__attribute__((constructor)) static void watch_forks(void) {
     pthread_atfork(lock_models, unlock_models, reset_models);
 }
 
@@ -95,7 +95,6 @@ static void destroy(rammer_model *model) {
 }
 
 rammer_model *rammer_model_new(const rammer_program *program) {
-    pthread_once(&models_once, watch_forks);
     rammer_model *model = allocate(1, sizeof *model);
     if (model == NULL)
         return NULL;

@@ -9,7 +9,7 @@ from rammer.ir.evaluate import evaluate, evaluate_graph
 from rammer.ir.expr import Output, TensorExpr, load
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import Figure
-from rammer.passes import eliminate_dead, fuse, hoist_pointwise, winograd
+from rammer.passes import eliminate_dead, fuse, hoist_pointwise, inline_views, winograd
 from rammer.passes.minimal_filtering import filtering, filterings
 from tests.support.kernels import AVX512
 from tests.support.passes import Net, expression_of, kinds, only, random_inputs, rewritten, unchanged
@@ -249,3 +249,13 @@ def test_groups_of_taps_go_with_tiles_as_long():
     assert found(5) == [(1, 1), (4, 4), (4, 5)]
     assert found(11) == [(1, 1), (4, 4)]
     assert filtering(4, 4) is filterings(11)[1]
+
+
+def test_branches_on_parts_of_one_value_stay_equal():
+    """Loads at the border have to read the parts, so all loads do: parts by their place would differ."""
+    net = Net()
+    x = net.input(1, 64, 12, 12)
+    branches = [net.conv(net.part(x, 1, start, 32), net.weight(48, 32, 3, 3), pad=1) for start in (0, 32)]
+    graph = rewritten(net.build(*branches), run_for(), inline_views.run)
+    first, second = (operator.expr for operator in graph.operators if operator.kind == "ConvInputTransform")
+    assert first == second

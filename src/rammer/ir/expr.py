@@ -14,8 +14,8 @@ from __future__ import annotations
 import enum
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rammer.ir.types import DType, TensorType
@@ -78,6 +78,8 @@ class ScalarFn(enum.Enum):
     ISINF = "isinf"
     SELECT = "select"  # (condition, if true, if false)
 
+    __hash__ = object.__hash__  # by identity, as members are equal; Enum's own is a Python function over the name
+
 
 _PREDICATES = frozenset(
     {
@@ -111,15 +113,9 @@ class _Interned(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         node = super().__call__(*args, **kwargs)
-        # bool, int and float compare equal across types and -0.0 == 0.0; the repr tells them apart.
-        key = (cls, *((type(v), repr(v)) if isinstance(v, Scalar) else v for v in _field_values(node)))
+        key = (cls, *node._key())
         with _Interned._lock:
             return _Interned._nodes.setdefault(key, node)
-
-
-def _field_values(node: object) -> Iterator[object]:
-    for field in fields(node):  # type: ignore[arg-type]
-        yield getattr(node, field.name)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -135,6 +131,10 @@ class Expr(metaclass=_Interned):
     def children(self) -> tuple[Expr, ...]:
         """Direct operands, in order; a reduction's axes are not operands."""
         return ()
+
+    def _key(self) -> tuple[object, ...]:
+        """What makes two nodes of a class equal."""
+        raise NotImplementedError
 
     def __add__(self, other: Expr | Scalar) -> Expr:
         return call(ScalarFn.ADD, self, other)
@@ -184,6 +184,10 @@ class Const(Expr):
     def dtype(self) -> DType:
         return self.type
 
+    def _key(self) -> tuple[object, ...]:
+        # bool, int and float compare equal across types and -0.0 == 0.0; the repr tells them apart.
+        return type(self.value), repr(self.value), self.type
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis(Expr):
@@ -195,6 +199,9 @@ class Axis(Expr):
     @property
     def dtype(self) -> DType:
         return DType.INT64
+
+    def _key(self) -> tuple[object, ...]:
+        return self.name, self.extent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,6 +221,9 @@ class Load(Expr):
     def children(self) -> tuple[Expr, ...]:
         return self.indices
 
+    def _key(self) -> tuple[object, ...]:
+        return self.slot, self.indices, self.type, self.fill
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call(Expr):
@@ -221,14 +231,21 @@ class Call(Expr):
 
     fn: ScalarFn
     args: tuple[Expr, ...]
+    type: DType = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", DType.BOOL if self.fn in _PREDICATES else self.args[-1].dtype)
 
     @property
     def dtype(self) -> DType:
-        return DType.BOOL if self.fn in _PREDICATES else self.args[-1].dtype
+        return self.type
 
     @property
     def children(self) -> tuple[Expr, ...]:
         return self.args
+
+    def _key(self) -> tuple[object, ...]:
+        return self.fn, self.args
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -246,6 +263,9 @@ class Cast(Expr):
     def children(self) -> tuple[Expr, ...]:
         return (self.arg,)
 
+    def _key(self) -> tuple[object, ...]:
+        return self.type, self.arg
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduce(Expr):
@@ -262,6 +282,9 @@ class Reduce(Expr):
     @property
     def children(self) -> tuple[Expr, ...]:
         return (self.body,)
+
+    def _key(self) -> tuple[object, ...]:
+        return self.fn, self.axes, self.body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,7 +441,9 @@ def nodes(*roots: Expr) -> tuple[Expr, ...]:
             seen[node] = None
             continue
         stack.append((node, True))
-        stack.extend((child, False) for child in reversed(node.children))
+        for child in reversed(node.children):
+            if child not in seen:
+                stack.append((child, False))
     return tuple(seen)
 
 
@@ -426,7 +451,7 @@ def rebuild(roots: Sequence[Expr], visit: Callable[[Expr], Expr | None]) -> tupl
     """Rewrite bottom-up: `visit` sees each distinct node after its operands were rewritten; None keeps it."""
     done: dict[Expr, Expr] = {}
     for node in nodes(*roots):
-        fresh = _with_children(node, tuple(done[child] for child in node.children))
+        fresh = _with_children(node, tuple([done[child] for child in node.children]))
         # Folding may leave a bare operand (of x + 0), which was visited already: to replace it again would be wrong.
         replacement = visit(fresh) if type(fresh) is type(node) else None
         done[node] = fresh if replacement is None else replacement

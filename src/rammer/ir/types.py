@@ -30,6 +30,8 @@ class DType(enum.Enum):
     FLOAT32 = "float32"
     FLOAT64 = "float64"
 
+    __hash__ = object.__hash__  # by identity, as members are equal; Enum's own is a Python function over the name
+
     @property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy dtype; bfloat16 is the one that `ml_dtypes` registers."""

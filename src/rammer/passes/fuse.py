@@ -22,7 +22,7 @@ Ordering restriction: after `inline_views`, which brings consumers to the data; 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from rammer.ir.graph import Graph, Operator
@@ -163,6 +163,10 @@ class _Fusion:
             group.changed = lift(self._operator_of(group))
         return group.changed
 
+    def _outputs_of(self, group: _Group) -> Collection[int]:
+        """The values that a group makes."""
+        return self._operator_of(group).outputs if group.changed is None else group.changed.outputs
+
     def _operator_of(self, group: _Group) -> Operator:
         """The operator of a group with one member."""
         return self._graph.operators[group.members[0]]
@@ -176,7 +180,7 @@ class _Fusion:
         """Whether nothing but `group` reads what `producer` makes."""
         return not any(
             value in self._outputs or any(reader not in group.members for reader in self._readers[value])
-            for value in self._work(producer).outputs
+            for value in self._outputs_of(producer)
         )
 
     def _is_result(self, value: int, group: _Group) -> bool:

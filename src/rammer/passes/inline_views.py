@@ -3,17 +3,18 @@
     y = Transpose(x), z = Conv(Slice(y), w)  ->  z = Conv'(x, w), whose loads have other indices
 
 The views stay for readers that need them (a `Concat` or `Reshape`, which lowering places by their kind, a graph
-output) and are dead otherwise. A padded load keeps reading a `Slice`: lowering binds it to the part of the tensor.
+output) and are dead otherwise. A padded load keeps reading a `Slice`: lowering binds it to the part of the tensor, and
+then the operator's other loads read the `Slice`, too: branches on different parts stay equal.
 
 Ordering restriction: before `fuse`, which combines loads of the same data only; `eliminate_dead` should follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
-from rammer.ir.expr import Cast, Expr, Load, cast
+from rammer.ir.expr import Cast, Expr, Load, TensorExpr, cast
 from rammer.ir.graph import Graph, Operator, SourceLocation
 from rammer.ir.types import TensorType
 from rammer.passes.rewrite import PLACED_KINDS, Rewriter
@@ -52,11 +53,15 @@ class _Inlining:
         """The operator with its loads led through views."""
         if operator.expr is None or self._views.keys().isdisjoint(operator.inputs):
             return operator
+        slots = {slot for slot, value in enumerate(operator.inputs) if value in self._views}
+        slots -= self._kept(operator.inputs, operator.expr)
+        if not slots:
+            return operator
         operands = _Operands(operator.inputs, self._views)
         sources: dict[SourceLocation, None] = {}
 
         def visit(node: Expr) -> Expr | None:
-            if not isinstance(node, Load) or operator.inputs[node.slot] not in self._views:
+            if not isinstance(node, Load) or node.slot not in slots:
                 return None
             element = self._through(Load(operator.inputs[node.slot], node.indices, node.type, node.fill), sources)
             found = _load_of(element)
@@ -70,6 +75,12 @@ class _Inlining:
         expr, inputs = without_unused_slots(expr, operands.values)
         sources.update(dict.fromkeys(operator.sources))
         return replace(operator, expr=expr, inputs=inputs, attributes={}, sources=tuple(sources))
+
+    def _kept(self, inputs: Sequence[int], expr: TensorExpr) -> set[int]:
+        """The slots whose padded loads have to read a view."""
+        padded = [load for load in expr.loads if load.fill is not None]
+        ends = [(load.slot, replace(load, slot=inputs[load.slot])) for load in padded]
+        return {slot for slot, load in ends if load.slot in self._views and self._through(load, {}) is load}
 
     def _through(self, load: Load, sources: dict[SourceLocation, None]) -> Expr:
         """The element that a load means, led through as many views as possible; their sources are added."""

@@ -23,7 +23,7 @@ def server(tmp_path):
     files = {"proc/cpuinfo": entry * 4, "proc/self/cgroup": "0::/service"}
     for thread in range(4):
         cpu = f"sys/devices/system/cpu/cpu{thread}"
-        files |= {f"{cpu}/topology/physical_package_id": "0", f"{cpu}/topology/core_id": str(thread % 2)}
+        files[f"{cpu}/topology/thread_siblings_list"] = f"{thread % 2},{thread % 2 + 2}"
         caches = [("1", "Data", "48K", 2), ("1", "Instruction", "32K", 2), ("2", "Unified", "2048K", 2)]
         caches.append(("3", "Unified", "32768K", 4))
         for i, (level, kind, size, sharers) in enumerate(caches):
@@ -46,6 +46,28 @@ def test_machine_is_read(server):
         (2, 2 << 20, 2),
         (3, 32 << 20, 4),
     ]
+
+
+def test_arm_machine_is_read(tmp_path, monkeypatch):
+    """Two clusters of one core each, as Linux shows them in a virtual machine: no clock, no sizes of caches."""
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    entry = "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: fp asimd atomics asimddp\n"
+    entry += (
+        "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\nCPU revision\t: 1\n\n"
+    )
+    files = {"proc/cpuinfo": entry * 2}
+    for thread in range(2):
+        cpu = f"sys/devices/system/cpu/cpu{thread}"
+        files |= {f"{cpu}/topology/core_id": "0", f"{cpu}/topology/physical_package_id": "0"}
+        files |= {f"{cpu}/topology/thread_siblings_list": str(thread), f"{cpu}/cache/index0/level": "1"}
+    write(tmp_path, files)
+    machine = read_machine(tmp_path, range(2))
+    assert machine.name == "aarch64, implementer 0x41, part 0xd0c"
+    assert machine.features == ("asimd", "asimddp", "atomics", "fp")
+    assert (machine.physical_cores, machine.clock_ghz, machine.caches) == (2, None, ())
+    vdevice = describe(machine, None)
+    assert (vdevice.vector_bytes, vdevice.vector_registers) == (16, 32)
+    assert vdevice.flops_per_us[DType.FLOAT32].value == pytest.approx(48e3)  # two 4-lane multiply-adds at 3 GHz
 
 
 def test_siblings_come_last(server):

@@ -15,8 +15,6 @@ from rammer.ir.expr import (
     Axis,
     Expr,
     Output,
-    Reduce,
-    ReduceFn,
     ScalarFn,
     TensorExpr,
     call,
@@ -26,8 +24,7 @@ from rammer.ir.expr import (
     select,
 )
 from rammer.ir.types import DType, TensorType
-from rammer.ir.vdevice import Figure
-from rammer.passes import winograd
+from tests.support.kernel_cases import CHANNELS_LAST, CONTRACTIONS, MAPS, REDUCTIONS, assert_close, filtered
 from tests.support.kernels import (
     AVX2,
     AVX512,
@@ -36,189 +33,20 @@ from tests.support.kernels import (
     Bound,
     Compiler,
     conv,
-    lstm_cell,
     random_array,
     run_all,
     types,
 )
 from tests.support.operators import expression
-from tests.support.passes import Net, expression_of, only
 
 F16, BF16, F32, F64 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64
 I32, I64, U8, BOOL = DType.INT32, DType.INT64, DType.UINT8, DType.BOOL
-TOLERANCE = {F16: 2e-3, BF16: 1.6e-2, F32: 2e-6, F64: 1e-12}
 MACHINES = {"avx512": AVX512, "avx2": AVX2, "neon": NEON}
 
 
 @pytest.fixture(scope="session")
 def compiler(tmp_path_factory):
     return Compiler(tmp_path_factory.mktemp("kernels"))
-
-
-def pool(kind, x, kernel, strides, pads, **attributes):
-    out = tuple(
-        (n + pads[d] + pads[2 + d] - k) // s + 1 for d, (n, k, s) in enumerate(zip(x[2:], kernel, strides, strict=True))
-    )
-    chosen = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": (1, 1), "out_shape": out}
-    return expression(kind, types(x), **chosen, **attributes)
-
-
-def fused_residual():
-    """relu(conv(relu(x), w) + b + residual): work before and after the sums."""
-    expr = conv((1, 6, 9, 11), (20, 6, 3, 3), bias=True)
-    (output,) = expr.outputs
-    residual = TensorType(F32, (1, 20, 9, 11))
-    image, weight, _ = expr.loads
-    (total,) = expr.reductions
-    body = Reduce(ReduceFn.SUM, total.axes, call(ScalarFn.MAX, image, 0.0) * weight)
-    bias = next(node for node in expr.loads if node.slot == 2)
-    activated = call(ScalarFn.MAX, body + bias + load(3, residual, expr.axes), 0.0)
-    return TensorExpr(
-        axes=expr.axes,
-        inputs=(*expr.inputs, residual),
-        outputs=(Output(type=output.type, indices=output.indices, body=activated),),
-    )
-
-
-# name: (expression, slots that are constants)
-CONTRACTIONS = {
-    "product": (expression("MatMul", types((37, 65), (65, 50))), {1}),
-    "product of activations": (expression("MatMul", types((37, 65), (65, 50))), ()),
-    "batched product": (expression("MatMul", types((2, 3, 7, 8), (3, 8, 20))), ()),
-    "attention scores": (
-        expression("Gemm", types((30, 16), (50, 16)), alpha=0.25, beta=0.0, trans_a=False, trans_b=True),
-        (),
-    ),
-    "both transposed": (
-        expression("Gemm", types((64, 30), (50, 64)), alpha=1.0, beta=1.0, trans_a=True, trans_b=True),
-        (),
-    ),
-    "scaled with bias": (
-        expression("Gemm", types((30, 64), (50, 64), (50,)), alpha=0.5, beta=2.0, trans_a=False, trans_b=True),
-        {1, 2},
-    ),
-    "vector times matrix": (expression("MatMul", types((1, 300), (300, 70))), {1}),
-    "matrix times vector": (expression("MatMul", types((70, 300), (300,))), {0}),
-    "long sums": (expression("MatMul", types((3, 5000), (5000, 40))), ()),
-    "float16": (expression("MatMul", types((9, 33), (33, 40), dtype=F16)), {1}),
-    "bfloat16": (expression("MatMul", types((9, 33), (33, 40), dtype=BF16)), ()),
-    "float64": (expression("MatMul", types((9, 33), (33, 40), dtype=F64)), {1}),
-    "3x3": (conv((1, 8, 12, 13), (40, 8, 3, 3), bias=True), {1, 2}),
-    "3x3 of activations": (conv((1, 8, 12, 13), (40, 8, 3, 3)), ()),
-    "3x3 stride 2": (conv((1, 8, 13, 14), (40, 8, 3, 3), strides=(2, 2)), {1}),
-    "5x5 stride 2": (conv((2, 3, 13, 14), (10, 3, 5, 5), strides=(2, 2)), {1}),
-    "dilated": (conv((1, 8, 13, 34), (20, 8, 3, 3), dilations=(2, 2), pads=(2, 2, 2, 2)), {1}),
-    "1x1": (conv((1, 8, 7, 7), (40, 8, 1, 1)), {1}),
-    "1x1 stride 2": (conv((1, 8, 8, 8), (40, 8, 1, 1), strides=(2, 2)), {1}),
-    "11x11 stride 4": (conv((1, 3, 40, 40), (20, 3, 11, 11), strides=(4, 4), pads=(2, 2, 2, 2)), {1}),
-    "41x11 kernel": (conv((1, 1, 60, 30), (32, 1, 41, 11), strides=(2, 2), pads=(20, 5, 20, 5)), {1}),
-    "11x41 kernel": (conv((1, 2, 30, 60), (32, 2, 11, 41), strides=(2, 2), pads=(5, 20, 5, 20)), {1}),
-    "uneven pads": (conv((1, 4, 9, 9), (20, 4, 2, 3), pads=(0, 2, 1, 0)), {1}),
-    "pads beyond the kernel": (conv((1, 4, 5, 5), (20, 4, 3, 3), pads=(4, 4, 4, 4)), {1}),
-    "two groups": (conv((1, 8, 10, 10), (32, 4, 3, 3), group=2), {1}),
-    "narrow groups": (conv((1, 16, 10, 10), (16, 4, 3, 3), group=4), {1}),
-    "one dimension": (conv((1, 8, 50), (20, 8, 5)), {1}),
-    "three dimensions": (conv((1, 3, 6, 7, 8), (20, 3, 3, 3, 3)), {1}),
-    "float16 image": (conv((1, 8, 12, 13), (40, 8, 3, 3), dtype=F16), {1}),
-    "transposed convolution": (
-        expression(
-            "ConvTranspose",
-            types((1, 8, 7, 7), (8, 20, 3, 3)),
-            strides=(2, 2),
-            dilations=(1, 1),
-            pads=(1, 1, 1, 1),
-            group=1,
-            output_padding=(1, 1),
-        ),
-        {1},
-    ),
-    "cell": (lstm_cell(1, 24, 32), {3, 4, 5}),
-    "cell of odd size": (lstm_cell(3, 7, 13), {3, 4, 5}),
-    "fused residual": (fused_residual(), {1, 2}),
-}
-
-REDUCTIONS = {
-    "scalar product": expression("MatMul", types((300,), (300,))),
-    "integer product": expression("MatMul", types((9, 33), (33, 40), dtype=I32)),
-    "product of nothing": expression("MatMul", types((4, 0), (0, 5))),
-    "depthwise 3x3": conv((1, 20, 12, 12), (20, 1, 3, 3), group=20),
-    "depthwise 5x5 stride 2": conv((1, 20, 12, 13), (20, 1, 5, 5), bias=True, group=20, strides=(2, 2)),
-    "depthwise multiplier": conv((1, 6, 12, 12), (12, 1, 3, 3), group=6),
-    "depthwise, wide": conv((1, 2, 4, 150), (2, 1, 3, 3), group=2),
-    "max pool": pool("MaxPool", (1, 3, 20, 21), (3, 3), (2, 2), (1, 1, 1, 1)),
-    "average pool": pool("AveragePool", (1, 3, 16, 16), (3, 3), (1, 1), (1, 1, 1, 1), count_include_pad=False),
-    "average pool with padding": pool(
-        "AveragePool", (1, 3, 9, 9), (2, 3), (2, 1), (1, 1, 0, 1), count_include_pad=True
-    ),
-    "large window": pool("MaxPool", (1, 2, 40, 41), (9, 19), (3, 2), (4, 9, 4, 9)),
-    "global average": expression("GlobalAveragePool", types((2, 5, 7, 7))),
-    "global maximum": expression("GlobalMaxPool", types((1, 5, 9, 13))),
-    "softmax of rows": expression("Softmax", types((6, 70)), axis=1),
-    "softmax of short rows": expression("Softmax", types((6, 10)), axis=1),
-    "softmax of columns": expression("Softmax", types((30, 70)), axis=0),
-    "softmax in the middle": expression("Softmax", types((3, 9, 20)), axis=1),
-    "log softmax": expression("LogSoftmax", types((6, 70)), axis=1),
-    "layer normalization": expression("LayerNormalization", types((9, 80), (80,), (80,)), axis=1, epsilon=1e-5),
-    "instance normalization": expression("InstanceNormalization", types((2, 3, 5, 9), (3,), (3,)), epsilon=1e-5),
-    "local response": expression("LRN", types((1, 9, 5, 6)), size=5, alpha=0.1, beta=0.75, bias=1.0),
-    "sum of all": expression("ReduceSum", types((30, 50)), axes=(0, 1), keepdims=False),
-    "sum of rows": expression("ReduceSum", types((30, 100)), axes=(1,), keepdims=True),
-    "sum of columns": expression("ReduceSum", types((100, 300)), axes=(0,), keepdims=False),
-    "sum of float16": expression("ReduceSum", types((8, 100), dtype=F16), axes=(1,), keepdims=False),
-    "product of elements": expression("ReduceProd", types((5, 7, 6)), axes=(1,), keepdims=False),
-    "greatest integer": expression("ReduceMax", types((5, 70), dtype=I32), axes=(1,), keepdims=False),
-    "any": expression("ReduceMax", types((5, 70), dtype=BOOL), axes=(1,), keepdims=False),
-    "place of the greatest": expression("ArgMax", types((7, 40)), axis=1, keepdims=False, select_last_index=False),
-    "cumulative sum": expression("CumSum", types((7, 40)), axis=1, exclusive=False, reverse=True),
-}
-
-MAPS = {
-    "broadcast": expression("Add", types((3, 1, 5), (4, 1))),
-    "wide": expression("Mul", types((1000,), (1000,))),
-    "planes": expression("Relu", types((2, 5, 7, 7))),
-    "scalar": expression("Add", types((), ())),
-    "transposition": expression("Transpose", types((40, 50)), perm=(1, 0)),
-    "transposition of four": expression("Transpose", types((2, 3, 20, 5)), perm=(0, 2, 1, 3)),
-    "reversed slice": expression("Slice", types((9, 30)), starts=(8, 29), steps=(-2, -3), sizes=(4, 9)),
-    "zero pad": expression("Pad", types((4, 20)), mode="constant", pads=(1, 2, 0, 3), value=0.5),
-    "reflected pad": expression("Pad", types((4, 20)), mode="reflect", pads=(1, 2, 0, 3), value=0.0),
-    "edge pad": expression("Pad", types((4, 20)), mode="edge", pads=(1, 2, 0, 3), value=0.0),
-    "concatenation": expression("Concat", types((4, 5), (4, 9)), axis=1),
-    "reshape": expression("Reshape", types((6, 10, 4)), shape=(8, 30)),
-    "depth to space": expression("DepthToSpace", types((1, 12, 3, 4)), blocksize=2, mode="DCR"),
-    "tile": expression("Tile", types((3, 4)), repeats=(2, 3)),
-    "triangle": expression("Trilu", types((8, 9)), upper=True, k=1),
-    "gather": expression("Gather", [TensorType(F32, (30, 9)), TensorType(I64, (4, 3))], axis=0),
-    "batch normalization": expression("BatchNormalization", types((1, 6, 5, 5), *((6,),) * 4), epsilon=1e-5),
-    "gelu": expression("Gelu", types((50,)), approximate="none"),
-    "bfloat16": expression("Sigmoid", types((50,), dtype=BF16)),
-    "booleans": expression("Where", [TensorType(BOOL, (4, 5)), *types((4, 5), (5,))]),
-    "to integers": expression("Cast", types((50,)), to=I32),
-    "to float16": expression("Cast", types((50,), dtype=F64), to=F16),
-}
-
-
-def filtered(size):
-    """The transforms of a convolution by minimal filtering, F(4x4, 3x3), of images of `size`."""
-    net = Net()
-    y = net.conv(net.input(1, 20, *size), net.weight(32, 20, 3, 3), pad=1)
-    slow = replace(AVX512, flops_per_us={dtype: Figure(1.0, "nominal: a test") for dtype in DType})
-    graph = winograd.run(net.build(y), slow)
-    return [expression_of(only(graph, kind)) for kind in ("ConvInputTransform", "ConvOutputTransform")]
-
-
-def assert_close(found, wanted, dtype):
-    if not dtype.is_float:
-        np.testing.assert_array_equal(found, wanted)
-        return
-    with np.errstate(invalid="ignore"):  # a signalling NaN
-        found, wanted = found.astype(np.float64), wanted.astype(np.float64)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
-    infinite = np.isinf(wanted)
-    np.testing.assert_array_equal(found[infinite], wanted[infinite])
-    finite = np.isfinite(wanted)
-    scale = max(1e-30, float(np.sqrt(np.mean(wanted[finite] ** 2)))) if finite.any() else 1.0
-    np.testing.assert_allclose(found[finite] / scale, wanted[finite] / scale, rtol=0, atol=20 * TOLERANCE[dtype])
 
 
 def check(expr, compiler, *, inputs=None, **options):
@@ -250,22 +78,6 @@ def test_reductions(name, compiler):
 def test_maps(name, compiler):
     kernels = check(MAPS[name], compiler)
     assert {kernel.skeleton for kernel in kernels} == {"map"}
-
-
-# name: (expression, tensors that lie channels last, skeleton)
-CHANNELS_LAST = {
-    "3x3": (conv((1, 8, 12, 13), (40, 8, 3, 3), bias=True), {0, 3}, "contract"),
-    "3x3 to planes": (conv((1, 8, 12, 13), (40, 8, 3, 3)), {0}, "contract"),
-    "1x1 stride 2": (conv((1, 24, 9, 9), (40, 24, 1, 1), strides=(2, 2)), {0, 2}, "contract"),
-    "few channels": (conv((1, 3, 12, 13), (7, 3, 3, 3)), {0, 2}, "contract"),
-    "depthwise 3x3": (conv((1, 32, 12, 13), (32, 1, 3, 3), bias=True, group=32), {0, 3}, "contract"),
-    "depthwise 5x5 stride 2": (conv((2, 40, 11, 12), (40, 1, 5, 5), group=40, strides=(2, 2)), {0, 2}, "contract"),
-    "depthwise, odd": (conv((1, 21, 12, 13), (21, 1, 3, 3), group=21), {0, 2}, "contract"),
-    "depthwise 7x7": (conv((1, 16, 9, 20), (16, 1, 7, 7), group=16), {0, 2}, "contract"),
-    "max pool": (pool("MaxPool", (1, 40, 12, 13), (3, 3), (2, 2), (1, 1, 1, 1)), {0, 1}, "reduce"),
-    "global average": (expression("GlobalAveragePool", types((1, 40, 7, 7))), {0}, "reduce"),
-    "addition": (expression("Add", types((1, 12, 5, 6), (1, 12, 5, 6))), {0, 2}, "map"),
-}
 
 
 @pytest.mark.parametrize("vdevice", MACHINES.values(), ids=MACHINES)
@@ -479,7 +291,7 @@ def test_random_elementwise_work(compiler, expr):
 # --- The text --------------------------------------------------------------------------------------------------
 
 _PRINT = """
-from tests.test_cpu_emit import CONTRACTIONS, MAPS, REDUCTIONS, AVX512, Bound, emit_kernel
+from tests.test_cpu_emit import AVX512, CONTRACTIONS, MAPS, REDUCTIONS, Bound, emit_kernel
 import sys
 expressions = [*CONTRACTIONS.values(), *((expr, {1}) for expr in (*REDUCTIONS.values(), *MAPS.values()))]
 for expr, constants in expressions:

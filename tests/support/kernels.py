@@ -149,20 +149,31 @@ class Bound:
         self._types = types
         self._inputs = count
 
-    def run(self, kernel: RKernel, function: Any, inputs: Sequence[Array]) -> list[Array]:
-        """All rTasks of a kernel, last one first; every output element starts out wrong."""
+    def tensors(self, inputs: Sequence[Array]) -> list[Array]:
+        """Inputs as they are stored, then room for outputs; every output element starts out wrong."""
         wrong = [np.full(t.shape, 77, t.dtype.numpy) for t in self._types[self._inputs :]]
-        tensors = [layout.pack(array) for layout, array in zip(self.layouts, [*inputs, *wrong], strict=True)]
-        addresses = [
-            tensors[b.tensor].ctypes.data + self.layouts[b.tensor].address(b.origin) * tensors[b.tensor].itemsize
-            for b in self.bindings
-        ]
+        return [layout.pack(array) for layout, array in zip(self.layouts, [*inputs, *wrong], strict=True)]
+
+    @property
+    def operands(self) -> list[tuple[int, int]]:
+        """What an rTask is called with: of each operand the tensor and where in it, in bytes."""
+        items = [type_.dtype.numpy.itemsize for type_ in self._types]
+        return [(b.tensor, self.layouts[b.tensor].address(b.origin) * items[b.tensor]) for b in self.bindings]
+
+    def outputs(self, tensors: Sequence[Array]) -> list[Array]:
+        """The outputs among stored tensors."""
+        results = list(zip(tensors, self.layouts, self._types, strict=True))[self._inputs :]
+        return [storage[layout.addresses(type_.shape)] for storage, layout, type_ in results]
+
+    def run(self, kernel: RKernel, function: Any, inputs: Sequence[Array]) -> list[Array]:
+        """All rTasks of a kernel, last one first."""
+        tensors = self.tensors(inputs)
+        addresses = [tensors[tensor].ctypes.data + offset for tensor, offset in self.operands]
         pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int32], None
         for tile in reversed(range(kernel.task_count)):
             function(pointers, tile)
-        results = list(zip(tensors, self.layouts, self._types, strict=True))[self._inputs :]
-        return [storage[layout.addresses(type_.shape)] for storage, layout, type_ in results]
+        return self.outputs(tensors)
 
 
 def _layout(type_: TensorType, channels_last: bool) -> Layout:

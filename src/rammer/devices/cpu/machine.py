@@ -70,7 +70,7 @@ def read_machine(root: Path = _SYSTEM_ROOT, affinity: Iterable[int] | None = Non
     return Machine(
         system=platform.system(),
         architecture=platform.machine(),
-        name=entry.get("model name", platform.machine()),
+        name=_name(entry),
         features=_features(entry),
         cores=cores,
         physical_cores=physical,
@@ -106,6 +106,13 @@ def _cpuinfo(root: Path) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
+def _name(entry: dict[str, str]) -> str:
+    """What tells processors of one architecture apart; Arm's have numbers."""
+    if "CPU part" in entry:
+        return f"{platform.machine()}, implementer {entry.get('CPU implementer')}, part {entry['CPU part']}"
+    return entry.get("model name", platform.machine())
+
+
 def _features(entry: dict[str, str]) -> tuple[str, ...]:
     if "Features" in entry:  # Arm: all of them are instruction sets
         return tuple(sorted(entry["Features"].split()))
@@ -114,13 +121,12 @@ def _features(entry: dict[str, str]) -> tuple[str, ...]:
 
 def _order(root: Path, threads: Sequence[int]) -> tuple[tuple[int, ...], int]:
     """Hardware threads with one of each physical core first, and how many those are."""
-    leaders: dict[tuple[str | None, str | None, int], int] = {}
+    leaders: dict[str, int] = {}
     siblings = []
     for thread in threads:
-        topology = root / f"sys/devices/system/cpu/cpu{thread}/topology"
-        package, core = _text(topology / "physical_package_id"), _text(topology / "core_id")
-        unknown = thread if core is None else -1
-        if leaders.setdefault((package, core, unknown), thread) != thread:
+        # Not by the number of the core: clusters of Arm's number theirs alike.
+        together = _text(root / f"sys/devices/system/cpu/cpu{thread}/topology/thread_siblings_list") or str(thread)
+        if leaders.setdefault(together, thread) != thread:
             siblings.append(thread)
     return (*leaders.values(), *siblings), len(leaders)
 

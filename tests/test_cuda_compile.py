@@ -11,6 +11,7 @@ import pytest
 import rammer
 from benchmarks.networks import NETWORKS, SMALL
 from rammer.devices.base import no_progress
+from rammer.devices.codegen.tables import CONSTANT
 from rammer.devices.cuda.architecture import NAMED
 from rammer.devices.cuda.build import CUBIN, TRACE_MACRO, build
 from rammer.devices.cuda.source import translation_unit
@@ -67,7 +68,7 @@ def test_c_and_python_agree_on_every_shared_type():
         for name, *_ in (*Program._fields_, *program._fields_)
     }
     facts |= {"RAMMER_NOTHING": f"{NOTHING}u", "RAMMER_SEGMENT_SHIFT": SEGMENT_SHIFT}
-    facts |= {"RAMMER_WAITS": WAITS, "RAMMER_SIGNALS": SIGNALS}
+    facts |= {"RAMMER_WAITS": WAITS, "RAMMER_SIGNALS": SIGNALS, "RAMMER_CONSTANTS": CONSTANT}
     for name, dtype in dtypes.items():
         facts[f"sizeof(rammer_{name})"] = dtype.itemsize
         for field, (_, offset, *_) in (dtype.fields or {}).items():

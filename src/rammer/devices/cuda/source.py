@@ -9,8 +9,9 @@ from importlib.resources import files
 import numpy as np
 
 from rammer.devices.base import Source
-from rammer.devices.codegen.source import RECORDS, SIGNALS, SLOTS, assemble
+from rammer.devices.codegen.source import CONSTANTS, RECORDS, SIGNALS, SLOTS, assemble
 from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT, bindings
+from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
 from rammer.devices.cuda.describe import KIND, THREADS
 from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
 from rammer.devices.cuda.records import device_records
@@ -18,7 +19,7 @@ from rammer.ir.program import Plan
 from rammer.ir.task import RKernel, TensorRole
 from rammer.ir.vdevice import VDevice
 
-ABI = 2
+ABI = 3
 CODE = "program.cu"
 LAUNCH = "launch.json"
 DEVICE_RECORDS = "device_records.bin"
@@ -37,9 +38,12 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     """The source of a plan for a vDevice."""
     constants = _constant_slots(plan)
     emitted: dict[str, KernelText] = {}
+    streamed: dict[str, Streamed] = {}
 
     def emit(kernel: RKernel, symbol: str) -> str:
         emitted[symbol] = emit_kernel(kernel, symbol, constants[kernel], vdevice.resident_bytes)
+        if not emitted[symbol].resident:
+            streamed[symbol] = Streamed(kernel=kernel, slots=tuple(sorted(constants[kernel])))
         return emitted[symbol].text
 
     assembly = assemble(plan, emit, vdevice.alignment_bytes, ABI)
@@ -54,6 +58,12 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         np.frombuffer(data[SIGNALS], dtype=SIGNAL_COUNT),
         slots,
         {number: kernel.resident for number, kernel in enumerate(kernels.values()) if kernel.resident},
+    )
+    look_ahead(
+        records,
+        starts.tolist(),
+        {number: streamed[symbol] for number, symbol in enumerate(kernels) if symbol in streamed},
+        ahead_limit_bytes(vdevice, len(data[CONSTANTS])),
     )
     graph = plan.graph
     launch = {

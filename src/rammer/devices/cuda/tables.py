@@ -33,6 +33,9 @@ def record_dtype(slots: int) -> np.dtype[np.void]:
             ("signal_count", "<u4"),
             ("waits", WAIT, (WAITS,)),
             ("signals", "<u4", (SIGNALS,)),
+            ("ahead_bytes", "<u4"),
+            ("reserved", "<u4"),
+            ("ahead_offset", "<u8"),
             ("operands", "<u8", (slots,)),
         ]
     )

@@ -28,6 +28,7 @@ rammer_run(const __grid_constant__ rammer_program program) {
             goes_on = rammer_execute_run(kernel, position, rammer_scratch);
             position = behind;
         } else {
+            rammer_look_ahead(position);
             goes_on = rammer_begin(position);
             if (goes_on && kernel != RAMMER_NOTHING) {
                 rammer_execute(kernel, (char *const *)record->operands, record->tile, rammer_scratch);

@@ -17,7 +17,8 @@ typedef long long int64_t;
 enum {
     RAMMER_WAITS = 2,        /* of a record at most */
     RAMMER_SIGNALS = 4,      /* of a record at most */
-    RAMMER_SEGMENT_SHIFT = 48
+    RAMMER_SEGMENT_SHIFT = 48,
+    RAMMER_CONSTANTS = 1     /* the segment of the model's constants */
 };
 
 #define RAMMER_NOTHING 0xffffffffu /* the kernel of a record without an rTask */
@@ -34,6 +35,7 @@ struct rammer_wait {
  *
  * An operand is a segment and an offset into it as the host writes it, and an address once a vEU has fetched it.
  * `run` is 0, or the number of records from this one on that are one rTask over the same resident constants.
+ * The next rTask of the queue will read `ahead_bytes` of the constants from `ahead_offset` on.
  */
 struct __align__(16) rammer_record {
     uint32_t kernel;
@@ -44,6 +46,9 @@ struct __align__(16) rammer_record {
     uint32_t signal_count;
     rammer_wait waits[RAMMER_WAITS];
     uint32_t signals[RAMMER_SIGNALS];
+    uint32_t ahead_bytes;
+    uint32_t reserved;
+    uint64_t ahead_offset;
     uint64_t operands[RAMMER_SLOTS];
 };
 

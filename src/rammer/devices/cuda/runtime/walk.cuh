@@ -11,6 +11,7 @@
 
 enum {
     RAMMER_CHUNK = 16,      /* records that are fetched together */
+    RAMMER_LINE_BYTES = 128,
     RAMMER_POLLS = 256      /* polls between two looks at the clock */
 };
 
@@ -142,6 +143,14 @@ static __device__ __forceinline__ void rammer_reach(uint32_t position) {
 #else
 #define RAMMER_STAMP(position, field)
 #endif
+
+/* Asks for what the next rTask reads of the constants to be brought into L2. */
+static __device__ __forceinline__ void rammer_look_ahead(uint32_t position) {
+    const rammer_record *record = rammer_at(position);
+    const char *from = rammer_segments[RAMMER_CONSTANTS] + record->ahead_offset;
+    for (uint32_t i = threadIdx.x * RAMMER_LINE_BYTES; i < record->ahead_bytes; i += RAMMER_THREADS * RAMMER_LINE_BYTES)
+        asm volatile("prefetch.global.L2 [%0];" : : "l"(from + i));
+}
 
 /* The Waits of a record, side by side. Returns whether they ended in time. */
 static __device__ __forceinline__ bool rammer_begin(uint32_t position) {

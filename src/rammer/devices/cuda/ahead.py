@@ -1,0 +1,89 @@
+"""Constants that a vEU brings into L2 before the rTask that reads them waits for its other operands (DESIGN D6).
+
+Each record names a part of the constants that the next rTask of its vEU streams, at most `limit_bytes` of it: while the
+one waits and computes, memory is busy for the other. It pays where the constants do not fit L2 anyway; where they do,
+they are there from run to run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from rammer.devices.codegen.tables import CONSTANT
+from rammer.devices.cuda.tables import NOTHING, SEGMENT_SHIFT
+from rammer.ir.region import box_size, read_boxes
+from rammer.ir.task import RKernel
+from rammer.ir.vdevice import VDevice
+
+_SHARE_OF_L2 = 0.5  # the rest is for what the rTasks under way read and write
+_LEAST_BYTES = 16 << 10  # less comes soon enough without being asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streamed:
+    """An rKernel and the slots of the constants that it reads from memory each time."""
+
+    kernel: RKernel
+    slots: tuple[int, ...]
+
+
+def ahead_limit_bytes(vdevice: VDevice, constants_bytes: int) -> int:
+    """What a vEU may ask for ahead, 0 where all constants of a model fit the cache that the vEUs share."""
+    cache_bytes = max((level.capacity_bytes for level in vdevice.levels[:-1] if level.shared), default=0)
+    return 0 if constants_bytes <= cache_bytes else int(cache_bytes * _SHARE_OF_L2 / vdevice.veu_count)
+
+
+def look_ahead(
+    records: npt.NDArray[np.void], firsts: Sequence[int], streamed: Mapping[int, Streamed], limit_bytes: int
+) -> None:
+    """Write into each record what the next rTask of its vEU streams: `ahead_offset` and `ahead_bytes`.
+
+    Args:
+        records: of all vEUs one after another.
+        firsts: where each vEU's records begin and end.
+        streamed: by the number of an rKernel.
+        limit_bytes: at most so much for an rTask.
+    """
+    if limit_bytes < _LEAST_BYTES:
+        return
+    for begin, end in itertools.pairwise(firsts):
+        tasks = [i for i in range(begin, end) if records["kernel"][i] != NOTHING]
+        for before, task in itertools.pairwise(tasks):
+            found = streamed.get(int(records["kernel"][task]))
+            if found is None:
+                continue
+            parts = _parts(found, int(records["tile"][task]))
+            slot, first_byte, size_bytes = max(parts, key=lambda part: part[2], default=(0, 0, 0))
+            if size_bytes >= _LEAST_BYTES:
+                segment, offset_bytes = divmod(int(records["operands"][task, slot]), 1 << SEGMENT_SHIFT)
+                if segment != CONSTANT:
+                    raise ValueError(f"slot {slot} of rKernel {records['kernel'][task]} is no constant")
+                records["ahead_offset"][before] = offset_bytes + first_byte
+                records["ahead_bytes"][before] = min(size_bytes, limit_bytes)
+
+
+@lru_cache(maxsize=4096)
+def _parts(streamed: Streamed, tile: int) -> tuple[tuple[int, int, int], ...]:
+    """(slot, first byte, bytes) of the constants that an rTask reads, from the slot's first element on.
+
+    Only parts that lie together: where an rTask reads here and there, most of what lies between is not for it.
+    """
+    kernel = streamed.kernel
+    boxes = read_boxes(kernel.expr, kernel.tile_ranges(tile))
+    parts = []
+    for slot in streamed.slots:
+        box = boxes[slot]
+        if box is None or box_size(box) == 0:
+            continue
+        layout, size_bytes = kernel.layouts[slot], kernel.expr.inputs[slot].dtype.itemsize_bytes
+        first = layout.address([span.lo for span in box])
+        last = layout.address([span.hi - 1 for span in box])
+        if last - first < 2 * box_size(box):
+            parts.append((slot, first * size_bytes, (last - first + 1) * size_bytes))
+    return tuple(parts)

@@ -1,0 +1,63 @@
+"""What records ask for ahead of the rTask that reads it: the right part of the right constant, and not too much."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from rammer.devices.codegen.tables import ARENA, CONSTANT, EXECUTE, RECORD, SLOT
+from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
+from rammer.devices.cuda.records import device_records
+from rammer.devices.registry import find_device
+from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, TensorExpr, load
+from rammer.ir.task import RKernel, RTile
+from rammer.ir.types import DType, Layout, TensorType
+from rammer.options import CompileOptions
+
+
+def streaming(features=8, channels=8192, rows=2):
+    """A matrix-vector product, `rows` rows of weights to an rTask; its operands are x, w and y."""
+    m, c = Axis("s0", features), Axis("r0", channels)
+    x, w = TensorType(DType.FLOAT32, (channels,)), TensorType(DType.FLOAT32, (features, channels))
+    y = TensorType(DType.FLOAT32, (features,))
+    body = Reduce(ReduceFn.SUM, (c,), load(0, x, (c,)) * load(1, w, (m, c)))
+    expr = TensorExpr(axes=(m,), inputs=(x, w), outputs=(Output(type=y, indices=(m,), body=body),))
+    layouts = tuple(Layout.row_major(type_.shape) for type_ in (x, w, y))
+    return RKernel(expr=expr, layouts=layouts, skeleton="contract", tile=RTile(task=(rows,)))
+
+
+def looked_ahead(queues, limit_bytes, kernel=None):
+    """(offset, bytes) that each record asks for; every rTask has x in the arena and w at byte 256 of the constants."""
+    queues = [[(EXECUTE, number, tile, 0) for number, tile in queue] for queue in queues]
+    steps = np.array([step for queue in queues for step in queue], dtype=RECORD)
+    slots = np.array([(ARENA, 0, 0), (CONSTANT, 0, 256)], dtype=SLOT)
+    begins = np.cumsum([0, *map(len, queues)]).tolist()
+    records, starts = device_records(steps, begins, slots, np.array([], dtype=np.uint32), 2, {})
+    look_ahead(records, starts.tolist(), {7: Streamed(kernel=kernel or streaming(), slots=(1,))}, limit_bytes)
+    return list(zip(records["ahead_offset"].tolist(), records["ahead_bytes"].tolist(), strict=True))
+
+
+def test_a_record_asks_for_the_constants_of_the_next_rtask():
+    row_bytes = 8192 * 4
+    two_rows = 2 * row_bytes
+    found = looked_ahead([[(0, 0), (7, 1), (7, 3), (0, 0)], [(7, 2)], [(0, 0), (7, 2)]], 1 << 20)
+    assert found[:4] == [(256 + 2 * row_bytes, two_rows), (256 + 6 * row_bytes, two_rows), (0, 0), (0, 0)]
+    assert found[4:] == [(0, 0), (256 + 4 * row_bytes, two_rows), (0, 0)]
+
+
+def test_no_more_is_asked_for_than_the_cache_takes():
+    assert looked_ahead([[(0, 0), (7, 1)]], 20_000)[0] == (256 + 2 * 8192 * 4, 20_000)
+    assert looked_ahead([[(0, 0), (7, 1)]], 0)[0] == (0, 0)
+
+
+def test_constants_that_do_not_lie_together_are_not_asked_for():
+    turned = replace(
+        streaming(), layouts=(*streaming().layouts[:1], Layout.ordered((8, 8192), (1, 0)), Layout.row_major((8,)))
+    )
+    assert looked_ahead([[(0, 0), (7, 1)]], 1 << 20, turned)[0] == (0, 0)
+
+
+def test_constants_that_fit_the_cache_are_not_asked_for():
+    vdevice = find_device("cuda:sm_90").describe(CompileOptions(device="cuda:sm_90"))
+    cache_bytes = next(level.capacity_bytes for level in vdevice.levels if level.name == "L2")
+    assert ahead_limit_bytes(vdevice, cache_bytes) == 0
+    assert 0 < ahead_limit_bytes(vdevice, cache_bytes + 1) * vdevice.veu_count < cache_bytes

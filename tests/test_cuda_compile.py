@@ -7,13 +7,15 @@ import ctypes
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import rammer
 from benchmarks.networks import NETWORKS, SMALL
 from rammer.devices.base import no_progress
-from rammer.devices.codegen.tables import CONSTANT
+from rammer.devices.codegen.tables import CALLER, CONSTANT
 from rammer.devices.cuda.architecture import NAMED
 from rammer.devices.cuda.build import CUBIN, TRACE_MACRO, build
+from rammer.devices.cuda.limits import MOST_ARRAYS
 from rammer.devices.cuda.source import translation_unit
 from rammer.devices.cuda.tables import (
     CLOCK,
@@ -36,7 +38,7 @@ from rammer.devices.registry import find_device
 from rammer.errors import CompilerFailedError, DeviceUnavailableError
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
-from tests.support.small_models import layer_model
+from tests.support.small_models import FLOAT, layer_model, small_model
 
 pytest.importorskip("cuda.core", reason="needs the cuda extra")
 
@@ -78,6 +80,20 @@ def test_c_and_python_agree_on_every_shared_type():
     toolchain.cubin(f"{EMPTY}\n{checks}", "sm_90")
     with pytest.raises(CompilerFailedError, match="static assertion"):
         toolchain.cubin(f'{EMPTY}\nstatic_assert(sizeof(rammer_record) == {record.itemsize + 1}, "record");', "sm_90")
+
+
+def test_a_kernel_takes_as_many_arrays_as_are_allowed():
+    toolchain = find_toolchain()
+    assert toolchain.cubin(translation_unit({}, SLOTS, CALLER + MOST_ARRAYS), "sm_80")
+    with pytest.raises(CompilerFailedError, match="parameter space overflowed"):
+        toolchain.cubin(translation_unit({}, SLOTS, CALLER + MOST_ARRAYS + 1), "sm_80")
+
+
+def test_an_operator_of_many_operands_compiles(tmp_path):
+    names = [f"x{i}" for i in range(300)]
+    nodes = [helper.make_node("Sum", names, ["y"])]
+    model = small_model(nodes, dict.fromkeys(names, (FLOAT, (4, 8))), {"y": (FLOAT, (4, 8))})
+    assert bytes(compiled(model, tmp_path))[:4] == b"\x7fELF"
 
 
 def test_compiler_error_is_shown():

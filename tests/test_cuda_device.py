@@ -1,21 +1,26 @@
 """The GPU as a device, as far as it can be tried without one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import rammer
+from benchmarks.networks import NETWORKS
 from rammer.compiler import plan_graph
 from rammer.devices.base import Binary
+from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL, SLOT, WAIT, KernelEntry, Manifest, OperatorEntry
 from rammer.devices.cuda.architecture import NAMED, Gpu, named
 from rammer.devices.cuda.build import mismatch, requirements
 from rammer.devices.cuda.describe import describe
+from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
 from rammer.devices.cuda.memory import Placement
 from rammer.devices.cuda.records import device_records, step_times
 from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.tables import DONE, NOTHING, SEGMENT_SHIFT, SPAN
 from rammer.devices.registry import DEVICES, GPUS, find_device
-from rammer.errors import DeviceUnavailableError, OptionError
+from rammer.errors import DeviceUnavailableError, OptionError, TooManyArraysError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.graph import Array
 from rammer.ir.types import DType
@@ -111,17 +116,34 @@ def test_arrays_in_one_block():
         np.testing.assert_array_equal(array, copy)
 
 
+def test_records_of_many_operands_are_fetched_few_at_a_time():
+    assert [chunk_of(slots) for slots in (0, 38, 40, 302, 1000, 5000)] == [16, 16, 8, 2, 1, 1]
+
+
+def test_more_arrays_than_a_kernel_takes():
+    check_room(MOST_ARRAYS, 4, "")
+    check_room(302, 302, "")
+    with pytest.raises(TooManyArraysError, match="the model has 4084 inputs and outputs, a GPU's kernel takes 4083"):
+        check_room(MOST_ARRAYS + 1, 4, "")
+    with pytest.raises(TooManyArraysError, match="an operator with 3000 operands") as caught:
+        check_room(2, 3000, "Sum node 'all'")
+    assert (caught.value.code, caught.value.where) == ("R505", "Sum node 'all'")
+
+
 # --- Runs that were given up ------------------------------------------------------------------------------------------
 
 
-def stall(queues, reached, seen):
-    """The stall of a program of one rOperator, from each vEU's (opcode, a, b, c)."""
+def stall(queues, reached, seen, steps=None):
+    """The stall of a program of two rOperators, from each vEU's (opcode, a, b, c); the second takes from the first."""
     manifest = Manifest(
         abi=1,
         kernels=(KernelEntry(symbol="k", where="'op'"),),
-        operators=(OperatorEntry(where="'op'", first_slot=0),),
-        steps=(tuple(map(len, queues)),),
-        first_counters=(0,),
+        operators=(
+            OperatorEntry(where="'op'", first_slot=0),
+            OperatorEntry(where="'next'", first_slot=2, takes_from=(0,)),
+        ),
+        steps=steps or (tuple(map(len, queues)),),
+        first_counters=(0,) if steps is None else (0, 1),
         array_count=2,
         arena_bytes=0,
         alignment_bytes=128,
@@ -138,34 +160,80 @@ def stall(queues, reached, seen):
 
 def test_stall_names_the_wait_that_nobody_can_end():
     queues = [
-        [(WAIT, 1, 1, 1), (EXECUTE, 0, 3, 0)],
-        [(WAIT, 0, 2, 1), (EXECUTE, 0, 4, 0), (SIGNAL, 1, 0, 0)],
-        [(SIGNAL, 0, 0, 0)],
+        [(WAIT, 1, 1, 0), (EXECUTE, 0, 3, 0)],
+        [(WAIT, 0, 2, 0), (EXECUTE, 0, 4, 0), (SIGNAL, 1, 0, 0)],
+        [(EXECUTE, 0, 5, 0), (SIGNAL, 0, 0, 0)],
     ]
     error = stall(queues, [0, 0, DONE], [1, 0]).error()
     assert error.code == "R504"
-    assert "vEU 1 is at step 0 of rProgram 0, a Wait for counter 0, which saw 1 of 2 signals" in error.message
-    assert "no vEU has a signal left to give" in error.message
+    assert "vEU 1 is at step 0 of rProgram 0, a Wait for counter 0, which saw 1 of 2 signals; " in error.message
+    assert error.message.endswith("no vEU has a signal left to give: rTask 5 of 'op' on vEU 2 signalled")
     assert error.where == "before rTask 4 of 'op'"
+    error = stall(queues[:2], [0, 0], [0, 0]).error()
+    assert error.message.endswith("no vEU has a signal left to give")
 
 
 def test_stall_names_who_should_have_signalled():
-    queues = [[(WAIT, 0, 1, 1), (SIGNAL, 1, 0, 0)], [(WAIT, 1, 1, 1), (SIGNAL, 0, 0, 0)]]
-    error = stall(queues, [0, 0], [0, 0]).error()
+    queues = [
+        [(WAIT, 0, 2, 0), (SIGNAL, 1, 0, 0)],
+        [(EXECUTE, 0, 1, 0), (WAIT, 1, 1, 0), (EXECUTE, 0, 2, 2), (SIGNAL, 0, 0, 0)],
+        [(EXECUTE, 0, 3, 0), (SIGNAL, 0, 0, 0)],
+    ]
+    error = stall(queues, [0, 1, DONE], [1, 0]).error()
     assert "vEU 0 is at step 0" in error.message
-    assert "vEU 1 should have signalled" in error.message
+    assert error.message.endswith("; rTask 2 of 'next' on vEU 1 should have signalled")
     assert error.where == "behind the last rTask of the vEU"
 
 
+def test_stall_names_a_few_of_many():
+    queues = [[(WAIT, 0, 5, 0)], *[[(WAIT, 1, 1, 0), (EXECUTE, 0, i, 0), (SIGNAL, 0, 0, 0)] for i in range(5)]]
+    queues[0] += [(SIGNAL, 1, 0, 0)]
+    error = stall(queues, [0] * 6, [0, 0]).error()
+    assert "; rTask 0 of 'op' on vEU 1, rTask 1 of 'op' on vEU 2, rTask 2 of 'op' on vEU 3 and 2 more " in error.message
+
+
+def test_stall_of_a_slow_rtask_says_that_it_came():
+    queues = [[(WAIT, 0, 1, 0)], [(EXECUTE, 0, 7, 0), (SIGNAL, 0, 0, 0)]]
+    error = stall(queues, [0, DONE], [1]).error()
+    assert error.message.endswith("which saw 1 of 1 signals; rTask 7 of 'op' on vEU 1 signalled, but too late")
+
+
+def test_stall_at_the_barrier_between_two_programs():
+    queues = [
+        [(EXECUTE, 0, 0, 0), (SIGNAL, 0, 0, 0), (WAIT, 0, 2, 0), (EXECUTE, 0, 0, 2)],
+        [(SIGNAL, 0, 0, 0), (WAIT, 0, 2, 0), (WAIT, 1, 1, 0)],
+    ]
+    error = stall(queues, [2, 0], [1, 0], steps=((1, 0), (1, 1))).error()
+    assert "vEU 0 is at the barrier behind rProgram 0, which saw 1 of 2 signals; " in error.message
+    assert error.message.endswith("vEU 1 before its first rTask should have signalled")
+
+
 def test_stall_names_the_rtask_whose_tagged_elements_did_not_come():
-    queues = [[(EXECUTE, 0, 3, 0)], [(WAIT, 0, 1, 1), (EXECUTE, 0, 4, 0)], [(SIGNAL, 0, 0, 0)]]
+    queues = [
+        [(EXECUTE, 0, 3, 2), (SIGNAL, 0, 0, 0)],
+        [(WAIT, 0, 1, 0), (EXECUTE, 0, 4, 0)],
+        [(EXECUTE, 0, 5, 0)],
+    ]
+    error = stall(queues, [0, 0, DONE], [0]).error()
+    place = "vEU 0 is at step 0 of rProgram 0, an rTask whose tagged elements did not come; "
+    assert error.message.endswith(place + "rTask 4 of 'op' on vEU 1 should have written them")
+    assert error.where == "before rTask 3 of 'next'"
     error = stall(queues, [0, DONE, DONE], [1]).error()
-    assert "vEU 0 is at step 0 of rProgram 0, an rTask that takes tagged elements which nobody wrote" in error.message
-    assert "all other vEUs came to the end" in error.message
-    assert error.where == "before rTask 3 of 'op'"
-    error = stall(queues, [0, 0, 0], [0]).error()
-    assert "vEU 0 is at step 0" in error.message
-    assert "vEU 1, 2 did not come to the end either" in error.message
+    assert error.message.endswith(place + "rTask 4 of 'op' on vEU 1, rTask 5 of 'op' on vEU 2 ended before")
+    error = stall(queues[:1], [0], [1]).error()
+    assert error.message.endswith(place + "no rTask of the run writes them")
+
+
+def test_manifest_knows_who_writes_tagged_tensors():
+    device = find_device("cuda:sm_90")
+    options = CompileOptions(device=device.name)
+    vdevice = replace(device.describe(options), veus=device.describe(options).veus[:5], resident_bytes=1 << 10)
+    plan = plan_graph(load_graph(NETWORKS["lstm_tc"](layers=2, steps=3, hidden=16)), vdevice, options)
+    manifest = Manifest.from_bytes(bytes(device.emit(plan, vdevice).files[MANIFEST]))
+    numbers = {entry.first_slot: i for i, entry in enumerate(manifest.operators)}
+    taken = {i: [numbers[slot] for slot in entry.takes_from] for i, entry in enumerate(manifest.operators)}
+    assert sum(map(len, taken.values())) == 7  # the states within two layers of three cells, and those of the first
+    assert all(maker < taker for taker, makers in taken.items() for maker in makers)
 
 
 # --- Records ----------------------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@
     │   ├── CompilerNotFoundError   R501  no C compiler
     │   ├── CompilerFailedError     R502  the compiler ended with an error
     │   ├── CacheError              R503  the cache folder cannot be used
-    │   └── RunTimeoutError         R504  a run stopped making progress
+    │   ├── RunTimeoutError         R504  a run stopped making progress
+    │   └── TooManyArraysError      R505  more inputs, outputs or operands than the device can be given
     └── VerificationError           Vxxx  an IR broke a rule: a defect of Rammer, never run
 
 `str(error)` says what was wrong, where, and what to do.
@@ -234,6 +235,12 @@ class RunTimeoutError(DeviceError):
     """A run stopped making progress; the message names the vEU, the rTask and the counter."""
 
     code = "R504"
+
+
+class TooManyArraysError(DeviceError):
+    """A model has more inputs and outputs, or an operator more operands, than the device can be given."""
+
+    code = "R505"
 
 
 class VerificationError(RammerError):

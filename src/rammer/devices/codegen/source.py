@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rammer.devices.base import Buffer
 from rammer.devices.codegen.tables import KernelEntry, Manifest, OperatorEntry, bindings, build_tables
 from rammer.ir.program import Plan
-from rammer.ir.task import RKernel, ROperator, TensorRole
+from rammer.ir.task import Binding, RKernel, ROperator, TensorRole
 
 MANIFEST = "program.json"
 RECORDS = "records.bin"
@@ -50,12 +50,20 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
         users[symbols[operator.id]].append(operator)
     numbers = {symbol: i for i, symbol in enumerate(texts)}
     first_slots = _first_slots(plan, executed)
+    makers = _makers(plan, executed)
     constants, offsets = _constants(plan, executed, alignment_bytes)
     tables = build_tables(plan, {i: numbers[symbol] for i, symbol in symbols.items()}, first_slots, offsets)
     manifest = Manifest(
         abi=abi,
-        kernels=tuple(KernelEntry(symbol=symbol, where=_where(found)) for symbol, found in users.items()),
-        operators=tuple(OperatorEntry(where=_where([op]), first_slot=first_slots[op.id]) for op in executed),
+        kernels=tuple(KernelEntry(symbol=symbol, where=where_of(found)) for symbol, found in users.items()),
+        operators=tuple(
+            OperatorEntry(
+                where=where_of([op]),
+                first_slot=first_slots[op.id],
+                takes_from=tuple(first_slots[maker] for maker in makers[op.id]),
+            )
+            for op in executed
+        ),
         steps=tuple(
             tuple(len(queue) for queue in program.steps) + (0,) * (plan.veus - program.veus)
             for program in plan.schedule.programs
@@ -115,7 +123,22 @@ def _first_slots(plan: Plan, executed: Sequence[ROperator]) -> dict[int, int]:
     return {operator.id: start for operator, start in zip(executed, starts, strict=False)}
 
 
-def _where(operators: Sequence[ROperator]) -> str:
+def _makers(plan: Plan, executed: Sequence[ROperator]) -> dict[int, list[int]]:
+    """The rOperators whose tagged results each rOperator takes, in order."""
+
+    def tagged(bindings: Sequence[Binding]) -> set[int]:
+        roots = {plan.graph.root(binding.tensor) for binding in bindings}
+        return {root.id for root in roots if root.layout.tagged}
+
+    writers: dict[int, list[int]] = {}
+    for operator in executed:
+        for root in tagged(operator.writes):
+            writers.setdefault(root, []).append(operator.id)
+    return {op.id: sorted({w for root in tagged(op.reads) for w in writers.get(root, ())}) for op in executed}
+
+
+def where_of(operators: Sequence[ROperator]) -> str:
+    """The places of some rOperators in the user's model, for messages."""
     places = [str(operator.sources[0]) if operator.sources else f"'{operator.name}'" for operator in operators]
     more = len(places) - _NAMED_OPERATORS
     return ", ".join(places[:_NAMED_OPERATORS]) + (f" and {more} more" if more > 0 else "")

@@ -41,10 +41,14 @@ class KernelEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorEntry:
-    """An rOperator with rTasks, and where its slots begin."""
+    """An rOperator with rTasks, and where its slots begin.
+
+    `takes_from` is where those of the rOperators begin whose tagged results it takes.
+    """
 
     where: str
     first_slot: int
+    takes_from: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +98,14 @@ class Manifest:
 
     def operator_at(self, first_slot: int) -> str:
         """The operator whose slots begin at `first_slot`."""
-        return next(entry.where for entry in self.operators if entry.first_slot == first_slot)
+        return self._entry(first_slot).where
+
+    def makers_for(self, first_slot: int) -> tuple[int, ...]:
+        """Where the slots of those operators begin whose tagged results the operator at `first_slot` takes."""
+        return self._entry(first_slot).takes_from
+
+    def _entry(self, first_slot: int) -> OperatorEntry:
+        return next(entry for entry in self.operators if entry.first_slot == first_slot)
 
     def to_bytes(self) -> bytes:
         """As JSON, the same each time."""
@@ -107,7 +118,10 @@ class Manifest:
         return cls(
             abi=fields["abi"],
             kernels=tuple(KernelEntry(**entry) for entry in fields["kernels"]),
-            operators=tuple(OperatorEntry(**entry) for entry in fields["operators"]),
+            operators=tuple(
+                OperatorEntry(**{**entry, "takes_from": tuple(entry.get("takes_from", ()))})
+                for entry in fields["operators"]
+            ),
             steps=tuple(tuple(program) for program in fields["steps"]),
             first_counters=tuple(fields["first_counters"]),
             array_count=fields["array_count"],

@@ -9,11 +9,12 @@ from importlib.resources import files
 import numpy as np
 
 from rammer.devices.base import Source
-from rammer.devices.codegen.source import CONSTANTS, RECORDS, SIGNALS, SLOTS, assemble
+from rammer.devices.codegen.source import CONSTANTS, RECORDS, SIGNALS, SLOTS, assemble, where_of
 from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT, bindings
 from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
 from rammer.devices.cuda.describe import KIND, THREADS
 from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
+from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
 from rammer.ir.program import Plan
 from rammer.ir.task import RKernel, TensorRole
@@ -35,7 +36,16 @@ _INTERPRETER = ("rammer.devices.cuda", "runtime/interpreter.cuh")
 
 
 def source_of(plan: Plan, vdevice: VDevice) -> Source:
-    """The source of a plan for a vDevice."""
+    """The source of a plan for a vDevice.
+
+    Raises:
+        TooManyArraysError: the kernel has no room for the model's inputs and outputs, or for an operator's operands.
+    """
+    widest = sorted(plan.graph.operators, key=lambda operator: len(bindings(plan, operator.id)))[-1:]
+    slots = sum(len(bindings(plan, operator.id)) for operator in widest)
+    slots += slots % 2
+    arrays = len(plan.graph.inputs) + len(plan.graph.outputs)
+    check_room(arrays, slots, where_of(widest))
     constants = _constant_slots(plan)
     emitted: dict[str, KernelText] = {}
     streamed: dict[str, Streamed] = {}
@@ -48,8 +58,6 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
 
     assembly = assemble(plan, emit, vdevice.alignment_bytes, ABI)
     kernels = {symbol: emitted[symbol] for symbol in assembly.functions}
-    slots = max((len(bindings(plan, operator.id)) for operator in plan.graph.operators), default=0)
-    slots += slots % 2
     data = assembly.data
     records, starts = device_records(
         np.frombuffer(data[RECORDS], dtype=RECORD),
@@ -74,14 +82,13 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         "input_bytes": [graph.tensors[i].nbytes for i in graph.inputs],
         "output_bytes": [graph.tensors[i].nbytes for i in graph.outputs],
     }
-    segments = CALLER + assembly.manifest.array_count
     return Source(
         device=KIND,
         files={
             **data,
             DEVICE_RECORDS: records.tobytes(),
             LAUNCH: json.dumps(launch, indent=1).encode(),
-            CODE: translation_unit(kernels, slots, segments).encode(),
+            CODE: translation_unit(kernels, slots, CALLER + arrays).encode(),
         },
     )
 
@@ -113,10 +120,11 @@ def translation_unit(kernels: Mapping[str, KernelText], slots: int, segments: in
         "uint32_t kernel, uint32_t position, char *scratch) {\n"
         f"    switch (kernel) {{\n{resident}    }}\n    return false;\n}}\n"
     )
-    sizes = f"#define RAMMER_THREADS {THREADS}\n#define RAMMER_SLOTS {slots}\n#define RAMMER_SEGMENTS {segments}\n"
+    sizes = {"THREADS": THREADS, "SLOTS": slots, "SEGMENTS": segments, "CHUNK": chunk_of(slots)}
+    macros = "".join(f"#define RAMMER_{name} {size}\n" for name, size in sizes.items())
     headers = (_text(*name) for name in _BEFORE_KERNELS)
     functions = (kernel.text for kernel in kernels.values())
-    return "\n".join([sizes, *headers, *functions, dispatch, _text(*_INTERPRETER)])
+    return "\n".join([macros, *headers, *functions, dispatch, _text(*_INTERPRETER)])
 
 
 def _constant_slots(plan: Plan) -> dict[RKernel, frozenset[int]]:

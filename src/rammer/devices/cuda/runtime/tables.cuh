@@ -1,6 +1,7 @@
 /* Types that the host and the interpreter share; `rammer.devices.cuda.tables` mirrors them.
  *
- * RAMMER_SLOTS is the number of operands that a record has room for, RAMMER_SEGMENTS that of segments they lie in.
+ * RAMMER_SLOTS is the number of operands that a record has room for, RAMMER_SEGMENTS that of segments they lie in,
+ * RAMMER_CHUNK that of records which are fetched together.
  */
 #ifndef RAMMER_TABLES_CUH
 #define RAMMER_TABLES_CUH

@@ -10,9 +10,8 @@
 #define RAMMER_WALK_CUH
 
 enum {
-    RAMMER_CHUNK = 16,      /* records that are fetched together */
     RAMMER_LINE_BYTES = 128,
-    RAMMER_POLLS = 256      /* polls between two looks at the clock */
+    RAMMER_POLLS = 256 /* between two looks at the clock */
 };
 
 /* This block's queue. In shared memory, for resident rKernels have no registers to spare. */

@@ -1,0 +1,57 @@
+"""What the persistent kernel has room for: arrays among its parameters, records in a block's shared memory."""
+
+from __future__ import annotations
+
+import ctypes
+
+from rammer.devices.codegen.tables import CALLER
+from rammer.devices.cuda.tables import Program, record_dtype
+from rammer.errors import TooManyArraysError
+
+_PARAMETER_BYTES = 32_764  # CUDA C++ Programming Guide, "__global__ function parameters": CUDA 12.1, Volta and newer
+_NAMED_BYTES = 48 << 10  # of shared memory, that code may name
+_QUEUE_BYTES = 1 << 10  # more than a vEU's queue takes there, beside its records
+_CHUNK = 16
+_CHUNKS_BYTES = 12 << 10  # of shared memory, for records; the rest is better used by rTasks
+_ADDRESS_BYTES = 8
+_HINT = "compile for the device 'cpu' instead"
+
+MOST_ARRAYS = (_PARAMETER_BYTES - ctypes.sizeof(Program)) // _ADDRESS_BYTES - CALLER
+"""Inputs and outputs of a model."""
+
+
+def chunk_of(slots: int) -> int:
+    """Records with room for `slots` operands that are fetched together; there are two such chunks in shared memory."""
+    chunk = _CHUNK
+    while chunk > 1 and _chunks_bytes(chunk, slots) > _CHUNKS_BYTES:
+        chunk //= 2
+    return chunk
+
+
+def check_room(arrays: int, slots: int, where: str) -> None:
+    """Refuse a model that has too many arrays.
+
+    Args:
+        arrays: its inputs and outputs.
+        slots: operands of the operator that has most.
+        where: that operator.
+
+    Raises:
+        TooManyArraysError: the kernel has no room for them.
+    """
+    if arrays > MOST_ARRAYS:
+        raise TooManyArraysError(
+            f"the model has {arrays} inputs and outputs, a GPU's kernel takes {MOST_ARRAYS} at most", hint=_HINT
+        )
+    named_bytes = _ADDRESS_BYTES * (CALLER + arrays) + _chunks_bytes(chunk_of(slots), slots) + _QUEUE_BYTES
+    if named_bytes > _NAMED_BYTES:
+        raise TooManyArraysError(
+            f"an operator with {slots} operands, in a model with {arrays} inputs and outputs, takes {named_bytes} "
+            f"bytes of shared memory; there are {_NAMED_BYTES}",
+            where=where,
+            hint=_HINT,
+        )
+
+
+def _chunks_bytes(chunk: int, slots: int) -> int:
+    return 2 * chunk * record_dtype(slots).itemsize

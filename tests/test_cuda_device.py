@@ -1,6 +1,7 @@
 """The GPU as a device, as far as it can be tried without one."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from rammer.devices.cuda.records import device_records, step_times
 from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.tables import DONE, NOTHING, SEGMENT_SHIFT, SPAN
 from rammer.devices.registry import DEVICES, GPUS, find_device
-from rammer.errors import DeviceUnavailableError, OptionError, TooManyArraysError
+from rammer.errors import CompilerNotFoundError, DeviceUnavailableError, OptionError, TooManyArraysError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.graph import Array
 from rammer.ir.types import DType
@@ -43,6 +44,24 @@ def test_h200_has_the_figures_of_its_data_sheet():
     vdevice = find_device("cuda:sm_90").describe(CompileOptions())
     assert vdevice.flops_per_us[DType.FLOAT32].value * vdevice.veu_count == pytest.approx(67e6, rel=0.01)
     assert vdevice.levels[-1].bandwidth_bytes_per_us.value * vdevice.veu_count == pytest.approx(4.8e6)
+
+
+def test_costs_of_handing_over_say_that_they_were_measured_elsewhere():
+    vdevice = find_device("cuda:sm_80").describe(CompileOptions())
+    for figure in (vdevice.handover_us, vdevice.tagged_handover_us):
+        assert figure is not None
+        assert "by a program of its own on an NVIDIA H200" in figure.provenance
+
+
+def test_compiler_is_part_of_the_description(monkeypatch):
+    def missing():
+        raise CompilerNotFoundError("no NVRTC")
+
+    monkeypatch.setattr("rammer.devices.cuda.device.find_toolchain", missing)
+    h200 = find_device("cuda:sm_90")
+    assert h200.describe(CompileOptions()).compiler == ""
+    monkeypatch.setattr("rammer.devices.cuda.device.find_toolchain", lambda: SimpleNamespace(version="13.5"))
+    assert h200.describe(CompileOptions()).compiler == "NVRTC 13.5"
 
 
 def test_veus_are_resident_together():

@@ -5,11 +5,12 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rammer
 from rammer.devices.cuda import driver as drivers
-from rammer.devices.cuda.arrays import Room, stream_of
+from rammer.devices.cuda.arrays import CUDA, Exchange, Room, stream_of
 from rammer.devices.cuda.driver import Driver, check
 from rammer.devices.cuda.kernel import load_kernel
 from rammer.devices.cuda.memory import Memory
@@ -178,6 +179,35 @@ def test_a_kernel_that_does_not_fit_is_refused():
         load(gpu(multiprocessors=100))
     with pytest.raises(DeviceUnavailableError, match="sm_90 does not load on this GPU: CUDA_ERROR_NO_BINARY_FOR_GPU"):
         load(fake(cuModuleLoadData=(Status.CUDA_ERROR_NO_BINARY_FOR_GPU, None))[0])
+
+
+class Foreign:
+    """An array of a library that refuses to be asked for an order with a stream."""
+
+    def __init__(self, kind):
+        self._kind = kind
+
+    def __dlpack__(self, **_):
+        raise RuntimeError("no streams here")
+
+    def __dlpack_device__(self):
+        return self._kind, 0
+
+
+def test_arrays_of_the_host_are_left_to_the_host():
+    pytest.importorskip("cuda.core", reason="needs the cuda extra")
+    exchange = Exchange(0)
+    asked = []
+
+    class Spied(np.ndarray):
+        def __dlpack__(self, **arguments):
+            asked.append(arguments)
+
+    for array in (np.zeros(4).view(Spied), [1.0], 2.0, Foreign(1)):
+        assert exchange.view(array, 4096) is None
+    assert not asked
+    with pytest.raises(RuntimeError, match="no streams here"):
+        exchange.view(Foreign(CUDA), 4096)
 
 
 def test_streams_are_numbers_or_tell_one():

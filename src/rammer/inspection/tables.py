@@ -14,6 +14,11 @@ from rich.text import Text
 Report = Mapping[str, Any]
 
 _NAMED = 3
+_TIMES = {
+    "handover_us": "to hand over to another unit",
+    "tagged_handover_us": "to hand over a tagged element",
+    "task_overhead_us": "to start an rTask",
+}
 _LEFT: JustifyMethod = "left"
 
 
@@ -88,8 +93,9 @@ def device(name: str, description: Mapping[str, Any]) -> RenderableType:
         size = _size(level["capacity_bytes"])
         text = f"{level['name']} of {size}, {rate['value'] / 1e3:.0f} GB/s for one unit{together}"
         table.add_row("", text, _dim(rate["provenance"]))
-    for key, text in (("handover_us", "to hand over to another unit"), ("task_overhead_us", "to start an rTask")):
-        table.add_row("", f"{description[key]['value'] * 1e3:.0f} ns {text}", _dim(description[key]["provenance"]))
+    for key, text in _TIMES.items():
+        if (time_us := description[key]) is not None:
+            table.add_row("", f"{time_us['value'] * 1e3:.0f} ns {text}", _dim(time_us["provenance"]))
     return table
 
 

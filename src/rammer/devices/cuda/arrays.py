@@ -71,6 +71,8 @@ class Exchange:
 
     def view(self, array: object, stream: int) -> View | None:
         """See `Resident.view`."""
+        if isinstance(array, np.ndarray):  # of the host; NumPy refuses to be asked for an order with a stream
+            return None
         try:
             seen = self._view_of(array, stream_ptr=stream)
         except Exception:

@@ -1,7 +1,8 @@
 """A GPU as a vDevice: a vEU is a resident block, one on each multiprocessor.
 
-Facts come from the GPU or from the table of named ones; costs of handing over were measured once on an H200 and stand
-in for other GPUs. A vEU's share of what all share (L2, memory) is an even one.
+Facts come from the GPU or from the table of named ones. Costs of handing over are not measured here: they come from
+programs that tried the limits of persistent kernels on one H200, and stand in for all GPUs. A vEU's share of what all
+share (L2, memory) is an even one.
 """
 
 from __future__ import annotations
@@ -21,15 +22,21 @@ _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")  # on tensor cores but for the fi
 _SECTOR_BYTES = 32
 _SHARED_BYTES_PER_CYCLE = 128
 _L2_BYTES_PER_CYCLE = 64  # of one multiprocessor, while the others read little
-_HANDOVER_US = Figure(0.94, "measured once: counter in L2, 132 blocks, NVIDIA H200, driver 580, CUDA 13.0")
+_ELSEWHERE = "by a program of its own on an NVIDIA H200 (CUDA 13.0), not by this device"
+_HANDOVER_US = Figure(0.94, f"measured once, {_ELSEWHERE}: 132 blocks meet at one counter in L2")
 _TAGGED_HANDOVER_US = Figure(
-    0.6, "measured once: a word through L2, block to block, NVIDIA H200, driver 580, CUDA 13.0"
+    0.6, f"measured once, {_ELSEWHERE}: a flag goes through L2 from block to block, 0.41 to 0.59 us, rounded up"
 )
 _TASK_OVERHEAD_US = Figure(0.3, "nominal: two block barriers and a call through the table")
 
 
-def describe(gpu: Gpu, veus: int | None) -> VDevice:
+def describe(gpu: Gpu, veus: int | None, compiler: str = "") -> VDevice:
     """The vDevice of a GPU with `veus` execution units; None takes one for each multiprocessor.
+
+    Args:
+        gpu: the GPU.
+        veus: execution units.
+        compiler: that makes its code, with its version.
 
     Raises:
         DeviceUnavailableError: the GPU is too old.
@@ -71,6 +78,7 @@ def describe(gpu: Gpu, veus: int | None) -> VDevice:
         # They come through shared memory on their way into registers.
         resident_bytes=min(THREADS * MAX_WEIGHTS * DType.FLOAT32.itemsize_bytes, gpu.shared_bytes_per_block * 3 // 4),
         precisions=_PRECISIONS,
+        compiler=compiler,
     )
 
 

@@ -12,7 +12,8 @@ from rammer.devices.cuda.describe import KIND, describe
 from rammer.devices.cuda.driver import find_driver, read_gpu
 from rammer.devices.cuda.launch import LoadedModel
 from rammer.devices.cuda.source import source_of
-from rammer.errors import DeviceUnavailableError
+from rammer.devices.cuda.toolchain import find_toolchain
+from rammer.errors import CompilerNotFoundError, DeviceUnavailableError
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
@@ -35,7 +36,7 @@ class CudaDevice:
 
     def describe(self, options: CompileOptions) -> VDevice:
         """The GPU as data; see `Device.describe`."""
-        return replace(describe(self._gpu(), options.veus), precision=options.precision)
+        return replace(describe(self._gpu(), options.veus, _compiler()), precision=options.precision)
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:
         """One translation unit, tables and constants; see `Device.emit`."""
@@ -60,3 +61,11 @@ class CudaDevice:
 
     def _gpu(self) -> Gpu:
         return read_gpu(find_driver()) if self.architecture is None else named(self.architecture)
+
+
+def _compiler() -> str:
+    """What makes machine code; nothing where it is missing, which `build` reports."""
+    try:
+        return f"NVRTC {find_toolchain().version}"
+    except CompilerNotFoundError:
+        return ""

@@ -171,24 +171,46 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [float((array < value).sum() + ((array == value).sum() - 1) / 2) for value in array]
 
 
+def build(chosen: Sequence[Instance], vdevice: VDevice, options: CompileOptions) -> None:
+    """Compile all candidates and say how long that took; what the cache has takes no time."""
+    builds_s = []
+    with _console.status("") as status:
+        for number, instance in enumerate(chosen):
+            status.update(f"building {number} of {len(chosen)}: {instance.name}")
+            kernels = construct(instance.expr, instance.layouts, vdevice, to_measure=True)
+            start_s = time.perf_counter()
+            load(kernels, find_device("cpu"), vdevice, options)
+            builds_s.append(time.perf_counter() - start_s)
+    _console.print(f"candidates of an operator built in {statistics.median(builds_s):.1f} s, at most {max(builds_s):.1f} s")
+
+
+def measured(
+    chosen: Sequence[Instance], known: Sequence[Outcome], vdevice: VDevice, options: CompileOptions, seconds: float
+) -> list[Outcome]:
+    """The outcomes that are `known`, of the first operators, and those of as many others as `seconds` allow."""
+    outcomes = list(known)
+    end_s = time.perf_counter() + seconds
+    with _console.status("") as status:
+        for instance in chosen[len(known) :]:
+            if time.perf_counter() > end_s:
+                break
+            status.update(f"measuring {len(outcomes)} of {len(chosen)}: {instance.name}")
+            outcomes.append(outcome(instance, vdevice, options))
+    return outcomes
+
+
 def main() -> None:
     """Measure, print a table and leave JSON."""
     arguments = _arguments()
     options = CompileOptions(device="cpu")
     vdevice = find_device("cpu").describe(options)
     chosen = instances(vdevice, arguments.operators)
-    with _console.status("") as status:
-        if not arguments.measure_only:
-            for number, instance in enumerate(chosen):
-                status.update(f"building {number} of {len(chosen)}: {instance.name}")
-                kernels = construct(instance.expr, instance.layouts, vdevice, to_measure=True)
-                load(kernels, find_device("cpu"), vdevice, options)
-        if arguments.build_only:
-            return
-        outcomes = []
-        for number, instance in enumerate(chosen):
-            status.update(f"measuring {number} of {len(chosen)}: {instance.name}")
-            outcomes.append(outcome(instance, vdevice, options))
+    if not arguments.measure_only:
+        build(chosen, vdevice, options)
+    if arguments.build_only:
+        return
+    known = _read(arguments.json) if arguments.resume else []
+    outcomes = measured(chosen, known, vdevice, options, arguments.seconds)
     kinds = sorted({one.kind for one in outcomes})
     rows = [_row(kind, [one for one in outcomes if one.kind == kind]) for kind in kinds]
     rows.append(_row("all", outcomes))
@@ -196,7 +218,16 @@ def main() -> None:
     data = {**environment([]), "rows": rows, "operators": [asdict(one) for one in outcomes]}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
-    _console.print(f"wrote {arguments.json}", soft_wrap=True)
+    _console.print(f"{len(outcomes)} of {len(chosen)} operators, wrote {arguments.json}", soft_wrap=True)
+
+
+def _read(path: Path) -> list[Outcome]:
+    """The outcomes that an earlier call has left."""
+    fields = {"tiles": tuple, "predicted_us": tuple, "measured_us": tuple}
+    return [
+        Outcome(**{name: fields.get(name, lambda x: x)(value) for name, value in one.items()})
+        for one in json.loads(path.read_text())["operators"]
+    ]
 
 
 def _row(kind: str, outcomes: Sequence[Outcome]) -> dict[str, float | str | None]:
@@ -248,6 +279,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--operators", type=int, default=_INSTANCES, help="operators to draw")
     parser.add_argument("--build-only", action="store_true", help="compile all candidates, and end")
     parser.add_argument("--measure-only", action="store_true", help="do not compile first: it was done before")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="measure no further operator after so long")
+    parser.add_argument("--resume", action="store_true", help="go on after the operators that the JSON file has")
     parser.add_argument("--json", type=Path, default=OUT / "roller-cpu.json", metavar="FILE")
     return parser.parse_args()
 

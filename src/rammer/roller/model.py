@@ -6,10 +6,12 @@ An rTask's time is the larger of its arithmetic and its memory traffic, plus the
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
-from rammer.ir.expr import Call, Cast, Expr, Load, Reduce, ScalarFn
+from rammer.ir.expr import Axis, Call, Cast, Expr, Load, Reduce, ScalarFn, TensorExpr
 from rammer.ir.pattern import Skeleton, choices, contraction, free_axes, values
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
@@ -96,32 +98,46 @@ def memory_time_us(kernel: RKernel, vdevice: VDevice) -> float:
 
 def compute_time_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time of an rTask's arithmetic: sums of products at the micro-kernel's efficiency, all else by operations."""
-    expr = kernel.expr
-    found = contraction(expr) if kernel.skeleton == Skeleton.CONTRACT else None
+    found = contraction(kernel.expr) if kernel.skeleton == Skeleton.CONTRACT else None
     if found is None:
-        return _operations_us(kernel, vdevice, choices(expr) if kernel.skeleton == Skeleton.MAP else frozenset())
+        return _operations_us(kernel, vdevice)
     sums = sum(math.prod(axis.extent for axis in group.axes) * len(group.terms) for group in found.groups)
     flops = 2 * sums * math.prod(kernel.tile.task)
     peak = vdevice.flops_per_us[found.terms[0].reduce.dtype].value
-    products = frozenset(values(*(term.reduce for term in found.terms)))
-    return flops / (peak * efficiency(kernel, vdevice)) + _operations_us(kernel, vdevice, products)
+    return flops / (peak * efficiency(kernel, vdevice)) + _operations_us(kernel, vdevice)
 
 
-def _operations_us(kernel: RKernel, vdevice: VDevice, without: frozenset[Expr]) -> float:
-    """Time of everything that is computed, `without` some nodes, each as often as the axes it depends on say."""
+def _operations_us(kernel: RKernel, vdevice: VDevice) -> float:
+    """Time of all arithmetic but a micro-kernel's, each operation as often as the axes it depends on say."""
     expr, tile = kernel.expr, kernel.tile
-    free = free_axes(*expr.roots)
     extents = dict(zip(expr.axes, tile.task, strict=True))
     lane = None if tile.lane is None else expr.axes[tile.lane]
     slots = 0.0
+    for axes, operations in _operations_by_axes(expr, kernel.skeleton, tile.vector).items():
+        points = math.prod(extents.get(axis, axis.extent) for axis in axes)
+        # Without the lane axis, lanes run along reductions that are long enough.
+        in_lanes = lane in axes or any(a not in extents and a.extent >= 2 * tile.vector for a in axes)
+        slots += points * operations / (tile.vector if in_lanes else 1)
+    return slots * 2 * tile.vector / vdevice.flops_per_us[DType.FLOAT32].value
+
+
+@lru_cache(maxsize=1024)
+def _operations_by_axes(expr: TensorExpr, skeleton: str, vector: int) -> Mapping[frozenset[Axis], float]:
+    """Vector operations for a vector of values, those that depend on the same axes together.
+
+    Choices that a skeleton makes when code is written, and the products of a micro-kernel, are not among them.
+    """
+    found = contraction(expr) if skeleton == Skeleton.CONTRACT else None
+    if found is not None:
+        without = frozenset(values(*(term.reduce for term in found.terms)))
+    else:
+        without = choices(expr) if skeleton == Skeleton.MAP else frozenset()
+    free = free_axes(*expr.roots)
+    operations: dict[frozenset[Axis], float] = defaultdict(float)
     for node in values(*expr.roots):
         if node not in without:
-            axes = free[node.body] if isinstance(node, Reduce) else free[node]
-            points = math.prod(extents.get(axis, axis.extent) for axis in axes)
-            # Without the lane axis, lanes run along reductions that are long enough.
-            in_lanes = lane in axes or any(a not in extents and a.extent >= 2 * tile.vector for a in axes)
-            slots += points * _operations(node, tile.vector) / (tile.vector if in_lanes else 1)
-    return slots * 2 * tile.vector / vdevice.flops_per_us[DType.FLOAT32].value
+            operations[free[node.body] if isinstance(node, Reduce) else free[node]] += _operations(node, vector)
+    return operations
 
 
 def _operations(node: Expr, vector: int) -> float:

@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -181,7 +182,9 @@ def build(chosen: Sequence[Instance], vdevice: VDevice, options: CompileOptions)
             start_s = time.perf_counter()
             load(kernels, find_device("cpu"), vdevice, options)
             builds_s.append(time.perf_counter() - start_s)
-    _console.print(f"candidates of an operator built in {statistics.median(builds_s):.1f} s, at most {max(builds_s):.1f} s")
+    _console.print(
+        f"candidates of an operator built in {statistics.median(builds_s):.1f} s, at most {max(builds_s):.1f} s"
+    )
 
 
 def measured(
@@ -209,7 +212,7 @@ def main() -> None:
         build(chosen, vdevice, options)
     if arguments.build_only:
         return
-    known = _read(arguments.json) if arguments.resume else []
+    known = read(arguments.json) if arguments.resume else []
     outcomes = measured(chosen, known, vdevice, options, arguments.seconds)
     kinds = sorted({one.kind for one in outcomes})
     rows = [_row(kind, [one for one in outcomes if one.kind == kind]) for kind in kinds]
@@ -221,13 +224,11 @@ def main() -> None:
     _console.print(f"{len(outcomes)} of {len(chosen)} operators, wrote {arguments.json}", soft_wrap=True)
 
 
-def _read(path: Path) -> list[Outcome]:
+def read(path: Path) -> list[Outcome]:
     """The outcomes that an earlier call has left."""
-    fields = {"tiles": tuple, "predicted_us": tuple, "measured_us": tuple}
-    return [
-        Outcome(**{name: fields.get(name, lambda x: x)(value) for name, value in one.items()})
-        for one in json.loads(path.read_text())["operators"]
-    ]
+    found: list[dict[str, Any]] = json.loads(path.read_text())["operators"]
+    series = ("tiles", "predicted_us", "measured_us")
+    return [Outcome(**{**one, **{name: tuple(one[name]) for name in series}}) for one in found]
 
 
 def _row(kind: str, outcomes: Sequence[Outcome]) -> dict[str, float | str | None]:

@@ -1,10 +1,16 @@
 """The benchmark of construction and prediction: what it draws, and its arithmetic."""
 
+import json
+from dataclasses import asdict
+
 import onnx
 import pytest
 
 from benchmarks.harness.shapes import SHAPES
-from benchmarks.roller import Outcome, spearman
+from benchmarks.roller import Instance, Outcome, measured, read, spearman
+from rammer.options import CompileOptions
+from tests.support.kernels import AVX512, types
+from tests.support.operators import expression
 
 
 def outcome(predicted_us, measured_us):
@@ -32,6 +38,16 @@ def test_top_1_is_compared_with_the_best_measured():
     assert one.ratio == 1.2
     assert one.is_apart
     assert not outcome((1.0, 2.0), (5.0, 5.1)).is_apart
+
+
+def test_measuring_goes_on_where_an_earlier_call_ended(tmp_path):
+    (tmp_path / "found.json").write_text(json.dumps({"operators": [asdict(outcome((1.0,), (2.0,)))]}))
+    known = read(tmp_path / "found.json")
+    assert known == [outcome((1.0,), (2.0,))]
+    expr = expression("Relu", types((4,)))
+    both = [Instance(model="m", name="n", kind="k", expr=expr, layouts=())] * 2
+    # Neither the operator that is known nor, without time, the other one is measured.
+    assert measured(both, known, AVX512, CompileOptions(device="cpu"), seconds=-1.0) == known
 
 
 @pytest.mark.parametrize("name", SHAPES)

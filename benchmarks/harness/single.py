@@ -54,15 +54,21 @@ def _weight(*shape: int) -> Float32:
     return weight / np.float32(np.sqrt(prod(shape[1:])))
 
 
-def _product(rows: int, inner: int, columns: int, *, constant: bool = True) -> Single:
-    """A matrix product; its second factor is a weight, or as in attention another activation."""
+def _product(rows: int, inner: int, columns: int, *, count: int = 1, constant: bool = True) -> Single:
+    """`count` matrix products; the second factor is a weight, or as in attention another activation."""
     name = f"product {rows} x {inner} x {columns}{'' if constant else ' of activations'}"
     graph = GraphBuilder("product")
-    left = graph.input("x", (rows, inner))
-    right = graph.parameter("w", _weight(inner, columns)) if constant else graph.input("w", (inner, columns))
-    model = graph.build(graph.node("MatMul", "y", [left, right], (rows, columns)))
-    elements = rows * inner + inner * columns + rows * columns
-    return Single(name=name, forms={"": model}, flops=2 * rows * inner * columns, traffic_bytes=4 * elements)
+    batch = (count,) if count > 1 else ()
+    left = graph.input("x", (*batch, rows, inner))
+    shape = (*batch, inner, columns)
+    right = graph.parameter("w", _weight(*shape)) if constant else graph.input("w", shape)
+    model = graph.build(graph.node("MatMul", "y", [left, right], (*batch, rows, columns)))
+    return Single(
+        name=name if count == 1 else f"{count} times {name}",
+        forms={"": model},
+        flops=2 * count * rows * inner * columns,
+        traffic_bytes=4 * count * (rows * inner + inner * columns + rows * columns),
+    )
 
 
 def _image(
@@ -161,6 +167,11 @@ def _rows(op_type: str, rows: int, columns: int, flops_per_element: int) -> Sing
 SINGLES: Mapping[str, Callable[[], Single]] = {
     "product": lambda: _product(1024, 1024, 1024),
     "product-activations": lambda: _product(1024, 1024, 1024, constant=False),
+    "product-few-rows": lambda: _product(100, 256, 1024),
+    "products-64-rows": lambda: _product(64, 64, 64, count=36),
+    "products-49-rows": lambda: _product(49, 64, 192, count=64),
+    "products-16-rows": lambda: _product(16, 384, 256, count=36),
+    "products-4-rows": lambda: _product(4, 64, 64, count=36),
     "conv3x3-64": lambda: _conv(64, 56, 64, 3),
     "conv3x3-256": lambda: _conv(256, 14, 256, 3),
     "conv1x1": lambda: _conv(256, 14, 1024, 1),

@@ -11,7 +11,9 @@ from benchmarks.harness.contestant import Prepared, installed_version
 
 _WARMUP_CALLS = 3
 _COMPILE_MODES = {"inductor": "default", "max-autotune": "max-autotune-no-cudagraphs"}
-_DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
+
+DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
+"""By precision, the type of parameters and inputs, as PyTorch and JAX both call it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class PyTorch:
         tf32 = self.precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
         torch.backends.cudnn.benchmark = True
-        dtype = getattr(torch, _DTYPES[self.precision])
+        dtype = getattr(torch, DTYPES[self.precision])
         (given,) = case.inputs.values()
         x = torch.from_numpy(given).to("cuda", dtype)
         module: Any = torch_module(case.form.network, case.model, **case.form.sizes).to("cuda", dtype)

@@ -14,6 +14,7 @@ from benchmarks.harness.open_vino import OpenVino
 from benchmarks.harness.ours import Rammer
 from benchmarks.harness.ours_gpu import RammerOnGpu
 from benchmarks.harness.pytorch import PyTorch
+from benchmarks.harness.xla import Xla
 
 TOLERANCES: Mapping[str, float] = {"fp32": 1e-4, "tf32": 2e-3, "fp16": 1e-2, "bf16": 1e-2}
 """By precision, the largest relative difference (norm) of outputs from the reference's."""
@@ -57,7 +58,7 @@ def _cuda(veus: int, precision: str) -> Setup:
         clock=DeviceClock(),
         tolerance=TOLERANCES[precision],
         reference=PyTorch(form="eager", precision="fp64"),
-        peers=tuple(PyTorch(form=form, precision=precision) for form in forms),
+        peers=(*(PyTorch(form=form, precision=precision) for form in forms), Xla(precision=precision)),
         ours=lambda policy: RammerOnGpu(policy=policy, device="cuda", precision=precision, veus=veus),
         facts=gpu_facts,
     )

@@ -112,6 +112,7 @@ def test_description(server):
     assert (vdevice.vector_bytes, vdevice.vector_registers) == (64, 32)
     assert [level.name for level in vdevice.levels] == ["L1", "L2", "L3", "memory"]
     assert [level.shared for level in vdevice.levels] == [False, False, True, True]
+    assert vdevice.own_cache_bytes == 2 << 20
     # Two 16-lane multiply-adds a cycle at 2.5 GHz.
     assert vdevice.flops_per_us[DType.FLOAT32].value == pytest.approx(160e3)
     assert vdevice.flops_per_us[DType.FLOAT64].value == pytest.approx(80e3)

@@ -19,6 +19,7 @@ from tests.support.taskgraphs import TaskGraphMaker, TileCosts, branches, chain,
 
 every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
 veu_counts = st.integers(1, 4)
+devices = st.builds(device, veu_counts, own_cache_bytes=st.sampled_from([0, 64]))
 
 
 def _veus_of(schedule) -> dict[RTask, int]:
@@ -31,31 +32,31 @@ def _total_us(graph, policy: str, veus: int, cost: TileCosts) -> float:
 
 
 @every_policy
-@given(graph=task_graphs, veus=veu_counts, cost=costs)
-def test_every_task_runs_once(policy, graph, veus, cost):
-    schedule = policy(graph, device(veus), cost)
+@given(graph=task_graphs, target=devices, cost=costs)
+def test_every_task_runs_once(policy, graph, target, cost):
+    schedule = policy(graph, target, cost)
     expected = [
         RTask(operator.id, index)
         for operator, kernel in zip(graph.operators, kernels_of(graph, schedule.choice), strict=True)
         for index in range(kernel.task_count)
     ]
     assert sorted(task for program in schedule.programs for _, _, task in program.tasks()) == expected
-    assert all(program.veus == veus for program in schedule.programs)
+    assert all(program.veus == target.veu_count for program in schedule.programs)
 
 
 @every_policy
-@given(graph=task_graphs, veus=veu_counts, cost=costs)
-def test_every_dependency_is_ordered(policy, graph, veus, cost):
-    schedule = policy(graph, device(veus), cost)
+@given(graph=task_graphs, target=devices, cost=costs)
+def test_every_dependency_is_ordered(policy, graph, target, cost):
+    schedule = policy(graph, target, cost)
     order = HappensBefore(schedule)
     for task, producers in all_pairs_dependencies(graph, schedule.choice).items():
         assert all(order.ordered(producer, task) for producer in producers)
 
 
 @every_policy
-@given(graph=task_graphs, veus=veu_counts, generator=randoms)
-def test_random_runs_reach_the_end_with_producers_first(policy, graph, veus, generator):
-    schedule = policy(graph, device(veus), TileCosts())
+@given(graph=task_graphs, target=devices, generator=randoms)
+def test_random_runs_reach_the_end_with_producers_first(policy, graph, target, generator):
+    schedule = policy(graph, target, TileCosts())
     producers = all_pairs_dependencies(graph, schedule.choice)
     ended: set[RTask] = set()
     for event, task in random_run(schedule, generator):
@@ -67,9 +68,9 @@ def test_random_runs_reach_the_end_with_producers_first(policy, graph, veus, gen
 
 
 @every_policy
-@given(graph=task_graphs, veus=veu_counts)
-def test_thresholds_are_all_signals_of_a_counter(policy, graph, veus):
-    for program in policy(graph, device(veus), TileCosts()).programs:
+@given(graph=task_graphs, target=devices)
+def test_thresholds_are_all_signals_of_a_counter(policy, graph, target):
+    for program in policy(graph, target, TileCosts()).programs:
         steps = list(itertools.chain.from_iterable(program.steps))
         signals = [step.counter for step in steps if isinstance(step, Signal)]
         assert {step.counter for step in steps if hasattr(step, "counter")} == set(range(program.counter_count))
@@ -77,9 +78,9 @@ def test_thresholds_are_all_signals_of_a_counter(policy, graph, veus):
 
 
 @every_policy
-@given(graph=task_graphs, veus=veu_counts, cost=costs)
-def test_two_calls_agree(policy, graph, veus, cost):
-    assert policy(graph, device(veus), cost) == policy(graph, device(veus), cost)
+@given(graph=task_graphs, target=devices, cost=costs)
+def test_two_calls_agree(policy, graph, target, cost):
+    assert policy(graph, target, cost) == policy(graph, target, cost)
 
 
 @every_policy
@@ -189,7 +190,7 @@ def test_a_new_program_is_started_only_where_it_pays(program_us, tasks, split):
     graph = maker.finish([maker.elementwise([first], tiles=[(1, 8)])])
     estimates = Estimates(graph, device(4), TileCosts(fixed_us=10.0, element_us=0.0))
     estimates.program_us = program_us
-    programs = wavefront.schedule_with(graph, 4, estimates).programs
+    programs = wavefront.schedule_with(graph, device(4), estimates).programs
     assert [sum(1 for _ in program.tasks()) for program in programs] == ([1, tasks] if split else [1 + tasks])
     assert [program.counter_count for program in programs] == ([0, 0] if split else [1])
 

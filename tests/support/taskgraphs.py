@@ -29,7 +29,7 @@ Tiles = Sequence[Sequence[int]]
 F32 = DType.FLOAT32
 
 
-def device(veus: int, *, handover_us: float = 0.5, task_overhead_us: float = 0.0) -> VDevice:
+def device(veus: int, *, handover_us: float = 0.5, task_overhead_us: float = 0.0, own_cache_bytes: int = 0) -> VDevice:
     """A vDevice of `veus` equal units."""
 
     def figure(value: float) -> Figure:
@@ -61,6 +61,7 @@ def device(veus: int, *, handover_us: float = 0.5, task_overhead_us: float = 0.0
         handover_us=figure(handover_us),
         task_overhead_us=figure(task_overhead_us),
         skeletons=("map", "reduce", "contract"),
+        own_cache_bytes=own_cache_bytes,
     )
 
 

@@ -48,9 +48,9 @@ class VDevice:
     Contractions of `staged_rows` or more rows (None: none) stage both operands, and want what their sums run over
     innermost in weights; others want the lanes innermost. Products of float32 run in `precision`, one of `precisions`.
     `resident_bytes` are constants that a vEU keeps for the next rTask that uses the same; 0 where it keeps none.
-    `stream_bytes` lying side by side are what a stream of constants wants at a time. `tagged_handover_us` is the time
-    until another vEU has data that it waits for by their tags; None where it cannot. `compiler` is what makes the
-    vDevice's code.
+    Up to `own_cache_bytes` of what was written on a vEU are in a cache of its own; 0 if it has none. `stream_bytes`
+    lying side by side are what a stream of constants wants at a time. `tagged_handover_us` is the time until another
+    vEU has data that it waits for by their tags; None where it cannot. `compiler` is what makes the vDevice's code.
     """
 
     kind: str
@@ -70,6 +70,7 @@ class VDevice:
     precision: str = "fp32"
     compiler: str = ""
     resident_bytes: int = 0
+    own_cache_bytes: int = 0
     tagged_handover_us: Figure | None = None
 
     @property

@@ -209,6 +209,15 @@ class Placer:
             steps[job.task] = Step(job, veu, float(free_us[veu]))
         return Trial(selection, tuple(steps.values()), free_us)
 
+    def place_on(self, veu: int, operator: ROperator, pick: int, times: ProgramTimes) -> Trial:
+        """The rTasks of an rOperator, one after another on a vEU; otherwise as `place`."""
+        free_us = times.free_us.copy()
+        steps = []
+        for job in self._jobs(operator, pick, times):
+            free_us[veu] = job.starts_us(free_us)[veu] + job.task_us
+            steps.append(Step(job, veu, float(free_us[veu])))
+        return Trial({operator.id: pick}, tuple(steps), free_us)
+
     def commit(self, trial: Trial) -> None:
         """Take a trial for what happens."""
         for number, pick in trial.selection.items():

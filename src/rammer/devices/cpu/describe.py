@@ -71,13 +71,14 @@ def describe(machine: Machine, veus: int | None, peaks: Peaks = NOT_MEASURED) ->
     vector_bytes, registers = _vectors(machine)
     ghz = machine.clock_ghz or _ASSUMED_GHZ
     clock = f"{ghz:g} GHz" if machine.clock_ghz else f"{ghz:g} GHz, assumed"
+    levels = tuple(_measured(level, count, peaks) for level in _levels(machine, vector_bytes, ghz, clock))
     return VDevice(
         kind="cpu",
         name=machine.name,
         veus=tuple(VEU(index=i, core=machine.core_of(i)) for i in range(count)),
         vector_bytes=vector_bytes,
         vector_registers=registers,
-        levels=tuple(_measured(level, count, peaks) for level in _levels(machine, vector_bytes, ghz, clock)),
+        levels=levels,
         flops_per_us={
             dtype: peaks.figure(
                 peaks.flops_per_us.get(dtype.compute.value),
@@ -93,6 +94,7 @@ def describe(machine: Machine, veus: int | None, peaks: Peaks = NOT_MEASURED) ->
         skeletons=SKELETONS,
         alignment_bytes=64,
         stream_bytes=_STREAM_BYTES,
+        own_cache_bytes=max((level.capacity_bytes for level in levels if not level.shared), default=0),
         compiler=peaks.compiler,
     )
 

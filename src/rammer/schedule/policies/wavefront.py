@@ -8,6 +8,9 @@ Within a wave, SelectRKernels takes the fastest rKernels where together they do 
 the rKernels with which the wave ends first: the fastest, the most efficient (both as in the paper), or, between these
 extremes, those that are fastest on the share of the vEUs that falls to their rOperator by its work. How rTasks are then
 placed, `schedule.placement` says.
+
+Before that, strands that begin in the wave may be run depth first, each on a vEU, where breadth first they would lose
+what they hand on from their caches (`schedule.strands`).
 """
 
 from __future__ import annotations
@@ -21,18 +24,19 @@ from rammer.schedule.builder import ProgramBuilder
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.placement import Placer, ProgramTimes, Selection, Trial
 from rammer.schedule.residency import find_residences
+from rammer.schedule.strands import Strands, deal
 
 _ROUNDING = 1e-9
 
 
 def schedule(graph: TaskGraph, device: VDevice, costs: CostModel) -> Schedule:
     """As few rPrograms as pay, rOperators of a wave side by side, Waits between tiles."""
-    return schedule_with(graph, device.veu_count, Estimates(graph, device, costs), device.resident_bytes)
+    return schedule_with(graph, device, Estimates(graph, device, costs))
 
 
-def schedule_with(graph: TaskGraph, veus: int, estimates: Estimates, resident_bytes: int = 0) -> Schedule:
+def schedule_with(graph: TaskGraph, device: VDevice, estimates: Estimates) -> Schedule:
     """As `schedule`, from given estimates."""
-    state = _Wavefront(graph, veus, estimates, resident_bytes)
+    state = _Wavefront(graph, device, estimates)
     for wave in state.waves:
         state.add(wave)
     return state.finish()
@@ -41,14 +45,18 @@ def schedule_with(graph: TaskGraph, veus: int, estimates: Estimates, resident_by
 class _Wavefront:
     """The rPrograms so far, the last of them open."""
 
-    def __init__(self, graph: TaskGraph, veus: int, estimates: Estimates, resident_bytes: int) -> None:
+    def __init__(self, graph: TaskGraph, device: VDevice, estimates: Estimates) -> None:
         self._graph = graph
-        self._veus = veus
+        self._veus = veus = device.veu_count
+        self._own_cache_bytes = device.own_cache_bytes
         self._estimates = estimates
         self._placer = Placer(graph, estimates)
+        self._producers = [self._placer.dependencies.producers(operator.id) for operator in graph.operators]
         self.waves = self._find_waves()
-        self._residences = find_residences(graph, self.waves, veus, resident_bytes, estimates)
+        self._residences = find_residences(graph, self.waves, veus, device.resident_bytes, estimates)
         self._placer.settle(self._residences)
+        self._strands = Strands(graph, self._producers, estimates)
+        self._placed: set[int] = set()
         self._choice = [0] * len(graph.operators)
         self._programs: list[RProgram] = []
         self._builder = ProgramBuilder(veus)
@@ -59,8 +67,7 @@ class _Wavefront:
         depths: list[int] = []
         waves: list[list[ROperator]] = []
         for operator in self._graph.operators:
-            producers = self._placer.dependencies.producers(operator.id)
-            depth = max((depths[producer] + 1 for producer in producers), default=0)
+            depth = max((depths[producer] + 1 for producer in self._producers[operator.id]), default=0)
             depths.append(depth)
             if depth == len(waves):
                 waves.append([])
@@ -68,7 +75,19 @@ class _Wavefront:
         return waves
 
     def add(self, wave: Sequence[ROperator]) -> None:
-        """Schedule the next wave, in the current rProgram or in a new one."""
+        """Schedule the next wave, and with it the strands that are run depth first."""
+        waiting = [operator for operator in wave if operator.id not in self._placed]
+        strands = [self._strands.at(operator) for operator in waiting]
+        for strand, veu in deal(strands, self._times.free_us, self._own_cache_bytes):
+            for operator in self._strands.operators(strand):
+                pick = self._estimates.best_kernel(operator, 1)
+                self._commit(self._placer.place_on(veu, operator, pick, self._times))
+        waiting = [operator for operator in waiting if operator.id not in self._placed]
+        if waiting:
+            self._add(waiting)
+
+    def _add(self, wave: Sequence[ROperator]) -> None:
+        """Schedule rOperators side by side, in the current rProgram or in a new one."""
         trial = self._select(wave, self._times)
         # P1 costs as much as closing now and running P2 for `spare_us`; rounding must not tell equals apart.
         spare_us = (trial.end_us - self._times.end_us - self._estimates.program_us) * (1 - _ROUNDING)
@@ -125,6 +144,7 @@ class _Wavefront:
     def _commit(self, trial: Trial) -> None:
         for number, pick in trial.selection.items():
             self._choice[number] = pick
+            self._placed.add(number)
         for step in trial.steps:
             self._builder.wait(step.job.task, step.job.awaited)
             self._builder.append(step.job.task, step.veu)

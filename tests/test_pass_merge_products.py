@@ -1,16 +1,22 @@
 """Products of one input become one, where that costs their readers nothing."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rammer.passes import eliminate_dead, fuse, hoist_pointwise, inline_views, merge_products
+from tests.support.kernels import AVX512
 from tests.support.passes import Net, kinds, only, rewritten, source_nodes, unchanged
 
 
+def merge(before, device=AVX512):
+    return merge_products.run(before, device)
+
+
 def everything(before):
-    passes = (merge_products, hoist_pointwise, inline_views, eliminate_dead, fuse)
-    return rewritten(before, *(module.run for module in passes))
+    passes = (hoist_pointwise, inline_views, eliminate_dead, fuse)
+    return rewritten(before, merge, *(module.run for module in passes))
 
 
 def test_convolutions_with_equal_activations_fuse_as_one():
@@ -19,7 +25,7 @@ def test_convolutions_with_equal_activations_fuse_as_one():
     branches = [net.add("Relu", net.conv(x, net.weight(n, 4, 1, 1), net.weight(n))) for n in (2, 3, 4)]
     outputs = [net.conv(branch, net.weight(2, n, 3, 3), pad=1) for branch, n in zip(branches, (2, 3, 4), strict=True)]
     before = net.build(*outputs)
-    assert kinds(rewritten(before, merge_products.run))[:4] == ["Conv", "Slice", "Slice", "Slice"]
+    assert kinds(rewritten(before, merge))[:4] == ["Conv", "Slice", "Slice", "Slice"]
     graph = everything(before)
     assert kinds(graph).count("Conv+Relu") == 1
     fused = only(graph, "Conv+Relu")
@@ -37,7 +43,7 @@ def test_gemms_with_and_without_a_bias(transposed):
     second = net.add("Gemm", x, net.weight(*shapes[1]), **attributes)
     third = net.add("Gemm", x, net.weight(*shapes[2]), net.weight(1), **attributes)
     sums = [net.add("ReduceSum", y, axes=(1,), keepdims=True) for y in (first, second, third)]
-    graph = rewritten(net.build(*sums), merge_products.run)
+    graph = rewritten(net.build(*sums), merge)
     assert kinds(graph).count("Gemm") == 1
     assert len(only(graph, "Gemm").inputs) == 3
 
@@ -70,7 +76,7 @@ def test_two_products_keep_their_different_epilogues():
     first = net.add("Relu", net.conv(x, net.weight(2, 4, 1, 1)))
     second = net.add("Add", net.conv(x, net.weight(3, 4, 1, 1)), r)
     before = net.build(net.conv(first, net.weight(1, 2, 1, 1)), net.conv(second, net.weight(1, 3, 1, 1)))
-    assert unchanged(before, merge_products.run)
+    assert unchanged(before, merge)
 
 
 def test_what_ends_in_a_concatenation_is_written_there():
@@ -78,14 +84,14 @@ def test_what_ends_in_a_concatenation_is_written_there():
     x = net.input(1, 4, 5, 5)
     parts = [net.add("Relu", net.conv(x, net.weight(2, 4, 1, 1))) for _ in range(2)]
     before = net.build(net.add("Concat", *parts, axis=1))
-    assert unchanged(before, merge_products.run)
+    assert unchanged(before, merge)
 
 
 def test_outputs_are_written_in_place():
     net = Net()
     x = net.input(2, 4)
     before = net.build(*(net.add("MatMul", x, net.weight(4, 3)) for _ in range(3)))
-    assert unchanged(before, merge_products.run)
+    assert unchanged(before, merge)
 
 
 def test_other_attributes_groups_inputs_and_kernels_stay_apart():
@@ -101,7 +107,7 @@ def test_other_attributes_groups_inputs_and_kernels_stay_apart():
         net.conv(x, net.input(2, 4, 1, 1)),
     ]
     before = net.build(*(net.add("GlobalAveragePool", y) for y in products))
-    assert unchanged(before, merge_products.run)
+    assert unchanged(before, merge)
 
 
 def test_a_bias_per_row_stays():
@@ -110,4 +116,24 @@ def test_a_bias_per_row_stays():
     attributes: dict[str, Any] = {"alpha": 1.0, "beta": 1.0, "trans_a": False, "trans_b": False}
     products = [net.add("Gemm", x, net.weight(4, 5), net.weight(3, 1), **attributes) for _ in range(2)]
     before = net.build(*(net.add("ReduceSum", y, axes=(1,), keepdims=True) for y in products))
-    assert unchanged(before, merge_products.run)
+    assert unchanged(before, merge)
+
+
+@pytest.mark.parametrize(
+    ("own_cache_bytes", "features", "merged"),
+    [
+        (0, 16, True),
+        (4096, 16, False),  # each result is 4096 bytes, all are 12288
+        (4095, 16, True),
+        (6144, 16, True),  # two vEUs keep as much
+        (4096, 8, True),
+    ],
+)
+def test_what_would_leave_the_caches_stays_apart(own_cache_bytes, features, merged):
+    net = Net()
+    x = net.input(1, 4, 8, 8)
+    branches = [net.conv(x, net.weight(features, 4, 1, 1)) for _ in range(3)]
+    before = net.build(*(net.conv(branch, net.weight(2, features, 3, 3), pad=1) for branch in branches))
+    device = replace(AVX512, veus=AVX512.veus[:2], own_cache_bytes=own_cache_bytes)
+    after = rewritten(before, lambda graph: merge(graph, device))
+    assert kinds(after).count("Conv") == (4 if merged else 6)

@@ -12,6 +12,8 @@ from the readers, so siblings are told apart by how they are read:
 - Other elementwise readers could have been epilogues of their product and become an operator of their own, which at
   least `WORTH_AN_OPERATOR` products have to pay for.
 - What ends in a concatenation or an output of the model is written to its place by its own product, not merged.
+- Readers find a small result in their vEU's own cache. Products that fill vectors by themselves stay apart where all
+  their results are more than the vEUs keep: each vEU then makes what it reads next (`schedule.strands`).
 
 Siblings have the same input and attributes, one group, and weights (and bias) that are constants.
 
@@ -27,6 +29,7 @@ import numpy as np
 
 from rammer.ir.graph import Array, Attributes, Graph, Operator
 from rammer.ir.region import contains_reduce
+from rammer.ir.vdevice import VDevice
 from rammer.operators.attributes import flag, integer
 from rammer.passes.pointwise import pointwise
 from rammer.passes.rewrite import Rewriter
@@ -60,14 +63,20 @@ class _Product:
         return int(self.weight.shape[self.weight_dim])
 
 
-def run(graph: Graph) -> Graph:
-    """Merge products; see the module."""
+def run(graph: Graph, device: VDevice) -> Graph:
+    """Merge products; see the module.
+
+    Args:
+        graph: products by kind, weights known.
+        device: whose caches say which products stay apart.
+    """
     first: dict[int, list[_Product]] = {}
     merged: set[int] = set()
     for members in _siblings(graph):
-        outputs = [member.operator.outputs[0] for member in members]
-        first[outputs[0]] = members
-        merged.update(outputs)
+        if not _stay_near(members, graph, device):
+            outputs = [member.operator.outputs[0] for member in members]
+            first[outputs[0]] = members
+            merged.update(outputs)
     rewriter = Rewriter(graph)
     for operator in graph.operators:
         (output, *_) = operator.outputs
@@ -91,6 +100,17 @@ def _siblings(graph: Graph) -> list[list[_Product]]:
             found.setdefault(key, []).append(product)
             least[key] = WORTH_AN_OPERATOR if reading.elementwise else 2
     return [members for key, members in found.items() if len(members) >= least[key]]
+
+
+def _stay_near(members: Sequence[_Product], graph: Graph, device: VDevice) -> bool:
+    """Whether products fill vectors, and a vEU's own cache keeps each result, but those of all vEUs not all of them."""
+    results = [graph.values[member.operator.outputs[0]].type for member in members]
+    fill = all(
+        member.features * result.dtype.itemsize_bytes % device.vector_bytes == 0
+        for member, result in zip(members, results, strict=True)
+    )
+    sizes = [result.nbytes for result in results]
+    return fill and max(sizes) <= device.own_cache_bytes and sum(sizes) > device.own_cache_bytes * device.veu_count
 
 
 def _product(operator: Operator, graph: Graph) -> _Product | None:

@@ -48,7 +48,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("hoist_pointwise", _anywhere(hoist_pointwise.run)),
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
     ("fold_batch_norm", _anywhere(fold_batch_norm.run)),
-    ("merge_products", _anywhere(merge_products.run)),
+    ("merge_products", merge_products.run),
     ("winograd", winograd.run),
     ("inline_numbers", _anywhere(inline_numbers.run)),
     ("hoist_pointwise", _anywhere(hoist_pointwise.run)),

@@ -1,5 +1,6 @@
 """Generated C against NumPy: every candidate rKernel of many expressions, compiled and run rTask by rTask."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -317,11 +318,17 @@ def test_stack_stays_small():
             assert kernel.resources.scratch_bytes <= 64 << 10
 
 
-def test_weights_that_few_blocks_of_rows_share_are_prefetched():
-    for rows, is_prefetched in ((4, False), (24, True), (300, False)):
-        expr = expression("MatMul", types((3, rows, 64), (3, 64, 48)))
-        kernel = max(Bound(expr, {1}, AVX512).kernels, key=lambda kernel: kernel.tile.task)
-        assert ("RAMMER_PREFETCH" in emit_kernel(kernel, "kernel")) is is_prefetched
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("rows", [4, 24, 300])
+@pytest.mark.parametrize("vdevice", [AVX2, AVX512], ids=lambda vdevice: vdevice.name)
+def test_each_block_of_rows_prefetches_its_share_of_the_next_weights(batch, rows, vdevice):
+    expr = expression("MatMul", types((*batch, rows, 64), (*batch, 64, 96)))
+    kernel = max(Bound(expr, {1}, vdevice).kernels, key=lambda kernel: kernel.tile.task)
+    text = emit_kernel(kernel, "kernel")
+    blocks = -(-rows // kernel.tile.register[-2])
+    steps = [int(step) for step in re.findall(r"ahead\d+ \+= (\d+);", text)]
+    assert bool(steps) is ("RAMMER_PREFETCH" in text) is (blocks > 1)
+    assert all(step * blocks >= 64 > (step - 1) * blocks for step in steps)
 
 
 def test_sums_go_through_memory_only_to_be_transposed():

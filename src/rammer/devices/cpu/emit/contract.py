@@ -12,6 +12,8 @@
 
 Blocks along an axis are written in runs that are alike: equally many rows or lanes, and at a border the same rows
 inside. Each run has a micro-kernel of its own without a branch: a row that would read padding is left out of it.
+
+Blocks of rows that share a lane operand prefetch their shares of the next one.
 """
 
 from __future__ import annotations
@@ -24,16 +26,13 @@ from dataclasses import dataclass, replace
 from rammer.devices.codegen.index import sum_text
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
+from rammer.devices.cpu.emit.ahead import emit_ahead
 from rammer.devices.cpu.emit.micro import Block, Place, edges_of, emit_group, vector_type
 from rammer.devices.cpu.emit.nest import Loop, Range, nest
 from rammer.devices.cpu.emit.pack import emit_packs
 from rammer.ir.expr import Axis
 from rammer.ir.pattern import Border, Term, contraction, stride_along
 from rammer.ir.task import RKernel
-
-# So few do not hide the time in which what the next ones share arrives from afar. One alone makes a plain stream, which
-# processors see coming.
-_FEW_ROW_BLOCKS = range(2, 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +60,10 @@ def emit_contract(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
     shared = [loop for loop in single if not _is_row(loop.axes[0], block)]
     rows = [loop for loop in single if _is_row(loop.axes[0], block)]
 
-    if shared and _row_blocks(kernel, block) in _FEW_ROW_BLOCKS:
-        block = replace(block, ahead=shared[-1].axes[0])
-
     def lanes(at_lanes: Scope, lane_block: Block) -> None:
         def rest(inside: Scope) -> None:
-            packed = replace(lane_block, packs=emit_packs(inside, lane_block))
+            ahead = emit_ahead(inside, block, shared[-1].axes[0] if shared else block.lane, _row_blocks(kernel, block))
+            packed = replace(lane_block, packs=emit_packs(inside, lane_block), ahead=ahead)
             nest(inside, rows, (), lambda at_row: _emit_blocks(at_row, block.rows, runs, ranges, packed, _emit_block))
 
         nest(at_lanes, shared, (), rest)

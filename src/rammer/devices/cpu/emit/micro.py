@@ -21,7 +21,6 @@ from rammer.ir.pattern import (
     broadcast_loads,
     is_settled,
     reduction_order,
-    stride_along,
 )
 from rammer.ir.types import DType, TensorType
 
@@ -37,12 +36,27 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """Prefetching of what the next blocks beside the same rows begin with.
+
+    Each block of rows prefetches its share of the lane operands for the next point of `axis`, or for the next lanes if
+    that is the lane axis. They lie in panels of `lanes`; `offset` is the variable with the bytes of each that are done,
+    to which a point of the reduction adds `share_bytes`.
+    """
+
+    axis: Axis
+    offset: str
+    lanes: int
+    share_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """A block of `rows` by `lane` as the micro-kernel sees it.
 
     `sizes` are the full extents of a block, `counts` how many points of each axis are there, `starts` a representative
     first point; in the code a block starts at the variable `<axis>_block`. `vector` is the elements of a vector,
-    `packs` are copies of lane operands. Lane operands are prefetched for the next point of `ahead`, if there is one.
+    `packs` are copies of lane operands, `ahead` says what to prefetch of others.
     """
 
     found: Contraction
@@ -53,7 +67,7 @@ class Block:
     counts: Mapping[Axis, int]
     starts: Mapping[Axis, int]
     packs: Mapping[tuple[Group, Expr], Pack]
-    ahead: Axis | None = None
+    ahead: Ahead | None = None
 
     @property
     def array_shape(self) -> tuple[int, int]:
@@ -177,13 +191,27 @@ class _Micro:
             by_operand.setdefault(operand, []).append((term, other))
         factors: dict[tuple[tuple[int, ...], Expr], list[str]] = {}
         for operand, users in by_operand.items():
-            vectors = [self._vector(scope, operand, v, block.ahead) for v in range(block.vectors)]
+            vectors = [self._vector(scope, operand, v) for v in range(block.vectors)]
+            if block.ahead is not None and isinstance(operand, Load):
+                self._prefetch(scope, operand, block.ahead)
             for offsets, row in zip(inside, rows, strict=True):
                 for term, other in users:
                     if (offsets, other) not in factors:
                         factors[offsets, other] = self._factors(row, other)
                     for v, (factor, vector) in enumerate(zip(factors[offsets, other], vectors, strict=True)):
                         self._writer.line(f"{self._accumulators[term, offsets, v]} += {factor} * {vector};")
+        if block.ahead is not None:
+            self._writer.line(f"{block.ahead.offset} += {block.ahead.share_bytes};")
+
+    def _prefetch(self, scope: Scope, operand: Load, ahead: Ahead) -> None:
+        """Prefetch a part of each panel."""
+        lane, size = self._block.lane, self._block.sizes[self._block.lane]
+        skipped = size if ahead.axis is lane else 0
+        for first in range(skipped, skipped + self._block.counts[lane], ahead.lanes):
+            next_ = {ahead.axis: Position(ahead.axis.name, 1), lane: Position(f"{lane.name}_block", first, size)}
+            begin = scope.enter({**dict.fromkeys(self._group.axes, Position("")), **next_})
+            start = begin.address(self._operands.loads[operand])
+            self._writer.line(f"RAMMER_PREFETCH((const char *)(in{operand.slot} + {start}) + {ahead.offset});")
 
     def _factors(self, row: Scope, operand: Expr) -> list[str]:
         """What each vector of a row is multiplied by: a scalar, or vectors where the operand has the lane too."""
@@ -200,11 +228,8 @@ class _Micro:
         rows = {axis: self._block.starts[axis] + offset for axis, offset in zip(self._block.rows, offsets, strict=True)}
         return all(border.inside({**rows, **point}) for border in self._edges.settled)
 
-    def _vector(self, scope: Scope, operand: Expr, number: int, ahead: Axis | None = None) -> str:
-        """Vector `number` of an operand: one load where the lanes lie side by side, else lane by lane.
-
-        A load is preceded by a prefetch for the next point along `ahead`.
-        """
+    def _vector(self, scope: Scope, operand: Expr, number: int) -> str:
+        """Vector `number` of an operand: one load where the lanes lie side by side, else lane by lane."""
         block, lane = self._block, self._block.lane
         start = f"{lane.name}_block"
         first = number * block.vector
@@ -217,10 +242,6 @@ class _Micro:
             return self._writer.let(self._type, name, f"RAMMER_LOAD({self._type}, {address})")
         if isinstance(operand, Load) and self._is_vector(at_first, operand, present):
             address = f"in{operand.slot} + {at_first.address(self._operands.loads[operand])}"
-            layout = self._operands.kernel.layouts[operand.slot]
-            step = 0 if ahead is None else stride_along(operand.indices, layout, ahead)
-            if step:
-                self._writer.line(f"RAMMER_PREFETCH({address} + {step});")
             return self._writer.let(self._type, name, f"RAMMER_LOAD({self._type}, {address})")
         lanes = self._writer.name("lanes")
         self._writer.line(f"{C_TYPES[self._element]} {lanes}[{block.vector}] = {{0}};")

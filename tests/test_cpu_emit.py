@@ -331,6 +331,13 @@ def test_each_block_of_rows_prefetches_its_share_of_the_next_weights(batch, rows
     assert all(step * blocks >= 64 > (step - 1) * blocks for step in steps)
 
 
+@pytest.mark.parametrize(("channels", "is_prefetched"), [(3, False), (32, True), (64, False)])
+def test_short_stretches_of_the_next_rows_are_prefetched(channels, is_prefetched):
+    bound = Bound(conv((1, channels, 8, 8), (64, channels, 3, 3)), {1}, AVX512, {0, 2})
+    text = emit_kernel(max(bound.kernels, key=lambda kernel: kernel.tile.task), "kernel")
+    assert ("RAMMER_PREFETCH(in0" in text) is is_prefetched
+
+
 def test_sums_go_through_memory_only_to_be_transposed():
     expr, constants = CONTRACTIONS["1x1"]
     for channels_last, is_in_memory in (({0, 2}, False), ({0}, True)):

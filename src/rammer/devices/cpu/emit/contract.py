@@ -13,7 +13,7 @@
 Blocks along an axis are written in runs that are alike: equally many rows or lanes, and at a border the same rows
 inside. Each run has a micro-kernel of its own without a branch: a row that would read padding is left out of it.
 
-Blocks of rows that share a lane operand prefetch their shares of the next one.
+Blocks of rows that share a lane operand prefetch their shares of the next one, and what the next rows begin with.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def emit_contract(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
     def lanes(at_lanes: Scope, lane_block: Block) -> None:
         def rest(inside: Scope) -> None:
             ahead = emit_ahead(inside, block, shared[-1].axes[0] if shared else block.lane, _row_blocks(kernel, block))
-            packed = replace(lane_block, packs=emit_packs(inside, lane_block), ahead=ahead)
+            row_loop = rows[-1].axes[0] if rows else None
+            packed = replace(lane_block, packs=emit_packs(inside, lane_block), ahead=ahead, row_loop=row_loop)
             nest(inside, rows, (), lambda at_row: _emit_blocks(at_row, block.rows, runs, ranges, packed, _emit_block))
 
         nest(at_lanes, shared, (), rest)

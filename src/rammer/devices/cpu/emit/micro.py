@@ -21,9 +21,13 @@ from rammer.ir.pattern import (
     broadcast_loads,
     is_settled,
     reduction_order,
+    stride_along,
 )
 from rammer.ir.types import DType, TensorType
 
+# Such stretches of a row operand end before processors see a stream coming; for shorter ones there would be a prefetch
+# for few products.
+_STRETCH_BYTES, _LINE_BYTES = range(64, 129), 64
 _VECTOR_NAMES = {DType.FLOAT32: "rammer_f32x", DType.FLOAT64: "rammer_f64x"}
 
 
@@ -56,7 +60,8 @@ class Block:
 
     `sizes` are the full extents of a block, `counts` how many points of each axis are there, `starts` a representative
     first point; in the code a block starts at the variable `<axis>_block`. `vector` is the elements of a vector,
-    `packs` are copies of lane operands, `ahead` says what to prefetch of others.
+    `packs` are copies of lane operands, `ahead` says what to prefetch of others. `row_loop` is the innermost row axis
+    that is not blocked.
     """
 
     found: Contraction
@@ -68,6 +73,7 @@ class Block:
     starts: Mapping[Axis, int]
     packs: Mapping[tuple[Group, Expr], Pack]
     ahead: Ahead | None = None
+    row_loop: Axis | None = None
 
     @property
     def array_shape(self) -> tuple[int, int]:
@@ -174,6 +180,8 @@ class _Micro:
             return
         crossed = [b for b in self._edges.bounded if axis in b.axes and not any(other in b.axes for other in rest)]
         bounds = within(scope, axis, Range.whole(axis.extent), crossed)
+        if not rest and self._block.row_loop is not None:
+            self._prefetch_rows(scope, axis, self._block.row_loop)
         with self._writer.loop(axis.name, bounds.lo, bounds.hi):
             self._loops(scope.enter({axis: Position(axis.name)}, crossed), rest, point)
 
@@ -202,6 +210,22 @@ class _Micro:
                         self._writer.line(f"{self._accumulators[term, offsets, v]} += {factor} * {vector};")
         if block.ahead is not None:
             self._writer.line(f"{block.ahead.offset} += {block.ahead.share_bytes};")
+
+    def _prefetch_rows(self, scope: Scope, axis: Axis, row_loop: Axis) -> None:
+        """Prefetch what a loop over `axis` reads at the next point of `row_loop`, if that is short stretches."""
+        kernel = self._operands.kernel
+        others = dict.fromkeys(self._block.found.split(term, self._block.lane)[1] for term in self._group.terms)
+        for load in others:
+            if not isinstance(load, Load) or stride_along(load.indices, kernel.layouts[load.slot], axis) != 1:
+                continue
+            address, line = self._operands.plain_address(load), _LINE_BYTES // load.type.itemsize_bytes
+            if address.atoms or axis.extent * load.type.itemsize_bytes not in _STRETCH_BYTES:
+                continue
+            for offsets in self._block.offsets:
+                positions = {**self._block.row_positions(offsets), row_loop: Position(row_loop.name, 1)}
+                start = scope.enter({**positions, axis: Position("")}).address(address)
+                for first in range(0, axis.extent, line):
+                    self._writer.line(f"RAMMER_PREFETCH(in{load.slot} + {start} + {first});")
 
     def _prefetch(self, scope: Scope, operand: Load, ahead: Ahead) -> None:
         """Prefetch a part of each panel."""

@@ -90,6 +90,14 @@ def test_channels_last(name, vdevice, compiler):
     assert {kernel.skeleton for kernel in kernels} == {skeleton}
 
 
+@pytest.mark.parametrize(("name", "settled"), [("average pool", True), ("pool of many taps", False)])
+def test_taps_of_short_windows_are_settled(name, settled):
+    """No loop is bounded by the padding, unless that would multiply the code."""
+    expr, channels_last, _ = CHANNELS_LAST[name]
+    for kernel in Bound(expr, (), AVX512, channels_last).kernels:
+        assert ("_within" not in emit_kernel(kernel, "pool")) is settled
+
+
 @pytest.mark.parametrize("vdevice", MACHINES.values(), ids=MACHINES)
 @pytest.mark.parametrize("size", [(8, 8), (13, 14)], ids=str)
 def test_transforms_have_nothing_to_choose(size, vdevice, compiler):

@@ -170,6 +170,13 @@ CHANNELS_LAST = {
     "depthwise, odd": (conv((1, 21, 12, 13), (21, 1, 3, 3), group=21), {0, 2}, "contract"),
     "depthwise 7x7": (conv((1, 16, 9, 20), (16, 1, 7, 7), group=16), {0, 2}, "contract"),
     "max pool": (pool("MaxPool", (1, 40, 12, 13), (3, 3), (2, 2), (1, 1, 1, 1)), {0, 1}, "reduce"),
+    "average pool": (
+        pool("AveragePool", (1, 32, 9, 10), (3, 3), (1, 1), (1, 1, 1, 1), count_include_pad=False),
+        {0, 1},
+        "reduce",
+    ),
+    "pool with uneven padding": (pool("MaxPool", (1, 20, 11, 8), (3, 4), (2, 3), (2, 0, 1, 3)), {0, 1}, "reduce"),
+    "pool of many taps": (pool("MaxPool", (1, 20, 12, 13), (5, 5), (1, 1), (2, 2, 2, 2)), {0, 1}, "reduce"),
     "global average": (expression("GlobalAveragePool", types((1, 40, 7, 7))), {0}, "reduce"),
     "addition": (expression("Add", types((1, 12, 5, 6), (1, 12, 5, 6))), {0, 2}, "map"),
 }

@@ -104,10 +104,11 @@ class Border:
         """The axes that the index depends on."""
         return tuple(axis for axis, _ in self.form.terms)
 
-    def span(self, axis: Axis) -> Interval:
-        """The positions along `axis` at which the index is in bounds, where it depends on no other axis."""
+    def span(self, axis: Axis, others: Mapping[Axis, int]) -> Interval:
+        """The positions along `axis` at which the index is in bounds, where all other axes stand at `others`."""
         step = self.form.coefficient(axis)
-        first, last = sorted((-self.form.offset / step, (self.extent - 1 - self.form.offset) / step))
+        offset = self.form.offset + sum(self.form.coefficient(other) * at for other, at in others.items())
+        first, last = sorted((-offset / step, (self.extent - 1 - offset) / step))
         return Interval(math.ceil(first), math.floor(last) + 1)
 
     def inside(self, positions: Mapping[Axis, int]) -> bool:

@@ -28,6 +28,8 @@ class Range:
 
     def within(self, part: Interval, whole: Interval) -> Range:
         """Those of these points that are in a part of the whole axis."""
+        if part == whole:
+            return self
         if self.count == whole.extent:
             return Range(str(part.lo), str(part.hi), part.extent)
         return Range(f"rammer_max_i64({self.lo}, {part.lo})", f"rammer_min_i64({self.hi}, {part.hi})")
@@ -70,18 +72,21 @@ def runs_of(loop: Loop, operands: Operands) -> tuple[Run, ...]:
         return ()
     (axis,) = loop.axes
     expr = operands.kernel.expr
-    spans = [(b, b.span(axis)) for b in borders_of(expr.loads, expr.inputs) if b.axes == (axis,)]
-    whole = Interval(0, axis.extent)
-    cuts = {*whole, *(end for _, span in spans for end in span if whole.lo < end < whole.hi)}
-    parts = [Interval(*ends) for ends in itertools.pairwise(sorted(cuts))]
+    spans = [(b, b.span(axis, {})) for b in borders_of(expr.loads, expr.inputs) if b.axes == (axis,)]
     return tuple(
         Run(
-            range=loop.range.within(part, whole),
+            range=loop.range.within(part, Interval(0, axis.extent)),
             inside=tuple(border for border, span in spans if span.contains(part)),
             outside=tuple(border.load for border, span in spans if not span.overlaps(part)),
         )
-        for part in parts
+        for part in parts_of(axis, (span for _, span in spans))
     )
+
+
+def parts_of(axis: Axis, spans: Iterable[Interval]) -> tuple[Interval, ...]:
+    """An axis, cut where spans of it begin or end."""
+    cuts = {0, axis.extent, *(end for span in spans for end in span if 0 < end < axis.extent)}
+    return tuple(Interval(*ends) for ends in itertools.pairwise(sorted(cuts)))
 
 
 def nest(scope: Scope, loops: Sequence[Loop], roots: Sequence[Expr], body: Callable[[Scope], None]) -> None:

@@ -3,7 +3,8 @@
 A reduction is computed once for all points that share it, in loops outside of theirs. Partial results lie side by
 side in a small array that loops over lanes update, in one of two ways:
 
-- *across* the lane axis: a strip of it is reduced together, each lane its own point (pooling, sums over rows);
+- *across* the lane axis: a strip of it is reduced together, each lane its own point (pooling, sums over rows); the
+  taps of a short window are written one by one, those in the padding left out;
 - *along* the reduction: lanes take turns at the elements and are combined at the end (softmax, averages over planes).
 """
 
@@ -16,13 +17,13 @@ from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest, within
 from rammer.devices.cpu.emit.stage import Window, emit_window, window_of
+from rammer.devices.cpu.emit.taps import MAX_TAPS, Settled, settle
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Load, Reduce, nodes
 from rammer.ir.pattern import Border, borders, reduction_order
 
 # Vectors of partial results: several, so that one result does not wait for the one before.
 _STRIP_VECTORS = 4
-_MAX_TAPS = 25
 _MAX_WINDOW_BYTES = 40 << 10
 
 _AtLane = Callable[[Scope], Scope]
@@ -35,17 +36,18 @@ def emit_reduce(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
     lane = axes[kernel.tile.lane] if kernel.tile.lane is not None else None
     shared = [reduction for reduction in kernel.expr.reductions if free[reduction] <= frozenset(axes)]
     uses = {axis: sum(axis in free[reduction] for reduction in shared) for axis in axes}
-    padded = [] if lane is None else _padded_along(scope, lane, [r for r in shared if lane in free[r]])
+    across = [] if lane is None else [reduction for reduction in shared if lane in free[reduction]]
+    padded = [] if lane is None else _padded_along(scope, lane, across)
     along = frozenset[Axis]().union(*(_padded_axes(scope, load) for load in padded))
     outer = [axis for axis in axes if uses[axis] and axis is not lane]
     outer.sort(key=lambda axis: (-uses[axis], axis in along))
     inner = [Loop(axes=(axis,), range=ranges[axis]) for axis in axes if not uses[axis] and axis is not lane]
 
-    def rest(inside: Scope) -> None:
+    def rest(inside: Scope, settled: Settled) -> None:
         if lane is None:
             nest(inside, inner, results, Scope.store_results)
         elif uses[lane]:
-            _emit_strips(inside, lane, ranges[lane], [r for r in shared if lane in free[r]], inner)
+            _emit_strips(inside, lane, ranges[lane], across, settled, inner)
         else:
             lanes = Loop(axes=(lane,), range=ranges[lane], lanes=True)
             nest(inside, [*inner, lanes], results, Scope.store_results)
@@ -56,7 +58,7 @@ def emit_reduce(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
     def staged(inside: Scope) -> None:
         for window in windows:
             emit_window(inside, window)
-        nest(inside, loops[depth:], results, rest)
+        settle(inside, loops[depth:], {r: _borders_across(inside, r, lane) for r in across}, results, rest)
 
     nest(scope, loops[:depth], results, staged)
 
@@ -94,7 +96,9 @@ def _windows(
     return len(outer), []
 
 
-def _emit_strips(scope: Scope, lane: Axis, bounds: Range, reductions: Sequence[Reduce], inner: Sequence[Loop]) -> None:
+def _emit_strips(
+    scope: Scope, lane: Axis, bounds: Range, reductions: Sequence[Reduce], settled: Settled, inner: Sequence[Loop]
+) -> None:
     """Reduce a strip of the lane axis at a time, then run the other axes over it."""
     writer = scope.writer
     width = min(_STRIP_VECTORS * scope.operands.kernel.tile.vector, bounds.count or lane.extent)
@@ -111,7 +115,7 @@ def _emit_strips(scope: Scope, lane: Axis, bounds: Range, reductions: Sequence[R
         strip = Range(start, writer.let("int64_t", f"{lane.name}_past", _past(start, width, bounds)))
         in_strip = scope.enter({})
         for reduction in reductions:
-            arrays[reduction] = _fold_across(in_strip, reduction, lane, strip, width, at_lane)
+            arrays[reduction] = _fold_across(in_strip, reduction, lane, strip, width, settled, at_lane)
 
         def points(inside: Scope) -> None:
             with writer.loop(lane.name, strip.lo, strip.hi, lanes=True):
@@ -159,6 +163,10 @@ def _borders(scope: Scope, node: Reduce) -> tuple[Border, ...]:
     return tuple(border for border in found if not scope.is_staged(border.load))
 
 
+def _borders_across(scope: Scope, node: Reduce, lane: Axis | None) -> list[Border]:
+    return [border for border in _borders(scope, node) if lane not in border.axes]
+
+
 def _fold_plain(scope: Scope, node: Reduce, loops: Sequence[Loop]) -> str:
     """One element after the other."""
     writer = scope.writer
@@ -204,30 +212,34 @@ def _fold_along(scope: Scope, node: Reduce, loops: Sequence[Loop], width: int) -
     return f"{lanes}[0]"
 
 
-def _fold_across(scope: Scope, node: Reduce, lane: Axis, strip: Range, width: int, at_lane: _AtLane) -> str:
+def _fold_across(
+    scope: Scope, node: Reduce, lane: Axis, strip: Range, width: int, settled: Settled, at_lane: _AtLane
+) -> str:
     """Write a reduction for every lane of a strip; returns the name of the array.
 
     The taps of a window are unrolled, so that partial results stay in registers.
     """
     writer = scope.writer
-    lanes = _lane_array(scope, node, width)
     if _is_empty(node):
-        return lanes
-    skipped = [border for border in _borders(scope, node) if lane not in border.axes]
+        return _lane_array(scope, node, width)
+    found = _borders_across(scope, node, lane)
+    skipped = [border for border in found if border not in settled.borders]
     loops = _loops(scope, node)
     unrolled = _unrolled([loop.axes[0] for loop in loops], skipped)
     looped = [loop for loop in loops if loop.axes[0] not in unrolled]
-    taps = list(itertools.product(*(range(axis.extent) for axis in unrolled)))
+    lanes = _lane_array(scope, node, width, filled=bool(looped))
+    taps = [dict(zip(unrolled, tap, strict=True)) for tap in itertools.product(*(range(a.extent) for a in unrolled))]
 
     def run(inside: Scope) -> None:
-        places = [{axis: Position("", i) for axis, i in zip(unrolled, tap, strict=True)} for tap in taps]
-        scopes = [inside.enter(place) for place in places]
+        places = [{axis: Position("", i) for axis, i in tap.items()} for tap in taps if settled.inside(tap, found)]
+        scopes = [inside.enter(place, settled.borders) for place in places]
         for outside in scopes:
             outside.hoist((node.body,))
         with writer.loop(lane.name, strip.lo, strip.hi, lanes=True):
             element = f"{lanes}[{lane.name} - {strip.lo}]"
             total = writer.name("total")
-            writer.line(f"{C_TYPES[node.dtype]} {total} = {element};")
+            first = element if looped else literal(identity(node.fn, node.dtype), node.dtype)
+            writer.line(f"{C_TYPES[node.dtype]} {total} = {first};")
             for outside in scopes:
                 _accumulate(at_lane(outside), node, total)
             writer.line(f"{element} = {total};")
@@ -242,7 +254,7 @@ def _unrolled(axes: Sequence[Axis], skipped: Sequence[Border]) -> tuple[Axis, ..
     points = 1
     for axis in reversed(axes):
         points *= axis.extent
-        if points > _MAX_TAPS or any(axis in border.axes for border in skipped):
+        if points > MAX_TAPS or any(axis in border.axes for border in skipped):
             break
         unrolled.insert(0, axis)
     return tuple(unrolled)
@@ -264,13 +276,14 @@ def _reduce_nest(
         _reduce_nest(scope.enter(first.positions, crossed), node, rest, skipped, body)
 
 
-def _lane_array(scope: Scope, node: Reduce, width: int) -> str:
-    """An array of partial results, each the identity."""
+def _lane_array(scope: Scope, node: Reduce, width: int, *, filled: bool = True) -> str:
+    """An array of partial results; where it is `filled`, each is the identity."""
     writer = scope.writer
     name = writer.name("lanes")
     writer.line(f"{C_TYPES[node.dtype]} {name}[{width}];")
-    with writer.loop("i", "0", str(width), lanes=True):
-        writer.line(f"{name}[i] = {literal(identity(node.fn, node.dtype), node.dtype)};")
+    if filled:
+        with writer.loop("i", "0", str(width), lanes=True):
+            writer.line(f"{name}[i] = {literal(identity(node.fn, node.dtype), node.dtype)};")
     return name
 
 

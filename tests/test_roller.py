@@ -63,6 +63,14 @@ def test_scaling_out_cuts_where_least_is_read_twice():
     assert task[1] == 32
 
 
+@pytest.mark.parametrize(("kernel", "cut"), [(3, (1, 32, 8, 16)), (15, (1, 16, 16, 16))], ids=["3x3", "15x15"])
+def test_scaling_out_cuts_the_longest_steps_where_the_halo_is_small(kernel, cut):
+    pads = (kernel // 2,) * 4
+    expr = conv((1, 32, 16, 16), (32, 1, kernel, kernel), group=32, pads=pads)
+    assert scale_out(expr, (1, 16, 1, 1), 2) == (1, 16, 16, 16)
+    assert scale_out(expr, (1, 16, 1, 1), 2, steps=(8192, 1, 512, 32)) == cut
+
+
 @pytest.mark.parametrize("vdevice", [AVX512, AVX2, NEON], ids=["avx512", "avx2", "neon"])
 def test_register_tiles_fit_the_register_file(vdevice):
     expr = matmul(100, 64, 200)

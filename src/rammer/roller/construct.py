@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from rammer.ir.expr import TensorExpr
-from rammer.ir.pattern import Skeleton, chosen_axes, contraction, skeleton_of
+from rammer.ir.pattern import Skeleton, chosen_axes, contraction, skeleton_of, stride_along
 from rammer.ir.task import Resources, RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
@@ -104,7 +104,7 @@ def _contract(
 ) -> RKernel:
     """A register tile's blocks spread over `count` rTasks."""
     tile = RTile(
-        task=scale_out(expr, register.sizes, count),
+        task=scale_out(expr, register.sizes, count, _steps(expr, layouts)),
         register=register.sizes,
         reduce=tuple(axis.extent for axis in expr.reduce_axes),
         lane=register.lane,
@@ -134,18 +134,28 @@ def _general(
     register = tuple(vector if position in (lane, other) else 1 for position in range(len(expr.axes)))
     chosen = chosen_axes(expr) if skeleton is Skeleton.MAP else ()
     units = [axis.extent if axis in chosen else size for axis, size in zip(expr.axes, register, strict=True)]
+    steps = _steps(expr, layouts)
     for count in counts:
-        outermost = next((position for position, axis in enumerate(expr.axes) if axis.extent >= count), 0)
+        long = [position for position, axis in enumerate(expr.axes) if axis.extent >= count]
+        outermost = max(long, key=lambda position: steps[position], default=0)
         along = [
             unit if position == outermost else axis.extent
             for position, (axis, unit) in enumerate(zip(expr.axes, units, strict=True))
         ]
         for cut in (units, along):
             tile = RTile(
-                task=scale_out(expr, cut, count),
+                task=scale_out(expr, cut, count, steps),
                 register=() if other is None else register,
                 reduce=tuple(max(1, axis.extent) for axis in expr.reduce_axes),
                 lane=lane,
                 vector=vector,
             )
             yield RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile)
+
+
+def _steps(expr: TensorExpr, layouts: Sequence[Layout]) -> tuple[int, ...]:
+    """The longest step along each axis in the outputs."""
+    stored = list(zip(expr.outputs, layouts[len(expr.inputs) :], strict=True))
+    return tuple(
+        max(abs(stride_along(output.indices, layout, axis)) for output, layout in stored) for axis in expr.axes
+    )

@@ -9,6 +9,9 @@ from functools import lru_cache
 from rammer.ir.expr import TensorExpr
 from rammer.ir.region import Interval, box_size, read_boxes, write_boxes
 
+# What another vEU wrote takes longer to read: so much more traffic is worth it where most comes from the same one.
+_ABOUT_AS_MUCH = 1.25
+
 TaskTile = tuple[int, ...]
 """Sizes of the task level of an rTile: points of each spatial axis that one rTask computes."""
 
@@ -47,15 +50,18 @@ def reuse_score(expr: TensorExpr, task: TaskTile, position: int, size: int) -> f
     return saved / max(1, grown)
 
 
-def scale_out(expr: TensorExpr, units: Sequence[int], parts: int) -> TaskTile:
+def scale_out(expr: TensorExpr, units: Sequence[int], parts: int, steps: Sequence[int] | None = None) -> TaskTile:
     """The task tile that cuts the domain into about `parts` rTasks, with as little traffic as possible.
 
-    Starting from the whole domain, the axis with the least reuse is cut again and again.
+    Starting from the whole domain, the axis with the least reuse is cut again and again; with `steps`, among those that
+    cause about as much traffic the one with the longest. Then rTasks write memory in whole runs, and operators that
+    follow each other are cut alike, so that a vEU reads mostly what it has written.
 
     Args:
         expr: the expression.
         units: sizes are multiples of these, but for an axis that is not cut.
         parts: the number of rTasks to reach, as far as the units allow it.
+        steps: how far apart neighbours along each axis lie in the outputs, in elements.
     """
     task = tuple(axis.extent for axis in expr.axes)
     while (count := task_count(expr, task)) < parts:
@@ -68,9 +74,18 @@ def scale_out(expr: TensorExpr, units: Sequence[int], parts: int) -> TaskTile:
                 options.append((reuse_score(expr, task, position, smaller), position, smaller))
         if not options:
             break
-        _, position, smaller = min(options)
-        task = (*task[:position], smaller, *task[position + 1 :])
+        best = min(options)
+        if steps is not None:
+            enough = _ABOUT_AS_MUCH * traffic_bytes(expr, _cut(task, best))
+            near = [option for option in options if traffic_bytes(expr, _cut(task, option)) <= enough]
+            best = max(near, key=lambda option: steps[option[1]])
+        task = _cut(task, best)
     return task
+
+
+def _cut(task: TaskTile, option: tuple[float, int, int]) -> TaskTile:
+    _, position, size = option
+    return (*task[:position], size, *task[position + 1 :])
 
 
 def _aligned(size: int, unit: int) -> int:

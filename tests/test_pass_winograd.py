@@ -188,6 +188,20 @@ def test_weights_from_far_away_want_the_smaller_filtering():
     assert outputs_of(winograd.run(graph, with_figures(arithmetic=10))) == 4
 
 
+def test_a_cache_that_holds_the_weights_only_before_they_grow_does_not_count():
+    def cached(capacity_bytes):
+        cache, memory = AVX512.levels[-2:]
+        levels = (*AVX512.levels[:-2], replace(cache, capacity_bytes=capacity_bytes, shared=True), memory)
+        return replace(AVX512, levels=levels)
+
+    net, y = convolution(256, 256, 8)
+    graph = net.build(y)
+    weight_bytes = 256 * 256 * 9 * 4
+    assert outputs_of(winograd.run(graph, cached(5 * weight_bytes))) == 4
+    assert outputs_of(winograd.run(graph, cached(2 * weight_bytes))) == 2
+    assert outputs_of(winograd.run(graph, cached(weight_bytes + 4096))) is None
+
+
 def test_what_follows_joins_the_output_transform():
     net, y = convolution(size=13)
     before = net.build(net.add("Relu", y))

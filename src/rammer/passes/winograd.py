@@ -100,6 +100,18 @@ _Lines = tuple[_Line, _Line]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Constants:
+    """All of a model's constants, and of these the weights of convolutions that can be rewritten."""
+
+    all_bytes: int
+    growing_bytes: int
+
+    def grown_bytes(self, growth: float) -> int:
+        """How much they are where those weights grow by a factor: it says which memory they come from."""
+        return self.all_bytes + int(self.growing_bytes * (growth - 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Filtered:
     """The three operators that stand for a convolution."""
 
@@ -120,11 +132,14 @@ def run(graph: Graph, device: VDevice) -> Graph:
         return graph
     rewriter = Rewriter(graph)
     known: dict[_Form, _Filtered | None] = {}
-    weights = _level(device, sum(array.nbytes for array in graph.constants.values()))
-    for operator in graph.operators:
-        form = _form(operator, graph)
+    forms = [_form(operator, graph) for operator in graph.operators]
+    constants = _Constants(
+        all_bytes=sum(array.nbytes for array in graph.constants.values()),
+        growing_bytes=sum(form.weight.nbytes for form in forms if form is not None),
+    )
+    for operator, form in zip(graph.operators, forms, strict=True):
         if form is not None and form not in known and operator.expr is not None:
-            known[form] = _fastest(form, operator.expr, device, weights)
+            known[form] = _fastest(form, operator.expr, device, constants)
         filtered = None if form is None else known[form]
         if filtered is None:
             rewriter.insert(operator)
@@ -155,11 +170,12 @@ def _form(operator: Operator, graph: Graph) -> _Form | None:
     )
 
 
-def _fastest(form: _Form, direct: TensorExpr, device: VDevice, weights: MemoryLevel) -> _Filtered | None:
+def _fastest(form: _Form, direct: TensorExpr, device: VDevice, constants: _Constants) -> _Filtered | None:
     """What takes least time; None if that is the convolution as it is."""
-    least_us, fastest = _time_us(direct, {1}, device, weights), None
+    least_us, fastest = _time_us(direct, {1}, device, _level(device, constants.all_bytes)), None
     for lines in _choices(form):
         filtered = _filtered(form, lines)
+        weights = _level(device, constants.grown_bytes(filtered.product.inputs[1].size / form.weight.size))
         time_us = (
             _time_us(filtered.input_transform, (), device, weights)
             + _time_us(filtered.product, {1}, device, weights)
@@ -193,7 +209,7 @@ def _time_us(expr: TensorExpr, constants: Collection[int], device: VDevice, weig
         expr: what it computes.
         constants: the slots that hold weights.
         device: the machine.
-        weights: where the weights of the whole model come from.
+        weights: where the constants come from.
     """
     constant_bytes = sum(expr.inputs[slot].nbytes for slot in constants)
     moved_bytes = sum(type_.nbytes for type_ in expr.inputs) - constant_bytes

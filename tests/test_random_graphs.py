@@ -22,7 +22,7 @@ from tests.support.agreement import Agreement, attempt_seed, check_seed, compare
 from tests.support.plans import run_reference
 from tests.support.random_graphs import random_model
 
-GRAPHS = range(100)
+GRAPHS = (*range(100), 1024)  # the last has reductions that share a border, not all of whose taps are few
 MANY_GRAPHS = range(1_000, 2_000)
 
 

@@ -45,7 +45,10 @@ def settle(
     What `roots` need is written as far outside as it can be.
     """
     axes = {axis: loop for loop in loops for axis in loop.axes}
-    borders = [border for node, of_node in found.items() for border in of_node if _is_settled(border, node, axes)]
+    pairs = [(border, node) for node, of_node in found.items() for border in of_node]
+    # All or none: reductions share borders, and a loop that one border needs hides the taps of the others.
+    all_are = all(_is_settled(border, node, axes) for border, node in pairs)
+    borders = [border for border, _ in pairs] if all_are else []
     runs = {axis: _runs(axis, [border for border in borders if axis in border.axes]) for axis in axes}
     taps = sum(math.prod(axis.extent for axis in node.axes) for node in found)
     if taps * math.prod(len(parts) for parts in runs.values()) > _MAX_LINES:

@@ -96,6 +96,20 @@ def test_an_operator_of_many_operands_compiles(tmp_path):
     assert bytes(compiled(model, tmp_path))[:4] == b"\x7fELF"
 
 
+@pytest.mark.parametrize(
+    ("op_type", "ports", "constants"),
+    [
+        ("Slice", {"x": (FLOAT, (4, 8))}, {"starts": np.array([4]), "ends": np.array([9])}),
+        ("Add", {"x": (FLOAT, (0, 8)), "other": (FLOAT, (8,))}, {}),
+        ("ConstantOfShape", {}, {"shape": np.array([0, 8])}),
+    ],
+)
+def test_a_model_without_elements_to_compute_compiles(op_type, ports, constants, tmp_path):
+    nodes = [helper.make_node(op_type, [*ports, *constants], ["y"])]
+    model = small_model(nodes, ports, {"y": (FLOAT, (0, 8))}, constants)
+    assert bytes(compiled(model, tmp_path))[:4] == b"\x7fELF"
+
+
 def test_compiler_error_is_shown():
     with pytest.raises(CompilerFailedError, match="no_such_type") as caught:
         find_toolchain().cubin("no_such_type x;", "sm_90")

@@ -24,6 +24,7 @@ ABI = 3
 CODE = "program.cu"
 LAUNCH = "launch.json"
 DEVICE_RECORDS = "device_records.bin"
+_LEAST_SLOTS = 2  # a model may have no operator that computes anything, C has no empty arrays
 _BEFORE_KERNELS = (
     ("rammer.devices.cuda", "runtime/tables.cuh"),
     ("rammer.devices.cuda", "runtime/walk.cuh"),
@@ -42,7 +43,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         TooManyArraysError: the kernel has no room for the model's inputs and outputs, or for an operator's operands.
     """
     widest = sorted(plan.graph.operators, key=lambda operator: len(bindings(plan, operator.id)))[-1:]
-    slots = sum(len(bindings(plan, operator.id)) for operator in widest)
+    slots = max(_LEAST_SLOTS, sum(len(bindings(plan, operator.id)) for operator in widest))
     slots += slots % 2
     arrays = len(plan.graph.inputs) + len(plan.graph.outputs)
     check_room(arrays, slots, where_of(widest))

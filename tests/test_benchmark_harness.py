@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import calls
 from benchmarks.harness import measure as measuring
 from benchmarks.harness.cases import FORMS, Case, Form
 from benchmarks.harness.contestant import Prepared
@@ -157,3 +158,21 @@ def test_facts_about_gpus_need_no_gpu(monkeypatch, tmp_path):
     facts: Any = gpu_facts()
     (gpu,) = facts["gpus"]
     assert (gpu["name"], gpu["driver_version"], gpu["clocks.sm"]) == ("NVIDIA H200", "580.1", "345 MHz")
+
+
+def test_a_call_and_the_drivers_part_take_turns(monkeypatch):
+    log = []
+
+    def runs(name, takes_us):
+        def run():
+            log.append(name)
+            return takes_us + len(log) / 1e6
+
+        return run
+
+    monkeypatch.setattr(calls, "WallClock", FakeClock)
+    cost = calls.call_cost("a", runs("call", 9.0), runs("driver", 4.0), lambda: log.append("settled"), turns=3)
+    turn = ["call"] * 50 + ["settled"] + ["driver"] * 50 + ["settled"]
+    assert log == turn * (10 + 3)
+    assert cost.own_us == pytest.approx(5.0, abs=0.01)
+    assert "5.0" in calls.table([cost])

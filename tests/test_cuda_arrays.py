@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import rammer
+from benchmarks.calls import call_costs
 from rammer.devices.cuda.driver import find_driver
 from rammer.errors import InputShapeError, InputTypeError, OptionError, OutputError, PlacementError, RunTimeoutError
 from tests.cpu_support import chain, without_first_signal
@@ -184,3 +185,10 @@ def test_threads_with_streams_of_their_own(layer, torch):
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+@pytest.mark.usefixtures("torch")
+def test_what_calls_cost_the_host_is_measured():
+    costs = list(call_costs(turns=2))
+    assert len(costs) == 3
+    assert all(cost.call_us > cost.driver_us > 0 for cost in costs)

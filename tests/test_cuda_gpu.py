@@ -13,8 +13,10 @@ from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.builder import input_shapes, random_inputs
 from rammer.cli import app
 from rammer.compiler import plan_graph
+from rammer.devices.cuda import peaks
 from rammer.devices.cuda.build import build
 from rammer.devices.cuda.driver import find_driver, read_gpu
+from rammer.devices.cuda.handover import handover_plan
 from rammer.devices.cuda.launch import LoadedModel
 from rammer.devices.cuda.source import source_of
 from rammer.devices.registry import find_device
@@ -140,6 +142,30 @@ def test_timeline_of_a_network(monkeypatch, cache, tmp_path):
     names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
     assert names[0] == "vEU 0"
     assert sum(event["ph"] == "X" and event["cat"] != "wait" for event in events) > 100
+
+
+def test_costs_of_handing_over_are_measured_and_kept(cache, monkeypatch):
+    peaks._find_peaks.cache_clear()
+    vdevice = find_device("cuda").describe(CompileOptions(cache_dir=cache))
+    figures = [vdevice.handover_us, vdevice.tagged_handover_us, vdevice.task_overhead_us]
+    for figure in figures:
+        assert figure is not None
+        assert 0 < figure.value < 100
+        assert figure.provenance.startswith("measured 2")
+    peaks._find_peaks.cache_clear()
+    monkeypatch.setattr(peaks, "measure_handovers", None)
+    again = find_device("cuda").describe(CompileOptions(cache_dir=cache))
+    assert [again.handover_us, again.tagged_handover_us, again.task_overhead_us] == figures
+
+
+def test_the_plan_that_measures_computes_what_it_says(cache):
+    plan = handover_plan(find_device("cuda").describe(CompileOptions(cache_dir=cache)))
+    outputs = [np.zeros(plan.graph.tensors[i].type.shape, np.float32) for i in plan.graph.outputs]
+    x = np.arange(256, dtype=np.float32)
+    compiled(plan, cache).trace([x], outputs)
+    turns = plan.schedule.programs[1].counter_count
+    for output, more in zip(outputs, (1, turns, turns), strict=True):
+        np.testing.assert_array_equal(output, np.broadcast_to(x + more, output.shape))
 
 
 def test_times_of_rkernels_are_kept(monkeypatch, tmp_path):

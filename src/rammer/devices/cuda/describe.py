@@ -1,11 +1,13 @@
 """A GPU as a vDevice: a vEU is a resident block, one on each multiprocessor.
 
-Facts come from the GPU or from the table of named ones. Costs of handing over are not measured here: they come from
-programs that tried the limits of persistent kernels on one H200, and stand in for all GPUs. A vEU's share of what all
-share (L2, memory) is an even one.
+Facts come from the GPU or from the table of named ones, costs of handing over from a GPU that is here (`peaks.py`). For
+one that is not, those of programs that tried the limits of persistent kernels on one H200 stand in. A vEU's share of
+what all share (L2, memory) is an even one.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from rammer.devices.cuda.architecture import OLDEST, Gpu
 from rammer.errors import DeviceUnavailableError, OptionError
@@ -30,13 +32,40 @@ _TAGGED_HANDOVER_US = Figure(
 _TASK_OVERHEAD_US = Figure(0.3, "nominal: two block barriers and a call through the table")
 
 
-def describe(gpu: Gpu, veus: int | None, compiler: str = "") -> VDevice:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """What was measured on a GPU, in microseconds, and how; what is missing here is nominal.
+
+    Attributes:
+        provenance: of all figures; why there are none, where there are none.
+        handover_us: from the end of an rTask to the end of a Wait for it on another vEU.
+        tagged_handover_us: from the end of an rTask until another vEU has what it tagged.
+        task_overhead_us: what an rTask of next to no work takes.
+    """
+
+    provenance: str
+    handover_us: float | None = None
+    tagged_handover_us: float | None = None
+    task_overhead_us: float | None = None
+
+    def figure(self, measured: float | None, nominal: Figure) -> Figure:
+        """A measured figure, or a nominal one with what it is based on and why it was not measured."""
+        if measured is not None:
+            return Figure(measured, self.provenance)
+        return Figure(nominal.value, f"{nominal.provenance}; {self.provenance}")
+
+
+NOT_MEASURED = Peaks(provenance="not measured here")
+
+
+def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_MEASURED) -> VDevice:
     """The vDevice of a GPU with `veus` execution units; None takes one for each multiprocessor.
 
     Args:
         gpu: the GPU.
         veus: execution units.
         compiler: that makes its code, with its version.
+        peaks: what was measured on it.
 
     Raises:
         DeviceUnavailableError: the GPU is too old.
@@ -69,9 +98,9 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "") -> VDevice:
             )
             for dtype in DType
         },
-        handover_us=_HANDOVER_US,
-        tagged_handover_us=_TAGGED_HANDOVER_US,
-        task_overhead_us=_TASK_OVERHEAD_US,
+        handover_us=peaks.figure(peaks.handover_us, _HANDOVER_US),
+        tagged_handover_us=peaks.figure(peaks.tagged_handover_us, _TAGGED_HANDOVER_US),
+        task_overhead_us=peaks.figure(peaks.task_overhead_us, _TASK_OVERHEAD_US),
         skeletons=SKELETONS,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         staged_rows=LEAST_ROWS,

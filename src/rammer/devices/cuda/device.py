@@ -8,9 +8,10 @@ from rammer.devices.base import Binary, Loaded, Progress, Source, no_progress
 from rammer.devices.cuda.architecture import Gpu, named
 from rammer.devices.cuda.build import build, mismatch
 from rammer.devices.cuda.deferred import DeferredModel
-from rammer.devices.cuda.describe import KIND, describe
+from rammer.devices.cuda.describe import KIND, NOT_MEASURED, describe
 from rammer.devices.cuda.driver import find_driver, read_gpu
 from rammer.devices.cuda.launch import LoadedModel
+from rammer.devices.cuda.peaks import find_peaks
 from rammer.devices.cuda.source import source_of
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.errors import CompilerNotFoundError, DeviceUnavailableError
@@ -36,7 +37,9 @@ class CudaDevice:
 
     def describe(self, options: CompileOptions) -> VDevice:
         """The GPU as data; see `Device.describe`."""
-        return replace(describe(self._gpu(), options.veus, _compiler()), precision=options.precision)
+        gpu = self._gpu()
+        peaks = find_peaks(gpu, options) if self.architecture is None else NOT_MEASURED
+        return replace(describe(gpu, options.veus, _compiler(), peaks), precision=options.precision)
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:
         """One translation unit, tables and constants; see `Device.emit`."""

@@ -53,6 +53,17 @@ def test_equal_sets_share_a_counter():
     assert program.counter_count == 1
 
 
+def test_an_rtask_that_waits_for_many_sets_waits_once_and_shares_the_counter():
+    makers = [(number, number, []) for number in range(4)]
+    sets = [_set(number) for number in range(4)]
+    program = _build(6, *makers, (4, 0, sets), (5, 4, sets), (6, 5, sets))
+    assert program.counter_count == 1
+    assert program.steps[0] == (Execute(_task(0)), Signal(0), Wait(0, 4), Execute(_task(4)))
+    assert all(program.steps[veu] == (Execute(_task(veu)), Signal(0)) for veu in range(1, 4))
+    assert program.steps[4] == (Wait(0, 4), Execute(_task(5)))
+    assert program.steps[5] == (Wait(0, 4), Execute(_task(6)))
+
+
 def test_only_the_last_predecessor_on_a_unit_signals():
     program = _build(2, (0, 0, []), (1, 0, []), (2, 0, []), (3, 1, [_set(0, 1)]))
     assert program.steps[0] == (Execute(_task(0)), Execute(_task(1)), Signal(0), Execute(_task(2)))

@@ -5,7 +5,8 @@ as it can. For each vEU it keeps a vector clock: how many rTasks of every other 
 next rTask starts. From a set of predecessors only a *frontier* matters: the last one on each vEU, without those that
 another of them already implies. A Wait is written only where the clock does not hold the frontier yet. There is one
 counter for each distinct frontier, whoever waits for it; its members signal it right after they ran, those that all
-waiting rTasks know by other means excepted, and its waits are for all of its signals.
+waiting rTasks know by other means excepted, and its waits are for all of its signals. An rTask that would wait for many
+frontiers, one after the other, waits for the frontier of them all.
 
 An rTask can only wait for rTasks appended before it, so a program built here cannot deadlock.
 """
@@ -27,6 +28,8 @@ from rammer.schedule.dependencies import TaskSet
 _Clock = npt.NDArray[np.int32]
 # rTasks by place: (vEU, number from one in its queue).
 _Members = tuple[tuple[int, int], ...]
+# Of an rTask: what each of them costs it is more than another counter costs those who signal it.
+_MOST_WAITS = 2
 
 
 @dataclass(slots=True, eq=False)
@@ -102,17 +105,16 @@ class ProgramBuilder:
             raise ValueError(f"{task} is already appended")
         wanted = [self._frontier_of(task, tasks) for tasks in self._pending.pop(task, ())]
         wanted.append(self._barrier)
-        frontiers = [frontier for frontier in wanted if frontier is not None]
-        # Ordering: whoever knows most comes first, so that its clock makes the others' waits needless.
-        frontiers.sort(key=lambda frontier: -int(frontier.clock.sum()))
         known = self._clocks[veu]
-        entry = _Entry(task)
-        for frontier in frontiers:
-            missing = known[frontier.veus] < frontier.counts
-            if missing.any():
-                frontier.needed |= missing
-                entry.waits.append(frontier)
-                np.maximum(known, frontier.clock, out=known)
+        frontiers = [frontier for frontier in wanted if frontier is not None]
+        missing = _missing(known, frontiers)
+        if len(missing) > _MOST_WAITS:
+            # Of all, also those that this vEU knows: so others that wait for the same rTasks share it.
+            missing = _missing(known, [self._joint(frontiers)])
+        entry = _Entry(task, list(missing))
+        for frontier, members in missing.items():
+            frontier.needed |= members
+            np.maximum(known, frontier.clock, out=known)
         queue = self._queues[veu]
         queue.append(entry)
         self._places[task] = (veu, len(queue))
@@ -123,7 +125,8 @@ class ProgramBuilder:
 
     def barrier(self) -> None:
         """Make every rTask appended from now on start after all rTasks appended so far, on any vEU."""
-        self._barrier = self._frontier([(veu, len(queue)) for veu, queue in enumerate(self._queues) if queue])
+        last = [(veu, len(queue)) for veu, queue in enumerate(self._queues) if queue]
+        self._barrier = self._frontier(last) if last else None
 
     def build(self) -> RProgram:
         """The rProgram.
@@ -169,13 +172,18 @@ class ProgramBuilder:
                     last[veu] = max(count, last.get(veu, 0))
                 elif predecessor not in self._ended:
                     raise ValueError(f"{task} waits for {predecessor}, which is not appended")
-            self._by_set[tasks] = self._frontier(sorted(last.items()))
+            self._by_set[tasks] = self._frontier(sorted(last.items())) if last else None
         return self._by_set[tasks]
 
-    def _frontier(self, members: Sequence[tuple[int, int]]) -> _Frontier | None:
-        """The frontier of some rTasks (vEU, number), at most one a vEU, by vEU; None where there are none."""
-        if not members:
-            return None
+    def _joint(self, frontiers: Iterable[_Frontier]) -> _Frontier:
+        """The frontier of all members of some frontiers."""
+        last: _Clock = np.zeros(self._veus, dtype=np.int32)
+        for frontier in frontiers:
+            last[frontier.veus] = np.maximum(last[frontier.veus], frontier.counts)
+        return self._frontier([(veu, count) for veu, count in enumerate(last.tolist()) if count])
+
+    def _frontier(self, members: Sequence[tuple[int, int]]) -> _Frontier:
+        """The frontier of some rTasks (vEU, number), at most one a vEU, by vEU; there is at least one."""
         clocks = np.stack([self._clock_after(veu, count) for veu, count in members])
         if len(members) > 1:
             veus, counts = np.array(members, dtype=np.int32).T
@@ -195,3 +203,18 @@ class ProgramBuilder:
         clock: _Clock = history.clocks[place - 1].copy() if place else np.zeros(self._veus, dtype=np.int32)
         clock[veu] = count
         return clock
+
+
+def _missing(known: _Clock, frontiers: Iterable[_Frontier]) -> dict[_Frontier, npt.NDArray[np.bool_]]:
+    """The frontiers that a vEU's clock does not hold yet, in the order to wait for them, each with who is missing.
+
+    Whoever knows most comes first, so that its clock makes the others' waits needless.
+    """
+    clock = known.copy()
+    found: dict[_Frontier, npt.NDArray[np.bool_]] = {}
+    for frontier in sorted(frontiers, key=lambda frontier: -int(frontier.clock.sum())):
+        missing = clock[frontier.veus] < frontier.counts
+        if missing.any():
+            found[frontier] = missing
+            np.maximum(clock, frontier.clock, out=clock)
+    return found

@@ -21,10 +21,14 @@ from rammer.ir.types import DType
 
 
 class Operands:
-    """The slots and outputs of an rKernel, and the addresses of its loads."""
+    """The slots and outputs of an rKernel, and the addresses of its loads.
 
-    def __init__(self, kernel: RKernel) -> None:
+    `readers` are the functions that read an element, given its address, of slots that are not read plainly.
+    """
+
+    def __init__(self, kernel: RKernel, readers: Mapping[int, str] | None = None) -> None:
         self.kernel = kernel
+        self.readers = readers or {}
         self.free = free_axes(*kernel.expr.roots)
         expr = kernel.expr
         self.loads = {
@@ -250,8 +254,8 @@ class Scope:
             return literal(load.fill.value, load.type)
         address, checks = self.element(load)
         text = f"in{load.slot}[{address}]"
-        if self.operands.kernel.layouts[load.slot].tagged:
-            text = f"rammer_take(&{text})"
+        if load.slot in self.operands.readers:
+            text = f"{self.operands.readers[load.slot]}(&{text})"
         if load.type is DType.BOOL:
             text += " != 0"
         if not checks or load.fill is None:

@@ -23,6 +23,7 @@ from rammer.ir.vdevice import VDevice
 
 _SHARE_OF_L2 = 0.5  # the rest is for what the rTasks under way read and write
 _LEAST_BYTES = 16 << 10  # less comes soon enough without being asked for
+_GRAIN_BYTES = 16  # addresses and sizes that a bulk prefetch takes are multiples of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +65,10 @@ def look_ahead(
                 segment, offset_bytes = divmod(int(records["operands"][task, slot]), 1 << SEGMENT_SHIFT)
                 if segment != CONSTANT:
                     raise ValueError(f"slot {slot} of rKernel {records['kernel'][task]} is no constant")
-                records["ahead_offset"][before] = offset_bytes + first_byte
-                records["ahead_bytes"][before] = min(size_bytes, limit_bytes)
+                begin = (offset_bytes + first_byte) // _GRAIN_BYTES * _GRAIN_BYTES
+                end = offset_bytes + first_byte + size_bytes
+                records["ahead_offset"][before] = begin
+                records["ahead_bytes"][before] = min(end - begin, limit_bytes) // _GRAIN_BYTES * _GRAIN_BYTES
 
 
 @lru_cache(maxsize=4096)

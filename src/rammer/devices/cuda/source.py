@@ -9,7 +9,7 @@ from importlib.resources import files
 import numpy as np
 
 from rammer.devices.base import Source
-from rammer.devices.codegen.source import CONSTANTS, RECORDS, SIGNALS, SLOTS, assemble, where_of
+from rammer.devices.codegen.source import RECORDS, SIGNALS, SLOTS, assemble, where_of
 from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT, bindings
 from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
 from rammer.devices.cuda.describe import KIND, THREADS
@@ -20,7 +20,7 @@ from rammer.ir.program import Plan
 from rammer.ir.task import RKernel, TensorRole
 from rammer.ir.vdevice import VDevice
 
-ABI = 3
+ABI = 4
 CODE = "program.cu"
 LAUNCH = "launch.json"
 DEVICE_RECORDS = "device_records.bin"
@@ -51,8 +51,12 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     emitted: dict[str, KernelText] = {}
     streamed: dict[str, Streamed] = {}
 
+    limit_bytes = ahead_limit_bytes(vdevice, _constant_bytes(plan))
+
     def emit(kernel: RKernel, symbol: str) -> str:
-        emitted[symbol] = emit_kernel(kernel, symbol, constants[kernel], vdevice.resident_bytes)
+        emitted[symbol] = emit_kernel(
+            kernel, symbol, constants[kernel], vdevice.resident_bytes, constants_stay=limit_bytes == 0
+        )
         if not emitted[symbol].resident:
             streamed[symbol] = Streamed(kernel=kernel, slots=tuple(sorted(constants[kernel])))
         return emitted[symbol].text
@@ -72,7 +76,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         records,
         starts.tolist(),
         {number: streamed[symbol] for number, symbol in enumerate(kernels) if symbol in streamed},
-        ahead_limit_bytes(vdevice, len(data[CONSTANTS])),
+        limit_bytes,
     )
     graph = plan.graph
     launch = {
@@ -126,6 +130,11 @@ def translation_unit(kernels: Mapping[str, KernelText], slots: int, segments: in
     headers = (_text(*name) for name in _BEFORE_KERNELS)
     functions = (kernel.text for kernel in kernels.values())
     return "\n".join([macros, *headers, *functions, dispatch, _text(*_INTERPRETER)])
+
+
+def _constant_bytes(plan: Plan) -> int:
+    """What all constants take, the room between them left out."""
+    return sum(t.nbytes for t in plan.graph.tensors if t.role is TensorRole.CONSTANT and t.alias_of is None)
 
 
 def _constant_slots(plan: Plan) -> dict[RKernel, frozenset[int]]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-WAITS, SIGNALS = 2, 4  # of a record at most
+WAITS, SIGNALS = 2, 16  # of a record at most
 SEGMENT_SHIFT = 48
 NOTHING = 0xFFFFFFFF
 DONE = 0xFFFFFFFF

@@ -14,6 +14,7 @@ from rammer.devices.cuda.emit.points import Side
 from rammer.devices.cuda.emit.reduce import emit_reduce, fold
 from rammer.devices.cuda.emit.residence import residence_of
 from rammer.devices.cuda.emit.resident import emit_resident
+from rammer.devices.cuda.emit.stream import is_stream
 from rammer.ir.expr import Load
 from rammer.ir.pattern import Skeleton
 from rammer.ir.task import RKernel
@@ -36,7 +37,14 @@ class KernelText:
     resident: tuple[int, ...] = ()
 
 
-def emit_kernel(kernel: RKernel, symbol: str, constants: Collection[int] = (), resident_bytes: int = 0) -> KernelText:
+def emit_kernel(
+    kernel: RKernel,
+    symbol: str,
+    constants: Collection[int] = (),
+    resident_bytes: int = 0,
+    *,
+    constants_stay: bool = True,
+) -> KernelText:
     """The function that a whole block calls for an rTask, or for a run of them.
 
         void symbol(char *const *pointers, uint32_t tile, char *scratch)
@@ -52,6 +60,8 @@ def emit_kernel(kernel: RKernel, symbol: str, constants: Collection[int] = (), r
         symbol: the function's name.
         constants: the slots that are constants wherever the rKernel is used.
         resident_bytes: weights that a block keeps at most.
+        constants_stay: whether L2 holds all constants from run to run. If not, those of which each element is read by
+            one rTask make room for the others.
 
     Raises:
         TypeError: the expression applies a function to a type it is not defined for.
@@ -60,9 +70,10 @@ def emit_kernel(kernel: RKernel, symbol: str, constants: Collection[int] = (), r
     """
     fits = all(layout.span < _INT32_ADDRESSES for layout in kernel.layouts)
     writer = Writer("int32_t" if fits else "int64_t")
-    operands = Operands(kernel)
-    scope = Scope(writer, operands, fold)
     residence = residence_of(kernel, constants, resident_bytes)
+    streamed = constants if not constants_stay and residence is None and is_stream(kernel) else ()
+    operands = Operands(kernel, _readers(kernel, streamed))
+    scope = Scope(writer, operands, fold)
     if residence is not None:
         with writer.block(f"static __device__ __noinline__ bool {symbol}(uint32_t position, char *scratch)"):
             writer.line("char *const *pointers = (char *const *)rammer_at(position)->operands;")
@@ -82,6 +93,13 @@ def emit_kernel(kernel: RKernel, symbol: str, constants: Collection[int] = (), r
         sides = _write_sides(writer, kernel)
         scratch_bytes = _EMITTERS[Skeleton(kernel.skeleton)](scope, sides)
     return KernelText(text=writer.text(), scratch_bytes=scratch_bytes)
+
+
+def _readers(kernel: RKernel, streamed: Collection[int]) -> dict[int, str]:
+    """How elements are read that are not read plainly."""
+    readers = dict.fromkeys(streamed, "rammer_stream")
+    tagged = [slot for slot in range(len(kernel.expr.inputs)) if kernel.layouts[slot].tagged]
+    return readers | dict.fromkeys(tagged, "rammer_take")
 
 
 def _operand_lines(operands: Operands, slots: Collection[int]) -> list[str]:

@@ -13,11 +13,17 @@ from rammer.devices.codegen.scope import Scope
 from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
-from rammer.ir.blocks import WARP, group_order
+from rammer.ir.blocks import WARP, blocks_of, group_order
 from rammer.ir.expr import Expr, Load
-from rammer.ir.pattern import Contraction, Group, Term
+from rammer.ir.pattern import Contraction, Group, Skeleton, Term
+from rammer.ir.task import RKernel
 
 _LOADS_IN_FLIGHT = 96  # of each thread
+
+
+def is_stream(kernel: RKernel) -> bool:
+    """Whether an rKernel is such a contraction."""
+    return kernel.skeleton == Skeleton.CONTRACT and blocks_of(kernel) is None
 
 
 def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
@@ -60,14 +66,22 @@ def _sum(scope: Scope, group: Group, splits: int, sums: Mapping[Term, str]) -> N
     scope.hoist(operand for term in group.terms for operand in term.operands)
     sides = [Side.whole(axis) for axis in reversed(group_order(scope.operands.kernel, group))]
     length = count(sides)
-    unrolled = _LOADS_IN_FLIGHT // len({operand for term in group.terms for operand in term.operands})
-    writer.line(f"#pragma unroll {max(1, min(unrolled, length // splits))}")
+    loads = len({operand for term in group.terms for operand in term.operands})
+    writer.line(f"#pragma unroll {_unrolled(-(-length // splits), _LOADS_IN_FLIGHT // loads)}")
     with writer.block(f"for (uint32_t element = split; element < {length}u; element += {splits})"):
         positions, _ = decode(writer, "element", sides)
         at_element = scope.enter(positions)
         for term in group.terms:
             left, right = (at_element.value(operand) for operand in term.operands)
             writer.line(f"{sums[term]} += {left} * {right};")
+
+
+def _unrolled(count: int, most: int) -> int:
+    """Elements that are loaded together, so that `count` of them wait for memory as few times as can be.
+
+    Those that are left over at the end are loaded one by one.
+    """
+    return min(range(max(1, min(most, count)), 0, -1), key=lambda together: count // together + count % together)
 
 
 def other_loads(scope: Scope) -> list[Load]:

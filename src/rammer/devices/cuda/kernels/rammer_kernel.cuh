@@ -68,6 +68,26 @@ template <int lanes, typename T> RAMMER_INLINE void rammer_load_vector(T *into, 
         into[i] = vector.lane[i];
 }
 
+/* Reads an element that nobody will read again soon: in L2 it makes room before others do. */
+RAMMER_INLINE uint64_t rammer_evict_first(void) {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+RAMMER_INLINE float rammer_stream(const float *from) {
+    float value;
+    asm("ld.global.L1::no_allocate.L2::cache_hint.f32 %0, [%1], %2;"
+        : "=f"(value) : "l"(from), "l"(rammer_evict_first()));
+    return value;
+}
+RAMMER_INLINE uint16_t rammer_stream(const uint16_t *from) {
+    uint16_t value;
+    asm("ld.global.L1::no_allocate.L2::cache_hint.u16 %0, [%1], %2;"
+        : "=h"(value) : "l"(from), "l"(rammer_evict_first()));
+    return value;
+}
+template <typename T> RAMMER_INLINE T rammer_stream(const T *from) { return *from; }
+
 /* --- Reductions over threads that all take part. Every thread gets the result, each the same bits. ---------------- */
 
 template <typename T> struct rammer_exchange { typedef T type; };

@@ -17,7 +17,7 @@ typedef long long int64_t;
 
 enum {
     RAMMER_WAITS = 2,        /* of a record at most */
-    RAMMER_SIGNALS = 4,      /* of a record at most */
+    RAMMER_SIGNALS = 16,     /* of a record at most */
     RAMMER_SEGMENT_SHIFT = 48,
     RAMMER_CONSTANTS = 1     /* the segment of the model's constants */
 };

@@ -147,8 +147,13 @@ static __device__ __forceinline__ void rammer_reach(uint32_t position) {
 static __device__ __forceinline__ void rammer_look_ahead(uint32_t position) {
     const rammer_record *record = rammer_at(position);
     const char *from = rammer_segments[RAMMER_CONSTANTS] + record->ahead_offset;
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0 && record->ahead_bytes != 0)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(from), "r"(record->ahead_bytes) : "memory");
+#else
     for (uint32_t i = threadIdx.x * RAMMER_LINE_BYTES; i < record->ahead_bytes; i += RAMMER_THREADS * RAMMER_LINE_BYTES)
         asm volatile("prefetch.global.L2 [%0];" : : "l"(from + i));
+#endif
 }
 
 /* The Waits of a record, side by side. Returns whether they ended in time. */

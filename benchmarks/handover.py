@@ -1,13 +1,14 @@
 """What it costs vEUs of a GPU to hand over, as programs see it: `python -m benchmarks.handover --help`.
 
-- Hand-overs by counter and by tags, between pairs of vEUs (`rammer/devices/cuda/handover.py` says how).
+- Hand-overs by counter and by tags, between pairs of vEUs (`rammer/devices/cuda/handover.py` says how), and whole steps
+  of the chains that measure them, with and without code that writes times.
 - For each network, what all vEUs do with their time, by the times of every step of traced runs: run rTasks, stand at
   Waits, or neither (between steps, at barriers between rPrograms, done before the others). Tagged elements are waited
   for inside rTasks: that time counts as theirs.
 - For Waits that waited: the time from the end of the last rTask that they waited for, where that ran on another vEU, to
   the end of the Wait. Clocks of two vEUs are some tenths of a microsecond apart, which cancels in a median over many.
 
-Code of traced runs writes times, which makes it a little slower.
+Figures are of traced runs, which are a little slower: their code writes times.
 """
 
 from __future__ import annotations
@@ -33,14 +34,19 @@ from benchmarks.harness.gpu import gpu_facts
 from benchmarks.harness.ours_gpu import RammerOnGpu
 from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.builder import input_shapes, random_inputs
+from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.driver import find_driver, read_gpu
-from rammer.devices.cuda.peaks import measure_handovers
+from rammer.devices.cuda.handover import TURNS, handover_plan
+from rammer.devices.cuda.peaks import load_plan, measure_handovers
 from rammer.devices.registry import find_device
 from rammer.inspection.timeline import SpansNs, end_ns
 from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
 
 _WARMUP_RUNS, _RUNS = 10, 20
+_UNTRACED_RUNS = 50
+_COUNTER, _TAGS, _TASK = "by counter", "by tags", "an rTask of no work"
+_COUNTER_STEP, _TAGGED_STEP = "a step by counter", "a step by tags"
 _console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 Step = Sequence[Any]
@@ -160,8 +166,31 @@ def outcome(network: str, device: str, *, small: bool) -> Outcome:
 def handovers(options: CompileOptions) -> dict[str, Spread]:
     """Hand-overs on this GPU, measured now, by what they are."""
     found = measure_handovers(read_gpu(find_driver()), options)
-    samples = {"by counter": found.counter_us, "by tags": found.tagged_us, "an rTask of no work": found.task_us}
+    samples = {
+        _COUNTER: found.counter_us,
+        _TAGS: found.tagged_us,
+        _TASK: found.task_us,
+        _COUNTER_STEP: found.counter_step_us,
+        _TAGGED_STEP: found.tagged_step_us,
+    }
     return {name: Spread.of(times_us) for name, times_us in samples.items()}
+
+
+def untraced_us(options: CompileOptions) -> dict[str, float]:
+    """Steps of both chains in code that writes no times, by what they are: what a run takes longer with more steps."""
+    gpu = read_gpu(find_driver())
+    vdevice = describe(gpu, None)
+
+    def run_us(**turns: int) -> float:
+        plan = handover_plan(vdevice, **turns)
+        x = np.zeros(plan.graph.tensors[plan.graph.inputs[0]].type.shape, np.float32)
+        return statistics.median(load_plan(plan, gpu, options).measure_us([x], _UNTRACED_RUNS))
+
+    base_us, more = run_us(), vdevice.veu_count // 2 * TURNS
+    return {
+        _COUNTER_STEP: (run_us(counted=2 * TURNS) - base_us) / more,
+        _TAGGED_STEP: (run_us(tagged=2 * TURNS) - base_us) / more,
+    }
 
 
 def main() -> None:
@@ -170,12 +199,9 @@ def main() -> None:
     options = CompileOptions(device=arguments.device)
     found = handovers(options)
     vdevice = find_device(arguments.device).describe(options)
-    used = {
-        "by counter": vdevice.handover_us,
-        "by tags": vdevice.tagged_handover_us,
-        "an rTask of no work": vdevice.task_overhead_us,
-    }
-    _print_handovers(found, used)
+    used = {_COUNTER: vdevice.handover_us, _TAGS: vdevice.tagged_handover_us, _TASK: vdevice.task_overhead_us}
+    untraced = untraced_us(options)
+    _print_handovers(found, untraced, used)
     outcomes = []
     with _console.status("") as status:
         for network in arguments.networks:
@@ -189,6 +215,7 @@ def main() -> None:
         "device": arguments.device,
         "small": arguments.small,
         "handovers": {name: asdict(spread) for name, spread in found.items()},
+        "untraced_us": untraced,
         "used": {name: asdict(figure) for name, figure in used.items() if figure is not None},
         "networks": [asdict(one) for one in outcomes],
     }
@@ -197,11 +224,18 @@ def main() -> None:
     _console.print(f"wrote {arguments.json}", soft_wrap=True)
 
 
-def _print_handovers(found: Mapping[str, Spread], used: Mapping[str, Figure | None]) -> None:
-    grid = _table("Hand-overs in us", "", "median", "p10", "p90", "compiling uses", "which is")
+def _print_handovers(
+    found: Mapping[str, Spread], untraced: Mapping[str, float], used: Mapping[str, Figure | None]
+) -> None:
+    grid = _table("Hand-overs in us", "", "median", "p10", "p90", "untraced", "compiling uses", "which is")
+    grid.caption = (
+        "A hand-over: from the end of an rTask to where the next one, on another vEU, begins to compute. A step: from "
+        "end to end. Untraced: in code that writes no times, by the time of whole runs."
+    )
     for name, spread in found.items():
         cells = [f"{value:.3f}" for value in (spread.median_us, spread.p10_us, spread.p90_us)]
-        figure = used[name]
+        cells.append(f"{untraced[name]:.3f}" if name in untraced else "")
+        figure = used.get(name)
         grid.add_row(name, *cells, *(("", "") if figure is None else (f"{figure.value:.3f}", figure.provenance)))
     _console.print(grid)
 

@@ -76,11 +76,20 @@ def played(plan, offsets_ns):
 
 
 def test_a_trace_is_read_whatever_the_clocks_are_apart(plan):
-    found = read(plan, played(plan, [0, 300, -250, 40, 0]))
+    found = read(plan, [played(plan, offsets_ns) for offsets_ns in ([0, 300, -250, 40, 0], [0, -70, 500, 0, 9])])
     np.testing.assert_allclose(found.counter_us, COUNTER_NS / 1e3)
     np.testing.assert_allclose(found.tagged_us, TAGGED_NS / 1e3)
     np.testing.assert_allclose(found.task_us, (OWN_NS + BETWEEN_NS) / 1e3)
-    assert min(map(len, (found.counter_us, found.tagged_us, found.task_us))) > 4
+    np.testing.assert_allclose(found.own_us, OWN_NS / 1e3)
+    np.testing.assert_allclose(found.counter_step_us, (COUNTER_NS + OWN_NS) / 1e3)
+    assert min(map(len, (found.counter_us, found.tagged_us, found.task_us))) > 8
+
+
+def test_chains_may_be_longer():
+    plan = handover_plan(SMALL, counted=16)
+    program.verify(plan, SMALL)
+    assert [sum(1 for _ in part.tasks()) for part in plan.schedule.programs[1:]] == [2 * 16, 2 * 8]
+    assert source_of(plan, SMALL).files[CODE] == source_of(handover_plan(SMALL), SMALL).files[CODE]
 
 
 def test_all_pairs_of_a_gpu_take_part():
@@ -105,7 +114,11 @@ def here(monkeypatch):
     measurement._find_peaks.cache_clear()
     calls = []
     found = HandOvers(
-        task_us=np.array([0.2, 0.25, 9.0]), counter_us=np.array([0.7, 0.8, 0.9]), tagged_us=np.array([0.5, 0.4, 0.6])
+        own_us=np.array([0.25, 0.2, 0.125]),
+        task_us=np.array([0.2, 0.25, 9.0]),
+        counter_us=np.array([0.7, 0.8, 0.9]),
+        counter_step_us=np.array([1.0]),
+        tagged_step_us=np.array([0.625, 0.5, 0.75]),
     )
 
     def measure(gpu, options):
@@ -126,7 +139,7 @@ def figures(vdevice):
 
 def test_a_gpu_that_is_here_is_described_by_what_was_measured(here, tmp_path):
     found = figures(CudaDevice().describe(CompileOptions(cache_dir=tmp_path)))
-    assert [figure.value for figure in found] == [0.8, 0.5, 0.25]
+    assert [figure.value for figure in found] == [0.8, 0.425, 0.25]
     assert all(figure.provenance.startswith("measured 2") for figure in found)
     assert all(figure.provenance.endswith("with NVRTC 13.5") for figure in found)
 

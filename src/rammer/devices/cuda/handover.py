@@ -29,7 +29,7 @@ from rammer.ir.vdevice import VDevice
 
 _ELEMENTS = 256  # as many as the state of a recurrent layer may have
 _ALONE = 200  # rTasks that depend on nothing
-_TURNS = 8  # of a pair of vEUs
+TURNS = 8  # of a pair of vEUs
 _COLD_TURNS = 2  # of them: code and records are not yet where they are needed
 _WARMUP_RUNS, _RUNS = 20, 20
 
@@ -39,33 +39,44 @@ class HandOvers:
     """What was measured, in microseconds: float64 [samples] each.
 
     Attributes:
-        task_us: from the start of an rTask of next to no work to that of the next one on its vEU.
+        own_us: an rTask of next to no work, its operand at hand.
+        task_us: from the start of such an rTask to that of the next one on its vEU.
         counter_us: hand-overs by counters.
-        tagged_us: hand-overs by tags; the operand is then in registers.
+        counter_step_us: from the end of an rTask to that of the next one, handed over by counters.
+        tagged_step_us: likewise, by tags.
     """
 
+    own_us: npt.NDArray[np.float64]
     task_us: npt.NDArray[np.float64]
     counter_us: npt.NDArray[np.float64]
-    tagged_us: npt.NDArray[np.float64]
+    counter_step_us: npt.NDArray[np.float64]
+    tagged_step_us: npt.NDArray[np.float64]
+
+    @property
+    def tagged_us(self) -> npt.NDArray[np.float64]:
+        """Hand-overs by tags; the operand is then in registers."""
+        found: npt.NDArray[np.float64] = self.tagged_step_us - np.median(self.own_us)
+        return found
 
 
-def handover_plan(vdevice: VDevice) -> Plan:
+def handover_plan(vdevice: VDevice, counted: int = TURNS, tagged: int = TURNS) -> Plan:
     """The plan for a GPU of two vEUs or more.
 
-    It takes float32 [256] and gives that plus one, so often; plus the number of turns; and that once more.
+    From a vector x it computes x + 1 many times, x + the number of all turns by counters, and x + that by tags.
+
+    Args:
+        vdevice: the GPU.
+        counted: turns of each pair by counters.
+        tagged: turns of each pair by tags.
     """
-    turns = vdevice.veu_count // 2 * _TURNS
     tensors = _Tensors()
     x = tensors.new(TensorRole.INPUT)
     alone = tensors.new(TensorRole.OUTPUT, (_ALONE, _ELEMENTS))
-    operators = [_operator(0, x, alone)]
-    for tagged in (False, True):
-        source = x
-        for turn in range(turns):
-            role = TensorRole.INTERMEDIATE if turn < turns - 1 else TensorRole.OUTPUT
-            target = tensors.new(role, tagged=tagged and role is TensorRole.INTERMEDIATE)
-            operators.append(_operator(len(operators), source, target))
-            source = target
+    chains = [
+        _chain(tensors, x, vdevice.veu_count // 2 * counted, tagged=False),
+        _chain(tensors, x, vdevice.veu_count // 2 * tagged, tagged=True),
+    ]
+    operators = [_operator(i, *ends) for i, ends in enumerate([(x, alone), *itertools.chain(*chains)])]
     graph = TaskGraph(
         name="hand-overs",
         tensors=tuple(tensors),
@@ -74,12 +85,11 @@ def handover_plan(vdevice: VDevice) -> Plan:
         inputs=(x.id,),
         outputs=tuple(tensor.id for tensor in tensors if tensor.role is TensorRole.OUTPUT),
     )
-    independent: list[list[Step]] = [[] for _ in vdevice.veus]
-    independent[0] = [Execute(RTask(0, i)) for i in range(_ALONE)]
+    independent = tuple(Execute(RTask(0, i)) for i in range(_ALONE))
     programs = (
-        RProgram(steps=tuple(map(tuple, independent)), counter_count=0),
-        RProgram(steps=_taking_turns(vdevice.veu_count, 1, turns, counted=True), counter_count=turns),
-        RProgram(steps=_taking_turns(vdevice.veu_count, 1 + turns, turns, counted=False), counter_count=0),
+        RProgram(steps=(independent, *[()] * (vdevice.veu_count - 1)), counter_count=0),
+        _taking_turns(vdevice.veu_count, 1, counted, counting=True),
+        _taking_turns(vdevice.veu_count, 1 + len(chains[0]), tagged, counting=False),
     )
     return Plan(
         graph=graph,
@@ -93,7 +103,7 @@ def measure(loaded: Loaded, plan: Plan) -> HandOvers:
 
     Args:
         loaded: the plan on a GPU.
-        plan: what `handover_plan` made.
+        plan: what `handover_plan` made, with as many turns as it makes by itself.
 
     Raises:
         RunTimeoutError: the run stopped making progress.
@@ -103,28 +113,33 @@ def measure(loaded: Loaded, plan: Plan) -> HandOvers:
         [np.zeros(tensors[i].type.shape, tensors[i].type.dtype.numpy) for i in ids]
         for ids in (plan.graph.inputs, plan.graph.outputs)
     )
-    found = [read(plan, loaded.trace(inputs, outputs)) for _ in range(_WARMUP_RUNS + _RUNS)][_WARMUP_RUNS:]
-    return HandOvers(
-        task_us=np.concatenate([one.task_us for one in found]),
-        counter_us=np.concatenate([one.counter_us for one in found]),
-        tagged_us=np.concatenate([one.tagged_us for one in found]),
-    )
+    for _ in range(_WARMUP_RUNS):
+        loaded.trace(inputs, outputs)
+    return read(plan, [loaded.trace(inputs, outputs) for _ in range(_RUNS)])
 
 
-def read(plan: Plan, trace: Trace) -> HandOvers:
-    """What one run of the plan says."""
+def read(plan: Plan, traces: Sequence[Trace]) -> HandOvers:
+    """What runs of the plan say."""
     alone, counted, tagged = (
-        _rtasks_us(program, spans) for program, spans in zip(plan.schedule.programs, trace.spans_ns, strict=True)
+        np.stack([_rtasks_us(program, trace.spans_ns[number]) for trace in traces])
+        for number, program in enumerate(plan.schedule.programs)
     )
-    own_us = np.median(alone[:, 1] - alone[:, 0])
-    starts_us, ends_us = np.moveaxis(counted.reshape(-1, _TURNS, 2)[:, _COLD_TURNS:], -1, 0)
-    one_way_us = starts_us[:, 1:] - ends_us[:, :-1]
-    tagged_ends_us = tagged.reshape(-1, _TURNS, 2)[:, _COLD_TURNS:, 1]
+    by_pair = (len(traces), -1, TURNS, 2)
+    counted, tagged = (found.reshape(by_pair)[:, :, _COLD_TURNS:] for found in (counted, tagged))
+    one_way_us = counted[:, :, 1:, 0] - counted[:, :, :-1, 1]
     return HandOvers(
-        task_us=np.diff(alone[:, 0]),
-        counter_us=((one_way_us[:, 1:] + one_way_us[:, :-1]) / 2).reshape(-1),
-        tagged_us=((tagged_ends_us[:, 2:] - tagged_ends_us[:, :-2]) / 2 - own_us).reshape(-1),
+        own_us=(alone[..., 1] - alone[..., 0]).reshape(-1),
+        task_us=np.diff(alone[..., 0]).reshape(-1),
+        counter_us=((one_way_us[..., 1:] + one_way_us[..., :-1]) / 2).reshape(-1),
+        counter_step_us=_steps_us(counted),
+        tagged_step_us=_steps_us(tagged),
     )
+
+
+def _steps_us(turns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """From the end of a turn to that of the next: half of the time to the one after that, on the same vEU."""
+    found: npt.NDArray[np.float64] = (turns[..., 2:, 1] - turns[..., :-2, 1]) / 2
+    return found.reshape(-1)
 
 
 def _rtasks_us(program: RProgram, spans_ns: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.float64]:
@@ -167,6 +182,12 @@ class _Tensors:
         )
 
 
+def _chain(tensors: _Tensors, x: Tensor, turns: int, *, tagged: bool) -> list[tuple[Tensor, Tensor]]:
+    """What each turn reads and writes: from `x` to an output."""
+    between = [tensors.new(TensorRole.INTERMEDIATE, tagged=tagged) for _ in range(turns - 1)]
+    return list(itertools.pairwise([x, *between, tensors.new(TensorRole.OUTPUT)]))
+
+
 def _operator(number: int, source: Tensor, target: Tensor) -> ROperator:
     """`target = source + 1` along the last axis, an rTask for each vector of the target."""
     return ROperator(
@@ -191,14 +212,22 @@ def _kernel(source: TensorType, source_layout: Layout, target: TensorType, targe
     )
 
 
-def _taking_turns(veus: int, first: int, turns: int, *, counted: bool) -> tuple[tuple[Step, ...], ...]:
-    """The queues of a chain of rOperators from number `first` on, which the vEUs of a pair run in turns."""
+def _taking_turns(veus: int, first: int, turns: int, *, counting: bool) -> RProgram:
+    """A chain of rOperators from number `first` on, of which the vEUs of each pair run so many in turns.
+
+    Without counters for each hand-over there is one for each pair, so that no other pair looks for tags meanwhile.
+    """
     queues: list[list[Step]] = [[] for _ in range(veus)]
-    for turn in range(turns):
-        queue = queues[turn // _TURNS * 2 + turn % 2]
-        if counted and turn > 0:
+    for turn in range(veus // 2 * turns):
+        pair, own = divmod(turn, turns)
+        queue = queues[2 * pair + own % 2]
+        if counting and turn > 0:
             queue.append(Wait(turn - 1, 1))
+        elif not counting and pair > 0 and own < 2:
+            queue.append(Wait(pair - 1, 1))
         queue.append(Execute(RTask(first + turn, 0)))
-        if counted:
+        if counting:
             queue.append(Signal(turn))
-    return tuple(map(tuple, queues))
+        elif own == turns - 1:
+            queue.append(Signal(pair))
+    return RProgram(steps=tuple(map(tuple, queues)), counter_count=veus // 2 * (turns if counting else 1))

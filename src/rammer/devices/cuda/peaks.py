@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rammer.devices.base import Source, no_progress
+from rammer.devices.base import no_progress
 from rammer.devices.cache import Cache, content_key
 from rammer.devices.cuda.architecture import Gpu
 from rammer.devices.cuda.build import build
@@ -45,15 +45,24 @@ def measure_handovers(gpu: Gpu, options: CompileOptions) -> HandOvers:
     Raises:
         DeviceError: the GPU or the compiler cannot be used.
     """
-    plan, source = _program(gpu)
-    binary = build(source, gpu.architecture, options, no_progress)
-    return measure(LoadedModel(source, binary, options), plan)
+    plan = _plan(gpu)
+    return measure(load_plan(plan, gpu, options), plan)
+
+
+def load_plan(plan: Plan, gpu: Gpu, options: CompileOptions) -> LoadedModel:
+    """A plan on the GPU of this process.
+
+    Raises:
+        DeviceError: the GPU or the compiler cannot be used.
+    """
+    source = source_of(plan, describe(gpu, None))
+    return LoadedModel(source, build(source, gpu.architecture, options, no_progress), options)
 
 
 @functools.lru_cache(maxsize=8)
 def _find_peaks(gpu: Gpu, cache_dir: Path) -> Peaks:
     compiler = f"NVRTC {find_toolchain().version}"
-    _, source = _program(gpu)
+    source = source_of(_plan(gpu), describe(gpu, None))
     key = content_key(repr(gpu), compiler, source.files[CODE], source.files[DEVICE_RECORDS])
     cache = Cache(cache_dir / "peaks")
     stored = cache.get(key)
@@ -69,8 +78,6 @@ def _find_peaks(gpu: Gpu, cache_dir: Path) -> Peaks:
     return Peaks(**json.loads(stored))
 
 
-def _program(gpu: Gpu) -> tuple[Plan, Source]:
+def _plan(gpu: Gpu) -> Plan:
     """What measures, on all multiprocessors."""
-    vdevice = describe(gpu, None)
-    plan = handover_plan(vdevice)
-    return plan, source_of(plan, vdevice)
+    return handover_plan(describe(gpu, None))

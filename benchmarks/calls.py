@@ -119,13 +119,10 @@ class DriverPart:
         )
         stream = self._memory.own("cuStreamDestroy", driver.call("cuStreamCreate", _NON_BLOCKING))
         on_host, on_gpu = self._memory.pinned(_BYTES).ctypes.data, self._memory.device(_BYTES)
-        launch = partial(
-            api.cuLaunchCooperativeKernel, kernel.function, *(kernel.blocks, 1, 1), *(kernel.threads, 1, 1), 0
-        )
-        self.launch: Call = partial(launch, LEGACY_STREAM, 0)
+        self.launch: Call = partial(kernel.launch, LEGACY_STREAM, 0)
         self._steps = (
             partial(api.cuMemcpyHtoDAsync, on_gpu, on_host, _BYTES, stream),
-            partial(launch, stream, 0),
+            partial(kernel.launch, stream, 0),
             partial(api.cuMemcpyDtoHAsync, on_host, on_gpu, _BYTES, stream),
             partial(api.cuStreamSynchronize, stream),
         )

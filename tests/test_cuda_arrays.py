@@ -161,7 +161,7 @@ def test_a_run_that_was_given_up_is_reported_by_the_next_call(torch, tmp_path):
     torch.cuda.synchronize()
     for _ in range(2):
         for _ in range(3):
-            model.enqueue([x.data_ptr()], [y.data_ptr()], model.stream_of(None))
+            model.enqueue([x.data_ptr(), y.data_ptr()], model.stream_of(None))
         with pytest.raises(RunTimeoutError, match="vEU 1 is at step 0 of rProgram 0"):
             model.wait()
 

@@ -16,14 +16,12 @@ from rammer.devices.cuda.architecture import NAMED, Gpu, named
 from rammer.devices.cuda.build import mismatch, requirements
 from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
-from rammer.devices.cuda.memory import Placement
 from rammer.devices.cuda.records import device_records, step_times
 from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.tables import DONE, NOTHING, SEGMENT_SHIFT, SPAN
 from rammer.devices.registry import DEVICES, GPUS, find_device
 from rammer.errors import CompilerNotFoundError, DeviceUnavailableError, OptionError, TooManyArraysError
 from rammer.frontends.onnx import load_graph
-from rammer.ir.graph import Array
 from rammer.ir.types import DType
 from rammer.options import CompileOptions
 from tests.support.small_models import layer_model
@@ -116,23 +114,6 @@ def test_binary_for_another_gpu():
     assert mismatch(Binary(device="cuda", machine=requirements("sm_80"), files={}), "sm_89") is None
     old = Binary(device="cuda", machine={**requirements("sm_90"), "abi": "0"}, files={})
     assert "version 0 of the interpreter" in str(mismatch(old, "sm_90"))
-
-
-def test_arrays_in_one_block():
-    placement = Placement([12, 0, 300])
-    assert placement.offsets_bytes == [0, 256, 256]
-    assert placement.total_bytes == 768
-    arrays: list[Array] = [
-        np.arange(3, dtype=np.float32),
-        np.zeros((0, 2)),
-        np.arange(300, dtype=np.uint8).reshape(3, 100),
-    ]
-    block = np.full(768, 7, np.uint8)
-    placement.gather(arrays, block)
-    copies = [np.empty_like(array) for array in arrays]
-    placement.scatter(block, copies)
-    for array, copy in zip(arrays, copies, strict=True):
-        np.testing.assert_array_equal(array, copy)
 
 
 def test_records_of_many_operands_are_fetched_few_at_a_time():

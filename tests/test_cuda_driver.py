@@ -1,5 +1,6 @@
 """What becomes of a GPU, a driver or memory that is missing. The driver here is a fake: no GPU is needed."""
 
+import ctypes
 import enum
 import sys
 from types import ModuleType, SimpleNamespace
@@ -13,9 +14,11 @@ from rammer.devices.cuda import driver as drivers
 from rammer.devices.cuda.arrays import CUDA, Exchange, Room, stream_of
 from rammer.devices.cuda.driver import Driver, check
 from rammer.devices.cuda.kernel import load_kernel
-from rammer.devices.cuda.memory import Memory
+from rammer.devices.cuda.memory import Memory, Staging
 from rammer.devices.cuda.order import LEGACY_STREAM
 from rammer.errors import DeviceError, DeviceUnavailableError, OptionError
+from rammer.ir.graph import Array
+from rammer.ir.types import DType, TensorType
 from tests.support.small_models import layer_model
 
 
@@ -130,27 +133,77 @@ def test_memory_is_given_back_in_reverse():
     assert api.log[-3:] == ["cuCtxSynchronize", "cuModuleUnload", "cuMemFree"]
 
 
+def room_of(driver):
+    anything: Any = None
+    return Room(TensorType(DType.FLOAT32, (8, 8)), driver=driver, exchange=anything, order=anything, wait=anything)
+
+
 def test_memory_of_results_is_kept_for_the_next_run_on_the_stream():
     addresses = iter(range(4096, 1 << 20, 4096))
     driver, api = fake(cuMemAllocFromPoolAsync=lambda *_: (Status.CUDA_SUCCESS, next(addresses)))
-    room = Room(driver)
-    first = room.take(256, LEGACY_STREAM)
-    room.give(first, 256, LEGACY_STREAM)
+    room = room_of(driver)
+    first = room.take(LEGACY_STREAM)
+    address = first.address
+    assert first.shape == (8, 8)
+    del first
     asked = len(api.log)
-    assert room.take(256, LEGACY_STREAM) == first
+    again = room.take(LEGACY_STREAM)
+    assert again.address == address
     assert len(api.log) == asked
-    room.give(first, 256, LEGACY_STREAM)
-    assert room.take(512, LEGACY_STREAM) != first
-    assert room.take(256, 4096) != first
-    for address in range(20):
-        room.give(address, 256, LEGACY_STREAM)
+    elsewhere = room.take(4096)
+    assert elsewhere.address != address
+    for other in range(20):
+        room.give(other, LEGACY_STREAM)
     given_back = api.log.count("cuMemFreeAsync")
     assert 0 < given_back < 20
-    del room
-    assert api.log.count("cuMemFreeAsync") == 21
-    full = Room(fake(cuMemAllocFromPoolAsync=(Status.CUDA_ERROR_OUT_OF_MEMORY,))[0])
+    del room, again
+    assert api.log.count("cuMemFreeAsync") == given_back + 1  # of the other array; the room lives as long as its arrays
+    del elsewhere
+    assert api.log.count("cuMemFreeAsync") == 22
+    full = room_of(fake(cuMemAllocFromPoolAsync=(Status.CUDA_ERROR_OUT_OF_MEMORY,))[0])
     with pytest.raises(DeviceUnavailableError, match="too little free memory"):
-        full.take(256, LEGACY_STREAM)
+        full.take(LEGACY_STREAM)
+
+
+def test_arrays_lie_side_by_side_for_copies():
+    memory = {}
+
+    def pinned(size_bytes, flags):
+        memory["host"] = np.zeros(size_bytes, np.uint8)
+        return Status.CUDA_SUCCESS, memory["host"].ctypes.data
+
+    def allocated(size_bytes):
+        memory["gpu"] = np.zeros(size_bytes, np.uint8)
+        return Status.CUDA_SUCCESS, memory["gpu"].ctypes.data
+
+    def copied(to, source, size_bytes, stream):
+        assert stream == 4096
+        ctypes.memmove(to, source, size_bytes)
+        return (Status.CUDA_SUCCESS,)
+
+    driver, api = fake(cuMemHostAlloc=pinned, cuMemAlloc=allocated, cuMemcpyHtoDAsync=copied, cuMemcpyDtoHAsync=copied)
+    arrays: list[Array] = [
+        np.arange(3, dtype=np.float32),
+        np.zeros((0, 2)),
+        np.arange(300, dtype=np.uint8).reshape(3, 100),
+    ]
+    staging = Staging(driver, Memory(driver), [array.nbytes for array in arrays], 4096)
+    begin = memory["gpu"].ctypes.data
+    assert memory["gpu"].size == 768
+    assert staging.addresses == (begin, begin + 256, begin + 256)
+    for step in (1, 2):
+        staging.send([array * step for array in arrays])
+        memory["host"][:] = 7
+        staging.fetch()
+        copies = [np.empty_like(array) for array in arrays]
+        staging.read(copies)
+        for array, copy in zip(arrays, copies, strict=True):
+            np.testing.assert_array_equal(array * step, copy)
+    empty = Staging(driver, Memory(driver), [0], 4096)
+    asked = len(api.log)
+    empty.send([arrays[1]])
+    empty.fetch()
+    assert len(api.log) == asked
 
 
 def load(driver, *, blocks=132, scratch_bytes=0):
@@ -208,6 +261,29 @@ def test_arrays_of_the_host_are_left_to_the_host():
     assert not asked
     with pytest.raises(RuntimeError, match="no streams here"):
         exchange.view(Foreign(CUDA), 4096)
+
+
+@pytest.mark.parametrize(
+    ("library", "is_read_by_cuda_core", "asked"),
+    [("torch", True, [0, 0, 0, 4096]), ("torch", False, [0, 1, 1, 4096]), ("cupy", True, [1, 1, 4096])],
+)
+def test_each_library_is_told_the_default_stream_by_its_own_number(library, is_read_by_cuda_core, asked):
+    pytest.importorskip("cuda.core", reason="needs the cuda extra")
+    numbers = []
+
+    def view_of(array, stream_ptr):
+        numbers.append(stream_ptr)
+        assert stream_ptr or is_read_by_cuda_core
+        return SimpleNamespace(ptr=64, dtype=np.dtype("f4"), shape=(2,), strides=(1,), readonly=False, device_id=0)
+
+    exchange = Exchange(0)
+    exchange._view_of = view_of
+    array = type("Tensor", (), {"__module__": library})()
+    for stream in (LEGACY_STREAM, LEGACY_STREAM, 4096):
+        view = exchange.view(array, stream)
+        assert view is not None
+        assert (view.address, view.end) == (64, 72)
+    assert numbers == asked
 
 
 def test_streams_are_numbers_or_tell_one():

@@ -34,6 +34,7 @@ class Resident:
     """A model of the reference device, whose arrays may be `Remote`."""
 
     loaded: Loaded
+    inputs: int
     log: list = field(default_factory=list)
     arrays: dict = field(default_factory=dict)
 
@@ -56,14 +57,18 @@ class Resident:
         self.arrays[array.address] = array.memory
         return View(array.address, array.memory.dtype, array.memory.shape, array.contiguous, array.writable)
 
-    def allocate(self, type, stream):
-        array = Remote(np.full(type.shape, np.nan, type.dtype.numpy))
-        self.arrays[array.address] = array.memory
-        return array
+    def room(self, type):
+        def make(stream):
+            array = Remote(np.full(type.shape, np.nan, type.dtype.numpy))
+            self.arrays[array.address] = array.memory
+            return array
 
-    def enqueue(self, inputs, outputs, stream):
+        return make
+
+    def enqueue(self, arrays, stream):
         self.log.append(("enqueue", stream))
-        self.loaded.run([self.arrays[i] for i in inputs], [self.arrays[i] for i in outputs])
+        memory = [self.arrays[address] for address in arrays]
+        self.loaded.run(memory[: self.inputs], memory[self.inputs :])
 
     def wait(self):
         self.log.append("wait")
@@ -73,7 +78,7 @@ def resident(model):
     """The model as an executable, and its device's side of it."""
     device = find_device("reference")
     net = rammer.compile(model, "reference")
-    found = Resident(net._loaded)
+    found = Resident(net._loaded, len(net.signature.inputs))
 
     class Loads:
         name = device.name

@@ -8,6 +8,7 @@ artifact stores them as they are and a model loads without its plan.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -91,6 +92,11 @@ class View(NamedTuple):
     contiguous: bool
     writable: bool
 
+    @property
+    def end(self) -> int:
+        """The address behind its last element."""
+        return self.address + math.prod(self.shape) * self.dtype.itemsize
+
 
 class DeviceArray(Protocol):
     """An array that a run leaves in a device's memory, for other libraries to take over without a copy."""
@@ -147,20 +153,19 @@ class Resident(Loaded, Protocol):
         """
         ...
 
-    def allocate(self, type: TensorType, stream: int) -> DeviceArray:
-        """Room for an output of a run on `stream`.
+    def room(self, type: TensorType) -> Callable[[int], DeviceArray]:
+        """Room for outputs of a type: given the stream of a run, it makes an array for that run to write.
 
-        Raises:
-            DeviceUnavailableError: too little memory.
+        It raises DeviceUnavailableError where there is too little memory.
         """
         ...
 
-    def enqueue(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> None:
+    def enqueue(self, arrays: Sequence[int], stream: int) -> None:
         """Give a run to `stream`, in place: nothing is copied.
 
         Args:
-            inputs: addresses of arrays of the graph's input types, in order.
-            outputs: addresses of arrays of the graph's output types, in order, apart from each other and the inputs.
+            arrays: addresses of arrays of the graph's input types, then of its output types, in order; outputs lie
+                apart from each other and from the inputs.
             stream: what `stream_of` returned.
 
         Raises:

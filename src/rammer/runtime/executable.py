@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.devices.base import Binary, Device, Loaded, Resident, Source, Trace, View
+from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, Source, Trace, View
 from rammer.errors import ArtifactWriteError, OutputError, PlacementError
 from rammer.ir.graph import Array
 from rammer.options import CompileOptions
@@ -50,6 +50,7 @@ class Executable:
     ) -> None:
         self.name = name
         self.signature = signature
+        self._output_names = [port.name for port in signature.outputs]
         self.device = device.name
         self._source = source
         self._binary = binary
@@ -160,20 +161,31 @@ class Executable:
     def _run_resident(
         self, resident: Resident, inputs: Sequence[View], outputs: Sequence[Any] | None, stream: int
     ) -> list[Any]:
+        addresses = []
         for view, port in zip(inputs, self.signature.inputs, strict=True):
             check_input(port, view.dtype, view.shape)
             if not view.contiguous:
                 raise PlacementError(
                     f"input '{port.name}' does not lie row by row", hint="make it contiguous, in C order"
                 )
+            addresses.append(view.address)
+        results: list[Any] = []
         if outputs is None:
-            results: list[Any] = [resident.allocate(port.type, stream) for port in self.signature.outputs]
-            addresses = [result.address for result in results]
+            for room in self._rooms:
+                result = room(stream)
+                results.append(result)
+                addresses.append(result.address)
         else:
-            results = list(outputs)
-            addresses = self._addresses_to_write(resident, results, inputs, stream)
-        resident.enqueue([view.address for view in inputs], addresses, stream)
+            results += outputs
+            addresses += self._addresses_to_write(resident, results, inputs, stream)
+        resident.enqueue(addresses, stream)
         return results
+
+    @cached_property
+    def _rooms(self) -> list[Callable[[int], DeviceArray]]:
+        """What makes room for each output on the device; asked for once a run needs it."""
+        assert self._resident is not None
+        return [self._resident.room(port.type) for port in self.signature.outputs]
 
     def _addresses_to_write(
         self, resident: Resident, outputs: Sequence[Any], inputs: Sequence[View], stream: int
@@ -197,7 +209,7 @@ class Executable:
         return [np.empty(port.type.shape, port.type.dtype.numpy) for port in self.signature.outputs]
 
     def _by_name(self, outputs: list[Any]) -> dict[str, Any]:
-        return {port.name: array for port, array in zip(self.signature.outputs, outputs, strict=True)}
+        return dict(zip(self._output_names, outputs, strict=True))
 
     def __repr__(self) -> str:
         return f"<rammer.Executable {self.name} on {self.device}: {self.signature}>"
@@ -216,13 +228,13 @@ def _check_apart(
 ) -> None:
     """Each of the first arrays, which are written, lies apart from all others."""
     for i, port in enumerate(ports):
-        if any(overlap(outputs[i], other) for j, other in enumerate(arrays) if i != j):
-            raise OutputError(
-                f"output '{port.name}' is to be written where another input or output lies",
-                hint="give each output an array of its own",
-            )
+        for j, other in enumerate(arrays):
+            if i != j and overlap(outputs[i], other):
+                raise OutputError(
+                    f"output '{port.name}' is to be written where another input or output lies",
+                    hint="give each output an array of its own",
+                )
 
 
 def _overlap(a: View, b: View) -> bool:
-    ends = [view.address + math.prod(view.shape) * view.dtype.itemsize for view in (a, b)]
-    return a.address < ends[1] and b.address < ends[0]
+    return a.address < b.end and b.address < a.end

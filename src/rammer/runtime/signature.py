@@ -44,27 +44,31 @@ class Signature:
         Raises:
             InputNameError: an input is missing, unknown or given twice.
         """
-        if not named and len(positional) == len(self.inputs):
-            return list(positional)
-        if len(positional) > len(self.inputs):
-            raise InputNameError(
-                f"{len(positional)} positional inputs for a model with {len(self.inputs)}", hint=self._usage()
-            )
-        by_name = dict(named)
-        arranged = []
-        for position, port in enumerate(self.inputs):
-            if position < len(positional):
-                if port.name in by_name:
-                    raise InputNameError(f"input '{port.name}' is given twice", hint=self._usage())
-                given = positional[position]
-            elif port.name in by_name:
-                given = by_name.pop(port.name)
+        arranged = list(positional)
+        if len(positional) + len(named) == len(self.inputs):
+            try:
+                for port in self.inputs[len(positional) :]:
+                    arranged.append(named[port.name])
+            except KeyError:
+                pass
             else:
-                raise InputNameError(f"input '{port.name}' is missing", hint=self._usage())
-            arranged.append(given)
-        if by_name:
-            raise InputNameError(f"unknown input(s): {', '.join(sorted(by_name))}", hint=self._usage())
-        return arranged
+                return arranged
+        raise self._misnamed(positional, named)
+
+    def _misnamed(self, positional: Sequence[object], named: Mapping[str, object]) -> InputNameError:
+        """Why inputs that do not fit the signature do not."""
+        names = [port.name for port in self.inputs]
+        twice = [name for name in names[: len(positional)] if name in named]
+        missing = [name for name in names[len(positional) :] if name not in named]
+        if len(positional) > len(names):
+            reason = f"{len(positional)} positional inputs for a model with {len(names)}"
+        elif twice:
+            reason = f"input '{twice[0]}' is given twice"
+        elif missing:
+            reason = f"input '{missing[0]}' is missing"
+        else:
+            reason = f"unknown input(s): {', '.join(sorted(named.keys() - set(names)))}"
+        return InputNameError(reason, hint=f"the model takes ({', '.join(map(str, self.inputs))})")
 
     def arrange_outputs(self, named: Mapping[str, object]) -> list[Any]:
         """Arrays to write into in order, as they were given.
@@ -72,15 +76,15 @@ class Signature:
         Raises:
             OutputError: one is missing or unknown.
         """
-        names = [port.name for port in self.outputs]
-        if named.keys() != set(names):
-            raise OutputError(
-                f"outputs= has {', '.join(sorted(named)) or 'nothing'}", hint=f"give an array for {', '.join(names)}"
-            )
-        return [named[name] for name in names]
-
-    def _usage(self) -> str:
-        return f"the model takes ({', '.join(map(str, self.inputs))})"
+        if len(named) == len(self.outputs):
+            try:
+                return [named[port.name] for port in self.outputs]
+            except KeyError:
+                pass
+        raise OutputError(
+            f"outputs= has {', '.join(sorted(named)) or 'nothing'}",
+            hint=f"give an array for {', '.join(port.name for port in self.outputs)}",
+        )
 
     def to_json(self) -> Json:
         """As JSON data."""

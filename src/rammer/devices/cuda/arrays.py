@@ -12,7 +12,6 @@ import operator
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ CUDA = 2
 """What DLPack calls memory of an NVIDIA GPU."""
 
 _NO_ORDER = -1  # DLPack's "do not wait"
+_NULL_STREAM = 0
 _KEPT = 8
 _NOBODY: frozenset[int] = frozenset()
 
@@ -68,11 +68,15 @@ class Exchange:
         self._buffer_of = Buffer.from_handle
         self._view_of = StridedMemoryView.from_any_interface
         self._view_on = StridedMemoryView.from_buffer
+        self._default_streams: dict[type, int] = {}
 
     def view(self, array: object, stream: int) -> View | None:
         """See `Resident.view`."""
         if isinstance(array, np.ndarray):  # of the host; NumPy refuses to be asked for an order with a stream
             return None
+        if stream == LEGACY_STREAM:
+            known = self._default_streams.get(type(array))
+            stream = self._default_stream(array) if known is None else known
         try:
             seen = self._view_of(array, stream_ptr=stream)
         except Exception:
@@ -85,6 +89,24 @@ class Exchange:
             return None
         shape, strides = seen.shape, seen.strides
         return View(seen.ptr, seen.dtype, shape, strides is None or _row_by_row(shape, strides), not seen.readonly)
+
+    def _default_stream(self, array: object) -> int:
+        """The number of the legacy default stream for arrays of this type.
+
+        DLPack has another one for it than the driver's null. Of PyTorch's tensors, `cuda.core` reads the stream itself
+        where it knows PyTorch's version, and compares it with the given one: told the wrong number, it records an event
+        and waits for it, in every call. Where it does not, PyTorch refuses null.
+        """
+        number = LEGACY_STREAM
+        if type(array).__module__.startswith("torch"):
+            try:
+                self._view_of(array, stream_ptr=_NULL_STREAM)
+            except Exception:  # noqa: BLE001 - PyTorch's is an AssertionError
+                pass
+            else:
+                number = _NULL_STREAM
+        self._default_streams[type(array)] = number
+        return number
 
     def export(
         self,
@@ -112,52 +134,55 @@ def _row_by_row(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 class Room:
-    """Memory for a model's outputs, in the order of streams. What comes back is kept for the next run there."""
+    """Memory for one of a model's outputs, in the order of streams. What comes back is kept for the next run there.
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        self._kept: dict[tuple[int, int], list[int]] = {}
+    `wait` ends when the model's runs have; None once the model is gone, which what it left may outlive.
+    """
+
+    def __init__(
+        self,
+        type: TensorType,
+        *,
+        driver: Driver,
+        exchange: Exchange,
+        order: Order,
+        wait: weakref.WeakMethod[Callable[[], None]],
+    ) -> None:
+        self.type = type
+        self.driver, self.exchange, self.order, self.wait = driver, exchange, order, wait
+        self._size_bytes = type.nbytes
+        self._kept: dict[int, list[int]] = {}
         self._finalizer = weakref.finalize(self, _release, driver, self._kept)
         self._finalizer.atexit = False
 
-    def take(self, size_bytes: int, stream: int) -> int:
-        """An address.
+    def take(self, stream: int) -> CudaArray:
+        """An array for a run on a stream to write.
 
         Raises:
-            DeviceUnavailableError: there is too little.
+            DeviceUnavailableError: there is too little memory.
         """
         try:
-            return self._kept[size_bytes, stream].pop()
+            address = self._kept[stream].pop()
         except (KeyError, IndexError):
-            self._driver.enter()
-            return self._driver.allocate(size_bytes, stream)
+            self.driver.enter()
+            address = self.driver.allocate(self._size_bytes, stream)
+        return CudaArray(self, stream, address)
 
-    def give(self, address: int, size_bytes: int, stream: int) -> None:
-        """Take an address back, once `stream` has done what it was given so far."""
-        kept = self._kept.setdefault((size_bytes, stream), [])
+    def give(self, address: int, stream: int) -> None:
+        """Take the memory of an array back, once `stream` has done what it was given so far."""
+        kept = self._kept.setdefault(stream, [])
         if len(kept) < _KEPT:
             kept.append(address)
         else:
-            self._driver.enter()
-            self._driver.call("cuMemFreeAsync", address, stream)
+            self.driver.enter()
+            self.driver.call("cuMemFreeAsync", address, stream)
 
 
-def _release(driver: Driver, kept: dict[tuple[int, int], list[int]]) -> None:
+def _release(driver: Driver, kept: dict[int, list[int]]) -> None:
     driver.enter()
-    for (_, stream), addresses in kept.items():
+    for stream, addresses in kept.items():
         for address in addresses:
             driver.call("cuMemFreeAsync", address, stream)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Maker:
-    """What a model's output arrays have in common. `wait` ends when the model's runs have; None once it is gone."""
-
-    driver: Driver
-    exchange: Exchange
-    order: Order
-    room: Room
-    wait: weakref.WeakMethod[Callable[[], None]]
 
 
 class CudaArray:
@@ -167,13 +192,18 @@ class CudaArray:
     neither to it nor to what another library made of it. That stream, and those that it was handed to, must outlive it.
     """
 
-    __slots__ = ("__weakref__", "_maker", "_readers", "_stream", "address", "type")
+    __slots__ = ("__weakref__", "_readers", "_room", "_stream", "address")
 
-    def __init__(self, maker: Maker, type: TensorType, stream: int, address: int) -> None:
+    def __init__(self, room: Room, stream: int, address: int) -> None:
         self.address = address
-        self.type = type
-        self._maker, self._stream = maker, stream
+        self._room = room
+        self._stream = stream
         self._readers: frozenset[int] = _NOBODY
+
+    @property
+    def type(self) -> TensorType:
+        """The type of the output."""
+        return self._room.type
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -187,11 +217,11 @@ class CudaArray:
 
     def numpy(self) -> Array:
         """A copy on the host; see `DeviceArray.numpy`."""
-        if (wait := self._maker.wait()) is not None:
+        if (wait := self._room.wait()) is not None:
             wait()
         found: Array = np.empty(self.shape, self.dtype)
         if found.nbytes:
-            driver = self._maker.driver
+            driver = self._room.driver
             driver.enter()
             driver.call("cuMemcpyDtoH", found.ctypes.data, self.address, found.nbytes)
         return found
@@ -227,22 +257,22 @@ class CudaArray:
         """The array by DLPack, ready for work on `stream`; None is the legacy default stream, -1 asks for no order."""
         reader = LEGACY_STREAM if stream is None else stream
         if reader not in (_NO_ORDER, self._stream):
-            self._maker.driver.enter()
-            self._maker.order.follow(reader)
+            self._room.driver.enter()
+            self._room.order.follow(reader)
             self._readers |= {reader}
-        return self._maker.exchange.export(self, max_version, dl_device, copy)
+        return self._room.exchange.export(self, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Kind and number of the device."""
-        return CUDA, self._maker.driver.ordinal
+        return CUDA, self._room.driver.ordinal
 
     def __del__(self) -> None:
         if sys.is_finalizing():  # the driver gives everything back then
             return
         if self._readers:
-            self._maker.driver.enter()
-            self._maker.order.gather(self._readers, self._stream)
-        self._maker.room.give(self.address, self.type.nbytes, self._stream)
+            self._room.driver.enter()
+            self._room.order.gather(self._readers, self._stream)
+        self._room.give(self.address, self._stream)
 
     def __repr__(self) -> str:
         return f"<rammer.CudaArray {self.type}>"

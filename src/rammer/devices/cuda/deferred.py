@@ -34,13 +34,13 @@ class DeferredModel:
         """An array as it lies on the GPU; see `Resident.view`."""
         return self._model().view(array, stream)
 
-    def allocate(self, type: TensorType, stream: int) -> DeviceArray:
-        """Room for an output; see `Resident.allocate`."""
-        return self._model().allocate(type, stream)
+    def room(self, type: TensorType) -> Callable[[int], DeviceArray]:
+        """Room for outputs of a type; see `Resident.room`."""
+        return self._model().room(type)
 
-    def enqueue(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> None:
+    def enqueue(self, arrays: Sequence[int], stream: int) -> None:
         """Give a run to a stream; see `Resident.enqueue`."""
-        self._model().enqueue(inputs, outputs, stream)
+        self._model().enqueue(arrays, stream)
 
     def wait(self) -> None:
         """Wait until all runs are over; see `Resident.wait`."""

@@ -39,7 +39,7 @@ class Driver:
 
     def enter(self) -> None:
         """Make the context that of the calling thread."""
-        self.call("cuCtxSetCurrent", self.context)
+        check(self.api, "cuCtxSetCurrent", self.api.cuCtxSetCurrent(self.context))
 
     def allocate(self, size_bytes: int, stream: int) -> int:
         """The address of memory for work on `stream`; `cuMemFreeAsync` gives it back.

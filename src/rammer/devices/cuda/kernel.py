@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rammer.devices.cuda.driver import Driver
@@ -14,12 +16,13 @@ _ENTRY = b"rammer_run"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """How many blocks of how many threads a launch takes, with how much shared memory beyond what the code names."""
+    """Code that is ready to run on so many blocks.
 
-    function: Any
+    `launch` takes a stream's handle and the address of parameters' addresses, and gives what the driver answers.
+    """
+
     blocks: int
-    threads: int
-    scratch_bytes: int
+    launch: Callable[[int, int], Any]
 
 
 def load_kernel(
@@ -64,4 +67,5 @@ def load_kernel(
             f"the model has {blocks} vEUs, this GPU holds {held} of its blocks at a time",
             hint="compile the model again here",
         )
-    return Kernel(function=function, blocks=blocks, threads=threads, scratch_bytes=scratch_bytes)
+    launch = partial(api.cuLaunchCooperativeKernel, function, *(blocks, 1, 1), *(threads, 1, 1), scratch_bytes)
+    return Kernel(blocks=blocks, launch=launch)

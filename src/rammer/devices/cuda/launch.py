@@ -10,7 +10,7 @@ import ctypes
 import json
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,11 @@ import numpy.typing as npt
 from rammer.devices.base import Binary, DeviceArray, Source, Trace, View
 from rammer.devices.codegen.source import CONSTANTS, MANIFEST, RECORDS, SIGNALS
 from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, Manifest
-from rammer.devices.cuda.arrays import CudaArray, Exchange, Maker, Room, stream_of
+from rammer.devices.cuda.arrays import Exchange, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, compile_source
-from rammer.devices.cuda.driver import find_driver
+from rammer.devices.cuda.driver import check, find_driver
 from rammer.devices.cuda.kernel import Kernel, load_kernel
-from rammer.devices.cuda.memory import Memory, Placement
+from rammer.devices.cuda.memory import Memory, Staging
 from rammer.devices.cuda.order import Order
 from rammer.devices.cuda.records import step_times
 from rammer.devices.cuda.source import DEVICE_RECORDS, LAUNCH
@@ -51,13 +51,6 @@ class LoadedModel:
         self._driver.enter()
         self._exchange = Exchange(self._driver.ordinal)
         self._order = Order(self._driver)
-        self._maker = Maker(
-            driver=self._driver,
-            exchange=self._exchange,
-            order=self._order,
-            room=Room(self._driver),
-            wait=weakref.WeakMethod(self.wait),
-        )
         self._memory = Memory(self._driver)
         try:
             self._kernel = self._load(bytes(binary.files[CUBIN]))
@@ -71,12 +64,11 @@ class LoadedModel:
         signals = np.frombuffer(source.files[SIGNALS], dtype=SIGNAL_COUNT)
         self._records = np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(self._launch["slots"]))
         self._signals = signals
-        self._inputs = Placement(self._launch["input_bytes"])
-        self._outputs = Placement(self._launch["output_bytes"])
-        self._to_gpu, self._from_gpu = memory.pinned(self._inputs.total_bytes), memory.pinned(self._outputs.total_bytes)
-        self._input_block = memory.device(self._inputs.total_bytes)
-        self._output_block = memory.device(self._outputs.total_bytes)
-        self._copied = (self._inputs.addresses(self._input_block), self._outputs.addresses(self._output_block))
+        flags = int(driver.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self._stream = memory.own("cuStreamDestroy", int(driver.call("cuStreamCreate", flags)))
+        self._inputs = Staging(driver, memory, self._launch["input_bytes"], self._stream)
+        self._outputs = Staging(driver, memory, self._launch["output_bytes"], self._stream)
+        self._staged = self._inputs.addresses + self._outputs.addresses
         # On the host, so that every call sees what became of those before it without standing still.
         status = memory.pinned(STATUS.itemsize)
         status[:] = 0
@@ -91,13 +83,12 @@ class LoadedModel:
             timeout_ns=round(self._options.run_timeout_s * 1e9),
             met=signals.size,
         )
-        self._parameters = (ctypes.c_void_p * 1)(ctypes.addressof(self._program))
+        self._parameter = ctypes.c_void_p(ctypes.addressof(self._program))
+        self._parameters = ctypes.addressof(self._parameter)
         constants: npt.NDArray[np.uint8] = np.frombuffer(source.files[CONSTANTS], dtype=np.uint8)
         self._segments = self._program.segments
         self._segments[ARENA] = memory.device(manifest.arena_bytes)
         self._segments[CONSTANT] = memory.copied(constants)
-        flags = int(driver.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        self._stream = memory.own("cuStreamDestroy", int(driver.call("cuStreamCreate", flags)))
         driver.call("cuCtxSynchronize")  # the model's stream does not wait for what was done on others
 
     def _load(self, code: bytes) -> Kernel:
@@ -164,7 +155,7 @@ class LoadedModel:
             times_us = []
             for _ in range(_WARMUP_RUNS + runs):
                 driver.call("cuEventRecord", before, self._stream)
-                self._launch_kernel(self._kernel, *self._copied, self._stream)
+                self._launch_kernel(self._kernel, self._staged, self._stream)
                 driver.call("cuEventRecord", after, self._stream)
                 self._receive()
                 times_us.append(1e3 * driver.call("cuEventElapsedTime", before, after))
@@ -175,28 +166,17 @@ class LoadedModel:
     def _run(self, inputs: Sequence[Array], outputs: Sequence[Array], kernel: Kernel) -> None:
         self._driver.enter()
         self._send(inputs)
-        self._launch_kernel(kernel, *self._copied, self._stream)
+        self._launch_kernel(kernel, self._staged, self._stream)
         self._receive()
-        self._outputs.scatter(self._from_gpu, outputs)
+        self._outputs.read(outputs)
 
     def _send(self, inputs: Sequence[Array]) -> None:
         self._order.before(self._stream)  # a run on another stream may still read what was sent before
-        self._inputs.gather(inputs, self._to_gpu)
-        if self._to_gpu.size:
-            self._driver.call(
-                "cuMemcpyHtoDAsync", self._input_block, self._to_gpu.ctypes.data, self._to_gpu.size, self._stream
-            )
+        self._inputs.send(inputs)
 
     def _receive(self) -> None:
         """Fetch outputs and wait for the run's end; raises as `Resident.wait`."""
-        if self._from_gpu.size:
-            self._driver.call(
-                "cuMemcpyDtoHAsync",
-                self._from_gpu.ctypes.data,
-                self._output_block,
-                self._from_gpu.size,
-                self._stream,
-            )
+        self._outputs.fetch()
         self._driver.call("cuStreamSynchronize", self._stream)
         self._check()
 
@@ -210,17 +190,18 @@ class LoadedModel:
         """An array as it lies on the GPU; see `Resident.view`."""
         return self._exchange.view(array, stream)
 
-    def allocate(self, type: TensorType, stream: int) -> DeviceArray:
-        """Room for an output; see `Resident.allocate`."""
-        return CudaArray(self._maker, type, stream, self._maker.room.take(type.nbytes, stream))
+    def room(self, type: TensorType) -> Callable[[int], DeviceArray]:
+        """Room for outputs of a type; see `Resident.room`."""
+        wait = weakref.WeakMethod(self.wait)
+        return Room(type, driver=self._driver, exchange=self._exchange, order=self._order, wait=wait).take
 
-    def enqueue(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> None:
+    def enqueue(self, arrays: Sequence[int], stream: int) -> None:
         """Give a run to a stream; see `Resident.enqueue`."""
         with self._lock:
             self._driver.enter()
             self._check()
             self._order.before(stream)
-            self._launch_kernel(self._kernel, tuple(inputs), tuple(outputs), stream)
+            self._launch_kernel(self._kernel, arrays, stream)
             self._order.after(stream)
 
     def wait(self) -> None:
@@ -232,21 +213,14 @@ class LoadedModel:
 
     # --- Both ---------------------------------------------------------------------------------------------------------
 
-    def _launch_kernel(self, kernel: Kernel, inputs: tuple[int, ...], outputs: tuple[int, ...], stream: int) -> None:
+    def _launch_kernel(self, kernel: Kernel, arrays: Sequence[int], stream: int) -> None:
         if kernel.blocks == 0:
             return
-        self._segments[CALLER:] = inputs + outputs
-        self._program.run = self._runs & 0xFFFFFFFF
-        self._program.tag = self._program.tag % 0xFFFFFFFF + 1
-        self._driver.call(
-            "cuLaunchCooperativeKernel",
-            kernel.function,
-            *(kernel.blocks, 1, 1),
-            *(kernel.threads, 1, 1),
-            kernel.scratch_bytes,
-            stream,
-            ctypes.addressof(self._parameters),
-        )
+        program = self._program
+        self._segments[CALLER:] = arrays
+        program.run = self._runs & 0xFFFFFFFF
+        program.tag = program.tag % 0xFFFFFFFF + 1
+        check(self._driver.api, "cuLaunchCooperativeKernel", kernel.launch(stream, self._parameters))
         self._runs += 1
 
     def _check(self) -> None:

@@ -6,12 +6,13 @@ import ctypes
 import itertools
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.devices.cuda.driver import Driver
+from rammer.devices.cuda.driver import Driver, check
 from rammer.ir.graph import Array
 
 _ALIGNMENT_BYTES = 256
@@ -68,28 +69,48 @@ def _free(driver: Driver, owned: list[tuple[str, Any]]) -> None:
         driver.call(*owned.pop())
 
 
-class Placement:
-    """Arrays side by side in one block, each at a multiple of 256 bytes."""
+class Staging:
+    """A model's inputs or its outputs side by side, in pinned memory of the host and in a block on the GPU.
 
-    def __init__(self, sizes_bytes: Sequence[int]) -> None:
+    Each begins at a multiple of 256 bytes. Copies between the two places are given to `stream`.
+
+    Attributes:
+        addresses: where the arrays lie on the GPU.
+    """
+
+    def __init__(self, driver: Driver, memory: Memory, sizes_bytes: Sequence[int], stream: int) -> None:
         padded = (-(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for size in sizes_bytes)
-        *self.offsets_bytes, self.total_bytes = itertools.accumulate(padded, initial=0)
-        self._sizes_bytes = tuple(sizes_bytes)
+        *offsets, total_bytes = itertools.accumulate(padded, initial=0)
+        on_host, on_gpu = memory.pinned(total_bytes), memory.device(total_bytes)
+        self.addresses = tuple(on_gpu + offset for offset in offsets)
+        self._bytes = [on_host[offset : offset + size] for offset, size in zip(offsets, sizes_bytes, strict=True)]
+        self._parts: list[Array] = []
+        self._is_empty = total_bytes == 0
+        api, on_host_address = driver.api, on_host.ctypes.data
+        self._to_gpu = partial(api.cuMemcpyHtoDAsync, on_gpu, on_host_address, total_bytes, stream)
+        self._to_host = partial(api.cuMemcpyDtoHAsync, on_host_address, on_gpu, total_bytes, stream)
+        self._api = api
 
-    def addresses(self, block: int) -> tuple[int, ...]:
-        """The arrays' addresses in a block that begins at address `block`."""
-        return tuple(block + offset for offset in self.offsets_bytes)
+    def send(self, arrays: Sequence[Array]) -> None:
+        """Begin to copy arrays, of the same types in every call, to the GPU."""
+        for array, part in zip(arrays, self._parts or self._typed(arrays), strict=True):
+            part[...] = array
+        if not self._is_empty:
+            check(self._api, "cuMemcpyHtoDAsync", self._to_gpu())
 
-    def gather(self, arrays: Sequence[Array], block: npt.NDArray[np.uint8]) -> None:
-        """Copy C-contiguous arrays into the block."""
-        for array, part in zip(arrays, self._parts(block), strict=True):
-            part[:] = array.reshape(-1).view(np.uint8)
+    def fetch(self) -> None:
+        """Begin to copy what lies on the GPU to the host."""
+        if not self._is_empty:
+            check(self._api, "cuMemcpyDtoHAsync", self._to_host())
 
-    def scatter(self, block: npt.NDArray[np.uint8], arrays: Sequence[Array]) -> None:
-        """Copy the block's parts into C-contiguous arrays."""
-        for array, part in zip(arrays, self._parts(block), strict=True):
-            array.reshape(-1).view(np.uint8)[:] = part
+    def read(self, arrays: Sequence[Array]) -> None:
+        """Write what was fetched into arrays, of the same types in every call."""
+        for array, part in zip(arrays, self._parts or self._typed(arrays), strict=True):
+            array[...] = part
 
-    def _parts(self, block: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.uint8]]:
-        places = zip(self.offsets_bytes, self._sizes_bytes, strict=True)
-        return [block[offset : offset + size] for offset, size in places]
+    def _typed(self, arrays: Sequence[Array]) -> list[Array]:
+        """The places on the host, as arrays of these types from now on."""
+        self._parts = [
+            part.view(array.dtype).reshape(array.shape) for part, array in zip(self._bytes, arrays, strict=True)
+        ]
+        return self._parts

@@ -1,5 +1,6 @@
 """Generated C against NumPy: every candidate rKernel of many expressions, compiled and run rTask by rTask."""
 
+import math
 import re
 import subprocess
 import sys
@@ -88,6 +89,23 @@ def test_channels_last(name, vdevice, compiler):
     constants = {1} if len(expr.inputs) > 1 and skeleton == "contract" else set()
     kernels = check(expr, compiler, constants=constants, channels_last=channels_last, vdevice=vdevice)
     assert {kernel.skeleton for kernel in kernels} == {skeleton}
+
+
+def test_what_windows_of_neighbouring_rows_share_is_loaded_once():
+    """13 pixels side by side take 13 loads and 3 of weights for 37 products; two more would be with padding."""
+    expr, channels_last, _ = CHANNELS_LAST["depthwise 3x3"]
+    text = emit_kernel(Bound(expr, {1}, AVX512, channels_last).kernels[0], "depthwise")
+    assert text.count("RAMMER_LOAD_ONCE(") == 13
+    assert text.count("RAMMER_LOAD(") == 3
+    assert text.count(" += w") == 37
+
+
+@pytest.mark.parametrize(("vdevice", "most"), [(AVX512, 16), (AVX2, 11)], ids=["avx512", "avx2"])
+def test_a_row_of_weights_stays_in_registers_where_windows_slide(vdevice, most):
+    """Beside the sums are three vectors of weights and two for pixels: of 16 registers that leaves 11."""
+    expr = conv((1, 32, 30, 64), (32, 1, 3, 3), group=32)
+    (rows,) = {math.prod(kernel.tile.register[1:]) for kernel in Bound(expr, {1}, vdevice, {0, 2}).kernels}
+    assert rows == most
 
 
 @pytest.mark.parametrize(("name", "settled"), [("average pool", True), ("pool of many taps", False)])

@@ -14,6 +14,7 @@ from rammer.ir.pattern import (
     lies_in_lanes,
     plain_load,
     skeleton_of,
+    sliding_axes,
 )
 from rammer.ir.types import DType, Layout, TensorType
 from tests.support.kernels import AVX2, AVX512, conv, lstm_cell, types
@@ -100,6 +101,24 @@ def test_channels_of_a_depthwise_convolution_are_shared():
     assert image is not None
     assert (weight.slot, image.slot) == (1, 0)
     assert [axis.name for axis in found.rows(expr.axes, channels)] == ["n", "o0", "o1"]
+
+
+def test_windows_slide_where_both_operands_have_lanes():
+    expr = conv((1, 8, 10, 12), (8, 1, 3, 5), group=8, pads=(1, 2, 1, 2))
+    found = contraction(expr)
+    assert found is not None
+    (group,) = found.groups
+    lane, o0, o1 = (named(expr, name) for name in ("g", "o0", "o1"))
+    assert [axis.name for axis in sliding_axes(found, group, (o1,), lane)] == ["k1"]
+    assert [axis.name for axis in sliding_axes(found, group, (o0, o1), lane)] == ["k0", "k1"]
+    assert sliding_axes(found, group, (), lane) == ()
+
+
+def test_windows_do_not_slide_where_pixels_are_broadcast_or_too_many():
+    for expr, lane in ((conv((1, 8, 10, 12), (4, 8, 3, 3)), "m"), (conv((1, 8, 10, 30), (8, 1, 1, 17), group=8), "g")):
+        found = contraction(expr)
+        assert found is not None
+        assert sliding_axes(found, found.groups[0], (named(expr, "o1"),), named(expr, lane)) == ()
 
 
 def test_free_axes_stop_at_the_reduction_that_binds_them():

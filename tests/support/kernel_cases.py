@@ -169,6 +169,8 @@ CHANNELS_LAST = {
     "depthwise 5x5 stride 2": (conv((2, 40, 11, 12), (40, 1, 5, 5), group=40, strides=(2, 2)), {0, 2}, "contract"),
     "depthwise, odd": (conv((1, 21, 12, 13), (21, 1, 3, 3), group=21), {0, 2}, "contract"),
     "depthwise 7x7": (conv((1, 16, 9, 20), (16, 1, 7, 7), group=16), {0, 2}, "contract"),
+    "depthwise, not padded": (conv((1, 33, 9, 20), (33, 1, 3, 3), group=33, pads=(0, 0, 0, 0)), {0, 2}, "contract"),
+    "depthwise, dilated": (conv((1, 16, 9, 20), (16, 1, 3, 3), group=16, dilations=(2, 2)), {0, 2}, "contract"),
     "max pool": (pool("MaxPool", (1, 40, 12, 13), (3, 3), (2, 2), (1, 1, 1, 1)), {0, 1}, "reduce"),
     "average pool": (
         pool("AveragePool", (1, 32, 9, 10), (3, 3), (1, 1), (1, 1, 1, 1), count_include_pad=False),

@@ -341,6 +341,21 @@ def is_blockable(found: Contraction, axis: Axis, inputs: Sequence[TensorType]) -
     )
 
 
+def sliding_axes(found: Contraction, group: Group, rows: Collection[Axis], lane: Axis) -> tuple[Axis, ...]:
+    """The few summed axes along which windows of neighbouring rows overlap, where both operands of products have lanes.
+
+    What rows share is loaded once where the points along these axes are unrolled.
+    """
+    others = dict.fromkeys(found.split(term, lane)[1] for term in group.terms)
+    loads = [other for other in others if isinstance(other, Load) and lane in found.free[other]]
+    if len(loads) < len(others):
+        return ()
+    forms = [form for load in loads for form in map(affine, load.indices) if form is not None]
+    moved = [{axis for axis, _ in form.terms} for form in forms]
+    axes = tuple(axis for axis in group.axes if any(axis in index and not index.isdisjoint(rows) for index in moved))
+    return axes if math.prod(axis.extent for axis in axes) <= MAX_UNROLLED_POINTS else ()
+
+
 def is_settled(border: Border, rows: Collection[Axis], group: Group) -> bool:
     """Whether a border can be settled when the code is written: it depends on rows and a few summed points only."""
     summed = [axis for axis in border.axes if axis in group.axes]

@@ -21,6 +21,7 @@ from rammer.ir.pattern import (
     is_blockable,
     lies_in_lanes,
     plain_load,
+    sliding_axes,
     stride_along,
 )
 from rammer.ir.task import RKernel
@@ -156,10 +157,11 @@ class _Micro:
     def fits(self, rows: Mapping[Axis, int], vectors: int, registers: int) -> bool:
         """Whether a block stays in the register file. A lane operand that is used once comes from memory."""
         height = math.prod(rows.values())
-        needs = (
-            len(group.terms) * height * vectors + (len(self._lane_operands(group)) * vectors if height > 1 else 0) + 2
-            for group in self.found.groups
-        )
+        needs = []
+        for group in self.found.groups:
+            taps = math.prod(axis.extent for axis in sliding_axes(self.found, group, rows, self.lane))
+            operands = len(self._lane_operands(group)) * taps if height > 1 else 0
+            needs.append((len(group.terms) * height + operands) * vectors + 2)
         return max(needs) <= registers
 
     def slots(self, sizes: Mapping[Axis, int]) -> float:
@@ -177,7 +179,7 @@ class _Micro:
         crowded_slots = _CROWDED_SLOTS * self._crowded(sizes) * sum(count for count, _ in blocks)
         lane_blocks = _pieces(-(-self.lane.extent // self.vector), sizes[self.lane] // self.vector)
         return repeats * sum(
-            lane_count * (copy_slots * vectors + crowded_slots + self._block_slots(blocks, vectors, packed))
+            lane_count * (copy_slots * vectors + crowded_slots + self._block_slots(blocks, sizes, vectors, packed))
             for lane_count, vectors in lane_blocks
         )
 
@@ -193,14 +195,18 @@ class _Micro:
         return packed_operands(self.found, self.scattered, sizes[self.lane], rows)
 
     def _block_slots(
-        self, blocks: Sequence[tuple[int, int]], vectors: int, packed: Collection[tuple[Group, Expr]]
+        self,
+        blocks: Sequence[tuple[int, int]],
+        sizes: Mapping[Axis, int],
+        vectors: int,
+        packed: Collection[tuple[Group, Expr]],
     ) -> float:
         """The cost of all blocks of rows beside one block of lanes."""
         total = 0.0
         for group in self.found.groups:
             operands = self._lane_operands(group)
             others = dict.fromkeys(self.found.split(term, self.lane)[1] for term in group.terms)
-            row_slots = sum(self._row_slots(other, vectors) for other in others)
+            row_slots = sum(self._row_slots(other, vectors) * self._unshared(group, other, sizes) for other in others)
             evicted = _EVICTED_SLOTS * max(0, len(operands) * vectors - _MAX_STREAMS)
             lanes = sum(self._vector_slots((group, operand), packed) for operand in operands)
             for count, rows in blocks:
@@ -226,6 +232,18 @@ class _Micro:
             sets = Counter(line % (_PAGE_BYTES // _LINE_BYTES) for line in lines)
             crowded += max(0, max(sets.values()) - _WAYS)
         return crowded
+
+    def _unshared(self, group: Group, other: Expr, sizes: Mapping[Axis, int]) -> float:
+        """The part of a rows' operand that is loaded, where windows overlap and what they share is loaded once."""
+        rows = [axis for axis in self.found.rows(self.expr.axes, self.lane) if sizes[axis] > 1]
+        taps = sliding_axes(self.found, group, rows, self.lane)
+        if not taps or not isinstance(other, Load):
+            return 1.0
+        steps = [stride_along(other.indices, self.layouts[other.slot], axis) for axis in (*rows, *taps)]
+        lengths = [*(sizes[axis] for axis in rows), *(axis.extent for axis in taps)]
+        points = itertools.product(*map(range, lengths))
+        places = {sum(i * step for i, step in zip(point, steps, strict=True)) for point in points}
+        return len(places) / math.prod(lengths)
 
     def _row_slots(self, other: Expr, vectors: int) -> float:
         """The cost of the operand that is not kept for all rows, for one row."""

@@ -12,13 +12,19 @@ def emit_ahead(scope: Scope, block: Block, axis: Axis, row_blocks: int) -> Ahead
 
     In a panel the points of the reduction follow each other, so a share of it is a stretch of bytes. Shares are equal:
     what comes from memory comes no faster than the blocks of rows need it. One block alone reads a plain stream, which
-    processors see coming.
+    processors see coming. Where the rows' operand has lanes too, there are few weights beside it.
     """
     kernel = scope.operands.kernel
     operands = {block.found.split(term, block.lane)[0] for term in block.found.terms}
     loads = [operand for operand in operands if isinstance(operand, Load)]
     panels = {(kernel.layouts[load.slot].panel, load.type.itemsize_bytes) for load in loads}
-    if row_blocks == 1 or len(block.found.groups) > 1 or len(loads) < len(operands) or len(panels) > 1:
+    if (
+        row_blocks == 1
+        or block.lane in block.found.shared
+        or len(block.found.groups) > 1
+        or len(loads) < len(operands)
+        or len(panels) > 1
+    ):
         return None
     ((panel, itemsize_bytes),) = panels
     if panel is None:

@@ -51,7 +51,7 @@ def emit_contract(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
     borders = [
         border
         for group in block.found.groups
-        for border in edges_of(group, block.rows, block.lane, kernel.expr.inputs).settled
+        for border in edges_of(block.found, group, block.rows, block.lane, kernel.expr.inputs).settled
     ]
     runs = {axis: _runs(axis, size, borders) for axis, size in block.sizes.items()}
     # Lanes outside of rows: the lane operand of a block stays in the cache for all of them. Lanes outside of what is

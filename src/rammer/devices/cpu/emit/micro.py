@@ -21,6 +21,7 @@ from rammer.ir.pattern import (
     broadcast_loads,
     is_settled,
     reduction_order,
+    sliding_axes,
     stride_along,
 )
 from rammer.ir.types import DType, TensorType
@@ -107,29 +108,34 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edges:
-    """How a group's loops deal with the padding.
+    """How a group's loops deal with the padding, and which of them are unrolled.
 
     Borders in `settled` depend on rows and on the `unrolled` reduction axes, so code is written only for what is
     inside; those in `bounded` shorten the loop over their innermost reduction axis. Any other is tested at each load.
+    Windows slide along the axes in `sliding`, which are unrolled too.
     """
 
     settled: tuple[Border, ...]
     unrolled: tuple[Axis, ...]
+    sliding: tuple[Axis, ...]
     bounded: tuple[Border, ...]
 
 
-def edges_of(group: Group, rows: Sequence[Axis], lane: Axis, inputs: Sequence[TensorType]) -> Edges:
+def edges_of(
+    contraction: Contraction, group: Group, rows: Sequence[Axis], lane: Axis, inputs: Sequence[TensorType]
+) -> Edges:
     """Sort the borders of a group whose rows are blocked along `rows`."""
     found = borders([term.reduce for term in group.terms], inputs)
     settled = tuple(border for border in found if is_settled(border, rows, group))
-    unrolled = tuple(axis for axis in group.axes if any(axis in border.axes for border in settled))
+    sliding = sliding_axes(contraction, group, rows, lane)
+    unrolled = tuple(axis for axis in group.axes if axis in sliding or any(axis in border.axes for border in settled))
     bounded = tuple(
         border
         for border in found
         if any(axis in group.axes for axis in border.axes)
         and not any(axis in (*rows, *unrolled, lane) for axis in border.axes)
     )
-    return Edges(settled=settled, unrolled=unrolled, bounded=bounded)
+    return Edges(settled=settled, unrolled=unrolled, sliding=sliding, bounded=bounded)
 
 
 Place = tuple[Term, tuple[int, ...], int]
@@ -153,7 +159,7 @@ class _Micro:
         self._block = block
         self._group = group
         kernel = scope.operands.kernel
-        self._edges = edges_of(group, block.rows, block.lane, kernel.expr.inputs)
+        self._edges = edges_of(block.found, group, block.rows, block.lane, kernel.expr.inputs)
         self._order = reduction_order(broadcast_loads(block.found, group, block.lane), group.axes, kernel.layouts)
         self._element = group.terms[0].reduce.dtype
         self._type = vector_type(block, group.terms[0])
@@ -170,6 +176,9 @@ class _Micro:
     def _loops(self, scope: Scope, axes: Sequence[Axis], point: Mapping[Axis, int]) -> None:
         """Loops over `axes`; `point` holds the positions along unrolled axes."""
         scope.hoist(operand for term in self._group.terms for operand in term.operands)
+        if self._edges.sliding and all(axis in self._edges.unrolled for axis in axes):
+            self._sliding_products(scope, axes, point)
+            return
         if not axes:
             self._products(scope, point)
             return
@@ -210,6 +219,27 @@ class _Micro:
                         self._writer.line(f"{self._accumulators[term, offsets, v]} += {factor} * {vector};")
         if block.ahead is not None:
             self._writer.line(f"{block.ahead.offset} += {block.ahead.share_bytes};")
+
+    def _sliding_products(self, scope: Scope, axes: Sequence[Axis], point: Mapping[Axis, int]) -> None:
+        """Add the products of all points along unrolled axes, one vector after the other of what rows share."""
+        block = self._block
+        products: dict[str, list[str]] = {}
+        for positions in itertools.product(*(range(axis.extent) for axis in axes)):
+            tap = dict(zip(axes, positions, strict=True))
+            at_tap = scope.enter({axis: Position("", i) for axis, i in tap.items()})
+            inside = [offsets for offsets in block.offsets if self._is_inside(offsets, {**point, **tap})]
+            for term, v in itertools.product(self._group.terms if inside else (), range(block.vectors)):
+                operand, other = block.found.split(term, block.lane)
+                vector = self._vector(at_tap, operand, v)
+                for offsets in inside:
+                    address = self._vector_address(self._row(at_tap, offsets), other, v)
+                    product = f"{self._accumulators[term, offsets, v]} += {{}} * {vector};"
+                    products.setdefault(address, []).append(product)
+        for address, users in products.items():
+            load = "RAMMER_LOAD_ONCE" if len(users) > 1 else "RAMMER_LOAD"
+            shared = self._writer.let(self._type, self._writer.name("w"), f"{load}({self._type}, {address})")
+            for product in users:
+                self._writer.line(product.format(shared))
 
     def _prefetch_rows(self, scope: Scope, axis: Axis, row_loop: Axis) -> None:
         """Prefetch what a loop over `axis` reads at the next point of `row_loop`, if that is short stretches."""
@@ -253,27 +283,29 @@ class _Micro:
         return all(border.inside({**rows, **point}) for border in self._edges.settled)
 
     def _vector(self, scope: Scope, operand: Expr, number: int) -> str:
-        """Vector `number` of an operand: one load where the lanes lie side by side, else lane by lane."""
+        """Vector `number` of an operand."""
+        address = self._vector_address(scope, operand, number)
+        return self._writer.let(self._type, self._writer.name("w"), f"RAMMER_LOAD({self._type}, {address})")
+
+    def _vector_address(self, scope: Scope, operand: Expr, number: int) -> str:
+        """Where a vector of an operand lies: in memory if its lanes lie side by side, else written lane by lane."""
         block, lane = self._block, self._block.lane
         start = f"{lane.name}_block"
         first = number * block.vector
         present = min(block.vector, block.counts[lane] - first)
         at_first = scope.enter({lane: Position(start, first, block.sizes[lane])})
-        name = self._writer.name("w")
         pack = block.packs.get((self._group, operand))
         if pack is not None:
-            address = f"{pack.array} + ({scope.linear(pack.form)}) * {block.sizes[lane]} + {first}"
-            return self._writer.let(self._type, name, f"RAMMER_LOAD({self._type}, {address})")
+            return f"{pack.array} + ({scope.linear(pack.form)}) * {block.sizes[lane]} + {first}"
         if isinstance(operand, Load) and self._is_vector(at_first, operand, present):
-            address = f"in{operand.slot} + {at_first.address(self._operands.loads[operand])}"
-            return self._writer.let(self._type, name, f"RAMMER_LOAD({self._type}, {address})")
+            return f"in{operand.slot} + {at_first.address(self._operands.loads[operand])}"
         lanes = self._writer.name("lanes")
         self._writer.line(f"{C_TYPES[self._element]} {lanes}[{block.vector}] = {{0}};")
         with self._writer.loop("i", "0", str(present), lanes=True):
             at_lane = scope.enter({lane: Position(lane.name)})
             self._writer.let("int64_t", lane.name, f"{start} + {first} + i")
             self._writer.line(f"{lanes}[i] = {at_lane.value(operand)};")
-        return self._writer.let(self._type, name, f"RAMMER_LOAD({self._type}, {lanes})")
+        return lanes
 
     def _is_vector(self, scope: Scope, load: Load, present: int) -> bool:
         """Whether a vector's lanes of a load lie side by side and can all be read."""

@@ -46,6 +46,8 @@ RAMMER_VECTOR(double, 8, rammer_f64x8)
 
 /* Macros, for a function that returns a vector has an ABI that depends on the instruction set. */
 #define RAMMER_LOAD(vector, address) (*(const vector##_at *)(address))
+/* For what several products share: else gcc loads it again for each, since that is no instruction of its own. */
+#define RAMMER_LOAD_ONCE(vector, address) (*(const volatile vector##_at *)(address))
 #define RAMMER_STORE(vector, address, value) (*(vector##_at *)(address) = (value))
 
 /* Any address will do, outside of an operand too. */

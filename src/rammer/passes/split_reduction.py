@@ -147,7 +147,8 @@ def _time_us(work: Work, graph: Graph, device: VDevice, veus: int) -> float:
     for slot, layout in preferred_layouts(expr, constants, layouts[: len(reads)], device).items():
         layouts[slot] = layout
     kernels = construct(expr, layouts, device)
-    return min(-(-kernel.task_count // veus) * predict(kernel, device).task_us for kernel in kernels)
+    overhead_us = device.task_overhead_us.value
+    return min(-(-kernel.task_count // veus) * (predict(kernel, device).task_us + overhead_us) for kernel in kernels)
 
 
 def _halves(work: Work, reduction: Reduce, axis: Axis, parts: int, graph: Graph) -> _Halves:

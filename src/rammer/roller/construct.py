@@ -58,7 +58,8 @@ def construct(
     candidates += kept
     time_us = {kernel: predict(kernel, vdevice).task_us for kernel in candidates}
     ranked = sorted(candidates, key=lambda kernel: whole_us(kernel, vdevice, time_us[kernel]))
-    most_efficient = min(ranked, key=lambda kernel: kernel.task_count * time_us[kernel])
+    overhead_us = vdevice.task_overhead_us.value
+    most_efficient = min(ranked, key=lambda kernel: kernel.task_count * (time_us[kernel] + overhead_us))
     of_each_count = {kernel.task_count: kernel for kernel in reversed(ranked)}
     others = [kernel for kernel in ranked if of_each_count[kernel.task_count] is kernel]
     return tuple(dict.fromkeys((ranked[0], most_efficient, *kept, *others, *ranked)))[
@@ -72,7 +73,7 @@ def whole_us(kernel: RKernel, vdevice: VDevice, task_us: float) -> float:
     What is cut up has to be handed over as well, to other vEUs and back.
     """
     handover_us = 2 * vdevice.handover_us.value if kernel.task_count > 1 else 0.0
-    return -(-kernel.task_count // vdevice.veu_count) * task_us + handover_us
+    return -(-kernel.task_count // vdevice.veu_count) * (task_us + vdevice.task_overhead_us.value) + handover_us
 
 
 def _candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, register_tiles: int) -> list[RKernel]:

@@ -63,7 +63,10 @@ class ModelCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Times of one full rTask on a vEU: what its arithmetic, its memory traffic and all of it take."""
+    """Times of one full rTask on a vEU: what its arithmetic, its memory traffic and all of it take.
+
+    What the interpreter adds to each rTask is not in it.
+    """
 
     compute_us: float
     memory_us: float
@@ -77,7 +80,7 @@ def predict(kernel: RKernel, vdevice: VDevice) -> Prediction:
     return Prediction(
         compute_us=compute_us,
         memory_us=memory_us,
-        task_us=max(compute_us, memory_us) + vdevice.task_overhead_us.value,
+        task_us=max(compute_us, memory_us),
     )
 
 

@@ -1,8 +1,8 @@
 """Constants that a vEU brings into L2 before the rTask that reads them waits for its other operands (DESIGN D6).
 
-Each record names a part of the constants that the next rTask of its vEU streams, at most `limit_bytes` of it: while the
-one waits and computes, memory is busy for the other. It pays where the constants do not fit L2 anyway; where they do,
-they are there from run to run.
+Each record names a part of the constants that the next rTask of its vEU streams, at most `limit_bytes` of it, so that
+memory stays busy while vEUs hand over. More would only take its turn from what rTasks read now. Where all constants fit
+L2 they are there from run to run, and nothing is asked for.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rammer.ir.region import box_size, read_boxes
 from rammer.ir.task import RKernel
 from rammer.ir.vdevice import VDevice
 
-_SHARE_OF_L2 = 0.5  # the rest is for what the rTasks under way read and write
+_HANDOVERS = 2  # that memory is kept busy for: results on their way, then the first loads
 _LEAST_BYTES = 16 << 10  # less comes soon enough without being asked for
 _GRAIN_BYTES = 16  # addresses and sizes that a bulk prefetch takes are multiples of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streamed:
-    """An rKernel and the slots of the constants that it reads from memory each time."""
+    """An rKernel and the slots of the constants that it streams from memory each time."""
 
     kernel: RKernel
     slots: tuple[int, ...]
@@ -36,8 +36,9 @@ class Streamed:
 
 def ahead_limit_bytes(vdevice: VDevice, constants_bytes: int) -> int:
     """What a vEU may ask for ahead, 0 where all constants of a model fit the cache that the vEUs share."""
-    cache_bytes = max((level.capacity_bytes for level in vdevice.levels[:-1] if level.shared), default=0)
-    return 0 if constants_bytes <= cache_bytes else int(cache_bytes * _SHARE_OF_L2 / vdevice.veu_count)
+    if constants_bytes <= max((level.capacity_bytes for level in vdevice.levels[:-1] if level.shared), default=0):
+        return 0
+    return int(_HANDOVERS * vdevice.handover_us.value * vdevice.levels[-1].bandwidth_bytes_per_us.value)
 
 
 def look_ahead(

@@ -40,7 +40,7 @@ class Peaks:
         provenance: of all figures; why there are none, where there are none.
         handover_us: from the end of an rTask to the end of a Wait for it on another vEU.
         tagged_handover_us: from the end of an rTask until another vEU has what it tagged.
-        task_overhead_us: what an rTask of next to no work takes.
+        task_overhead_us: what an rTask takes beyond its work.
     """
 
     provenance: str

@@ -14,6 +14,7 @@ from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT, bi
 from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
 from rammer.devices.cuda.describe import KIND, THREADS
 from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
+from rammer.devices.cuda.emit.stream import is_stream
 from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
 from rammer.ir.program import Plan
@@ -57,7 +58,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         emitted[symbol] = emit_kernel(
             kernel, symbol, constants[kernel], vdevice.resident_bytes, constants_stay=limit_bytes == 0
         )
-        if not emitted[symbol].resident:
+        if is_stream(kernel) and not emitted[symbol].resident:
             streamed[symbol] = Streamed(kernel=kernel, slots=tuple(sorted(constants[kernel])))
         return emitted[symbol].text
 

@@ -39,6 +39,7 @@ _PADDING: Mapping[Arithmetic, int] = {
     Arithmetic.BFLOAT16: 16,
     Arithmetic.FLOAT16: 16,
 }
+_COPIES_TOGETHER = 4  # of a thread; more is more code only
 _PART_PADDING = 8  # elements between rows of the sums in shared memory
 _ELEMENT_BYTES = DType.FLOAT32.itemsize_bytes
 _MULTIPLIERS: Mapping[Arithmetic, str] = {
@@ -242,7 +243,7 @@ class _Product:
         # Neighbouring threads take pieces that lie near to each other.
         by_points = chunk == 1 and _runs_along_points(scope, form, sides, self.axes)
         fast, slow, extent = ("point", "piece", size) if by_points else ("piece", "point", pieces)
-        writer.line("#pragma unroll")
+        writer.line(f"#pragma unroll {_COPIES_TOGETHER}")
         with writer.block(f"for (uint32_t i = 0; i < {-(-size * pieces // THREADS)}u; ++i)"):
             writer.let("uint32_t", "copy", f"threadIdx.x + i * {THREADS}")
             if size * pieces % THREADS:

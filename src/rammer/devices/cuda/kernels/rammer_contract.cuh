@@ -25,7 +25,10 @@ template <int pending> RAMMER_INLINE void rammer_copies_wait(void) {
     asm volatile("cp.async.wait_group %0;" : : "n"(pending) : "memory");
 }
 
-/* --- What a warp holds: `rows` by `lanes` sums, `ROWS` by `LANES` in each thread. ---------------------------------- */
+/* --- What a warp holds: `rows` by `lanes` sums, `ROWS` by `LANES` in each thread. ------------------------------------
+ *
+ * Loops over elements are unrolled as far as hides the loop, and no further: a program that outgrows the instruction
+ * cache fetches its code from memory again in each run. */
 
 /* Float32 multiply-adds; pitches are odd multiples of 4. Threads lie 4 rows by 8 lanes. */
 template <int rows, int lanes> struct rammer_multiply_adds {
@@ -43,7 +46,7 @@ template <int rows, int lanes> struct rammer_multiply_adds {
     template <int depth, int pitch> RAMMER_MEMBER void multiply(const float *row_points, const float *lane_points) {
         row_points += row(0) * pitch;
         lane_points += lane(0) * pitch;
-#pragma unroll
+#pragma unroll 2
         for (int element = 0; element < depth; element += 4) {
             float a[ROWS][4], b[LANES][4];
 #pragma unroll
@@ -131,7 +134,7 @@ template <typename Format, int rows, int lanes> struct rammer_tensor_products {
         const uint32_t place = threadIdx.x % 32 / 4 * pitch + threadIdx.x % 4 * 4;
         row_points += place;
         lane_points += place;
-#pragma unroll
+#pragma unroll 1
         for (int element = 0; element < depth; element += 16) {
             Format a[rows / 8], b[lanes / 8];
 #pragma unroll

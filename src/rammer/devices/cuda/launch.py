@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rammer.devices.base import Binary, DeviceArray, Source, Trace, View
+from rammer.devices.base import Binary, DeviceArray, Source, Trace
 from rammer.devices.codegen.source import CONSTANTS, MANIFEST, RECORDS, SIGNALS
 from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, Manifest
 from rammer.devices.cuda.arrays import Exchange, Room, stream_of
@@ -50,6 +50,7 @@ class LoadedModel:
         self._traced: Kernel | None = None
         self._driver.enter()
         self._exchange = Exchange(self._driver.ordinal)
+        self.view = self._exchange.view
         self._order = Order(self._driver)
         self._memory = Memory(self._driver)
         try:
@@ -185,10 +186,6 @@ class LoadedModel:
     def stream_of(self, stream: object) -> int:
         """The caller's stream; see `Resident.stream_of`."""
         return stream_of(self._driver, stream)
-
-    def view(self, array: object, stream: int) -> View | None:
-        """An array as it lies on the GPU; see `Resident.view`."""
-        return self._exchange.view(array, stream)
 
     def room(self, type: TensorType) -> Callable[[int], DeviceArray]:
         """Room for outputs of a type; see `Resident.room`."""

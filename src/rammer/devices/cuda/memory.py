@@ -93,8 +93,8 @@ class Staging:
 
     def send(self, arrays: Sequence[Array]) -> None:
         """Begin to copy arrays, of the same types in every call, to the GPU."""
-        for array, part in zip(arrays, self._parts or self._typed(arrays), strict=True):
-            part[...] = array
+        for i, part in enumerate(self._parts or self._typed(arrays)):
+            part[...] = arrays[i]
         if not self._is_empty:
             check(self._api, "cuMemcpyHtoDAsync", self._to_gpu())
 
@@ -105,8 +105,8 @@ class Staging:
 
     def read(self, arrays: Sequence[Array]) -> None:
         """Write what was fetched into arrays, of the same types in every call."""
-        for array, part in zip(arrays, self._parts or self._typed(arrays), strict=True):
-            array[...] = part
+        for i, part in enumerate(self._parts or self._typed(arrays)):
+            arrays[i][...] = part
 
     def _typed(self, arrays: Sequence[Array]) -> list[Array]:
         """The places on the host, as arrays of these types from now on."""

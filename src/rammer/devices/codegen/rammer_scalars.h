@@ -2,9 +2,8 @@
  * `rammer.ir.expr.ScalarFn`, and mean what NumPy means by it.
  *
  * C11 and C++17 alike. A device's header comes before it and defines RAMMER_INLINE, bool and the integer types, the C
- * library's functions, rammer_bits, rammer_from_bits, rammer_choose_bits, and for both float types rammer_nan_if,
- * rammer_exp, rammer_tanh and rammer_erf. Never compile with fast mathematics: NaN, infinities and the order of
- * roundings matter.
+ * library's functions, rammer_bits, rammer_from_bits, rammer_choose_bits, and for both float types rammer_exp,
+ * rammer_tanh and rammer_erf. Never compile with fast mathematics: NaN, infinities and the order of roundings matter.
  */
 #ifndef RAMMER_SCALARS_H
 #define RAMMER_SCALARS_H
@@ -55,6 +54,9 @@ RAMMER_INLINE double rammer_tf32_f64(double x) { return (double)rammer_tf32_f32(
 
 /* --- Floats of both widths ---------------------------------------------------------------------------------------- */
 
+/* Minima and maxima: the comparison keeps an `a` that is NaN, the test after it a `b`. Where maxima are folded, `b` is
+ * what comes in, so its test does not wait for the one before. */
+
 #define RAMMER_FLOAT(type, t, f)                                                                                      \
     RAMMER_INLINE type rammer_abs_##t(type a) { return fabs##f(a); }                                                  \
     RAMMER_INLINE type rammer_floor_##t(type a) { return floor##f(a); }                                               \
@@ -82,8 +84,14 @@ RAMMER_INLINE double rammer_tf32_f64(double x) { return (double)rammer_tf32_f32(
     RAMMER_INLINE bool rammer_isnan_##t(type a) { return a != a; }                                                    \
     RAMMER_INLINE bool rammer_isinf_##t(type a) { return fabs##f(a) == (type)INFINITY; }                              \
     RAMMER_INLINE type rammer_sign_##t(type a) { return a != a ? a : (type)((a > 0) - (a < 0)); }                     \
-    RAMMER_INLINE type rammer_min_##t(type a, type b) { return rammer_nan_if_##t(a != a, a < b ? a : b); }            \
-    RAMMER_INLINE type rammer_max_##t(type a, type b) { return rammer_nan_if_##t(a != a, a > b ? a : b); }            \
+    RAMMER_INLINE type rammer_min_##t(type a, type b) {                                                               \
+        const type least = b < a ? b : a;                                                                             \
+        return b == b ? least : b;                                                                                    \
+    }                                                                                                                 \
+    RAMMER_INLINE type rammer_max_##t(type a, type b) {                                                               \
+        const type most = b > a ? b : a;                                                                              \
+        return b == b ? most : b;                                                                                     \
+    }                                                                                                                 \
     RAMMER_INLINE type rammer_sigmoid_##t(type a) {                                                                   \
         const type small = rammer_exp_##t(-fabs##f(a));                                                               \
         return (a < 0 ? small : (type)1) / (1 + small);                                                               \

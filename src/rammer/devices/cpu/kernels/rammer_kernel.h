@@ -133,20 +133,6 @@ RAMMER_INLINE float rammer_erf_f32(float a) {
     return x < 1.0f ? a * p : copysignf(1.0f - rammer_exp_f32(q), a);
 }
 
-/* NaN if the condition holds, else the number. Minima and maxima use it for a first operand that is NaN; a second one
- * is chosen by the comparison anyway. Done on bits, for compilers make jumps of chained conditions. */
-RAMMER_INLINE float rammer_nan_if_f32(bool condition, float number) {
-    return rammer_from_bits(rammer_bits(number) | (-(uint32_t)condition & 0x7fc00000u));
-}
-
-RAMMER_INLINE double rammer_nan_if_f64(bool condition, double number) {
-    uint64_t bits;
-    __builtin_memcpy(&bits, &number, sizeof bits);
-    bits |= -(uint64_t)condition & 0x7ff8000000000000u;
-    __builtin_memcpy(&number, &bits, sizeof bits);
-    return number;
-}
-
 RAMMER_INLINE double rammer_exp_f64(double a) { return exp(a); }
 RAMMER_INLINE double rammer_tanh_f64(double a) { return tanh(a); }
 RAMMER_INLINE double rammer_erf_f64(double a) { return erf(a); }

@@ -44,10 +44,6 @@ RAMMER_INLINE uint16_t rammer_narrow_f16(float x) {
     return stored;
 }
 
-/* Minima and maxima use it for a first operand that is NaN; a second one is chosen by the comparison anyway. */
-RAMMER_INLINE float rammer_nan_if_f32(bool condition, float number) { return condition ? NAN : number; }
-RAMMER_INLINE double rammer_nan_if_f64(bool condition, double number) { return condition ? (double)NAN : number; }
-
 RAMMER_INLINE float rammer_exp_f32(float a) { return expf(a); }
 RAMMER_INLINE float rammer_tanh_f32(float a) { return tanhf(a); }
 RAMMER_INLINE float rammer_erf_f32(float a) { return erff(a); }

@@ -30,8 +30,7 @@ _STAGED_CANDIDATES = 6
 _EPILOGUE = 40
 _PER_ELEMENT = 4
 _ISSUE = 0.6  # of the instructions that a multiprocessor could start
-_LATENCY_US = 0.6  # pointers and operands, one after the other
-_STAGED_LATENCY_US = 1.3  # pointers, the first operands, and what the rest reads, one after the other
+_LATENCY_US = 1.3  # pointers, the first operands, and what the rest reads, one after the other
 _LOADS_IN_FLIGHT = 16
 # Measured on an NVIDIA H200, in cycles of a multiprocessor. A quarter of it multiplies for one warp at a time, and not
 # while it reads shared memory.
@@ -186,7 +185,7 @@ def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
     lanes_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2
     blocks = blocks_of(kernel) if kernel.skeleton == Skeleton.CONTRACT else None
     if blocks is not None:
-        return _staged_cycles(kernel, blocks) / (lanes_per_us / (_QUARTERS * WARP)) + _STAGED_LATENCY_US
+        return _staged_cycles(kernel, blocks) / (lanes_per_us / (_QUARTERS * WARP)) + _LATENCY_US
     elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
     instructions = points * (_EPILOGUE + elements * _PER_ELEMENT)
     busy = min(1.0, points * max(1, elements) / (_THREADS * _LOADS_IN_FLIGHT))

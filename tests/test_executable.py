@@ -53,6 +53,17 @@ def pair():
 # --- What goes in and what comes out ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("shape", [(4,), (3, 64 << 10)], ids=["small", "large"])
+def test_outputs_are_fresh_arrays_and_large_ones_begin_with_a_cache_line(shape):
+    net = rammer.compile(scale_model(2.0, shape), "reference")
+    results = [net(np.full(shape, i, np.float32)) for i in range(4)]
+    for i, y in enumerate(results):
+        np.testing.assert_array_equal(y, np.full(shape, 2 * i, np.float32))
+        assert y.flags.c_contiguous
+        assert y.flags.writeable
+        assert y.nbytes < 1000 or y.ctypes.data % 64 == 0
+
+
 def test_one_output_is_an_array(device):
     net = rammer.compile(layer_model(), device)
     y = net(X)

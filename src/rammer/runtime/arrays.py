@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,23 @@ import numpy as np
 
 from rammer.errors import InputNameError, OptionError
 from rammer.ir.graph import Array
+from rammer.ir.types import TensorType
 from rammer.runtime.signature import Signature
+
+_LINE_BYTES = 64
+# NumPy's arrays of this size begin 16 bytes into a line, so that vectors cross lines; finding a line takes 2 us.
+_LARGE_BYTES = 256 << 10
+
+
+def room_for(type_: TensorType) -> Callable[[], Array]:
+    """What makes an array of a type, not initialised; a large one begins with a cache line."""
+    make = _aligned_empty if type_.nbytes >= _LARGE_BYTES else np.empty
+    return functools.partial(make, type_.shape, type_.dtype.numpy)
+
+
+def _aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    memory = np.empty(math.prod(shape) * dtype.itemsize + _LINE_BYTES, np.uint8)
+    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % _LINE_BYTES)
 
 
 def read_arrays(files: Mapping[str, str], signature: Signature) -> dict[str, Array]:

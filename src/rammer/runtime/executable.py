@@ -15,6 +15,7 @@ from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, S
 from rammer.errors import ArtifactWriteError, OutputError, PlacementError
 from rammer.ir.graph import Array
 from rammer.options import CompileOptions
+from rammer.runtime.arrays import room_for
 from rammer.runtime.container import Buffer, Json, write_container
 from rammer.runtime.signature import Port, Signature, check_input, check_output, host_input, host_output
 
@@ -55,6 +56,7 @@ class Executable:
         self._binary = binary
         self._report = report
         self._loaded: Loaded = device.load(source, binary, options)
+        self._host_rooms = [room_for(port.type) for port in signature.outputs]
         self._resident = self._loaded if isinstance(self._loaded, Resident) else None
 
     @property
@@ -208,7 +210,7 @@ class Executable:
         return [host_input(inputs[i], port) for i, port in enumerate(self.signature.inputs)]
 
     def _empty(self) -> list[Array]:
-        return [np.empty(port.type.shape, port.type.dtype.numpy) for port in self.signature.outputs]
+        return [room() for room in self._host_rooms]
 
     def _by_name(self, outputs: list[Any]) -> dict[str, Any]:
         return {port.name: outputs[i] for i, port in enumerate(self.signature.outputs)}

@@ -11,7 +11,7 @@ from rammer.devices.base import Loaded, View
 from rammer.devices.registry import find_device
 from rammer.errors import InputShapeError, InputTypeError, OptionError, OutputError, PlacementError
 from rammer.runtime.executable import Executable
-from tests.support.small_models import layer_model, layer_result, pair_model
+from tests.support.small_models import layer_model, layer_result, pair_model, scale_model
 
 A, B = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
 
@@ -171,6 +171,39 @@ def test_outputs_in_the_devices_memory(pair):
     for outputs, message in refused.values():
         with pytest.raises(OutputError, match=message):
             net.run(inputs, outputs=outputs)
+
+
+@pytest.mark.parametrize(
+    ("places", "refused"),
+    [
+        ({"total": (0, 4), "gap": (4, 8), "a": (8, 12), "b": (8, 12)}, None),
+        ({"total": (8, 12), "gap": (12, 16), "a": (0, 4), "b": (2, 6)}, None),
+        ({"total": (9, 13), "gap": (0, 4), "a": (4, 8), "b": (6, 10)}, "total"),
+        ({"total": (0, 4), "gap": (4, 8), "a": (8, 12), "b": (3, 7)}, "total"),
+        ({"total": (0, 4), "gap": (3, 7), "a": (8, 12), "b": (12, 16)}, "gap"),
+        ({"total": (8, 12), "gap": (4, 8), "a": (0, 4), "b": (7, 11)}, "gap"),
+    ],
+    ids=["shared inputs", "inputs before", "an input's end", "an output's end", "outputs meet", "between outputs"],
+)
+def test_outputs_lie_apart(places, refused, pair):
+    net, _ = pair
+    memory = np.arange(16, dtype=np.float32)
+    arrays = {name: Remote(memory[begin:end]) for name, (begin, end) in places.items()}
+    inputs, outputs = ({name: arrays[name] for name in names} for names in (("a", "b"), ("total", "gap")))
+    if refused is None:
+        a, b = arrays["a"].memory.copy(), arrays["b"].memory.copy()
+        net.run(inputs, outputs=outputs)
+        np.testing.assert_array_equal(arrays["gap"].memory, a - b)
+    else:
+        with pytest.raises(OutputError, match=f"'{refused}' is to be written where another"):
+            net.run(inputs, outputs=outputs)
+
+
+def test_arrays_of_nothing_lie_anywhere():
+    net, _ = resident(scale_model(2, (0, 4)))
+    memory = np.empty(8, np.float32)
+    x, y = Remote(memory.reshape(2, 4)[:0]), Remote(memory.reshape(2, 4)[:0])
+    assert net.run({"x": x}, outputs={"y": y})["y"] is y
 
 
 def test_outputs_on_the_host():

@@ -8,7 +8,6 @@ artifact stores them as they are and a model loads without its plan.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -91,11 +90,6 @@ class View(NamedTuple):
     shape: tuple[int, ...]
     contiguous: bool
     writable: bool
-
-    @property
-    def end(self) -> int:
-        """The address behind its last element."""
-        return self.address + math.prod(self.shape) * self.dtype.itemsize
 
 
 class DeviceArray(Protocol):

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,7 @@ from rammer.ir.graph import Array
 from rammer.options import CompileOptions
 from rammer.runtime.arrays import room_for
 from rammer.runtime.container import Buffer, Json, write_container
-from rammer.runtime.signature import Port, Signature, check_input, check_output, host_input, host_output
-
-T = TypeVar("T")
+from rammer.runtime.signature import Signature, check_input, check_output, host_input, host_output
 
 
 class Executable:
@@ -51,6 +49,7 @@ class Executable:
     ) -> None:
         self.name = name
         self.signature = signature
+        self._sizes_bytes = [port.type.nbytes for port in (*signature.outputs, *signature.inputs)]
         self.device = device.name
         self._source = source
         self._binary = binary
@@ -157,7 +156,7 @@ class Executable:
             results = self._empty()
         else:
             results = [host_output(outputs[i], port) for i, port in enumerate(self.signature.outputs)]
-            _check_apart(self.signature.outputs, results, [*results, *arrays], np.may_share_memory)
+            self._check_apart(list(map(_address, results)), list(map(_address, arrays)))
         self._loaded.run(arrays, results)
         return results
 
@@ -181,7 +180,7 @@ class Executable:
                 addresses.append(result.address)
         else:
             results += outputs
-            addresses += self._addresses_to_write(resident, results, inputs, stream)
+            addresses += self._addresses_to_write(resident, results, addresses, stream)
         resident.enqueue(addresses, stream)
         return results
 
@@ -192,9 +191,9 @@ class Executable:
         return [self._resident.room(port.type) for port in self.signature.outputs]
 
     def _addresses_to_write(
-        self, resident: Resident, outputs: Sequence[Any], inputs: Sequence[View], stream: int
+        self, resident: Resident, outputs: Sequence[Any], inputs: Sequence[int], stream: int
     ) -> list[int]:
-        views = []
+        addresses = []
         for i, port in enumerate(self.signature.outputs):
             view = resident.view(outputs[i], stream)
             if view is None:
@@ -202,9 +201,28 @@ class Executable:
                     f"output '{port.name}' is to be written elsewhere", hint="give an array on the device"
                 )
             check_output(port, view.dtype, view.shape, contiguous=view.contiguous, writable=view.writable)
-            views.append(view)
-        _check_apart(self.signature.outputs, views, [*views, *inputs], _overlap)
-        return [view.address for view in views]
+            addresses.append(view.address)
+        self._check_apart(addresses, inputs)
+        return addresses
+
+    def _check_apart(self, outputs: Sequence[int], inputs: Sequence[int]) -> None:
+        """Each output, which is written, lies apart from all other arrays, given where they begin.
+
+        Inputs may share memory.
+        """
+        addresses = [*outputs, *inputs]
+        taken = written = last = 0  # of the arrays that begin before: where they end, where the outputs do, and which
+        for i in sorted(range(len(addresses)), key=addresses.__getitem__):
+            begin, end, is_output = addresses[i], addresses[i] + self._sizes_bytes[i], i < len(outputs)
+            if begin < (taken if is_output else written) and begin < end:
+                raise OutputError(
+                    f"output '{self.signature.outputs[i if is_output else last].name}' is to be written where another "
+                    "input or output lies",
+                    hint="give each output an array of its own",
+                )
+            taken = max(taken, end)
+            if is_output and end > written:
+                written, last = end, i
 
     def _host_inputs(self, inputs: Sequence[npt.ArrayLike]) -> list[Array]:
         return [host_input(inputs[i], port) for i, port in enumerate(self.signature.inputs)]
@@ -227,18 +245,6 @@ def _on_the_host(arrays: Sequence[object]) -> bool:
     return True
 
 
-def _check_apart(
-    ports: Sequence[Port], outputs: Sequence[T], arrays: Sequence[T], overlap: Callable[[T, T], bool]
-) -> None:
-    """Each of the first arrays, which are written, lies apart from all others."""
-    for i, port in enumerate(ports):
-        for j, other in enumerate(arrays):
-            if i != j and overlap(outputs[i], other):
-                raise OutputError(
-                    f"output '{port.name}' is to be written where another input or output lies",
-                    hint="give each output an array of its own",
-                )
-
-
-def _overlap(a: View, b: View) -> bool:
-    return a.address < b.end and b.address < a.end
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

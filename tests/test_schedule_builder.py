@@ -55,7 +55,7 @@ def test_equal_sets_share_a_counter():
 
 def test_an_rtask_that_waits_for_many_sets_waits_once_and_shares_the_counter():
     sets = [_set(number) for number in range(4)]
-    makers = ((0, 0, []), (1, 1, []), (2, 2, []), (3, 3, []))
+    makers: list[tuple[int, int, list[TaskSet]]] = [(number, number, []) for number in range(4)]
     program = _build(6, *makers, (4, 0, sets), (5, 4, sets), (6, 5, sets))
     assert program.counter_count == 1
     assert program.steps[0] == (Execute(_task(0)), Signal(0), Wait(0, 4), Execute(_task(4)))

@@ -92,7 +92,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--networks", type=_names(FORMS), default=list(FORMS), help=f"of {','.join(FORMS)}")
     parser.add_argument("--policies", type=_names(POLICIES), default=["wavefront"], help=f"of {','.join(POLICIES)}")
     parser.add_argument("--precision", choices=TOLERANCES, default="fp32", help="arithmetic of products and sums")
-    parser.add_argument("--peers", type=lambda text: text.split(","), help="by name; all by default, none with ''")
+    parser.add_argument("--peers", type=_peers, help="by name; all by default, none with ''")
     parser.add_argument("--rounds", type=_count, default=20, help="turns for each runtime (default: 20)")
     parser.add_argument(
         "--veus", type=_count, help="execution units, and threads of the peers on the processor (default: all)"
@@ -103,6 +103,10 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.json = arguments.json or OUT / f"bench-{arguments.device}-{arguments.precision}.json"
     return arguments
+
+
+def _peers(text: str) -> list[str]:
+    return text.split(",") if text else []
 
 
 def _names(known: Collection[str]) -> Callable[[str], list[str]]:

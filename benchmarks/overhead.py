@@ -1,4 +1,7 @@
-"""What Rammer costs beside the work: calls, idling, compiling and loading. `python -m benchmarks.overhead --help`."""
+"""What Rammer costs beside the work: calls, idling, compiling and loading. `python -m benchmarks.overhead --help`.
+
+Calls are those of the processor; `benchmarks.calls` has those of a GPU.
+"""
 
 from __future__ import annotations
 
@@ -87,13 +90,13 @@ def call_cost(veus: int) -> CallCost:
     )
 
 
-def cold_start(network: str, veus: int) -> Start:
+def cold_start(network: str, device: str, veus: int) -> Start:
     """Compile and load a network, each in a process of its own with an empty cache."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model, artifact = folder / "model.onnx", folder / "model.rammer"
         onnx.save(build_case(network).model, model)
-        compiled = cold_compile(model, artifact, folder / "cache", veus)
+        compiled = cold_compile(model, artifact, folder / "cache", device, veus)
         loaded = cold_load(artifact, folder / "empty")
         return Start(network=network, compiled=compiled, loaded=loaded, artifact_bytes=artifact.stat().st_size)
 
@@ -101,18 +104,21 @@ def cold_start(network: str, veus: int) -> Start:
 def main() -> None:
     """Measure, print tables and leave JSON."""
     arguments = _arguments()
-    veus = find_device("cpu").describe(CompileOptions(device="cpu", veus=arguments.veus)).veu_count
-    calls = call_cost(veus)
+    device: str = arguments.device
+    veus = find_device(device).describe(CompileOptions(device=device, veus=arguments.veus)).veu_count
+    calls = call_cost(veus) if device == "cpu" else None
     starts: list[Start] = []
     with _console.status("") as status:
         for network in arguments.networks:
             status.update(f"{network}: compiling")
-            starts.append(cold_start(network, veus))
-    settings = environment([Rammer(policy="wavefront", device="cpu", precision="fp32", veus=veus)])
-    data = {**settings, "veus": veus, "call": asdict(calls), "starts": [asdict(start) for start in starts]}
+            starts.append(cold_start(network, device, veus))
+    settings = environment([Rammer(policy="wavefront", device=device, precision="fp32", veus=veus)])
+    data = {**settings, "veus": veus, "starts": [asdict(start) for start in starts]}
+    if calls is not None:
+        data["call"] = asdict(calls)
+        _print_calls(calls)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
-    _print_calls(calls)
     _print_starts(starts)
     _console.print(f"wrote {arguments.json}", soft_wrap=True)
 
@@ -153,9 +159,14 @@ def _add_model() -> onnx.ModelProto:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__)
     parser.add_argument("--networks", nargs="*", choices=list(FORMS), default=list(FORMS))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--veus", type=int, help="execution units (default: all)")
-    parser.add_argument("--json", type=Path, default=OUT / "overhead-cpu.json", metavar="FILE")
-    return parser.parse_args()
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="where results go (default: out/overhead-DEVICE.json)"
+    )
+    arguments = parser.parse_args()
+    arguments.json = arguments.json or OUT / f"overhead-{arguments.device}.json"
+    return arguments
 
 
 if __name__ == "__main__":

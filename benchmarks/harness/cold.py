@@ -1,6 +1,6 @@
 """Compile or load once in a process of its own, so that time and memory are those of a cold start.
 
-    python -m benchmarks.harness.cold compile MODEL ARTIFACT CACHE VEUS
+    python -m benchmarks.harness.cold compile MODEL ARTIFACT CACHE DEVICE VEUS
     python -m benchmarks.harness.cold load ARTIFACT CACHE
 
 Prints one JSON object. Imports are not counted in the seconds, but are in the memory.
@@ -39,9 +39,9 @@ class Cold:
     compiler_bytes: int
 
 
-def cold_compile(model: Path, artifact: Path, cache_dir: Path, veus: int) -> Cold:
+def cold_compile(model: Path, artifact: Path, cache_dir: Path, device: str, veus: int) -> Cold:
     """Compile the ONNX file `model` in a fresh process into `artifact`. `cache_dir` should be empty."""
-    return _in_process("compile", str(model), str(artifact), str(cache_dir), str(veus))
+    return _in_process("compile", str(model), str(artifact), str(cache_dir), device, str(veus))
 
 
 def cold_load(artifact: Path, cache_dir: Path) -> Cold:
@@ -63,8 +63,8 @@ def _in_process(*arguments: str) -> Cold:
 def main() -> None:
     """Do what the command line says."""
     match sys.argv[1:]:
-        case ["compile", model, artifact, cache_dir, veus]:
-            options = replace(CompileOptions(), cache_dir=Path(cache_dir), veus=int(veus))
+        case ["compile", model, artifact, cache_dir, device, veus]:
+            options = replace(CompileOptions(), cache_dir=Path(cache_dir), device=device, veus=int(veus))
             start_s = time.perf_counter()
             executable = compile_with(model, options)
             seconds = time.perf_counter() - start_s

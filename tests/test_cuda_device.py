@@ -18,7 +18,7 @@ from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
 from rammer.devices.cuda.records import device_records, step_times
 from rammer.devices.cuda.stall import Stall
-from rammer.devices.cuda.tables import DONE, NOTHING, SEGMENT_SHIFT, SPAN
+from rammer.devices.cuda.tables import DONE, NOTHING, SEGMENT_SHIFT, SIGNALS, SPAN
 from rammer.devices.registry import DEVICES, GPUS, find_device
 from rammer.errors import CompilerNotFoundError, DeviceUnavailableError, OptionError, TooManyArraysError
 from rammer.frontends.onnx import load_graph
@@ -117,7 +117,7 @@ def test_binary_for_another_gpu():
 
 
 def test_records_of_many_operands_are_fetched_few_at_a_time():
-    assert [chunk_of(slots) for slots in (0, 38, 40, 302, 1000, 5000)] == [16, 16, 8, 2, 1, 1]
+    assert [chunk_of(slots) for slots in (0, 32, 34, 302, 1000, 5000)] == [16, 16, 8, 2, 1, 1]
 
 
 def test_more_arrays_than_a_kernel_takes():
@@ -254,24 +254,24 @@ def test_record_holds_an_rtask_with_its_waits_and_signals():
     assert record["waits"].tolist() == [(1, 2, 9), (0, 1, 4)]
     assert (record["kernel"], record["tile"], record["run"], record["step"]) == (5, 6, 0, 0)
     assert (record["wait_count"], record["signal_count"]) == (2, 2)
-    assert record["signals"].tolist() == [1, 0, 0, 0]
+    assert record["signals"].tolist() == [1] + [0] * (SIGNALS - 1)
     assert record["operands"].tolist() == [(1 << SEGMENT_SHIFT) + 24, 32]
     assert starts.tolist() == [0, 1]
 
 
 def test_more_steps_than_a_record_holds_take_several():
     queues = [
-        [(WAIT, i, 1, 0) for i in range(5)] + [(EXECUTE, 0, 0, 0)] + [(SIGNAL, i, 0, 0) for i in range(6)],
+        [(WAIT, i, 1, 0) for i in range(5)] + [(EXECUTE, 0, 0, 0)] + [(SIGNAL, i, 0, 0) for i in range(SIGNALS + 2)],
         [],
         [(EXECUTE, 0, 0, 0), (EXECUTE, 0, 1, 0), (SIGNAL, 0, 0, 0), (WAIT, 0, 1, 0)],
     ]
-    records, starts = records_of(queues, [1] * 6)
+    records, starts = records_of(queues, [1] * (SIGNALS + 2))
     assert starts.tolist() == [0, 4, 4, 7]
     assert records["wait_count"].tolist() == [2, 2, 1, 0, 0, 0, 1]
-    assert records["signal_count"].tolist() == [0, 0, 4, 2, 0, 1, 0]
-    assert records["step"].tolist() == [0, 2, 4, 10, 0, 1, 3]
+    assert records["signal_count"].tolist() == [0, 0, SIGNALS, 2, 0, 1, 0]
+    assert records["step"].tolist() == [0, 2, 4, 6 + SIGNALS, 0, 1, 3]
     assert (records["kernel"] == NOTHING).tolist() == [True, True, False, True, False, False, True]
-    assert records["signals"][3].tolist() == [4, 5, 0, 0]
+    assert records["signals"][3].tolist() == [SIGNALS, SIGNALS + 1] + [0] * (SIGNALS - 2)
 
 
 def test_run_is_one_rtask_over_the_same_constants():

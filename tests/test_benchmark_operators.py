@@ -18,6 +18,7 @@ def test_models_have_the_shapes_that_they_declare(name):
     for case in SINGLES[name]().cases:
         onnx.shape_inference.infer_shapes(case.model, strict_mode=True)
         assert set(case.inputs) == {value.name for value in case.model.graph.input}
+        assert all(array.ctypes.data % 64 == 0 for array in case.inputs.values())
 
 
 @pytest.mark.parametrize("name", ["_conv", "_transposed", "_pool"])

@@ -1,7 +1,8 @@
 """Models of one operator, with the floor that arithmetic and memory set for it.
 
 Images come in two forms: channels last, as a network has them between its layers, and as planes, as libraries take
-them. A table takes for everybody the form that suits it best.
+them. A table takes for everybody the form that suits it best. Inputs begin with a cache line, as tensors within a
+network do; NumPy's own arrays mostly do not.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import onnx
 
 from benchmarks.harness.cases import Case, Form
 from benchmarks.networks.builder import Attribute, Float32, GraphBuilder, Shape, Value, input_shapes, random_inputs
+from rammer.runtime.arrays import aligned_empty
 
 SEED = 0
 _TO_PLANES = (0, 3, 1, 2)
@@ -43,10 +45,18 @@ class Single:
                 name=f"{self.name}, {form}" if form else self.name,
                 form=Form(network=self.name),
                 model=model,
-                inputs=random_inputs(input_shapes(model), SEED),
+                inputs=_inputs(model),
             )
             for form, model in self.forms.items()
         )
+
+
+def _inputs(model: onnx.ModelProto) -> dict[str, Float32]:
+    placed: dict[str, Float32] = {}
+    for name, array in random_inputs(input_shapes(model), SEED).items():
+        placed[name] = aligned_empty(array.shape, array.dtype).view(np.float32)
+        placed[name][...] = array
+    return placed
 
 
 def _weight(*shape: int) -> Float32:

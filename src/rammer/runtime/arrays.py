@@ -22,11 +22,12 @@ _LARGE_BYTES = 256 << 10
 
 def room_for(type_: TensorType) -> Callable[[], Array]:
     """What makes an array of a type, not initialised; a large one begins with a cache line."""
-    make = _aligned_empty if type_.nbytes >= _LARGE_BYTES else np.empty
+    make = aligned_empty if type_.nbytes >= _LARGE_BYTES else np.empty
     return functools.partial(make, type_.shape, type_.dtype.numpy)
 
 
-def _aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array that begins with a cache line, not initialised."""
     memory = np.empty(math.prod(shape) * dtype.itemsize + _LINE_BYTES, np.uint8)
     return np.ndarray(shape, dtype, memory, -memory.ctypes.data % _LINE_BYTES)
 

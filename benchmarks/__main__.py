@@ -74,8 +74,9 @@ def _compare(arguments: argparse.Namespace) -> int:
             case = build_case(name)
             try:
                 row = measure(case, contestants, setup, rounds=arguments.rounds, progress=status.update)
-            except RammerError as error:
-                row = Row(case=name, network=case.form.network, refusal=str(error))
+            except Exception as error:  # noqa: BLE001 - other runtimes raise what they like
+                said = str(error) if isinstance(error, RammerError) else f"{type(error).__name__}: {error}"
+                row = Row(case=name, network=case.form.network, refusal=said)
             rows.append(row)
             _console.print(f"{name}: {'not reported' if row.refusal else 'measured'}")
             write_json(arguments.json, rows, *names, settings)

@@ -108,6 +108,13 @@ def test_a_row_of_weights_stays_in_registers_where_windows_slide(vdevice, most):
     assert rows == most
 
 
+@pytest.mark.parametrize(("columns", "exponentials"), [(512, 1), (8 << 10, 2)], ids=["short", "long"])
+def test_exponentials_of_a_softmax_are_kept_while_that_takes_little_memory(columns, exponentials, compiler):
+    expr = expression("Softmax", types((3, columns)), axis=1)
+    for kernel in check(expr, compiler):
+        assert emit_kernel(kernel, "softmax").count("rammer_exp_f32(") == exponentials
+
+
 @pytest.mark.parametrize(("name", "settled"), [("average pool", True), ("pool of many taps", False)])
 def test_taps_of_short_windows_are_settled(name, settled):
     """No loop is bounded by the padding, unless that would multiply the code."""

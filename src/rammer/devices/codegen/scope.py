@@ -93,7 +93,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """A copy that a load reads instead of its operand: element `address - base` of `array` (no base: 0)."""
+    """Where a value has been stored: element `address - base` of `array` (no base: 0)."""
 
     array: str
     base: str
@@ -116,7 +116,7 @@ class Scope:
         self._assured: frozenset[tuple[Load, int]] = frozenset()
         self._outside: frozenset[Load] = frozenset()
         self._names: dict[Expr, str] = {}
-        self._staged: dict[Load, Staged] = {}
+        self._staged: dict[Expr, Staged] = {}
 
     def enter(
         self, positions: Mapping[Axis, Position], assured: Iterable[Border] = (), outside: Iterable[Load] = ()
@@ -138,9 +138,9 @@ class Scope:
         """Make `text` the value of a node from here on."""
         self._names[node] = text
 
-    def stage(self, load: Load, staged: Staged) -> None:
-        """Make a load read a copy from here on, which has the padding in it."""
-        self._staged[load] = staged
+    def stage(self, node: Expr, staged: Staged) -> None:
+        """From here on find a value where it has been stored: a load in a copy, which has the padding in it."""
+        self._staged[node] = staged
 
     def is_staged(self, load: Load) -> bool:
         """Whether a load reads a copy."""
@@ -158,7 +158,7 @@ class Scope:
                 self._names[node] = self._write(node)
             else:
                 stack.append((node, True))
-                stack.extend((child, False) for child in reversed(self.operands.below(node)))
+                stack.extend((child, False) for child in reversed(self._unless_staged(self.operands.below, node)))
         return self._known(root)
 
     def hoist(self, roots: Iterable[Expr]) -> None:
@@ -180,8 +180,12 @@ class Scope:
                 continue
             stack.append((node, True))
             # What a reduction repeats may be certain before it.
-            stack.extend((child, False) for child in reversed(self.operands.inside(node)))
+            stack.extend((child, False) for child in reversed(self._unless_staged(self.operands.inside, node)))
         return tuple(seen)
+
+    def _unless_staged(self, operands_of: Callable[[Expr], tuple[Expr, ...]], node: Expr) -> tuple[Expr, ...]:
+        """What a value takes here: nothing if it has been stored."""
+        return () if node in self._staged else operands_of(node)
 
     def _is_certain(self, node: Expr) -> bool:
         return self.operands.free[node] <= self.positions.keys()
@@ -221,6 +225,10 @@ class Scope:
     def _write(self, node: Expr) -> str:
         """Write one value whose operands are there."""
         match node:
+            case _ if node in self._staged:
+                staged = self._staged[node]
+                base = f" - {staged.base}" if staged.base else ""
+                text = f"{staged.array}[{self.address(staged.address)}{base}]"
             case Reduce():
                 return self._reducer(self, node)
             case Load():
@@ -246,10 +254,6 @@ class Scope:
         return call_text(fn, args[-1].dtype, texts)
 
     def _load(self, load: Load) -> str:
-        if load in self._staged:
-            staged = self._staged[load]
-            base = f" - {staged.base}" if staged.base else ""
-            return f"{staged.array}[{self.address(staged.address)}{base}]"
         if load in self._outside and load.fill is not None:
             return literal(load.fill.value, load.type)
         address, checks = self.element(load)

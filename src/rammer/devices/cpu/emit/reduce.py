@@ -6,6 +6,7 @@ side in a small array that loops over lanes update, in one of two ways:
 - *across* the lane axis: a strip of it is reduced together, each lane its own point (pooling, sums over rows); the
   taps of a short window are written one by one, those in the padding left out;
 - *along* the reduction: lanes take turns at the elements and are combined at the end (softmax, averages over planes).
+  Costly elements that the results take again (the exponentials of a softmax) are kept in an array.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
+from rammer.devices.codegen.index import Address, Linear
 from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
-from rammer.devices.codegen.scope import Position, Scope
+from rammer.devices.codegen.scope import Position, Scope, Staged
 from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest, within
 from rammer.devices.cpu.emit.stage import Window, emit_window, window_of
 from rammer.devices.cpu.emit.taps import MAX_TAPS, Settled, settle
 from rammer.ir.evaluate import identity
-from rammer.ir.expr import Axis, Load, Reduce, nodes
+from rammer.ir.expr import Axis, Call, Load, Reduce, ScalarFn, nodes, substitute
 from rammer.ir.pattern import Border, borders, reduction_order
 
 # Vectors of partial results: several, so that one result does not wait for the one before.
 _STRIP_VECTORS = 4
 _MAX_WINDOW_BYTES = 40 << 10
+_MAX_KEPT_BYTES = 8 << 10
+_COSTLY = frozenset({ScalarFn.EXP, ScalarFn.TANH, ScalarFn.ERF, ScalarFn.SIGMOID, ScalarFn.LOG, ScalarFn.POW})
 
 _AtLane = Callable[[Scope], Scope]
 
@@ -183,10 +187,14 @@ def _fold_along(scope: Scope, node: Reduce, loops: Sequence[Loop], width: int) -
     skipped = _borders(scope, node)
     crossed = [border for border in skipped if any(axis in border.axes for axis in along.axes)]
     lanes = _lane_array(scope, node, width)
+    kept = _keep(scope, node)
 
     def step(inside: Scope, first: str, past: str) -> None:
         with writer.loop(along.name, first, past, lanes=True):
-            _accumulate(inside.enter(along.positions, crossed), node, f"{lanes}[{along.name} - {first}]")
+            point = inside.enter(along.positions, crossed)
+            if kept is not None:
+                writer.line(f"{kept}[{along.name}] = {point.value(node.body)};")
+            _accumulate(point, node, f"{lanes}[{along.name} - {first}]")
 
     def run(inside: Scope) -> None:
         bounds = within(inside, along.axes[-1], along.range, crossed)
@@ -210,6 +218,25 @@ def _fold_along(scope: Scope, node: Reduce, loops: Sequence[Loop], width: int) -
         with writer.loop("i", "0", str(width), lanes=True):
             writer.line(f"{lanes}[i] = {_combined(node, f'{lanes}[i]', f'{lanes}[i + {width}]')};")
     return f"{lanes}[0]"
+
+
+def _keep(scope: Scope, node: Reduce) -> str | None:
+    """An array for the elements of a reduction, if they cost much and the results take each of them again."""
+    (axis, *others), body = node.axes, node.body
+    if others or _borders(scope, node) or body.dtype.itemsize_bytes * axis.extent > _MAX_KEPT_BYTES:
+        return None
+    if not any(isinstance(part, Call) and part.fn in _COSTLY for part in nodes(body)):
+        return None
+    again = scope.operands.reach(scope.operands.results)
+    for other in scope.operands.kernel.expr.axes:
+        (value,) = substitute((body,), {axis: other})
+        if other.extent == axis.extent and other not in scope.operands.free[node] and value in again:
+            array = scope.writer.name("kept")
+            scope.writer.line(f"{C_TYPES[body.dtype]} {array}[{axis.extent}];")
+            place = Address(form=Linear(((other, 1),), 0), parts=(), checks=())
+            scope.stage(value, Staged(array=array, base="", address=place))
+            return array
+    return None
 
 
 def _fold_across(

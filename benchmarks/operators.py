@@ -74,7 +74,9 @@ def floor(single: Single, vdevice: VDevice) -> tuple[float, str]:
         ),
         vdevice.levels[-1],
     )
-    traffic_us = part_bytes / level.bandwidth_bytes_per_us.value
+    together = level.total_bandwidth_bytes_per_us
+    alone_us = part_bytes / level.bandwidth_bytes_per_us.value
+    traffic_us = alone_us if together is None else max(alone_us, single.traffic_bytes / together.value)
     return (arithmetic_us, "arithmetic") if arithmetic_us >= traffic_us else (traffic_us, level.name)
 
 

@@ -1,5 +1,6 @@
 """The benchmark of single operators: its models are what they say, and floors are the machine's."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from benchmarks.harness import single
 from benchmarks.harness.single import SINGLES, Single
 from benchmarks.operators import floor
+from rammer.ir.vdevice import Figure
 from tests.support.kernels import machine
 
 
@@ -55,3 +57,12 @@ def test_the_floor_is_the_longer_of_arithmetic_and_traffic():
     spills, level = floor(of(0, 2 * (32 << 10) + 2), two)
     assert spills > fits
     assert level == "L2"
+
+
+def test_units_share_the_bandwidth_that_they_get_together():
+    two = machine(64, 32, veus=2)
+    *caches, memory = two.levels
+    shared = replace(two, levels=(*caches, replace(memory, total_bandwidth_bytes_per_us=Figure(20e3, "a test"))))
+    bytes_of_memory = 16 << 20
+    assert floor(of(0, bytes_of_memory), two) == (bytes_of_memory / 2 / 15e3, "memory")
+    assert floor(of(0, bytes_of_memory), shared) == (bytes_of_memory / 20e3, "memory")

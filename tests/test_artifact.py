@@ -24,7 +24,7 @@ from rammer.errors import (
 )
 from rammer.runtime.artifact import RebuiltWarning
 from rammer.runtime.container import read_container
-from tests.support.artifacts import built_elsewhere, rewrite
+from tests.support.artifacts import built_elsewhere, of_another_version, rewrite
 from tests.support.small_models import layer_model, layer_result, mlp_model, pair_model, scale_model
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
@@ -170,6 +170,16 @@ def test_another_version_of_the_format(copy):
     with pytest.raises(ArtifactVersionError, match="format version 99") as caught:
         rammer.load(copy)
     assert caught.value.code == "R402"
+
+
+def test_another_version_of_the_tables(copy):
+    path = of_another_version(built_elsewhere(copy))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is rebuilt that cannot be read
+        with pytest.raises(ArtifactVersionError, match="its tables are of version 0") as caught:
+            rammer.load(path)
+    assert caught.value.code == "R402"
+    assert "compile the model again" in caught.value.hint
 
 
 def test_a_device_that_is_not_known_here(copy):

@@ -35,9 +35,10 @@ from rammer.devices.cuda.tables import (
 )
 from rammer.devices.cuda.toolchain import Toolchain, find_toolchain
 from rammer.devices.registry import find_device
-from rammer.errors import CompilerFailedError, DeviceUnavailableError
+from rammer.errors import ArtifactVersionError, CompilerFailedError, DeviceUnavailableError
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
+from tests.support.artifacts import of_another_version, rewrite
 from tests.support.small_models import FLOAT, layer_model, small_model
 
 pytest.importorskip("cuda.core", reason="needs the cuda extra")
@@ -169,6 +170,16 @@ def test_model_for_a_gpu_elsewhere_is_saved_and_loaded(tmp_path, monkeypatch):
     except DeviceUnavailableError:
         with pytest.raises(DeviceUnavailableError):
             loaded(np.ones((2, 3), np.float32))
+
+
+def test_model_of_another_version_of_the_tables(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
+    net = rammer.compile(layer_model(), "cuda:sm_90")
+    net.save(tmp_path / "net.rammer")
+    of_another_version(tmp_path / "net.rammer")
+    for device in ("cuda:sm_90", "cuda"):
+        with pytest.raises(ArtifactVersionError, match="its tables are of version 0"):
+            rammer.load(rewrite(tmp_path / "net.rammer", device=device))
 
 
 def test_progress_is_told(tmp_path):

@@ -20,7 +20,7 @@
     ├── ArtifactError                     a saved model cannot be used
     │   ├── ArtifactNotFoundError   R400  no such file, or it cannot be read
     │   ├── ArtifactCorruptError    R401  truncated or altered
-    │   ├── ArtifactVersionError    R402  written by another version of the format
+    │   ├── ArtifactVersionError    R402  written by another version of the format or of its tables
     │   ├── ArtifactDeviceError     R403  built for another machine, and it cannot be rebuilt here
     │   └── ArtifactWriteError      R404  the file could not be written; what was there before is untouched
     ├── DeviceError                       the machine cannot do what was asked
@@ -182,7 +182,7 @@ class ArtifactCorruptError(ArtifactError):
 
 
 class ArtifactVersionError(ArtifactError):
-    """The file was written by another version of the format."""
+    """The file was written by another version of the format, or of the tables that its device reads."""
 
     code = "R402"
 

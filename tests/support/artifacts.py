@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+from rammer.devices.base import Buffer
+from rammer.devices.codegen.source import MANIFEST
 from rammer.runtime.container import read_container, write_container
 
 
@@ -12,6 +15,16 @@ def rewrite(path: Path, **meta: Any) -> Path:
     """Replace entries of a saved model's header."""
     old, sections = read_container(path)
     write_container(path, {**old, **meta}, {name: bytes(section) for name, section in sections.items()})
+    return path
+
+
+def of_another_version(path: Path) -> Path:
+    """Make a saved model one of a Rammer whose tables had version 0 and other sizes."""
+    meta, sections = read_container(path)
+    files: dict[str, Buffer] = {name: bytes(section) for name, section in sections.items()}
+    files |= {name: bytes(7) for name in files if name.startswith("source/") and name.endswith(".bin")}
+    files[f"source/{MANIFEST}"] = json.dumps({"abi": 0}).encode()
+    write_container(path, meta, files)
     return path
 
 

@@ -212,6 +212,10 @@ class Device(Protocol):
         """
         ...
 
+    def outdated(self, source: Source) -> str | None:
+        """Why this Rammer cannot read a saved source, or None if it can. Only compiling the model again helps."""
+        ...
+
     def mismatch(self, binary: Binary) -> str | None:
         """Why this machine cannot run `binary`, or None if it can. Building its source again helps."""
         ...

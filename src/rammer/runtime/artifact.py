@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rammer.devices.base import Binary, Device, Source
-from rammer.errors import ArtifactCorruptError, ArtifactDeviceError, DeviceError, OptionError
+from rammer.errors import ArtifactCorruptError, ArtifactDeviceError, ArtifactVersionError, DeviceError, OptionError
 from rammer.options import CompileOptions
 from rammer.runtime.container import Buffer, read_container
 from rammer.runtime.executable import Executable
@@ -30,7 +30,7 @@ def load_artifact(
     Raises:
         ArtifactNotFoundError: no such file, or it cannot be read.
         ArtifactCorruptError: truncated, altered or not an artifact.
-        ArtifactVersionError: written by another version of the format.
+        ArtifactVersionError: written by another version of the format, or of the tables in it.
         ArtifactDeviceError: it was built for a device that is unknown here, or for another machine and cannot be
             rebuilt here.
     """
@@ -47,6 +47,10 @@ def load_artifact(
     binary = Binary(device=device_name, machine=meta["machine"], files=_under("binary/", sections))
     if "report" not in sections:
         raise ArtifactCorruptError(f"{path} cannot be used: it has no report", hint="compile the model again")
+    if (reason := device.outdated(source)) is not None:
+        raise ArtifactVersionError(
+            f"{path} cannot be used: {reason}", hint="compile the model again and save it with this version"
+        )
     reason = device.mismatch(binary)
     if reason is not None:
         warnings.warn(f"{path}: {reason}; rebuilding it for this machine", RebuiltWarning, stacklevel=3)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.devices.base import Buffer
+from rammer.devices.base import Buffer, Source
 from rammer.devices.codegen.tables import KernelEntry, Manifest, OperatorEntry, bindings, build_tables
 from rammer.ir.program import Plan
 from rammer.ir.task import Binding, RKernel, ROperator, TensorRole
@@ -81,6 +82,12 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
         CONSTANTS: constants.data,
     }
     return Assembly(manifest=manifest, functions=texts, data=data)
+
+
+def outdated(source: Source, abi: int) -> str | None:
+    """Why a runtime that reads version `abi` of the tables cannot read those of a source, or None if it can."""
+    written = json.loads(bytes(source.files[MANIFEST]))["abi"]
+    return None if written == abi else f"its tables are of version {written}, this Rammer reads version {abi}"
 
 
 def aligned_bytes(size_bytes: int, alignment_bytes: int) -> npt.NDArray[np.uint8]:

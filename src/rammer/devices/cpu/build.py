@@ -14,7 +14,7 @@ from rammer.devices.cache import Cache, content_key, scratch_folder
 from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import KernelEntry, Manifest
 from rammer.devices.cpu.machine import Machine
-from rammer.devices.cpu.source import ABI, DEVICE, KERNEL_FOLDER
+from rammer.devices.cpu.source import DEVICE, KERNEL_FOLDER
 from rammer.devices.cpu.toolchain import (
     KERNEL_FLAGS,
     LINK_FLAGS,
@@ -70,14 +70,13 @@ def requirements(machine: Machine) -> dict[str, str]:
         "system": machine.system,
         "architecture": machine.architecture,
         "features": " ".join(machine.features),
-        "abi": str(ABI),
     }
 
 
 def mismatch(binary: Binary, machine: Machine) -> str | None:
     """Why `machine` cannot run `binary`, or None if it can."""
     needed, here = dict(binary.machine), requirements(machine)
-    for fact in ("system", "architecture", "abi"):
+    for fact in ("system", "architecture"):
         if needed[fact] != here[fact]:
             return f"it was built for {fact} {needed[fact]}, this is {fact} {here[fact]}"
     missing = sorted(set(needed["features"].split()) - set(machine.features))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib.resources import files
 
 from rammer.devices.base import Binary, Progress, Source, no_progress
+from rammer.devices.codegen.source import outdated
 from rammer.devices.cpu.build import build, mismatch
 from rammer.devices.cpu.describe import describe
 from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.devices.cpu.launch import LoadedModel
 from rammer.devices.cpu.machine import read_machine
 from rammer.devices.cpu.peaks import find_peaks
-from rammer.devices.cpu.source import DEVICE, assemble
+from rammer.devices.cpu.source import ABI, DEVICE, assemble
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
@@ -40,6 +41,10 @@ class CpuDevice:
     def build(self, source: Source, options: CompileOptions, progress: Progress = no_progress) -> Binary:
         """Shared objects for this processor; see `Device.build`."""
         return build(source, read_machine(), options, progress)
+
+    def outdated(self, source: Source) -> str | None:
+        """Why the runtime cannot read a source; see `Device.outdated`."""
+        return outdated(source, ABI)
 
     def mismatch(self, binary: Binary) -> str | None:
         """Why this processor cannot run a binary; see `Device.mismatch`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rammer.devices.base import Binary, Progress, Source
 from rammer.devices.cache import Cache, content_key
 from rammer.devices.cuda.describe import KIND
-from rammer.devices.cuda.source import ABI, CODE
+from rammer.devices.cuda.source import CODE
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.options import CompileOptions
 
@@ -41,7 +41,7 @@ def compile_source(source: Source, architecture: str, options: CompileOptions, *
 
 def requirements(architecture: str) -> dict[str, str]:
     """What machine code needs, as an artifact keeps it."""
-    return {"architecture": architecture, "abi": str(ABI)}
+    return {"architecture": architecture}
 
 
 def mismatch(binary: Binary, architecture: str) -> str | None:
@@ -49,8 +49,6 @@ def mismatch(binary: Binary, architecture: str) -> str | None:
 
     Machine code runs on GPUs of the same major capability, from its own minor one on.
     """
-    if binary.machine["abi"] != str(ABI):
-        return f"it was built for version {binary.machine['abi']} of the interpreter, this is version {ABI}"
     built, here = (int(name.removeprefix("sm_")) for name in (binary.machine["architecture"], architecture))
     if built // 10 != here // 10 or built > here:
         return f"it was built for {binary.machine['architecture']}, this is {architecture}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rammer.devices.base import Binary, Loaded, Progress, Source, no_progress
+from rammer.devices.codegen.source import outdated
 from rammer.devices.cuda.architecture import Gpu, named
 from rammer.devices.cuda.build import build, mismatch
 from rammer.devices.cuda.deferred import DeferredModel
@@ -12,7 +13,7 @@ from rammer.devices.cuda.describe import KIND, NOT_MEASURED, describe
 from rammer.devices.cuda.driver import find_driver, read_gpu
 from rammer.devices.cuda.launch import LoadedModel
 from rammer.devices.cuda.peaks import find_peaks
-from rammer.devices.cuda.source import source_of
+from rammer.devices.cuda.source import ABI, source_of
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.errors import CompilerNotFoundError, DeviceUnavailableError
 from rammer.ir.program import Plan
@@ -48,6 +49,10 @@ class CudaDevice:
     def build(self, source: Source, options: CompileOptions, progress: Progress = no_progress) -> Binary:
         """Machine code for the architecture; see `Device.build`."""
         return build(source, self._gpu().architecture, options, progress)
+
+    def outdated(self, source: Source) -> str | None:
+        """Why the runtime cannot read a source; see `Device.outdated`."""
+        return outdated(source, ABI)
 
     def mismatch(self, binary: Binary) -> str | None:
         """Why the GPU cannot run a binary; see `Device.mismatch`. Where there is none, `load` says so."""

@@ -74,6 +74,10 @@ class ReferenceDevice:
         """Nothing is to be built."""
         return Binary(device=self.name, machine={}, files={})
 
+    def outdated(self, source: Source) -> str | None:
+        """Its programs are never saved, so they are of this version."""
+        return None
+
     def mismatch(self, binary: Binary) -> str | None:
         """It runs everywhere."""
         return None

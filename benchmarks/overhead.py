@@ -97,7 +97,7 @@ def cold_start(network: str, device: str, veus: int) -> Start:
         model, artifact = folder / "model.onnx", folder / "model.rammer"
         onnx.save(build_case(network).model, model)
         compiled = cold_compile(model, artifact, folder / "cache", device, veus)
-        loaded = cold_load(artifact, folder / "empty")
+        loaded = cold_load(artifact, folder / "empty", device)
         return Start(network=network, compiled=compiled, loaded=loaded, artifact_bytes=artifact.stat().st_size)
 
 
@@ -134,7 +134,8 @@ def _print_calls(calls: CallCost) -> None:
 
 def _print_starts(starts: Sequence[Start]) -> None:
     grid = Table(title="Cold starts, in a fresh process with an empty cache", title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("network", "compile s", "peak MB", "peak MB of cc", "artifact MB", "load s", "peak MB"):
+    columns = ("network", "compile s", "peak MB", "peak MB of cc", "artifact MB", "load s", "of it driver s", "peak MB")
+    for name in columns:
         grid.add_column(name, justify="left" if name == "network" else "right")
     for start in starts:
         compiled, loaded = start.compiled, start.loaded
@@ -145,6 +146,7 @@ def _print_starts(starts: Sequence[Start]) -> None:
             f"{compiled.compiler_bytes / 1e6:.0f}",
             f"{start.artifact_bytes / 1e6:.1f}",
             f"{loaded.seconds:.3f}",
+            f"{loaded.driver_seconds:.3f}",
             f"{loaded.process_bytes / 1e6:.0f}",
         )
     _console.print(grid)

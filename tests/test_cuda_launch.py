@@ -1,6 +1,7 @@
 """What a call asks of the driver, and what the kernel is told. The driver here is a fake: no GPU is needed."""
 
 import ctypes
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -108,6 +109,15 @@ def test_arrays_of_the_host_are_copied_once_each_way(loaded):
     (stream, (_, _, first)), (_, (run, tag, second)) = api.launches
     assert (stream, run, tag, first) == (STREAM, 1, 2, second)
     assert first[1] == first[0] + 256
+
+
+def test_arrays_of_the_host_do_not_take_cuda_core(monkeypatch, request):
+    monkeypatch.setitem(sys.modules, "cuda.core.utils", None)
+    model, _ = request.getfixturevalue("loaded")
+    x = np.ones(4, np.float32)
+    model.run([x, x], [np.empty(4, np.float32), np.empty(4, np.float32)])
+    with pytest.raises(ImportError):
+        model.view(object(), LEGACY_STREAM)
 
 
 def test_room_for_a_result_is_asked_for_once(loaded):

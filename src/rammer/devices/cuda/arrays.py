@@ -12,6 +12,7 @@ import operator
 import sys
 import weakref
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,27 +59,30 @@ def stream_of(driver: Driver, stream: object) -> int:
 
 
 class Exchange:
-    """Arrays as `cuda.core` sees them. What that takes is imported once, for it is needed in every call."""
+    """Arrays as `cuda.core` sees them; importing it takes longer than all else of a load, so the first array does."""
 
     def __init__(self, ordinal: int) -> None:
-        from cuda.core import Buffer
+        self._ordinal = ordinal
+        self._default_streams: dict[type, int] = {}
+
+    @cached_property
+    def _view_of(self) -> Callable[..., Any]:
+        """What views an array of any library."""
         from cuda.core.utils import StridedMemoryView
 
-        self._ordinal = ordinal
-        self._buffer_of = Buffer.from_handle
-        self._view_of = StridedMemoryView.from_any_interface
-        self._view_on = StridedMemoryView.from_buffer
-        self._default_streams: dict[type, int] = {}
+        view_of: Callable[..., Any] = StridedMemoryView.from_any_interface
+        return view_of
 
     def view(self, array: object, stream: int) -> View | None:
         """See `Resident.view`."""
         if isinstance(array, np.ndarray):  # of the host; NumPy refuses to be asked for an order with a stream
             return None
+        view_of = self._view_of
         if stream == LEGACY_STREAM:
             known = self._default_streams.get(type(array))
             stream = self._default_stream(array) if known is None else known
         try:
-            seen = self._view_of(array, stream_ptr=stream)
+            seen = view_of(array, stream_ptr=stream)
         except Exception:
             # An array of the host, where no stream means anything: each library has an error of its own for that.
             told: Any = getattr(array, "__dlpack_device__", None)
@@ -116,8 +120,11 @@ class Exchange:
         copy: bool | None,
     ) -> object:
         """An array by DLPack; what comes out keeps it alive."""
-        buffer = self._buffer_of(array.address, max(array.type.nbytes, 1), owner=array)
-        view = self._view_on(buffer, array.shape, dtype=array.dtype)
+        from cuda.core import Buffer
+        from cuda.core.utils import StridedMemoryView
+
+        buffer = Buffer.from_handle(array.address, max(array.type.nbytes, 1), owner=array)
+        view = StridedMemoryView.from_buffer(buffer, array.shape, dtype=array.dtype)
         return view.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
 

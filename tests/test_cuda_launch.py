@@ -111,6 +111,23 @@ def test_arrays_of_the_host_are_copied_once_each_way(loaded):
     assert first[1] == first[0] + 256
 
 
+def test_arrays_of_the_host_wait_once_for_a_run_on_a_stream(loaded):
+    model, api = loaded
+    x = np.ones(4, np.float32)
+    model.enqueue([64, 128, 192, 256], LEGACY_STREAM)
+    waits = []
+    for _ in range(2):
+        api.log.clear()
+        model.run([x, x], [np.empty(4, np.float32), np.empty(4, np.float32)])
+        waits.append(api.log.count("cuStreamWaitEvent"))
+    assert waits == [1, 0]
+    api.log.clear()
+    model.enqueue([64, 128, 192, 256], LEGACY_STREAM)
+    assert api.log == ["cuCtxSetCurrent", "cuLaunchCooperativeKernel"]
+    model.run([x, x], [np.empty(4, np.float32), np.empty(4, np.float32)])
+    assert "cuStreamWaitEvent" in api.log
+
+
 def test_arrays_of_the_host_do_not_take_cuda_core(monkeypatch, request):
     monkeypatch.setitem(sys.modules, "cuda.core.utils", None)
     model, _ = request.getfixturevalue("loaded")

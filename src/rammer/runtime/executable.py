@@ -55,6 +55,7 @@ class Executable:
         self._binary = binary
         self._report = report
         self._loaded: Loaded = device.load(source, binary, options)
+        self._apart: list[int] = []  # where arrays begin that were found to lie apart: those of the next call often do
         self._host_rooms = [room_for(port.type) for port in signature.outputs]
         self._resident = self._loaded if isinstance(self._loaded, Resident) else None
 
@@ -211,6 +212,8 @@ class Executable:
         Inputs may share memory.
         """
         addresses = [*outputs, *inputs]
+        if addresses == self._apart:
+            return
         taken = written = last = 0  # of the arrays that begin before: where they end, where the outputs do, and which
         for i in sorted(range(len(addresses)), key=addresses.__getitem__):
             begin, end, is_output = addresses[i], addresses[i] + self._sizes_bytes[i], i < len(outputs)
@@ -223,6 +226,7 @@ class Executable:
             taken = max(taken, end)
             if is_output and end > written:
                 written, last = end, i
+        self._apart = addresses
 
     def _host_inputs(self, inputs: Sequence[npt.ArrayLike]) -> list[Array]:
         return [host_input(inputs[i], port) for i, port in enumerate(self.signature.inputs)]

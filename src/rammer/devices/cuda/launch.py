@@ -11,6 +11,7 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ class LoadedModel:
         self._signals = signals
         flags = int(driver.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._stream = memory.own("cuStreamDestroy", int(driver.call("cuStreamCreate", flags)))
+        self._synchronize = partial(driver.api.cuStreamSynchronize, self._stream)
         self._inputs = Staging(driver, memory, self._launch["input_bytes"], self._stream)
         self._outputs = Staging(driver, memory, self._launch["output_bytes"], self._stream)
         self._staged = self._inputs.addresses + self._outputs.addresses
@@ -178,7 +180,8 @@ class LoadedModel:
     def _receive(self) -> None:
         """Fetch outputs and wait for the run's end; raises as `Resident.wait`."""
         self._outputs.fetch()
-        self._driver.call("cuStreamSynchronize", self._stream)
+        check(self._driver.api, "cuStreamSynchronize", self._synchronize())
+        self._order.ended()  # `_send` let this run follow it
         self._check()
 
     # --- Arrays in the GPU's memory -----------------------------------------------------------------------------------

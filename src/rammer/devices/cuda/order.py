@@ -54,6 +54,11 @@ class Order:
                 self._driver.call("cuEventSynchronize", self._event)
                 self._last = None
 
+    def ended(self) -> None:
+        """The last run has ended: work that followed it was waited for."""
+        with self._lock:
+            self._last = None
+
     def gather(self, readers: Iterable[int], stream: int) -> None:
         """Work given to `stream` from now on follows what the streams `readers` have been given so far."""
         for reader in readers:

@@ -1,8 +1,9 @@
 """What a call costs the host on a GPU, beside the driver's own part of it: `python -m benchmarks.calls --help`.
 
 The model is one product. The driver's part is what any program would ask it for: the launch of a kernel that does
-nothing, of as many blocks and threads; for NumPy arrays also the copies and the wait. Calls and the driver's part take
-turns; the GPU is idle when a turn begins, and a turn is too short to fill its queue.
+nothing, of as many blocks and threads; for NumPy arrays also the copies and the wait. A call that waits
+for the model's kernel waits longer than for one that does nothing: that is told apart, by CUDA events. Calls and the
+driver's part take turns; the GPU is idle when a turn begins, and a turn is too short to fill its queue.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import rammer
 from benchmarks.harness.clock import WallClock
 from benchmarks.harness.contestant import installed_version
 from benchmarks.harness.environment import OUT, environment
-from benchmarks.harness.gpu import gpu_facts
+from benchmarks.harness.gpu import DeviceClock, gpu_facts
 from benchmarks.harness.ours_gpu import RammerOnGpu
 from benchmarks.networks.builder import GraphBuilder
 from rammer.devices.cpu.machine import read_machine
@@ -52,20 +53,25 @@ class CallCost:
         arrays: the way: what goes in and where results go.
         call_us: median of the call.
         driver_us: median of the driver's part alone.
+        model_us: what the call waits for the model's kernel longer than the driver's part for its own.
     """
 
     arrays: str
     call_us: float
     driver_us: float
+    model_us: float
 
     @property
     def own_us(self) -> float:
-        """What the call adds to the driver's part."""
-        return self.call_us - self.driver_us
+        """What the call adds to the driver's and the GPU's time."""
+        return self.call_us - self.driver_us - self.model_us
 
 
-def call_cost(arrays: str, call: Call, driver: Call, settle: Call, turns: int) -> CallCost:
-    """Time a call and the driver's part of it in turns; `settle` waits until the GPU is idle."""
+def call_cost(arrays: str, call: Call, driver: Call, settle: Call, turns: int, *, model_us: float = 0.0) -> CallCost:
+    """Time a call and the driver's part of it in turns; `settle` waits until the GPU is idle.
+
+    `model_us` is what the call waits for the model's kernel longer than the driver's part for its own.
+    """
     clock = WallClock()
     times_us: tuple[list[float], list[float]] = ([], [])
     for turn in range(_WARMUP_TURNS + turns):
@@ -75,7 +81,7 @@ def call_cost(arrays: str, call: Call, driver: Call, settle: Call, turns: int) -
             if turn >= _WARMUP_TURNS:
                 kept_us += taken_us
     call_us, driver_us = map(statistics.median, times_us)
-    return CallCost(arrays=arrays, call_us=call_us, driver_us=driver_us)
+    return CallCost(arrays=arrays, call_us=call_us, driver_us=driver_us, model_us=model_us)
 
 
 def call_costs(turns: int) -> Iterator[CallCost]:
@@ -93,8 +99,15 @@ def call_costs(turns: int) -> Iterator[CallCost]:
     part = DriverPart()
     settle = torch.cuda.synchronize
     yield call_cost("tensor in, fresh results", lambda: net(x), part.launch, settle, turns)
-    yield call_cost("tensor in, given outputs", lambda: net.run({"x": x}, outputs={"y": y}), part.launch, settle, turns)
-    yield call_cost("NumPy in and out", lambda: net(array), part.copies_and_launch, settle, turns)
+
+    def given() -> None:
+        net.run({"x": x}, outputs={"y": y})
+
+    yield call_cost("tensor in, given outputs", given, part.launch, settle, turns)
+    on_gpu = DeviceClock()
+    model_us, nothing_us = (statistics.median(on_gpu.time_us(run, _TURN)) for run in (given, part.launch))
+    longer_us = model_us - nothing_us
+    yield call_cost("NumPy in and out", lambda: net(array), part.copies_and_launch, settle, turns, model_us=longer_us)
 
 
 class DriverPart:
@@ -155,9 +168,12 @@ def main() -> None:
 
 def table(costs: Sequence[CallCost]) -> str:
     """The figures as text, in microseconds."""
-    rows = [("us", "call", "driver", "Rammer's own")]
-    rows += [(cost.arrays, f"{cost.call_us:.1f}", f"{cost.driver_us:.1f}", f"{cost.own_us:.1f}") for cost in costs]
-    return "\n".join(f"{name:<26}{call:>8}{driver:>8}{own:>14}" for name, call, driver, own in rows)
+    lines = ["{:<26}{:>8}{:>8}{:>14}{:>14}".format("us", "call", "driver", "model on GPU", "Rammer's own")]
+    lines += [
+        f"{cost.arrays:<26}{cost.call_us:>8.1f}{cost.driver_us:>8.1f}{cost.model_us:>14.1f}{cost.own_us:>14.1f}"
+        for cost in costs
+    ]
+    return "\n".join(lines)
 
 
 def _product() -> onnx.ModelProto:

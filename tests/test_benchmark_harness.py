@@ -171,8 +171,9 @@ def test_a_call_and_the_drivers_part_take_turns(monkeypatch):
         return run
 
     monkeypatch.setattr(calls, "WallClock", FakeClock)
-    cost = calls.call_cost("a", runs("call", 9.0), runs("driver", 4.0), lambda: log.append("settled"), turns=3)
+    call, driver = runs("call", 9.0), runs("driver", 4.0)
+    cost = calls.call_cost("a", call, driver, lambda: log.append("settled"), turns=3, model_us=1.5)
     turn = ["call"] * 50 + ["settled"] + ["driver"] * 50 + ["settled"]
     assert log == turn * (10 + 3)
-    assert cost.own_us == pytest.approx(5.0, abs=0.01)
-    assert "5.0" in calls.table([cost])
+    assert cost.own_us == pytest.approx(3.5, abs=0.01)
+    assert calls.table([cost]).splitlines()[1].split() == ["a", "9.0", "4.0", "1.5", "3.5"]

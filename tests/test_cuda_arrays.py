@@ -192,3 +192,4 @@ def test_what_calls_cost_the_host_is_measured():
     costs = list(call_costs(turns=2))
     assert len(costs) == 3
     assert all(cost.call_us > cost.driver_us > 0 for cost in costs)
+    assert [cost.model_us > 0 for cost in costs] == [False, False, True]

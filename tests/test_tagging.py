@@ -53,8 +53,9 @@ def test_states_that_products_read_are_tagged(plan):
 
 
 def test_nothing_is_tagged_where_the_device_cannot_wait_for_it():
+    wide = NETWORKS["lstm_tc"](layers=2, steps=3, hidden=64)  # more than one vEU is worth
     for vdevice in (replace(SMALL, tagged_handover_us=None), replace(SMALL, tagged_handover_us=SMALL.handover_us)):
-        plan = plan_graph(load_graph(MODEL), vdevice, OPTIONS)
+        plan = plan_graph(load_graph(wide), vdevice, OPTIONS)
         assert not any(tensor.layout.tagged for tensor in plan.graph.tensors)
         assert steps(plan, Wait)
 

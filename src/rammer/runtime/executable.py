@@ -49,6 +49,7 @@ class Executable:
     ) -> None:
         self.name = name
         self.signature = signature
+        self._output_names = [port.name for port in signature.outputs]
         self._sizes_bytes = [port.type.nbytes for port in (*signature.outputs, *signature.inputs)]
         self.device = device.name
         self._source = source
@@ -235,7 +236,7 @@ class Executable:
         return [room() for room in self._host_rooms]
 
     def _by_name(self, outputs: list[Any]) -> dict[str, Any]:
-        return {port.name: outputs[i] for i, port in enumerate(self.signature.outputs)}
+        return dict(zip(self._output_names, outputs))  # noqa: B905 - as below
 
     def __repr__(self) -> str:
         return f"<rammer.Executable {self.name} on {self.device}: {self.signature}>"

@@ -28,6 +28,7 @@ from rammer.ir.types import TensorType
 CUDA = 2
 """What DLPack calls memory of an NVIDIA GPU."""
 
+_view = functools.partial(tuple.__new__, View)  # a NamedTuple's own constructor is a Python function
 _NO_ORDER = -1  # DLPack's "do not wait"
 _NULL_STREAM = 0
 _KEPT = 8
@@ -92,7 +93,8 @@ class Exchange:
         if seen.device_id != self._ordinal:  # -1 is the host
             return None
         shape, strides = seen.shape, seen.strides
-        return View(seen.ptr, seen.dtype, shape, strides is None or _row_by_row(shape, strides), not seen.readonly)
+        contiguous = strides is None or _row_by_row(shape, strides)
+        return _view((seen.ptr, seen.dtype, shape, contiguous, not seen.readonly))
 
     def _default_stream(self, array: object) -> int:
         """The number of the legacy default stream for arrays of this type.

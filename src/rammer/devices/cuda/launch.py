@@ -70,7 +70,8 @@ class LoadedModel:
         self._stream = memory.own("cuStreamDestroy", int(driver.call("cuStreamCreate", flags)))
         self._synchronize = partial(driver.api.cuStreamSynchronize, self._stream)
         self._inputs = Staging(driver, memory, self._launch["input_bytes"], self._stream)
-        self._outputs = Staging(driver, memory, self._launch["output_bytes"], self._stream)
+        far = self._launch["far_outputs"]
+        self._outputs = Staging(driver, memory, self._launch["output_bytes"], self._stream, on_host=far)
         self._staged = self._inputs.addresses + self._outputs.addresses
         # On the host, so that every call sees what became of those before it without standing still.
         status = memory.pinned(STATUS.itemsize)
@@ -178,7 +179,7 @@ class LoadedModel:
         self._inputs.send(inputs)
 
     def _receive(self) -> None:
-        """Fetch outputs and wait for the run's end; raises as `Resident.wait`."""
+        """Fetch outputs that are not there yet and wait for the run's end; raises as `Resident.wait`."""
         self._outputs.fetch()
         check(self._driver.api, "cuStreamSynchronize", self._synchronize())
         self._order.ended()  # `_send` let this run follow it

@@ -72,21 +72,26 @@ def _free(driver: Driver, owned: list[tuple[str, Any]]) -> None:
 class Staging:
     """A model's inputs or its outputs side by side, in pinned memory of the host and in a block on the GPU.
 
-    Each begins at a multiple of 256 bytes. Copies between the two places are given to `stream`.
+    Each begins at a multiple of 256 bytes. Copies between the two places are given to `stream`; where the kernel is to
+    work on the host's memory, there is no other place and nothing is copied.
 
     Attributes:
-        addresses: where the arrays lie on the GPU.
+        addresses: where the arrays lie for the kernel.
     """
 
-    def __init__(self, driver: Driver, memory: Memory, sizes_bytes: Sequence[int], stream: int) -> None:
+    def __init__(
+        self, driver: Driver, memory: Memory, sizes_bytes: Sequence[int], stream: int, *, on_host: bool = False
+    ) -> None:
         padded = (-(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for size in sizes_bytes)
         *offsets, total_bytes = itertools.accumulate(padded, initial=0)
-        on_host, on_gpu = memory.pinned(total_bytes), memory.device(total_bytes)
+        pinned = memory.pinned(total_bytes)
+        on_host_address = pinned.ctypes.data
+        on_gpu = on_host_address if on_host else memory.device(total_bytes)
         self.addresses = tuple(on_gpu + offset for offset in offsets)
-        self._bytes = [on_host[offset : offset + size] for offset, size in zip(offsets, sizes_bytes, strict=True)]
+        self._bytes = [pinned[offset : offset + size] for offset, size in zip(offsets, sizes_bytes, strict=True)]
         self._parts: list[Array] = []
-        self._is_empty = total_bytes == 0
-        api, on_host_address = driver.api, on_host.ctypes.data
+        self._copies = total_bytes > 0 and not on_host
+        api = driver.api
         self._to_gpu = partial(api.cuMemcpyHtoDAsync, on_gpu, on_host_address, total_bytes, stream)
         self._to_host = partial(api.cuMemcpyDtoHAsync, on_host_address, on_gpu, total_bytes, stream)
         self._api = api
@@ -95,12 +100,12 @@ class Staging:
         """Begin to copy arrays, of the same types in every call, to the GPU."""
         for i, part in enumerate(self._parts or self._typed(arrays)):
             part[...] = arrays[i]
-        if not self._is_empty:
+        if self._copies:
             check(self._api, "cuMemcpyHtoDAsync", self._to_gpu())
 
     def fetch(self) -> None:
         """Begin to copy what lies on the GPU to the host."""
-        if not self._is_empty:
+        if self._copies:
             check(self._api, "cuMemcpyDtoHAsync", self._to_host())
 
     def read(self, arrays: Sequence[Array]) -> None:

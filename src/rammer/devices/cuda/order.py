@@ -29,7 +29,7 @@ class Order:
 
     def before(self, stream: int) -> None:
         """The next work on `stream` follows the last run."""
-        if self._last != stream:
+        if self._last not in (None, stream):
             self.follow(stream)
 
     def after(self, stream: int) -> None:
@@ -56,8 +56,7 @@ class Order:
 
     def ended(self) -> None:
         """The last run has ended: work that followed it was waited for."""
-        with self._lock:
-            self._last = None
+        self._last = None
 
     def gather(self, readers: Iterable[int], stream: int) -> None:
         """Work given to `stream` from now on follows what the streams `readers` have been given so far."""
@@ -69,6 +68,7 @@ class Order:
 
     def _mark(self) -> bool:
         """The event marks the last run, if there is one that may be under way."""
-        if self._last in LASTING_STREAMS:
-            self._driver.call("cuEventRecord", self._event, self._last)
-        return self._last is not None
+        last = self._last  # `ended` takes no lock
+        if last in LASTING_STREAMS:
+            self._driver.call("cuEventRecord", self._event, last)
+        return last is not None

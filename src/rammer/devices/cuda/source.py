@@ -18,13 +18,14 @@ from rammer.devices.cuda.emit.stream import is_stream
 from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
 from rammer.ir.program import Plan
-from rammer.ir.task import RKernel, TensorRole
+from rammer.ir.task import RKernel, TaskGraph, TensorRole
 from rammer.ir.vdevice import VDevice
 
-ABI = 4
+ABI = 5
 CODE = "program.cu"
 LAUNCH = "launch.json"
 DEVICE_RECORDS = "device_records.bin"
+_FAR_BYTES = 64 << 10
 _LEAST_SLOTS = 2  # a model may have no operator that computes anything, C has no empty arrays
 _BEFORE_KERNELS = (
     ("rammer.devices.cuda", "runtime/tables.cuh"),
@@ -87,6 +88,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         "starts": starts.tolist(),
         "input_bytes": [graph.tensors[i].nbytes for i in graph.inputs],
         "output_bytes": [graph.tensors[i].nbytes for i in graph.outputs],
+        "far_outputs": _far_outputs(graph),
     }
     return Source(
         device=KIND,
@@ -131,6 +133,16 @@ def translation_unit(kernels: Mapping[str, KernelText], slots: int, segments: in
     headers = (_text(*name) for name in _BEFORE_KERNELS)
     functions = (kernel.text for kernel in kernels.values())
     return "\n".join([macros, *headers, *functions, dispatch, _text(*_INTERPRETER)])
+
+
+def _far_outputs(graph: TaskGraph) -> bool:
+    """Whether to write outputs for the host straight into its memory: few bytes, which no rTask reads again.
+
+    A copy after the run would begin when the host has asked for it and the GPU has ended all else.
+    """
+    outputs = {graph.root(i).id for i in graph.outputs}
+    read = {graph.root(binding.tensor).id for operator in graph.operators for binding in operator.reads}
+    return not outputs & read and sum(graph.tensors[i].nbytes for i in graph.outputs) <= _FAR_BYTES
 
 
 def _constant_bytes(plan: Plan) -> int:

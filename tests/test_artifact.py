@@ -23,7 +23,7 @@ from rammer.errors import (
     CompilerNotFoundError,
 )
 from rammer.runtime.artifact import RebuiltWarning
-from rammer.runtime.container import read_container
+from rammer.runtime.container import open_container
 from tests.support.artifacts import built_elsewhere, of_another_version, rewrite
 from tests.support.small_models import layer_model, layer_result, mlp_model, pair_model, scale_model
 
@@ -124,9 +124,9 @@ def test_one_file_loaded_by_several_threads(saved):
 
 
 def test_nothing_in_the_file_is_a_pickle(saved):
-    meta, sections = read_container(saved)
-    assert set(meta) == {"name", "device", "machine", "signature"}
-    for name, section in sections.items():
+    container = open_container(saved)
+    assert set(container.meta) == {"name", "device", "machine", "signature"}
+    for name, section in container.sections().items():
         assert bytes(section[:2]) != b"\x80\x04", name
 
 

@@ -15,7 +15,7 @@ from rammer.errors import (
     ArtifactWriteError,
 )
 from rammer.runtime import container
-from rammer.runtime.container import Json, read_container, write_container
+from rammer.runtime.container import Json, open_container, write_container
 
 META: dict[str, Json] = {"name": "m", "shapes": [[1, 2], []], "flag": True}
 SECTIONS = {"small": b"abc", "empty": b"", "large": np.arange(5000, dtype=np.int32).tobytes()}
@@ -29,15 +29,15 @@ def artifact(tmp_path: Path) -> Path:
 
 
 def test_round_trip(artifact: Path) -> None:
-    meta, sections = read_container(artifact)
-    assert meta == META
-    assert {name: bytes(section) for name, section in sections.items()} == SECTIONS
+    found = open_container(artifact)
+    assert found.meta == META
+    assert {name: bytes(section) for name, section in found.sections().items()} == SECTIONS
 
 
 def test_sections_span_several_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "_PIECE_BYTES", 1000)
     write_container(tmp_path / "m", META, SECTIONS)
-    assert bytes(read_container(tmp_path / "m")[1]["large"]) == SECTIONS["large"]
+    assert bytes(open_container(tmp_path / "m").sections()["large"]) == SECTIONS["large"]
 
 
 def test_same_content_gives_the_same_bytes(artifact: Path, tmp_path: Path) -> None:
@@ -50,10 +50,10 @@ def test_every_truncation_is_found(artifact: Path) -> None:
     for length in [0, 1, 7, 8, 20, 55, 56, 100, 4095, 4096, 4099, 8192, len(whole) - 1]:
         artifact.write_bytes(whole[:length])
         with pytest.raises(ArtifactCorruptError):
-            read_container(artifact)
+            open_container(artifact).sections()
     artifact.write_bytes(whole + b"\0")
     with pytest.raises(ArtifactCorruptError):
-        read_container(artifact)
+        open_container(artifact).sections()
 
 
 def test_every_changed_byte_is_found(artifact: Path) -> None:
@@ -62,7 +62,7 @@ def test_every_changed_byte_is_found(artifact: Path) -> None:
         whole[position] ^= 0x20
         artifact.write_bytes(whole)
         with pytest.raises((ArtifactCorruptError, ArtifactVersionError)):
-            read_container(artifact)
+            open_container(artifact).sections()
         whole[position] ^= 0x20
 
 
@@ -71,14 +71,14 @@ def test_another_version_says_which(artifact: Path) -> None:
     whole[8:12] = (container.FORMAT_VERSION + 1).to_bytes(4, "little")
     artifact.write_bytes(whole)
     with pytest.raises(ArtifactVersionError, match=f"version {container.FORMAT_VERSION + 1}"):
-        read_container(artifact)
+        open_container(artifact).sections()
 
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ArtifactNotFoundError):
-        read_container(tmp_path / "none.rammer")
+        open_container(tmp_path / "none.rammer")
     with pytest.raises(ArtifactNotFoundError):
-        read_container(tmp_path)
+        open_container(tmp_path)
 
 
 def test_a_failed_write_leaves_what_was_there(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:

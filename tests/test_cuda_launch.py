@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import rammer
 from rammer.devices.base import Binary
@@ -20,7 +21,7 @@ from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
-from tests.support.small_models import pair_model
+from tests.support.small_models import FLOAT, pair_model, scale_model, small_model
 from tests.test_cuda_driver import Api, Status
 
 pytest.importorskip("cuda.core", reason="needs the cuda extra")
@@ -64,15 +65,19 @@ class MemoryApi(Api):
 @pytest.fixture
 def loaded(monkeypatch, tmp_path):
     """A model of two inputs and two outputs, and its driver."""
+    return load(pair_model(), monkeypatch, tmp_path)
+
+
+def load(model, monkeypatch, tmp_path):
     device, options = find_device("cuda:sm_90"), CompileOptions(device="cuda:sm_90", cache_dir=tmp_path)
     vdevice = device.describe(options)
-    source = device.emit(rammer.compiler.plan_graph(load_graph(pair_model()), vdevice, options), vdevice)
+    source = device.emit(rammer.compiler.plan_graph(load_graph(model), vdevice, options), vdevice)
     api = MemoryApi()
     monkeypatch.setattr(launch, "find_driver", lambda: Driver(api=api, device=0, context=0, pool=0))
     binary = Binary(device="cuda", machine={"architecture": "sm_90"}, files={CUBIN: b""})
-    model = launch.LoadedModel(source, binary, options)
+    loaded = launch.LoadedModel(source, binary, options)
     api.log.clear()
-    return model, api
+    return loaded, api
 
 
 def test_a_run_is_one_launch(loaded):
@@ -98,17 +103,36 @@ def test_runs_on_other_streams_follow_the_last(loaded):
     assert [stream for stream, _ in api.launches] == [LEGACY_STREAM, 8192, 8192]
 
 
-def test_arrays_of_the_host_are_copied_once_each_way(loaded):
+def test_inputs_of_the_host_are_copied_once_and_outputs_written_there(loaded):
     model, api = loaded
     x = np.ones(4, np.float32)
     for _ in range(2):
         api.log.clear()
         model.run([x, x], [np.empty(4, np.float32), np.empty(4, np.float32)])
-        copied = ["cuMemcpyHtoDAsync", "cuLaunchCooperativeKernel", "cuMemcpyDtoHAsync"]
-        assert api.log == ["cuCtxSetCurrent", *copied, "cuStreamSynchronize"]
+        assert api.log == ["cuCtxSetCurrent", "cuMemcpyHtoDAsync", "cuLaunchCooperativeKernel", "cuStreamSynchronize"]
     (stream, (_, _, first)), (_, (run, tag, second)) = api.launches
     assert (stream, run, tag, first) == (STREAM, 1, 2, second)
     assert first[1] == first[0] + 256
+
+
+def large_output():
+    return scale_model(2.0, (1 << 15,))
+
+
+def output_that_is_read_again():
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("MatMul", ["y", "w"], ["z"])]
+    square = (FLOAT, (64, 64))
+    return small_model(nodes, {"x": square}, {"y": square, "z": square}, {"w": np.eye(64, dtype=np.float32)})
+
+
+@pytest.mark.parametrize("make", [large_output, output_that_is_read_again])
+def test_other_outputs_of_the_host_are_copied(make, monkeypatch, tmp_path):
+    model = make()
+    loaded, api = load(model, monkeypatch, tmp_path)
+    shapes = [[d.dim_value for d in value.type.tensor_type.shape.dim] for value in model.graph.output]
+    loaded.run([np.zeros(shapes[0], np.float32)], [np.empty(shape, np.float32) for shape in shapes])
+    copied = ["cuMemcpyHtoDAsync", "cuLaunchCooperativeKernel", "cuMemcpyDtoHAsync"]
+    assert api.log == ["cuCtxSetCurrent", *copied, "cuStreamSynchronize"]
 
 
 def test_arrays_of_the_host_wait_once_for_a_run_on_a_stream(loaded):

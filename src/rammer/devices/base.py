@@ -220,6 +220,10 @@ class Device(Protocol):
         """Why this machine cannot run `binary`, or None if it can. Building its source again helps."""
         ...
 
+    def start(self) -> None:
+        """Begin what must be there before any model is loaded, if it takes long; `load` says why where it fails."""
+        ...
+
     def load(self, source: Source, binary: Binary, options: CompileOptions) -> Loaded:
         """Place a model in memory. Buffers that are aligned to 64 bytes are used where they lie.
 

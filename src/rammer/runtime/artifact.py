@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from threading import Thread
 from typing import Any
 
 from rammer.devices.base import Binary, Device, Source
 from rammer.errors import ArtifactCorruptError, ArtifactDeviceError, ArtifactVersionError, DeviceError, OptionError
 from rammer.options import CompileOptions
-from rammer.runtime.container import Buffer, read_container
+from rammer.runtime.container import Buffer, open_container
 from rammer.runtime.executable import Executable
 from rammer.runtime.signature import Signature
 
@@ -34,8 +35,8 @@ def load_artifact(
         ArtifactDeviceError: it was built for a device that is unknown here, or for another machine and cannot be
             rebuilt here.
     """
-    header, sections = read_container(path)
-    meta: Mapping[str, Any] = header
+    container = open_container(path)
+    meta: Mapping[str, Any] = container.meta
     device_name = str(meta["device"])
     try:
         device = find_device(device_name)
@@ -43,6 +44,12 @@ def load_artifact(
         raise ArtifactDeviceError(
             f"{path} was compiled for the device '{device_name}', which this Rammer does not have", hint=error.hint
         ) from error
+    starting = Thread(target=device.start, name="rammer-start")  # a GPU's driver takes longer than the file's check
+    starting.start()
+    try:
+        sections = container.sections()
+    finally:
+        starting.join()
     source = Source(device=device_name, files=_under("source/", sections))
     binary = Binary(device=device_name, machine=meta["machine"], files=_under("binary/", sections))
     if "report" not in sections:

@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from rammer.errors import (
@@ -85,13 +86,49 @@ def write_container(path: str | os.PathLike[str], meta: Mapping[str, Json], sect
         ) from error
 
 
-def read_container(path: str | os.PathLike[str]) -> tuple[Mapping[str, Json], dict[str, memoryview]]:
-    """The header's meta data and the sections, mapped read-only and checked whole.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A file whose header was read and checked, mapped read-only; its sections come checked, too.
+
+    Attributes:
+        meta: JSON data of the header.
+    """
+
+    meta: Mapping[str, Json]
+    _source: Path
+    _table: Sequence[_Entry]
+    _content: memoryview
+    _start: int
+
+    def sections(self) -> dict[str, memoryview]:
+        """The sections by name. Checking them takes a while: all cores hash all bytes.
+
+        Raises:
+            ArtifactCorruptError: one is truncated or altered.
+        """
+        offset = self._start
+        sections: dict[str, memoryview] = {}
+        for name, length, _ in self._table:
+            sections[name] = self._content[offset : offset + length]
+            end = offset + length
+            offset = end + _padding(length)
+            if len(sections[name]) != length or any(self._content[end:offset]):
+                raise _corrupt(self._source, f"section '{name}' is cut short or altered")
+        if offset != len(self._content):
+            raise _corrupt(self._source, f"it is {len(self._content)} bytes long instead of {offset}")
+        for (name, _, expected), actual in zip(self._table, _digests(sections.values()), strict=True):
+            if list(expected) != actual:
+                raise _corrupt(self._source, f"section '{name}' does not match its checksum")
+        return sections
+
+
+def open_container(path: str | os.PathLike[str]) -> Container:
+    """A file that `write_container` wrote.
 
     Raises:
         ArtifactNotFoundError: no such file, or it cannot be read.
         ArtifactVersionError: another format version.
-        ArtifactCorruptError: not an artifact, truncated or altered.
+        ArtifactCorruptError: not an artifact, or its header is truncated or altered.
     """
     source = Path(path)
     try:
@@ -100,20 +137,8 @@ def read_container(path: str | os.PathLike[str]) -> tuple[Mapping[str, Json], di
             content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
     except OSError as error:
         raise ArtifactNotFoundError(f"cannot read {source}: {error.strerror}", hint="check the path") from error
-    meta, table, offset = _header(content, source)
-    sections: dict[str, memoryview] = {}
-    for name, length, _ in table:
-        sections[name] = content[offset : offset + length]
-        end = offset + length
-        offset = end + _padding(length)
-        if len(sections[name]) != length or any(content[end:offset]):
-            raise _corrupt(source, f"section '{name}' is cut short or altered")
-    if offset != len(content):
-        raise _corrupt(source, f"it is {len(content)} bytes long instead of {offset}")
-    for (name, _, expected), actual in zip(table, _digests(sections.values()), strict=True):
-        if list(expected) != actual:
-            raise _corrupt(source, f"section '{name}' does not match its checksum")
-    return meta, sections
+    meta, table, start = _header(content, source)
+    return Container(meta=meta, _source=source, _table=table, _content=content, _start=start)
 
 
 def _header(content: memoryview, source: Path) -> tuple[Mapping[str, Json], list[_Entry], int]:

@@ -50,6 +50,9 @@ class CpuDevice:
         """Why this processor cannot run a binary; see `Device.mismatch`."""
         return mismatch(binary, read_machine())
 
+    def start(self) -> None:
+        """Nothing; see `Device.start`."""
+
     def load(self, source: Source, binary: Binary, options: CompileOptions) -> LoadedModel:
         """A model ready to run; see `Device.load`."""
         return LoadedModel(source, binary, read_machine(), options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rammer.devices.base import Binary, Loaded, Progress, Source, no_progress
@@ -15,7 +16,7 @@ from rammer.devices.cuda.launch import LoadedModel
 from rammer.devices.cuda.peaks import find_peaks
 from rammer.devices.cuda.source import ABI, source_of
 from rammer.devices.cuda.toolchain import find_toolchain
-from rammer.errors import CompilerNotFoundError, DeviceUnavailableError
+from rammer.errors import CompilerNotFoundError, DeviceError, DeviceUnavailableError
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
@@ -60,6 +61,12 @@ class CudaDevice:
             return mismatch(binary, self._gpu().architecture)
         except DeviceUnavailableError:
             return None
+
+    def start(self) -> None:
+        """The driver; see `Device.start`."""
+        if self.architecture is None:
+            with suppress(DeviceError):
+                find_driver()
 
     def load(self, source: Source, binary: Binary, options: CompileOptions) -> Loaded:
         """A model ready to run; see `Device.load`."""

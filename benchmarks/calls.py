@@ -1,8 +1,8 @@
 """What a call costs the host on a GPU, beside the driver's own part of it: `python -m benchmarks.calls --help`.
 
 The model is one product. The driver's part is what any program would ask it for: the launch of a kernel that does
-nothing, of as many blocks and threads; for NumPy arrays also the copies and the wait. A call that waits
-for the model's kernel waits longer than for one that does nothing: that is told apart, by CUDA events. Calls and the
+nothing, of as many blocks and threads; for NumPy arrays also the copy of the input and the wait (results are written
+into the host's memory by the kernel). A call that waits for the model's kernel waits longer than for one that does nothing: that is told apart, by CUDA events. Calls and the
 driver's part take turns; the GPU is idle when a turn begins, and a turn is too short to fill its queue.
 """
 
@@ -107,7 +107,7 @@ def call_costs(turns: int) -> Iterator[CallCost]:
     on_gpu = DeviceClock()
     model_us, nothing_us = (statistics.median(on_gpu.time_us(run, _TURN)) for run in (given, part.launch))
     longer_us = model_us - nothing_us
-    yield call_cost("NumPy in and out", lambda: net(array), part.copies_and_launch, settle, turns, model_us=longer_us)
+    yield call_cost("NumPy in and out", lambda: net(array), part.copy_and_launch, settle, turns, model_us=longer_us)
 
 
 class DriverPart:
@@ -136,14 +136,13 @@ class DriverPart:
         self._steps = (
             partial(api.cuMemcpyHtoDAsync, on_gpu, on_host, _BYTES, stream),
             partial(kernel.launch, stream, 0),
-            partial(api.cuMemcpyDtoHAsync, on_host, on_gpu, _BYTES, stream),
             partial(api.cuStreamSynchronize, stream),
         )
         for step in (self.launch, *self._steps):
             check(api, "the driver's part of a call", step())
 
-    def copies_and_launch(self) -> None:
-        """Copy an input, launch a kernel that does nothing, copy an output and wait."""
+    def copy_and_launch(self) -> None:
+        """Copy an input, launch a kernel that does nothing and wait."""
         for step in self._steps:
             step()
 

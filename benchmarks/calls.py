@@ -1,9 +1,10 @@
 """What a call costs the host on a GPU, beside the driver's own part of it: `python -m benchmarks.calls --help`.
 
 The model is one product. The driver's part is what any program would ask it for: the launch of a kernel that does
-nothing, of as many blocks and threads; for NumPy arrays also the copy of the input and the wait (results are written
-into the host's memory by the kernel). A call that waits for the model's kernel waits longer than for one that does nothing: that is told apart, by CUDA events. Calls and the
-driver's part take turns; the GPU is idle when a turn begins, and a turn is too short to fill its queue.
+nothing, of as many blocks and threads; for NumPy arrays also the copy of the input and the wait, while results are
+written into the host's memory by the kernel. A call that waits for the model's kernel waits longer than for one that
+does nothing: that is told apart, by CUDA events. Calls and the driver's part take turns; the GPU is idle when a turn
+begins, and a turn is too short to fill its queue.
 """
 
 from __future__ import annotations

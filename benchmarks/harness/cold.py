@@ -1,10 +1,11 @@
 """Compile or load once in a process of its own, so that time and memory are those of a cold start.
 
     python -m benchmarks.harness.cold compile MODEL ARTIFACT CACHE DEVICE VEUS
-    python -m benchmarks.harness.cold load ARTIFACT CACHE DEVICE
+    python -m benchmarks.harness.cold load ARTIFACT CACHE
+    python -m benchmarks.harness.cold start DEVICE
 
 Prints one JSON object. Rammer's imports are not counted in the seconds, but are in the memory. The start of a GPU's
-driver is counted, and told apart.
+driver is counted; `start` is that alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.harness.environment import ROOT
 from rammer.compiler import compile_with, load
-from rammer.devices.cuda.driver import find_driver
+from rammer.devices.registry import find_device
 from rammer.options import CompileOptions
 
 _UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
@@ -32,15 +33,12 @@ class Cold:
 
     Attributes:
         seconds: of all.
-        driver_seconds: of these, until a GPU's driver is there: NVIDIA's bindings imported, the driver started and its
-            context made, as by every program.
         process_bytes: of the process itself.
         compiler_bytes: at most that much, of the largest C compiler process that it started. The system counts a
             new process from the size of the one that started it, so small ones look larger than they are.
     """
 
     seconds: float
-    driver_seconds: float
     process_bytes: int
     compiler_bytes: int
 
@@ -50,9 +48,14 @@ def cold_compile(model: Path, artifact: Path, cache_dir: Path, device: str, veus
     return _in_process("compile", str(model), str(artifact), str(cache_dir), device, str(veus))
 
 
-def cold_load(artifact: Path, cache_dir: Path, device: str) -> Cold:
-    """Load `artifact`, compiled for `device`, in a fresh process."""
-    return _in_process("load", str(artifact), str(cache_dir), device)
+def cold_load(artifact: Path, cache_dir: Path) -> Cold:
+    """Load `artifact` in a fresh process."""
+    return _in_process("load", str(artifact), str(cache_dir))
+
+
+def cold_device(device: str) -> Cold:
+    """Start what every program needs that uses a device, in a fresh process: bindings, driver and context of a GPU."""
+    return _in_process("start", device)
 
 
 def _in_process(*arguments: str) -> Cold:
@@ -61,7 +64,6 @@ def _in_process(*arguments: str) -> Cold:
     found: Mapping[str, float] = json.loads(done.stdout)
     return Cold(
         seconds=found["seconds"],
-        driver_seconds=found["driver_seconds"],
         process_bytes=int(found["process_bytes"]),
         compiler_bytes=int(found["compiler_bytes"]),
     )
@@ -73,15 +75,17 @@ def main() -> None:
         case ["compile", model, artifact, cache_dir, device, veus]:
             options = replace(CompileOptions(), cache_dir=Path(cache_dir), device=device, veus=int(veus))
             start_s = time.perf_counter()
-            driver_seconds = _start_driver(device)
             executable = compile_with(model, options)
             seconds = time.perf_counter() - start_s
             executable.save(artifact)
-        case ["load", artifact, cache_dir, device]:
+        case ["load", artifact, cache_dir]:
             options = replace(CompileOptions(), cache_dir=Path(cache_dir))
             start_s = time.perf_counter()
-            driver_seconds = _start_driver(device)
             load(artifact, options)
+            seconds = time.perf_counter() - start_s
+        case ["start", device]:
+            start_s = time.perf_counter()
+            find_device(device).start()
             seconds = time.perf_counter() - start_s
         case _:
             sys.exit(__doc__)
@@ -89,20 +93,11 @@ def main() -> None:
         json.dumps(
             {
                 "seconds": seconds,
-                "driver_seconds": driver_seconds,
                 "process_bytes": _own_peak_bytes(),
                 "compiler_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _UNIT_BYTES,
             }
         )
     )
-
-
-def _start_driver(device: str) -> float:
-    """Start what a device needs before Rammer can use it; the seconds that takes."""
-    start_s = time.perf_counter()
-    if device == "cuda":
-        find_driver()
-    return time.perf_counter() - start_s
 
 
 def _own_peak_bytes() -> int:

@@ -39,7 +39,9 @@ class Driver:
 
     def enter(self) -> None:
         """Make the context that of the calling thread."""
-        check(self.api, "cuCtxSetCurrent", self.api.cuCtxSetCurrent(self.context))
+        answer = self.api.cuCtxSetCurrent(self.context)
+        if answer[0]:  # not left to `check`: this stands in the way of every call
+            check(self.api, "cuCtxSetCurrent", answer)
 
     def allocate(self, size_bytes: int, stream: int) -> int:
         """The address of memory for work on `stream`; `cuMemFreeAsync` gives it back.
@@ -62,7 +64,7 @@ def check(api: Any, name: str, answer: Any) -> Any:  # noqa: ANN401 - the bindin
         DeviceError: any other error.
     """
     status = answer[0]
-    if status:  # 0 is success; this stands in the way of every call
+    if status:
         if status == api.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise DeviceUnavailableError(
                 "the GPU has too little free memory for the model", hint="end other programs that use it"

@@ -221,7 +221,9 @@ class LoadedModel:
         self._segments[CALLER:] = arrays
         program.run = self._runs & 0xFFFFFFFF
         program.tag = program.tag % 0xFFFFFFFF + 1
-        check(self._driver.api, "cuLaunchCooperativeKernel", kernel.launch(stream, self._parameters))
+        answer = kernel.launch(stream, self._parameters)
+        if answer[0]:
+            check(self._driver.api, "cuLaunchCooperativeKernel", answer)
         self._runs += 1
 
     def _check(self) -> None:

@@ -4,7 +4,8 @@ A *contraction* is an expression whose every reduction is a float sum of product
 a matrix product or a convolution with its bias, activation and residual, all gates of a recurrent cell, a batched
 attention product. Vector lanes run along a spatial axis that one operand of each product has (the lane operand); the
 other is a scalar there, or in a depthwise convolution a vector too. Axes that the lane operand lacks are rows: a block
-of rows and lanes is kept in registers while the reduction runs.
+of rows and lanes is kept in registers while the reduction runs. An operand may be a short sum itself, a *window* (the
+depthwise half of a separable convolution).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from rammer.ir.types import DType, Layout, TensorType
 
 MAX_UNROLLED_POINTS = 16
 MAX_CHOSEN_POINTS = 64
+MAX_WINDOW_POINTS = 64  # of each element of an operand
 
 
 class Skeleton(enum.StrEnum):
@@ -37,7 +39,7 @@ class Skeleton(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One sum of products: `reduce` sums `operands[0] * operands[1]`, which contain no reduction."""
+    """One sum of products: `reduce` sums `operands[0] * operands[1]`, which contain no reductions but windows."""
 
     reduce: Reduce
     operands: tuple[Expr, Expr]
@@ -137,7 +139,8 @@ def skeleton_of(expr: TensorExpr) -> Skeleton:
 @lru_cache(maxsize=1024)
 def contraction(expr: TensorExpr) -> Contraction | None:
     """The expression as a contraction; None where it is none, or no axis could run along lanes."""
-    terms = [_term(reduction) for reduction in expr.reductions]
+    inner = {node for reduction in expr.reductions for node in nodes(reduction.body) if isinstance(node, Reduce)}
+    terms = [_term(reduction) for reduction in expr.reductions if reduction not in inner]
     grouped: dict[tuple[Axis, ...], list[Term]] = {}
     for term in terms:
         if term is None:
@@ -165,9 +168,15 @@ def _term(reduction: Reduce) -> Term | None:
     if any(axis.extent == 0 for axis in reduction.axes):
         return None
     match reduction.body:
-        case Call(ScalarFn.MUL, (left, right)) if not any(isinstance(node, Reduce) for node in nodes(left, right)):
+        case Call(ScalarFn.MUL, (left, right)) if window_points(left, right) <= MAX_WINDOW_POINTS:
             return Term(reduce=reduction, operands=(left, right))
     return None
+
+
+def window_points(*operands: Expr) -> int:
+    """Over how many points operands of a product reduce for each of their elements; 0 if they don't."""
+    windows = [node for node in nodes(*operands) if isinstance(node, Reduce)]
+    return sum(math.prod(axis.extent for axis in window.axes) for window in windows)
 
 
 def free_axes(*roots: Expr) -> dict[Expr, frozenset[Axis]]:

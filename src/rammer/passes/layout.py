@@ -5,7 +5,8 @@
 Shapes and contents do not change, only where elements lie in storage. Where readers want different layouts, or some
 none, there is one constant for each.
 
-Ordering restriction: last, when expressions are final; no pass after it may read a constant by its strides.
+Ordering restriction: after all passes that change what contractions read, `fuse_windows` excepted; no pass after it may
+read a constant by its strides.
 """
 
 from __future__ import annotations

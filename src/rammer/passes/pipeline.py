@@ -14,6 +14,7 @@ from rammer.passes import (
     fold_batch_norm,
     fold_constants,
     fuse,
+    fuse_windows,
     hoist_pointwise,
     inline_numbers,
     inline_views,
@@ -62,6 +63,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("round_products", round_products.run),
     ("split_reduction", split_reduction.run),
     ("layout", layout.run),
+    ("fuse_windows", fuse_windows.run),
 )
 
 

@@ -28,6 +28,7 @@ from rammer.ir.pattern import free_axes
 from rammer.ir.types import Layout, TensorType
 from rammer.ir.vdevice import VDevice
 from rammer.passes.rewrite import Rewriter
+from rammer.passes.shares import shares
 from rammer.passes.work import Work, lift, lower
 from rammer.roller.construct import construct
 from rammer.roller.model import predict
@@ -58,7 +59,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
     """
     rewriter = Rewriter(graph)
     known: dict[tuple[TensorExpr | None, tuple[Layout, ...], int], tuple[Axis, int] | None] = {}
-    for operator, veus in zip(graph.operators, _shares(graph, device.veu_count), strict=True):
+    for operator, veus in zip(graph.operators, shares(graph, device.veu_count), strict=True):
         layouts = tuple(graph.values[value].storage for value in (*operator.inputs, *operator.outputs))
         key = (operator.expr, layouts, veus)
         if key not in known:
@@ -69,30 +70,6 @@ def run(graph: Graph, device: VDevice) -> Graph:
         else:
             _insert(rewriter, operator, graph, *cut)
     return rewriter.finish()
-
-
-def _shares(graph: Graph, veus: int) -> list[int]:
-    """For each operator the units that fall to it by its work, among the operators at its depth."""
-    made_at: dict[int, int] = {}
-    depths: list[int] = []
-    totals: dict[int, int] = {}
-    for operator in graph.operators:
-        depth = 1 + max((made_at.get(value, -1) for value in operator.inputs), default=-1)
-        made_at.update(dict.fromkeys(operator.outputs, depth))
-        depths.append(depth)
-        totals[depth] = totals.get(depth, 0) + _elements(operator)
-    return [
-        max(1, veus * _elements(operator) // max(1, totals[depth]))
-        for operator, depth in zip(graph.operators, depths, strict=True)
-    ]
-
-
-def _elements(operator: Operator) -> int:
-    """What an operator's reductions run over, in all."""
-    if operator.expr is None:
-        return 0
-    lengths = [math.prod(axis.extent for axis in reduction.axes) for reduction in operator.expr.reductions]
-    return math.prod(axis.extent for axis in operator.expr.axes) * sum(lengths)
 
 
 def _best_cut(operator: Operator, graph: Graph, device: VDevice, veus: int) -> tuple[Axis, int] | None:

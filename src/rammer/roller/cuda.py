@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rammer.ir.blocks import LEAST_ROWS, WARP, Arithmetic, Blocks, blocks_of, operands_of, staged_form
-from rammer.ir.expr import Axis, Load, TensorExpr, nodes
-from rammer.ir.pattern import Contraction, Skeleton, chosen_axes, contraction, stride_along
+from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
+from rammer.ir.pattern import Contraction, Skeleton, chosen_axes, contraction, stride_along, window_points
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
@@ -215,8 +215,21 @@ def _staged_cycles(kernel: RKernel, blocks: Blocks) -> float:
             for operand in operands
         )
         copy = steps * blocks.step * points_bytes * _COPY_CYCLES
-        cycles += multiply + copy + steps * _STEP_CYCLES
+        windows = elements * sum(
+            min(size, points) * _window_cycles(operand)
+            for size, points, operands in zip(
+                (blocks.rows, blocks.lanes), (height, width), operands_of(found, group, lane), strict=True
+            )
+            for operand in operands
+        )
+        cycles += multiply + copy + windows + steps * _STEP_CYCLES
     return block_count * cycles
+
+
+def _window_cycles(operand: Expr) -> float:
+    """Cycles of a multiprocessor for an element of an operand that is a sum itself."""
+    points = window_points(operand)
+    return (_EPILOGUE + points * _PER_ELEMENT) / (_QUARTERS * WARP * _ISSUE) if points else 0.0
 
 
 def _element_cycles(blocks: Blocks) -> float:

@@ -15,7 +15,7 @@ from rammer.devices.codegen.scalar import C_TYPES, call_text, clamp_text, conver
 from rammer.devices.codegen.writer import Writer
 from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ScalarFn
 from rammer.ir.pattern import Border, Skeleton, choice_of, chosen_axes, free_axes
-from rammer.ir.region import interval_of
+from rammer.ir.region import affine, interval_of
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
 
@@ -116,6 +116,7 @@ class Scope:
         self._assured: frozenset[tuple[Load, int]] = frozenset()
         self._outside: frozenset[Load] = frozenset()
         self._names: dict[Expr, str] = {}
+        self._elements: dict[tuple[object, ...], str] | None = None
         self._staged: dict[Expr, Staged] = {}
 
     def enter(
@@ -128,11 +129,17 @@ class Scope:
         inner = Scope(self.writer, self.operands, self._reducer)
         inner.positions = {**self.positions, **positions}
         inner._parent = self
+        inner._elements = self._elements
         inner._fresh = frozenset(positions)
         inner._staged = dict(self._staged)
         inner._outside = self._outside.union(outside)
         inner._assured = self._assured.union((border.load, border.dim) for border in assured)
         return inner
+
+    def share_elements(self, reducer: Reducer) -> None:
+        """Let all scopes inside load an element once; `reducer` writes no blocks, so that all find it."""
+        self._elements = {}
+        self._reducer = reducer
 
     def bind(self, node: Expr, text: str) -> None:
         """Make `text` the value of a node from here on."""
@@ -231,6 +238,8 @@ class Scope:
                 text = f"{staged.array}[{self.address(staged.address)}{base}]"
             case Reduce():
                 return self._reducer(self, node)
+            case Load() if self._elements is not None:
+                return self._shared(node, self._elements)
             case Load():
                 text = self._load(node)
             case Call(fn, args):
@@ -252,6 +261,15 @@ class Scope:
                 narrow = "(uint32_t)" if span.hi <= 1 << 31 else ""
                 return f"{narrow}{texts[0]} {'/' if fn is ScalarFn.FLOORDIV else '%'} {narrow}{texts[1]}"
         return call_text(fn, args[-1].dtype, texts)
+
+    def _shared(self, load: Load, elements: dict[tuple[object, ...], str]) -> str:
+        """The name of an element that is loaded where it is first asked for."""
+        forms = [affine(index) for index in load.indices]
+        known = [None if form is None else self.linear(Linear(form.terms, form.offset)) for form in forms]
+        key = (load.slot, load.fill, *known)
+        if None in known or key not in elements:
+            elements[key] = self.writer.let(C_TYPES[load.dtype], self.writer.name("v"), self._load(load))
+        return elements[key]
 
     def _load(self, load: Load) -> str:
         if load in self._outside and load.fill is not None:

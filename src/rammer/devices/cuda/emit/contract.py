@@ -9,25 +9,28 @@
       for each row and lane: the elementwise rest, store
 
 A convolution is such a product, too: an operand's element is whatever its index expressions say, padding included.
+Elements that are short sums, *windows*, are computed on the way.
 `kernels/rammer_contract.cuh` has the copies and what a warp multiplies; `ir.blocks` has the sizes.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rammer.devices.codegen.index import Address
-from rammer.devices.codegen.scalar import C_TYPES
+from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
 from rammer.devices.cuda.emit.stream import emit_stream
 from rammer.ir.blocks import Arithmetic, Blocks, blocks_of, group_order, moving_axes, operands_of, staged_form
-from rammer.ir.expr import Axis, Expr, Load, nodes
-from rammer.ir.pattern import Group, Term, contraction, stride_along
+from rammer.ir.evaluate import identity
+from rammer.ir.expr import Axis, Expr, Load, Reduce, nodes
+from rammer.ir.pattern import Group, Term, contraction, stride_along, window_points
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 
@@ -40,6 +43,7 @@ _PADDING: Mapping[Arithmetic, int] = {
     Arithmetic.FLOAT16: 16,
 }
 _COPIES_TOGETHER = 4  # of a thread; more is more code only
+_POINTS_TOGETHER = (4, 2)  # whose windows a thread computes
 _PART_PADDING = 8  # elements between rows of the sums in shared memory
 _ELEMENT_BYTES = DType.FLOAT32.itemsize_bytes
 _MULTIPLIERS: Mapping[Arithmetic, str] = {
@@ -176,7 +180,7 @@ class _Product:
             with writer.block(f"if (number < {steps})"):
                 writer.line("char *into = scratch + filled;")
                 in_step = scope.enter({side.axis: Position(side.axis.name) for side in self._outer})
-                for operand in self._operands:
+                for operand in sorted(self._operands, key=window_points):  # copies are on their way meanwhile
                     self._stage(in_step, operand)
                 self._advance(writer, "filled", self.stage_bytes, self.scratch_bytes)
                 self._walk(writer)
@@ -239,6 +243,9 @@ class _Product:
         moving = self._moving
         form = self._form(operand)
         load, chunk = _copied(scope, form, moving[0])
+        if window_points(form):
+            self._stage_windows(scope, operand, sides, first, size)
+            return
         pieces = blocks.step // chunk  # of a point
         # Neighbouring threads take pieces that lie near to each other.
         by_points = chunk == 1 and _runs_along_points(scope, form, sides, self.axes)
@@ -268,6 +275,53 @@ class _Product:
             present = " && ".join([*conditions, *checks]) or "true"
             size_bytes = chunk * form.dtype.itemsize_bytes
             writer.line(f"rammer_copy<{size_bytes}>({place}, in{load.slot} + ({address}), {present});")
+
+    def _stage_windows(self, scope: Scope, operand: Expr, sides: Sequence[Side], first: str, size: int) -> None:
+        """Compute a step of an operand of windows into shared memory; what lies beyond the operand is 0.
+
+        A thread computes several neighbouring points: it loads once what their windows share.
+        """
+        writer, step, form = scope.writer, self.tile.blocks.step, self._form(operand)
+        together = _together(sides[0], size * step)
+        writer.line("#pragma unroll 1")
+        with writer.block(f"for (uint32_t copy = threadIdx.x; copy < {size // together * step}u; copy += {THREADS})"):
+            writer.let("uint32_t", "element_", f"copy % {step}")
+            writer.let("uint32_t", "point_", f"copy / {step} * {together}")
+            writer.let("uint32_t", "point", f"{first} + point_")
+            writer.let("uint32_t", "element", "element0 + element_")
+            conditions = [] if count(sides) % size == 0 else [f"point < {count(sides)}u"]
+            if count(self._moving) % step:
+                conditions.append(f"element < {count(self._moving)}u")
+            points, beyond = decode(writer, "point", sides)
+            elements, _ = decode(writer, "element", self._moving)
+            values = [writer.name("value") for _ in range(together)]
+            for value in values:
+                writer.line(f"{C_TYPES[form.dtype]} {value} = 0;")
+            with guarded(writer, [*conditions, *beyond]):
+                at_points = scope.enter({**points, **elements})
+                at_points.share_elements(_unrolled)
+                place = points[sides[0].axis]
+                for number, value in enumerate(values):
+                    at_point = at_points.enter({sides[0].axis: replace(place, offset=place.offset + number)})
+                    writer.line(f"{value} = {at_point.value(form)};")
+            for number, value in enumerate(values):
+                writer.line(f"*({self._place(operand, 'into', f'(point_ + {number})', 'element_')}) = {value};")
+
+
+def _together(side: Side, elements: int) -> int:
+    """How many neighbours along a side a thread takes: a few, but no thread goes without any for it."""
+    fitting = (taken for taken in _POINTS_TOGETHER if side.size % taken == 0 and taken * THREADS <= elements)
+    return 1 if side.is_ragged else next(fitting, 1)
+
+
+def _unrolled(scope: Scope, node: Reduce) -> str:
+    """Write a short reduction point by point; returns the name of its value."""
+    total = literal(identity(node.fn, node.dtype), node.dtype)
+    for point in itertools.product(*(range(axis.extent) for axis in node.axes)):
+        at_point = scope.enter({axis: Position("", i) for axis, i in zip(node.axes, point, strict=True)})
+        text = call_text(COMBINE[node.fn], node.dtype, (total, at_point.value(node.body)))
+        total = scope.writer.let(C_TYPES[node.dtype], scope.writer.name("total"), text)
+    return total
 
 
 def _compute(scope: Scope, form: Expr, place: str, conditions: Sequence[str]) -> None:

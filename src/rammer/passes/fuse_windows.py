@@ -1,0 +1,142 @@
+"""fuse_windows: a product computes the short sums that it multiplies, instead of reading them.
+
+    y[c] = sum[k](x[c + k] * v[c, k]), z[m] = sum[c](y[c] * w[m, c])
+      ->  z[m] = sum[c](sum[k](x[c + k] * v[c, k]) * w[m, c])
+
+So does a separable convolution: its depthwise half takes as long to hand over as to compute. Devices that stage the
+operands of products compute such sums where they would copy them. That saves an operator and a hand-over, but rTasks
+with other lanes of the same rows compute the same sums. Roller's model decides, on that share of the units that is an
+operator's own among those beside it.
+
+Ordering restriction: last, for nothing lays out the operands of sums inside of sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rammer.ir.expr import Axis, Load, TensorExpr, nodes, substitute
+from rammer.ir.graph import Graph, Operator
+from rammer.ir.packing import is_staged
+from rammer.ir.pattern import MAX_WINDOW_POINTS, contraction
+from rammer.ir.types import Layout
+from rammer.ir.vdevice import VDevice
+from rammer.passes.fusion import LARGEST_OPERANDS
+from rammer.passes.rewrite import Rewriter
+from rammer.passes.shares import shares
+from rammer.passes.views import Definition, definition
+from rammer.passes.work import lift, lower
+from rammer.roller.construct import construct
+from rammer.roller.model import predict
+
+
+def run(graph: Graph, device: VDevice) -> Graph:
+    """Fuse windows into products; see the module.
+
+    Args:
+        graph: after fusion; every operator has an expression.
+        device: says whether it stages operands, and whose figures decide.
+    """
+    if device.staged_rows is None:
+        return graph
+    times = _Times(graph, device)
+    makers, consumers = graph.producers(), graph.consumers()
+    fused: dict[tuple[int, ...], Operator] = {}
+    gone: set[tuple[int, ...]] = set()
+    for operator in graph.operators:
+        for value in operator.inputs:
+            if value not in makers or value in graph.outputs or len(consumers[value]) > 1:
+                continue
+            whole = _joined(makers[value], operator, graph, device)
+            if whole is not None and times.whole_pays(whole, makers[value], operator):
+                fused[operator.outputs] = whole
+                gone.add(makers[value].outputs)
+                break
+    rewriter = Rewriter(graph)
+    for operator in graph.operators:
+        if operator.outputs not in gone:
+            rewriter.insert(fused.get(operator.outputs, operator))
+    return rewriter.finish()
+
+
+class _Times:
+    """How long operators take, as Roller predicts, each on its share of the units."""
+
+    def __init__(self, graph: Graph, device: VDevice) -> None:
+        self._graph = graph
+        self._device = device
+        own = zip(graph.operators, shares(graph, device.veu_count), strict=True)
+        self._veus = {operator.outputs: veus for operator, veus in own}
+        self._known: dict[tuple[TensorExpr, tuple[Layout, ...], int], float] = {}
+
+    def whole_pays(self, whole: Operator, maker: Operator, operator: Operator) -> bool:
+        """Whether an operator ends sooner than the two that it stands for, the second of which has its results."""
+        return self._time_us(whole) < self._time_us(maker) + self._device.handover_us.value + self._time_us(operator)
+
+    def _time_us(self, operator: Operator) -> float:
+        assert operator.expr is not None  # a window or a product
+        layouts = tuple(self._graph.values[value].storage for value in (*operator.inputs, *operator.outputs))
+        key = (operator.expr, layouts, self._veus[operator.outputs])
+        if key not in self._known:
+            self._known[key] = self._predicted_us(*key)
+        return self._known[key]
+
+    def _predicted_us(self, expr: TensorExpr, layouts: Sequence[Layout], veus: int) -> float:
+        overhead_us = self._device.task_overhead_us.value
+        kernels = construct(expr, layouts, self._device)
+        return min(-(-one.task_count // veus) * (predict(one, self._device).task_us + overhead_us) for one in kernels)
+
+
+def _joined(maker: Operator, operator: Operator, graph: Graph, device: VDevice) -> Operator | None:
+    """The product that computes what `maker` makes and it alone reads, as an operand, once; None for anything else."""
+    window = _window(maker, device)
+    found = None if operator.expr is None else contraction(operator.expr)
+    if window is None or operator.expr is None or found is None or not is_staged(operator.expr, found, device):
+        return None
+    (value,) = maker.outputs
+    slot = operator.inputs.index(value)
+    links = [load for load in operator.expr.loads if load.slot == slot]
+    operands = nodes(*(operand for term in found.terms for operand in term.operands))
+    if len(links) != 1 or links[0] not in operands or not _is_whole(links[0], operator.expr.inputs[slot].shape):
+        return None
+    fused = lift(operator).rewritten(
+        lambda node: window.at(node.indices) if isinstance(node, Load) and node.slot == value else None
+    )
+    if len(fused.reads) + len(fused.outputs) > LARGEST_OPERANDS:
+        return None
+    expr, inputs = lower(fused, lambda number: graph.values[number].type)
+    if contraction(expr) is None:
+        return None
+    kind, sources = f"{maker.kind}+{operator.kind}", tuple(dict.fromkeys((*maker.sources, *operator.sources)))
+    return replace(operator, kind=kind, inputs=inputs, expr=expr, sources=sources)
+
+
+def _window(operator: Operator, device: VDevice) -> Definition | None:
+    """The one result of an operator that reduces over few points; None for any other, and for what is staged itself.
+
+    The axes of its reductions get names that no other operator uses.
+    """
+    expr = operator.expr
+    if expr is None or len(expr.outputs) != 1 or not expr.reductions:
+        return None
+    product = contraction(expr)
+    points = math.prod(axis.extent for axis in expr.reduce_axes)
+    if not 0 < points <= MAX_WINDOW_POINTS or (product is not None and is_staged(expr, product, device)):
+        return None
+    work = lift(operator)
+    (output,) = work.outputs.values()
+    axes = {axis: Axis(f"window{number}", axis.extent) for number, axis in enumerate(expr.reduce_axes)}
+    (body,) = substitute([output.body], axes)
+    return definition(work.axes, replace(output, body=body))
+
+
+def _is_whole(link: Load, shape: Sequence[int]) -> bool:
+    """Whether a load goes through all of a value, so that no element of it is computed for several rows."""
+    whole = all(
+        extent == 1 or (isinstance(index, Axis) and index.extent == extent)
+        for index, extent in zip(link.indices, shape, strict=True)
+    )
+    axes = [index for index in link.indices if isinstance(index, Axis)]
+    return link.fill is None and whole and len(set(axes)) == len(axes)

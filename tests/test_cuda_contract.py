@@ -198,3 +198,32 @@ def test_alignment_follows_from_the_place_in_storage():
     assert [one.kernels[0].alignments for one in operators if one.name == "y"] == [(16, 1)]  # y lies anywhere
     written = {one.writes[0].origin: one.kernels[0].alignments[-1] for one in operators if one.name != "y"}
     assert written[0, 6] == 2
+
+
+def around_waits(text):
+    """What comes before and behind the Waits of a record, the names of operands left out."""
+    before, behind = text.split("if (!rammer_begin(position))")
+    return before.split("tile;", 1)[1].split("char *into")[-1], behind
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_rtasks_read_nothing_but_constants_before_they_wait(name):
+    for kernel in bound(name).kernels:
+        before, behind = around_waits(emit_kernel(kernel, "k", constants=[1]).text)
+        assert not re.search(r"in[02-9] \+|in[02-9]\[", before)
+        assert "in0" in behind
+
+
+def test_copies_of_weights_are_on_their_way_before_an_rtask_waits():
+    kernel = bound("image").kernels[0]
+    before, behind = around_waits(emit_kernel(aligned(kernel, 16), "k", constants=[1]).text)
+    assert "in1 +" in before
+    assert "in1 +" not in behind
+    assert "in1 +" in around_waits(emit_kernel(aligned(kernel, 16), "k").text)[1]
+
+
+def test_what_the_rest_reads_is_on_its_way_while_sums_run():
+    kernel = bound("image").kernels[0]
+    text = emit_kernel(kernel, "k").text
+    assert "in2[" in text.split(".multiply<")[0]
+    assert "in2[" not in text.split(".multiply<")[1]

@@ -29,6 +29,9 @@ _STAGED_CANDIDATES = 6
 # Instructions of a thread for a point and for an element of a point's sums.
 _EPILOGUE = 40
 _PER_ELEMENT = 4
+# Likewise for a window and for each of its points, where a thread computes several neighbouring ones.
+_WINDOW = 20
+_PER_WINDOW_POINT = 2
 _ISSUE = 0.6  # of the instructions that a multiprocessor could start
 _LATENCY_US = 1.3  # pointers, the first operands, and what the rest reads, one after the other
 _LOADS_IN_FLIGHT = 16
@@ -229,7 +232,7 @@ def _staged_cycles(kernel: RKernel, blocks: Blocks) -> float:
 def _window_cycles(operand: Expr) -> float:
     """Cycles of a multiprocessor for an element of an operand that is a sum itself."""
     points = window_points(operand)
-    return (_EPILOGUE + points * _PER_ELEMENT) / (_QUARTERS * WARP * _ISSUE) if points else 0.0
+    return (_WINDOW + points * _PER_WINDOW_POINT) / (_QUARTERS * WARP * _ISSUE) if points else 0.0
 
 
 def _element_cycles(blocks: Blocks) -> float:

@@ -7,7 +7,7 @@ all scopes inside for which it is the same. `hoist` writes ahead of a loop what 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rammer.devices.codegen.index import Address, Check, Linear, Part, address_of, load_address, sum_text
@@ -23,12 +23,16 @@ from rammer.ir.types import DType
 class Operands:
     """The slots and outputs of an rKernel, and the addresses of its loads.
 
-    `readers` are the functions that read an element, given its address, of slots that are not read plainly.
+    `readers` are the functions that read an element, given its address, of slots that are not read plainly; `constants`
+    are slots that nobody writes.
     """
 
-    def __init__(self, kernel: RKernel, readers: Mapping[int, str] | None = None) -> None:
+    def __init__(
+        self, kernel: RKernel, readers: Mapping[int, str] | None = None, constants: Collection[int] = ()
+    ) -> None:
         self.kernel = kernel
         self.readers = readers or {}
+        self.constants = constants
         self.free = free_axes(*kernel.expr.roots)
         expr = kernel.expr
         self.loads = {

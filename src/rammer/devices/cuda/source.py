@@ -109,24 +109,11 @@ def translation_unit(kernels: Mapping[str, KernelText], slots: int, segments: in
         slots: operands that a record has room for.
         segments: in which operands lie.
     """
-    numbered = list(enumerate(kernels.items()))
-    plain = "".join(
-        f"    case {number}: {symbol}(pointers, tile, scratch); break;\n"
-        for number, (symbol, kernel) in numbered
-        if not kernel.resident
-    )
-    resident = "".join(
-        f"    case {number}: return {symbol}(position, scratch);\n"
-        for number, (symbol, kernel) in numbered
-        if kernel.resident
-    )
+    numbered = enumerate(kernels)
+    cases = "".join(f"    case {number}: return {symbol}(position, scratch);\n" for number, symbol in numbered)
     dispatch = (
-        "static __device__ __forceinline__ void rammer_execute("
-        "uint32_t kernel, char *const *pointers, uint32_t tile, char *scratch) {\n"
-        f"    switch (kernel) {{\n{plain}    }}\n}}\n"
-        "static __device__ __forceinline__ bool rammer_execute_run("
-        "uint32_t kernel, uint32_t position, char *scratch) {\n"
-        f"    switch (kernel) {{\n{resident}    }}\n    return false;\n}}\n"
+        "static __device__ __forceinline__ bool rammer_execute(uint32_t kernel, uint32_t position, char *scratch) {\n"
+        f"    switch (kernel) {{\n{cases}    }}\n    return false;\n}}\n"
     )
     sizes = {"THREADS": THREADS, "SLOTS": slots, "SEGMENTS": segments, "CHUNK": chunk_of(slots)}
     macros = "".join(f"#define RAMMER_{name} {size}\n" for name, size in sizes.items())

@@ -3,7 +3,8 @@
     for each point of the batch axes, for each block of rows and lanes
       for each group of sums
         for each step of elements of the sums
-          start to copy a later step's operands into shared memory
+          start to copy a later step's operands into shared memory, constants first
+          once, if there is one block: wait for what others write, load what the rest will read
           multiply and add the present step's, each warp its part of the sums
       put the parts of the sums together in shared memory
       for each row and lane: the elementwise rest, store
@@ -16,8 +17,8 @@ Elements that are short sums, *windows*, are computed on the way.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from rammer.devices.codegen.index import Address
@@ -26,7 +27,8 @@ from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
-from rammer.devices.cuda.emit.stream import emit_stream
+from rammer.devices.cuda.emit.stream import emit_stream, other_loads
+from rammer.devices.cuda.emit.wait import emit_wait, is_constant
 from rammer.ir.blocks import Arithmetic, Blocks, blocks_of, group_order, moving_axes, operands_of, staged_form
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Expr, Load, Reduce, nodes
@@ -43,6 +45,7 @@ _PADDING: Mapping[Arithmetic, int] = {
     Arithmetic.FLOAT16: 16,
 }
 _COPIES_TOGETHER = 4  # of a thread; more is more code only
+_EARLY_TURNS = 4  # of a thread at the end of a block, for which it keeps what it will read in registers
 _POINTS_TOGETHER = (4, 2)  # whose windows a thread computes
 _PART_PADDING = 8  # elements between rows of the sums in shared memory
 _ELEMENT_BYTES = DType.FLOAT32.itemsize_bytes
@@ -69,6 +72,9 @@ def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
     writer.let("uint32_t", "split", f"threadIdx.x / 32 / {blocks.warps}")
     writer.let("uint32_t", "warp_row", f"warp % {blocks.rows // blocks.warp_rows} * {blocks.warp_rows}")
     writer.let("uint32_t", "warp_lane", f"warp / {blocks.rows // blocks.warp_rows} * {blocks.warp_lanes}")
+    waits = count(tile.batches) == 1 and count(tile.rows) <= blocks.rows and count(tile.lanes) <= blocks.lanes
+    if not waits:
+        emit_wait(writer)
     scratch_bytes = 0
     with (
         writer.block(f"for (uint32_t batch = 0; batch < {count(tile.batches)}u; ++batch)"),
@@ -80,7 +86,10 @@ def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
         sums = {term: writer.name("sums") for term in found.terms}
         for name in sums.values():
             writer.line(f"{_MULTIPLIERS[blocks.arithmetic]}{blocks.warp_rows}, {blocks.warp_lanes}> {name};")
+        finish = _Finish.of(in_batch, tile)
         with guarded(writer, conditions):  # the same for all threads
+            if not waits:
+                finish.bring(in_batch)
             for group in found.groups:
                 row_operands, lane_operands = operands_of(found, group, _lane(kernel))
                 product = _Product(
@@ -91,9 +100,10 @@ def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
                     lane_operands=lane_operands,
                 )
                 with writer.block():
-                    product.emit(in_batch.enter({}), sums)
+                    product.emit(in_batch.enter({}), sums, finish if waits else None)
+                waits = False
                 scratch_bytes = max(scratch_bytes, product.scratch_bytes)
-            scratch_bytes = max(scratch_bytes, _finish(in_batch, tile, sums))
+            scratch_bytes = max(scratch_bytes, finish.emit(in_batch, sums))
     return scratch_bytes
 
 
@@ -166,10 +176,14 @@ class _Product:
         type_ = C_TYPES[self._form(operand).dtype]
         return f"({type_} *)({stage} + {offset_bytes}) + {point} * {self.pitch} + {element}"
 
-    def emit(self, scope: Scope, sums: Mapping[Term, str]) -> None:
-        """The loop over steps: step `number` is on its way while the one `stages - 1` before is multiplied."""
+    def emit(self, scope: Scope, sums: Mapping[Term, str], finish: _Finish | None) -> None:
+        """The loop over steps: step `number` is on its way while the one `stages - 1` before is multiplied.
+
+        With `finish` the rTask waits here, the first step of constants being on its way, and brings what that reads.
+        """
         writer, blocks = scope.writer, self.tile.blocks
-        scope.hoist(map(self._form, self._operands))
+        if finish is None:
+            scope.hoist(map(self._form, self._operands))
         steps, ahead, share = -(-count(self.axes) // blocks.step), blocks.stages - 1, blocks.step // blocks.splits
         for variable in ("filled", "multiplied", "element0", *(side.axis.name for side in self._outer)):
             writer.line(f"{writer.index_type} {variable} = 0;")
@@ -180,7 +194,15 @@ class _Product:
             with writer.block(f"if (number < {steps})"):
                 writer.line("char *into = scratch + filled;")
                 in_step = scope.enter({side.axis: Position(side.axis.name) for side in self._outer})
-                for operand in sorted(self._operands, key=window_points):  # copies are on their way meanwhile
+                constants = [operand for operand in self._operands if is_constant(scope, operand)]
+                for operand in constants:
+                    self._stage(in_step, operand)
+                if finish is not None:
+                    with writer.block("if (number == 0)"):
+                        emit_wait(writer)
+                        finish.bring(scope)
+                others = (operand for operand in self._operands if operand not in constants)
+                for operand in sorted(others, key=window_points):  # copies are on their way meanwhile
                     self._stage(in_step, operand)
                 self._advance(writer, "filled", self.stage_bytes, self.scratch_bytes)
                 self._walk(writer)
@@ -282,7 +304,8 @@ class _Product:
         A thread computes several neighbouring points: it loads once what their windows share.
         """
         writer, step, form = scope.writer, self.tile.blocks.step, self._form(operand)
-        together = _together(sides[0], size * step)
+        side = next((side for side in sides if side.size > 1), sides[0])
+        together = _together(side, min(size, count(sides)) * step)
         writer.line("#pragma unroll 1")
         with writer.block(f"for (uint32_t copy = threadIdx.x; copy < {size // together * step}u; copy += {THREADS})"):
             writer.let("uint32_t", "element_", f"copy % {step}")
@@ -300,9 +323,9 @@ class _Product:
             with guarded(writer, [*conditions, *beyond]):
                 at_points = scope.enter({**points, **elements})
                 at_points.share_elements(_unrolled)
-                place = points[sides[0].axis]
+                place = points[side.axis]
                 for number, value in enumerate(values):
-                    at_point = at_points.enter({sides[0].axis: replace(place, offset=place.offset + number)})
+                    at_point = at_points.enter({side.axis: replace(place, offset=place.offset + number)})
                     writer.line(f"{value} = {at_point.value(form)};")
             for number, value in enumerate(values):
                 writer.line(f"*({self._place(operand, 'into', f'(point_ + {number})', 'element_')}) = {value};")
@@ -377,38 +400,98 @@ def _step(load: Load, layout: Layout, side: Side) -> int:
     return abs(stride_along(load.indices, layout, side.axis)) if side.size > 1 else 0
 
 
-def _finish(scope: Scope, tile: _Tile, sums: Mapping[Term, str]) -> int:
-    """Put the splits' sums together in shared memory, then the elementwise rest, neighbouring threads along lanes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Finish:
+    """The end of a block: the splits' sums are put together, then comes the elementwise rest.
 
-    Returns the scratch that it takes, in bytes.
+    Threads take places of the block in turns, neighbouring threads along lanes. What the rest reads is on its way while
+    the sums run: `early` names the loads of each of a thread's few turns, which `bring` loads.
     """
-    writer, blocks = scope.writer, tile.blocks
-    pitch = blocks.lanes + _PART_PADDING
-    size = blocks.rows * pitch
-    writer.line("float *parts = (float *)scratch;")
-    with writer.block(f"if (split < {blocks.splits})"):
-        for number, name in enumerate(sums.values()):
-            first = f"({number * blocks.splits} + split) * {size} + warp_row * {pitch} + warp_lane"
-            writer.line(f"{name}.store<{pitch}>(parts + {first});")
-    writer.line("__syncthreads();")
-    writer.line("#pragma unroll 2")
-    with writer.block(f"for (uint32_t place = threadIdx.x; place < {blocks.rows * blocks.lanes}u; place += {THREADS})"):
+
+    tile: _Tile
+    early: Sequence[Mapping[Load, str]]
+
+    @classmethod
+    def of(cls, scope: Scope, tile: _Tile) -> _Finish:
+        """Declares what `bring` loads; nothing if a thread has many turns."""
+        writer = scope.writer
+        turns = -(-tile.blocks.rows * tile.blocks.lanes // THREADS)
+        early = [{load: writer.name("early") for load in other_loads(scope)} for _ in range(turns)]
+        if turns > _EARLY_TURNS:
+            return cls(tile=tile, early=())
+        for names in early:
+            for load, name in names.items():
+                writer.line(f"{C_TYPES[load.dtype]} {name} = 0;")
+        return cls(tile=tile, early=early)
+
+    def bring(self, scope: Scope) -> None:
+        """Load what the rest reads."""
+        for turn, names in enumerate(self.early):
+            if names:
+                with self._turn(scope, turn) as at_place:
+                    for load, name in names.items():
+                        scope.writer.line(f"{name} = {at_place.value(load)};")
+
+    def emit(self, scope: Scope, sums: Mapping[Term, str]) -> int:
+        """Write it. Returns the scratch that it takes, in bytes."""
+        writer, blocks = scope.writer, self.tile.blocks
+        pitch = blocks.lanes + _PART_PADDING
+        size = blocks.rows * pitch
+        writer.line("float *parts = (float *)scratch;")
+        with writer.block(f"if (split < {blocks.splits})"):
+            for number, name in enumerate(sums.values()):
+                first = f"({number * blocks.splits} + split) * {size} + warp_row * {pitch} + warp_lane"
+                writer.line(f"{name}.store<{pitch}>(parts + {first});")
+        writer.line("__syncthreads();")
+        for turn, names in enumerate(self.early):
+            with self._turn(scope, turn) as at_place:
+                for load, name in names.items():
+                    at_place.bind(load, name)
+                self._store(at_place, sums)
+        if not self.early:
+            writer.line("#pragma unroll 2")
+            with (
+                writer.block(
+                    f"for (uint32_t place = threadIdx.x; place < {blocks.rows * blocks.lanes}u; place += {THREADS})"
+                ),
+                self._at_place(scope, []) as at_place,
+            ):
+                self._store(at_place, sums)
+        writer.line("__syncthreads();")  # before the next block's operands
+        return len(sums) * blocks.splits * size * _ELEMENT_BYTES
+
+    def _store(self, at_place: Scope, sums: Mapping[Term, str]) -> None:
+        """The elementwise rest at a place."""
+        writer, blocks = at_place.writer, self.tile.blocks
+        pitch = blocks.lanes + _PART_PADDING
+        part = writer.let("uint32_t", "part", f"place / {blocks.lanes} * {pitch} + place % {blocks.lanes}")
+        for number, term in enumerate(sums):
+            places = (number * blocks.splits + split for split in range(blocks.splits))
+            total = " + ".join(f"parts[{place * blocks.rows * pitch} + {part}]" for place in places)
+            at_place.bind(term.reduce, writer.let("float", writer.name("total"), total))
+        at_place.store_results()
+
+    @contextmanager
+    def _turn(self, scope: Scope, turn: int) -> Iterator[Scope]:
+        """The scope at the place that a thread takes at its turn, if there is one."""
+        places = self.tile.blocks.rows * self.tile.blocks.lanes
+        conditions = [f"place < {places}u"] if (turn + 1) * THREADS > places else []
+        with scope.writer.block():
+            scope.writer.let("uint32_t", "place", f"threadIdx.x + {turn * THREADS}")
+            with self._at_place(scope, conditions) as at_place:
+                yield at_place
+
+    @contextmanager
+    def _at_place(self, scope: Scope, conditions: Sequence[str]) -> Iterator[Scope]:
+        """The scope at the place of that name."""
+        writer, tile, blocks = scope.writer, self.tile, self.tile.blocks
         writer.let("uint32_t", "row", f"row0 + place / {blocks.lanes}")
         writer.let("uint32_t", "lane", f"lane0 + place % {blocks.lanes}")
-        rows, conditions = decode(writer, "row", tile.rows)
+        rows, within = decode(writer, "row", tile.rows)
         lanes, beyond = decode(writer, "lane", tile.lanes)
-        conditions += [*beyond, *_within("row", tile.rows, blocks.rows), *_within("lane", tile.lanes, blocks.lanes)]
-        with guarded(writer, conditions):
-            at_point = scope.enter({**rows, **lanes})
-            place = writer.let("uint32_t", "part", f"place / {blocks.lanes} * {pitch} + place % {blocks.lanes}")
-            for number, term in enumerate(sums):
-                parts = [
-                    f"parts[{(number * blocks.splits + split) * size} + {place}]" for split in range(blocks.splits)
-                ]
-                at_point.bind(term.reduce, writer.let("float", writer.name("total"), " + ".join(parts)))
-            at_point.store_results()
-    writer.line("__syncthreads();")  # before the next block's operands
-    return len(sums) * blocks.splits * size * _ELEMENT_BYTES
+        within += [*beyond, *_within("row", tile.rows, blocks.rows), *_within("lane", tile.lanes, blocks.lanes)]
+        with guarded(writer, [*conditions, *within]):
+            yield scope.enter({**rows, **lanes})
 
 
 def _within(name: str, sides: Sequence[Side], size: int) -> list[str]:

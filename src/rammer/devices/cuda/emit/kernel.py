@@ -47,13 +47,12 @@ def emit_kernel(
 ) -> KernelText:
     """The function that a whole block calls for an rTask, or for a run of them.
 
-        void symbol(char *const *pointers, uint32_t tile, char *scratch)
         bool symbol(uint32_t position, char *scratch)
 
-    `pointers[i]` is the address of the element of slot i whose indices are 0, inputs first, then outputs; `tile` the
-    number of the rTask, row-major over `kernel.grid`. The second form is that of a resident rKernel: it walks the run
-    of records that begins at `position`, and returns whether all their Waits ended in time. The text needs
-    `rammer_kernel.cuh`, `rammer_scalars.h` and, if resident, `walk.cuh` and `rammer_resident.cuh`.
+    The record at `position` has the address of the element of each slot whose indices are 0, inputs first, then
+    outputs, and the number of the rTask, row-major over `kernel.grid`. The function waits as the record says before it
+    reads what others write, and returns whether that was in time. A resident rKernel's walks the whole run of records
+    that begins there. The text needs `walk.cuh`, `rammer_kernel.cuh`, `rammer_scalars.h` and those of its skeleton.
 
     Args:
         kernel: the rKernel.
@@ -72,27 +71,25 @@ def emit_kernel(
     writer = Writer("int32_t" if fits else "int64_t")
     residence = residence_of(kernel, constants, resident_bytes)
     streamed = constants if not constants_stay and residence is None and is_stream(kernel) else ()
-    operands = Operands(kernel, _readers(kernel, streamed))
+    operands = Operands(kernel, _readers(kernel, streamed), constants)
     scope = Scope(writer, operands, fold)
-    if residence is not None:
-        with writer.block(f"static __device__ __noinline__ bool {symbol}(uint32_t position, char *scratch)"):
-            writer.line("char *const *pointers = (char *const *)rammer_at(position)->operands;")
-            writer.let("uint32_t", "tile", "rammer_at(position)->tile")
-            writer.let("uint32_t", "last", "position + rammer_at(position)->run - 1")
-            for line in _operand_lines(operands, residence.kept):
+    slots = range(len(kernel.layouts))
+    kept = () if residence is None else residence.kept
+    with writer.block(f"static __device__ __noinline__ bool {symbol}(uint32_t position, char *scratch)"):
+        writer.line("char *const *pointers = (char *const *)rammer_at(position)->operands;")
+        writer.let("uint32_t", "tile", "rammer_at(position)->tile")
+        if residence is None:
+            for line in _operand_lines(operands, slots):
                 writer.line(line)
-            others = [slot for slot in range(len(kernel.layouts)) if slot not in residence.kept]
-            lines = _operand_lines(operands, others)
+            scratch_bytes = _EMITTERS[Skeleton(kernel.skeleton)](scope, _write_sides(writer, kernel))
+            writer.line("return true;")
+        else:
+            writer.let("uint32_t", "last", "position + rammer_at(position)->run - 1")
+            for line in _operand_lines(operands, kept):
+                writer.line(line)
+            lines = _operand_lines(operands, [slot for slot in slots if slot not in kept])
             scratch_bytes = emit_resident(scope, _write_sides(writer, kernel), residence, lines)
-        return KernelText(text=writer.text(), scratch_bytes=scratch_bytes, resident=residence.kept)
-    with writer.block(
-        f"static __device__ __noinline__ void {symbol}(char *const *pointers, uint32_t tile, char *scratch)"
-    ):
-        for line in _operand_lines(operands, range(len(kernel.layouts))):
-            writer.line(line)
-        sides = _write_sides(writer, kernel)
-        scratch_bytes = _EMITTERS[Skeleton(kernel.skeleton)](scope, sides)
-    return KernelText(text=writer.text(), scratch_bytes=scratch_bytes)
+    return KernelText(text=writer.text(), scratch_bytes=scratch_bytes, resident=kept)
 
 
 def _readers(kernel: RKernel, streamed: Collection[int]) -> dict[int, str]:

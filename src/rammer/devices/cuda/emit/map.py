@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
+from rammer.devices.cuda.emit.wait import emit_wait
 from rammer.ir.task import RKernel
 
 
 def emit_map(scope: Scope, sides: Sequence[Side]) -> int:
     """Write the loop over the points of one rTask. Returns the scratch that it takes, in bytes."""
     writer = scope.writer
+    emit_wait(writer)
     ordered = lane_first(scope.operands.kernel, [side for side in sides if side.axis not in scope.operands.chosen])
     with writer.block(f"for (uint32_t point = threadIdx.x; point < {count(ordered)}u; point += RAMMER_THREADS)"):
         positions, conditions = decode(writer, "point", ordered)

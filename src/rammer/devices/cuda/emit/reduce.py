@@ -15,6 +15,7 @@ from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
+from rammer.devices.cuda.emit.wait import emit_wait
 from rammer.ir.blocks import WARP
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Load, Reduce, nodes
@@ -42,6 +43,7 @@ def emit_reduce(scope: Scope, sides: Sequence[Side]) -> int:
         THREADS: ("0", "1", "threadIdx.x"),
     }[team]
     writer.let("uint32_t", "rank", rank)
+    emit_wait(writer)
     with writer.block(f"for (uint32_t group = {first}; group < {count(outer)}u; group += {step})"):
         positions, conditions = decode(writer, "group", outer)
         with guarded(writer, conditions):  # the same for all threads of a team

@@ -19,6 +19,7 @@ from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
 from rammer.devices.cuda.emit.residence import Part, Residence
 from rammer.devices.cuda.emit.stream import other_loads
+from rammer.devices.cuda.emit.wait import emit_wait
 from rammer.ir.blocks import WARP
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.pattern import reduction_order
@@ -55,8 +56,7 @@ def emit_resident(scope: Scope, sides: Sequence[Side], residence: Residence, poi
     kept = _keep_constants(at_point, residence, [load for load in rest if load.slot in residence.kept])
     writer.line("__syncthreads();")
     with writer.block("for (;; rammer_reach(++position))"):
-        writer.line("if (!rammer_begin(position))")
-        writer.line("    return false;")
+        emit_wait(writer)
         writer.line("char *const *pointers = (char *const *)rammer_at(position)->operands;")
         for line in pointers:
             writer.line(line)

@@ -13,6 +13,7 @@ from rammer.devices.codegen.scope import Scope
 from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
+from rammer.devices.cuda.emit.wait import emit_wait
 from rammer.ir.blocks import WARP, blocks_of, group_order
 from rammer.ir.expr import Expr, Load
 from rammer.ir.pattern import Contraction, Group, Skeleton, Term
@@ -36,6 +37,7 @@ def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
     element = C_TYPES[found.terms[0].reduce.dtype]
     writer.let("uint32_t", "place", f"threadIdx.x % {width}")
     writer.let("uint32_t", "split", f"threadIdx.x / {width}")
+    emit_wait(writer)
     with writer.block(f"for (uint32_t first = 0; first < {points}u; first += {width})"):
         writer.let("uint32_t", "point", "first + place")
         positions, conditions = decode(writer, "point", ordered)

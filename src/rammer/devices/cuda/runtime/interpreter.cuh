@@ -6,12 +6,9 @@
 #ifndef RAMMER_INTERPRETER_CUH
 #define RAMMER_INTERPRETER_CUH
 
-/* Computes rTile `tile` with kernel `kernel` over the operands at `pointers`. All threads call it. */
-static __device__ void rammer_execute(uint32_t kernel, char *const *pointers, uint32_t tile, char *scratch);
-
-/* Walks the run of records that begins at `position`, all of the resident rKernel `kernel`. Returns whether all their
- * Waits ended in time. */
-static __device__ bool rammer_execute_run(uint32_t kernel, uint32_t position, char *scratch);
+/* Runs the record at `position`, whose kernel is `kernel`, or the run of records that begins there: its Waits, its rTask
+ * and, of a run, the Signals. Returns whether all Waits ended in time. All threads call it. */
+static __device__ bool rammer_execute(uint32_t kernel, uint32_t position, char *scratch);
 
 extern __shared__ __align__(128) char rammer_scratch[];
 
@@ -25,14 +22,15 @@ rammer_run(const __grid_constant__ rammer_program program) {
         const uint32_t kernel = record->kernel;
         if (record->run != 0) {
             const uint32_t behind = position + record->run;
-            goes_on = rammer_execute_run(kernel, position, rammer_scratch);
+            goes_on = rammer_execute(kernel, position, rammer_scratch);
             position = behind;
         } else {
             rammer_look_ahead(position);
-            goes_on = rammer_begin(position);
-            if (goes_on && kernel != RAMMER_NOTHING) {
-                rammer_execute(kernel, (char *const *)record->operands, record->tile, rammer_scratch);
+            if (kernel != RAMMER_NOTHING) {
+                goes_on = rammer_execute(kernel, position, rammer_scratch);
                 __syncthreads(); /* the rTask is whole before a Signal, and done with shared memory before the next */
+            } else {
+                goes_on = rammer_begin(position);
             }
             goes_on = goes_on && rammer_took(position);
             if (goes_on)

@@ -15,6 +15,7 @@ from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL, SLOT, WAIT, K
 from rammer.devices.cuda.architecture import NAMED, Gpu, named
 from rammer.devices.cuda.build import mismatch, requirements
 from rammer.devices.cuda.describe import describe
+from rammer.devices.cuda.emit.residence import Family, Resident
 from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
 from rammer.devices.cuda.records import device_records, step_times
 from rammer.devices.cuda.stall import Stall
@@ -246,6 +247,10 @@ def records_of(queues, signals, residents=None, slots=((1, 0, 8), (0, 0, 16), (1
     )
 
 
+def resident(kept, weights=(0,), registers=8):
+    return Resident(family=Family(arrangement=(), registers=registers, vectors=32), kept=kept, weights=weights)
+
+
 def test_record_holds_an_rtask_with_its_waits_and_signals():
     queue = [(WAIT, 1, 2, 0), (WAIT, 0, 1, 0), (EXECUTE, 5, 6, 2), (SIGNAL, 1, 0, 0), (SIGNAL, 0, 0, 0)]
     (record,), starts = records_of([queue], [4, 9])
@@ -276,10 +281,28 @@ def test_run_is_one_rtask_over_the_same_constants():
     task, other_tile, other_constants = (EXECUTE, 3, 1, 0), (EXECUTE, 3, 2, 0), (EXECUTE, 3, 1, 2)
     queues = [[task, task, task, other_tile, other_tile, other_constants, (EXECUTE, 4, 1, 0)], [task]]
     slots = ((1, 0, 8), (0, 0, 16), (1, 0, 24), (0, 0, 32))
-    records, _ = records_of(queues, [], {3: [0]}, slots)
+    records, _ = records_of(queues, [], {3: resident(kept=(0,))}, slots)
     assert records["run"].tolist() == [3, 2, 1, 2, 1, 1, 0, 1]
-    records, _ = records_of(queues, [], {3: [1]}, ((1, 0, 8), (0, 0, 16), (1, 0, 24), (0, 0, 16)))
+    records, _ = records_of(queues, [], {3: resident(kept=(1,))}, ((1, 0, 8), (0, 0, 16), (1, 0, 24), (0, 0, 16)))
     assert records["run"].tolist() == [3, 2, 1, 2, 1, 1, 0, 1]
+
+
+def test_run_joins_one_of_another_rkernel_over_the_same_weights():
+    slots = ((1, 0, 8), (0, 0, 16), (1, 0, 24), (1, 0, 8), (1, 0, 24), (1, 0, 16))
+    queue = [(EXECUTE, 3, 1, 0), (EXECUTE, 5, 1, 2), (EXECUTE, 5, 1, 2), (EXECUTE, 3, 1, 4), (WAIT, 0, 1, 0)]
+    here, there = resident(kept=(0, 1), weights=(0,)), resident(kept=(1,), weights=(1,))
+    records, _ = records_of([queue], [1], {3: here, 5: there}, slots)
+    assert records["run"].tolist() == [1, 2, 1, 1, 0]
+    assert records["joins"].tolist() == [1, 0, 0, 0, 0]
+    records, _ = records_of([queue], [1], {3: here, 5: resident(kept=(1,), weights=(1,), registers=9)}, slots)
+    assert not records["joins"].any()
+
+
+def test_run_is_busy_if_one_of_its_records_is():
+    task, signal = (EXECUTE, 3, 1, 0), (SIGNAL, 0, 0, 0)
+    records, _ = records_of([[task, task, signal, task], [task, task]], [1], {3: resident(kept=(0,))})
+    assert records["run"].tolist() == [3, 2, 1, 2, 1]
+    assert records["busy"].tolist() == [1, 1, 0, 0, 0]
 
 
 def test_times_of_records_become_times_of_steps():

@@ -51,9 +51,10 @@ def test_cells_of_a_layer_are_one_run(graph):
     source = DEVICE.emit(plan_graph(graph, H200, OPTIONS), H200)
     launch = json.loads(bytes(source.files[LAUNCH]))
     records = np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(launch["slots"]))
-    # The first cell of a layer reads other constants, its states, and the last has one result less.
-    assert int(records["run"].max()) >= STEPS - 2
-    assert (records["run"] > 0).all()
+    # The first cell of a layer reads other constants, its states, and the last has one result less: other rKernels.
+    assert (records["run"].reshape(-1, STEPS) == [1, *range(STEPS - 2, 0, -1), 1]).all()
+    assert (records["joins"].reshape(-1, STEPS) == [1, *[0] * (STEPS - 3), 1, 0]).all()
+    assert not records["busy"].any()
 
 
 def test_what_keeps_nothing_has_no_runs(graph):

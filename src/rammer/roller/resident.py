@@ -12,7 +12,7 @@ from rammer.ir.pattern import contraction
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 
-LANES = 4  # what a resident rTask's size is a multiple of: a gate's sums are shared out among warps evenly
+LANES = 4  # what a resident rTask's size is a multiple of: a gate's sums are shared out among lanes evenly
 
 
 def vector_slots(expr: TensorExpr) -> frozenset[int] | None:

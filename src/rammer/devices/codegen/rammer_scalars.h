@@ -3,7 +3,7 @@
  *
  * C11 and C++17 alike. A device's header comes before it and defines RAMMER_INLINE, bool and the integer types, the C
  * library's functions, rammer_bits, rammer_from_bits, rammer_choose_bits, and for both float types rammer_exp,
- * rammer_tanh and rammer_erf. Never compile with fast mathematics: NaN, infinities and the order of roundings matter.
+ * rammer_tanh, rammer_erf and rammer_ratio (a / b where 1 <= b <= 2). Never compile with fast mathematics: NaN, infinities and the order of roundings matter.
  */
 #ifndef RAMMER_SCALARS_H
 #define RAMMER_SCALARS_H
@@ -94,7 +94,7 @@ RAMMER_INLINE double rammer_tf32_f64(double x) { return (double)rammer_tf32_f32(
     }                                                                                                                 \
     RAMMER_INLINE type rammer_sigmoid_##t(type a) {                                                                   \
         const type small = rammer_exp_##t(-fabs##f(a));                                                               \
-        return (a < 0 ? small : (type)1) / (1 + small);                                                               \
+        return rammer_ratio_##t(a < 0 ? small : (type)1, 1 + small);                                                  \
     }
 
 RAMMER_FLOAT(float, f32, f)

@@ -104,8 +104,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         skeletons=SKELETONS,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         staged_rows=LEAST_ROWS,
-        # They come through shared memory on their way into registers.
-        resident_bytes=min(THREADS * MAX_WEIGHTS * DType.FLOAT32.itemsize_bytes, gpu.shared_bytes_per_block * 3 // 4),
+        resident_bytes=THREADS * MAX_WEIGHTS * DType.FLOAT32.itemsize_bytes,
         precisions=_PRECISIONS,
         compiler=compiler,
     )

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.codegen.tables import EXECUTE, SIGNAL, WAIT
+from rammer.devices.cuda.emit.residence import Resident
 from rammer.devices.cuda.tables import NOTHING, SEGMENT_SHIFT, SIGNALS, WAITS, record_dtype
 
 _PHASE = {WAIT: 0, EXECUTE: 1, SIGNAL: 2}
@@ -24,7 +25,7 @@ def device_records(
     slots: npt.NDArray[np.void],
     signals: npt.NDArray[np.uint32],
     room: int,
-    residents: Mapping[int, Sequence[int]],
+    residents: Mapping[int, Resident],
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.uint32]]:
     """Records of all vEUs one after another, and where each vEU's begin and end.
 
@@ -34,7 +35,7 @@ def device_records(
         slots: of all rOperators.
         signals: how often each counter is signalled in a run.
         room: operands that a record has room for.
-        residents: by the number of a resident rKernel, the operands that it keeps.
+        residents: the resident rKernels by number.
     """
     opcodes = steps["opcode"].tolist()
     groups: list[list[int]] = []
@@ -50,7 +51,7 @@ def device_records(
     record_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     place = np.arange(len(steps)) - first_steps[record_of]
     _fill(records, steps, slots, signals, record_of, place)
-    records["run"] = _runs(records, firsts, residents)
+    _mark_runs(records, firsts, residents)
     return records, np.array(firsts, dtype=np.uint32)
 
 
@@ -99,21 +100,25 @@ def _fill(
         records["operands"][owners] = operands[found]
 
 
-def _runs(
-    records: npt.NDArray[np.void], firsts: Sequence[int], residents: Mapping[int, Sequence[int]]
-) -> npt.NDArray[np.uint32]:
-    """For each record of a resident rKernel, how many from it on are the same rTask over the same constants."""
-    runs = np.zeros(len(records), dtype=np.uint32)
-    for kernel, kept in residents.items():
-        own = records["kernel"] == kernel
-        runs[own] = 1
-        pair = own[:-1] & own[1:] & (records["tile"][:-1] == records["tile"][1:])
-        constants = records["operands"][:, list(kept)]
-        pair &= (constants[:-1] == constants[1:]).all(axis=1)
-        pair[[first - 1 for first in firsts[1:-1] if 0 < first < len(records)]] = False
-        for i in np.flatnonzero(pair)[::-1].tolist():
-            runs[i] = runs[i + 1] + 1
-    return runs
+def _mark_runs(records: npt.NDArray[np.void], firsts: Sequence[int], residents: Mapping[int, Resident]) -> None:
+    """Say of each record of a resident rKernel how many from it on are the same rTask over the same constants.
+
+    Of such a run, say whether it has Waits or Signals, and at its end whether the next record has the same weights.
+    """
+    kernels, tiles, operands = (records[field] for field in ("kernel", "tile", "operands"))
+    waits = records["wait_count"] + records["signal_count"] > 0
+    ends = {first - 1 for first in firsts[1:]}
+    for i in reversed(range(len(records))):
+        here = residents.get(int(kernels[i]))
+        if here is None:
+            continue
+        behind = None if i in ends or tiles[i] != tiles[i + 1] else residents.get(int(kernels[i + 1]))
+        goes_on = behind is here and (operands[i][list(here.kept)] == operands[i + 1][list(here.kept)]).all()
+        if behind is not None and behind.family == here.family and not goes_on:
+            weights = operands[i + 1][list(behind.weights)]
+            records["joins"][i] = (operands[i][list(here.weights)] == weights).all()
+        records["run"][i] = 1 + (records["run"][i + 1] if goes_on else 0)
+        records["busy"][i] = waits[i] or (goes_on and records["busy"][i + 1])
 
 
 def step_times(records: npt.NDArray[np.void], spans: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 
 import numpy as np
@@ -14,6 +14,8 @@ from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT, bi
 from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
 from rammer.devices.cuda.describe import KIND, THREADS
 from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
+from rammer.devices.cuda.emit.residence import Family
+from rammer.devices.cuda.emit.resident import emit_runs
 from rammer.devices.cuda.emit.stream import is_stream
 from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
@@ -49,7 +51,8 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     slots += slots % 2
     arrays = len(plan.graph.inputs) + len(plan.graph.outputs)
     check_room(arrays, slots, where_of(widest))
-    constants = _constant_slots(plan)
+    constants = _slots_of(plan, {TensorRole.CONSTANT})
+    unwritten = _slots_of(plan, {TensorRole.CONSTANT, TensorRole.INPUT})
     emitted: dict[str, KernelText] = {}
     streamed: dict[str, Streamed] = {}
 
@@ -57,9 +60,14 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
 
     def emit(kernel: RKernel, symbol: str) -> str:
         emitted[symbol] = emit_kernel(
-            kernel, symbol, constants[kernel], vdevice.resident_bytes, constants_stay=limit_bytes == 0
+            kernel,
+            symbol,
+            constants[kernel],
+            vdevice.resident_bytes,
+            unwritten=unwritten[kernel],
+            constants_stay=limit_bytes == 0,
         )
-        if is_stream(kernel) and not emitted[symbol].resident:
+        if is_stream(kernel) and emitted[symbol].resident is None:
             streamed[symbol] = Streamed(kernel=kernel, slots=tuple(sorted(constants[kernel])))
         return emitted[symbol].text
 
@@ -72,7 +80,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         np.frombuffer(data[SLOTS], dtype=SLOT),
         np.frombuffer(data[SIGNALS], dtype=SIGNAL_COUNT),
         slots,
-        {number: kernel.resident for number, kernel in enumerate(kernels.values()) if kernel.resident},
+        {number: kernel.resident for number, kernel in enumerate(kernels.values()) if kernel.resident is not None},
     )
     look_ahead(
         records,
@@ -109,16 +117,33 @@ def translation_unit(kernels: Mapping[str, KernelText], slots: int, segments: in
         slots: operands that a record has room for.
         segments: in which operands lie.
     """
-    numbered = enumerate(kernels)
-    cases = "".join(f"    case {number}: return {symbol}(position, scratch);\n" for number, symbol in numbered)
+    numbered = list(enumerate(kernels.items()))
+    plain = "".join(
+        f"    case {number}: return {symbol}(position, scratch);\n"
+        for number, (symbol, kernel) in numbered
+        if kernel.resident is None
+    )
+    families: dict[Family, dict[int, str]] = {}
+    for number, (symbol, kernel) in numbered:
+        if kernel.resident is not None:
+            families.setdefault(kernel.resident.family, {})[number] = symbol
+    walks = {f"walk_{min(members)}": (family, members) for family, members in families.items()}
+    resident = "".join(
+        f"    {' '.join(f'case {number}:' for number in members)} return {symbol}(position, scratch);\n"
+        for symbol, (_, members) in walks.items()
+    )
     dispatch = (
         "static __device__ __forceinline__ bool rammer_execute(uint32_t kernel, uint32_t position, char *scratch) {\n"
-        f"    switch (kernel) {{\n{cases}    }}\n    return false;\n}}\n"
+        f"    switch (kernel) {{\n{plain}    }}\n    return false;\n}}\n"
+        "static __device__ __forceinline__ bool rammer_execute_run("
+        "uint32_t kernel, uint32_t *position, char *scratch) {\n"
+        f"    switch (kernel) {{\n{resident}    }}\n    return false;\n}}\n"
     )
     sizes = {"THREADS": THREADS, "SLOTS": slots, "SEGMENTS": segments, "CHUNK": chunk_of(slots)}
     macros = "".join(f"#define RAMMER_{name} {size}\n" for name, size in sizes.items())
     headers = (_text(*name) for name in _BEFORE_KERNELS)
-    functions = (kernel.text for kernel in kernels.values())
+    functions = [kernel.text for kernel in kernels.values()]
+    functions += [emit_runs(symbol, *walk) for symbol, walk in walks.items()]
     return "\n".join([macros, *headers, *functions, dispatch, _text(*_INTERPRETER)])
 
 
@@ -137,13 +162,13 @@ def _constant_bytes(plan: Plan) -> int:
     return sum(t.nbytes for t in plan.graph.tensors if t.role is TensorRole.CONSTANT and t.alias_of is None)
 
 
-def _constant_slots(plan: Plan) -> dict[RKernel, frozenset[int]]:
-    """The slots of each chosen rKernel that are constants wherever it is used."""
+def _slots_of(plan: Plan, wanted: Collection[TensorRole]) -> dict[RKernel, frozenset[int]]:
+    """The slots of each chosen rKernel that have one of some roles wherever it is used."""
     found: dict[RKernel, frozenset[int]] = {}
     for operator, kernel in zip(plan.graph.operators, plan.kernels, strict=True):
         roles = [plan.graph.root(binding.tensor).role for binding in operator.reads]
-        constant = frozenset(slot for slot, role in enumerate(roles) if role is TensorRole.CONSTANT)
-        found[kernel] = found.get(kernel, constant) & constant
+        slots = frozenset(slot for slot, role in enumerate(roles) if role in wanted)
+        found[kernel] = found.get(kernel, slots) & slots
     return found
 
 

@@ -34,7 +34,8 @@ def record_dtype(slots: int) -> np.dtype[np.void]:
             ("waits", WAIT, (WAITS,)),
             ("signals", "<u4", (SIGNALS,)),
             ("ahead_bytes", "<u4"),
-            ("reserved", "<u4"),
+            ("busy", "<u2"),
+            ("joins", "<u2"),
             ("ahead_offset", "<u8"),
             ("operands", "<u8", (slots,)),
         ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rammer.devices.codegen.scalar import C_TYPES
@@ -12,8 +13,8 @@ from rammer.devices.cuda.emit.contract import emit_contract
 from rammer.devices.cuda.emit.map import emit_map
 from rammer.devices.cuda.emit.points import Side
 from rammer.devices.cuda.emit.reduce import emit_reduce, fold
-from rammer.devices.cuda.emit.residence import residence_of
-from rammer.devices.cuda.emit.resident import emit_resident
+from rammer.devices.cuda.emit.residence import Residence, Resident, residence_of
+from rammer.devices.cuda.emit.resident import emit_bring, emit_keep, emit_step
 from rammer.devices.cuda.emit.stream import is_stream
 from rammer.ir.expr import Load
 from rammer.ir.pattern import Skeleton
@@ -30,11 +31,11 @@ _INT32_ADDRESSES = 1 << 31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelText:
-    """A device function, the shared memory that it takes, and the slots of the constants that it keeps (or none)."""
+    """The text of an rKernel, the shared memory that it takes, and what it keeps if it is resident."""
 
     text: str
     scratch_bytes: int
-    resident: tuple[int, ...] = ()
+    resident: Resident | None = None
 
 
 def emit_kernel(
@@ -43,22 +44,28 @@ def emit_kernel(
     constants: Collection[int] = (),
     resident_bytes: int = 0,
     *,
+    unwritten: Collection[int] = (),
     constants_stay: bool = True,
 ) -> KernelText:
-    """The function that a whole block calls for an rTask, or for a run of them.
+    """The function that a whole block calls for an rTask; of a resident rKernel, those for a run (see `emit_runs`).
 
         bool symbol(uint32_t position, char *scratch)
 
+        void symbol_bring(char *const *pointers, uint32_t tile, float *weights)
+        void symbol_keep(char *const *pointers, uint32_t tile, float *shared)
+        void symbol_step(char *const *pointers, uint32_t tile, uint32_t position, float *shared, const float *weights)
+
     The record at `position` has the address of the element of each slot whose indices are 0, inputs first, then
-    outputs, and the number of the rTask, row-major over `kernel.grid`. The function waits as the record says before it
-    reads what others write, and returns whether that was in time. A resident rKernel's walks the whole run of records
-    that begins there. The text needs `walk.cuh`, `rammer_kernel.cuh`, `rammer_scalars.h` and those of its skeleton.
+    outputs, and the number of the rTask, row-major over `kernel.grid`: `pointers` and `tile`. The first function waits
+    as the record says before it reads what others write, and returns whether that was in time. The text needs
+    `walk.cuh`, `rammer_kernel.cuh`, `rammer_scalars.h` and those of its skeleton.
 
     Args:
         kernel: the rKernel.
         symbol: the function's name.
         constants: the slots that are constants wherever the rKernel is used.
         resident_bytes: weights that a block keeps at most.
+        unwritten: the slots that no rTask writes wherever the rKernel is used.
         constants_stay: whether L2 holds all constants from run to run. If not, those of which each element is read by
             one rTask make room for the others.
 
@@ -67,36 +74,61 @@ def emit_kernel(
         UnsupportedFeatureError: an rTask has more points than threads can count.
         ValueError: the skeleton is none of this device's.
     """
-    fits = all(layout.span < _INT32_ADDRESSES for layout in kernel.layouts)
-    writer = Writer("int32_t" if fits else "int64_t")
     residence = residence_of(kernel, constants, resident_bytes)
-    streamed = constants if not constants_stay and residence is None and is_stream(kernel) else ()
+    if residence is not None:
+        return _emit_resident(kernel, symbol, residence, unwritten)
+    streamed = constants if not constants_stay and is_stream(kernel) else ()
+    writer = _writer(kernel)
     operands = Operands(kernel, _readers(kernel, streamed), constants)
-    scope = Scope(writer, operands, fold)
-    slots = range(len(kernel.layouts))
-    kept = () if residence is None else residence.kept
     with writer.block(f"static __device__ __noinline__ bool {symbol}(uint32_t position, char *scratch)"):
-        writer.line("char *const *pointers = (char *const *)rammer_at(position)->operands;")
+        writer.line("char *const *pointers = rammer_operands(position);")
         writer.let("uint32_t", "tile", "rammer_at(position)->tile")
-        if residence is None:
+        for line in _operand_lines(operands, range(len(kernel.layouts))):
+            writer.line(line)
+        sides = _write_sides(writer, kernel)
+        scratch_bytes = _EMITTERS[Skeleton(kernel.skeleton)](Scope(writer, operands, fold), sides)
+        writer.line("return true;")
+    return KernelText(text=writer.text(), scratch_bytes=scratch_bytes)
+
+
+def _emit_resident(kernel: RKernel, symbol: str, residence: Residence, unwritten: Collection[int]) -> KernelText:
+    """The three functions of a resident rKernel."""
+    resident = residence.resident
+    others = [slot for slot in range(len(kernel.layouts)) if slot not in resident.weights]
+    inlined = "static __device__ __forceinline__ void"
+    writer = _writer(kernel)
+    operands = Operands(kernel, dict.fromkeys(_tagged(kernel), "rammer_run_take{position}"))
+
+    @contextmanager
+    def function(name: str, parameters: str, slots: Collection[int]) -> Iterator[tuple[Scope, list[Side]]]:
+        arguments = f"char *const *pointers, uint32_t tile, {parameters}"
+        with writer.block(f"{inlined} {symbol}_{name}({arguments})"):
             for line in _operand_lines(operands, slots):
                 writer.line(line)
-            scratch_bytes = _EMITTERS[Skeleton(kernel.skeleton)](scope, _write_sides(writer, kernel))
-            writer.line("return true;")
-        else:
-            writer.let("uint32_t", "last", "position + rammer_at(position)->run - 1")
-            for line in _operand_lines(operands, kept):
-                writer.line(line)
-            lines = _operand_lines(operands, [slot for slot in slots if slot not in kept])
-            scratch_bytes = emit_resident(scope, _write_sides(writer, kernel), residence, lines)
-    return KernelText(text=writer.text(), scratch_bytes=scratch_bytes, resident=kept)
+            yield Scope(writer, operands, fold), _write_sides(writer, kernel)
+
+    with function("bring", "float *weights", resident.weights) as (scope, sides):
+        emit_bring(scope, sides, residence)
+    with function("keep", "float *shared", residence.kept) as (scope, sides):
+        elements = emit_keep(scope, sides, residence)
+    with function("step", "uint32_t position, float *shared, const float *weights", others) as (scope, sides):
+        emit_step(scope, sides, residence, unwritten)
+    return KernelText(text=writer.text(), scratch_bytes=elements * DType.FLOAT32.itemsize_bytes, resident=resident)
+
+
+def _writer(kernel: RKernel) -> Writer:
+    """A writer that computes addresses in 32 bits where they fit."""
+    return Writer("int32_t" if all(layout.span < _INT32_ADDRESSES for layout in kernel.layouts) else "int64_t")
 
 
 def _readers(kernel: RKernel, streamed: Collection[int]) -> dict[int, str]:
     """How elements are read that are not read plainly."""
-    readers = dict.fromkeys(streamed, "rammer_stream")
-    tagged = [slot for slot in range(len(kernel.expr.inputs)) if kernel.layouts[slot].tagged]
-    return readers | dict.fromkeys(tagged, "rammer_take")
+    return dict.fromkeys(streamed, "rammer_stream") | dict.fromkeys(_tagged(kernel), "rammer_take")
+
+
+def _tagged(kernel: RKernel) -> list[int]:
+    """The slots that are tagged."""
+    return [slot for slot in range(len(kernel.expr.inputs)) if kernel.layouts[slot].tagged]
 
 
 def _operand_lines(operands: Operands, slots: Collection[int]) -> list[str]:

@@ -1,106 +1,196 @@
-"""Which rKernels keep their weights in registers, and how the warps of a block share them out.
+"""Which rKernels keep their weights in registers, and how the threads of a block share them out.
 
 It takes a contraction whose weights are constants and whose other operands are vectors: all rTasks of one tile then
-multiply the same weights, as the cells of a recurrent layer do step after step. Sums with the same vector are a *part*,
-which some warps of the block have to themselves: each warp takes some sums, each lane some elements of all of them.
+multiply the same weights, as the cells of a recurrent layer do step after step. Sums with the same vector are a *part*.
+Every point of the tile has some totals (`totals.py`); number `total * points + point` is a *row*.
+
+Each warp multiplies a slice of every vector for all rows: neighbouring lanes have neighbouring rows, and the lanes that
+are left over split the slice. So parts are multiplied one after another, as they come, and nothing is added over warps
+before the last of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.devices.cuda.describe import MAX_WEIGHTS, THREADS
+from rammer.devices.cuda.emit.totals import Total, find_totals
 from rammer.ir.blocks import WARP, WARPS
-from rammer.ir.expr import Axis, Expr, Load, nodes
+from rammer.ir.expr import Axis, Cast, Expr, Load
 from rammer.ir.pattern import Contraction, Skeleton, Term, contraction
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
 
 _VECTOR = 4
+_MAX_ROWS = 256  # whose sums of all warps lie in shared memory
+_ACROSS = (32, 16, 8, 4, 2, 1)  # the more, the fewer exchanges between lanes
+PITCH = WARPS + _VECTOR
+"""Elements of shared memory that a row has for the sums of all warps, so that neighbours lie in different banks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Product:
+    """A sum of products: the weight loads operand `slot`, `form` is all else about it."""
+
+    axes: tuple[Axis, ...]
+    vector: Expr
+    weight: Expr
+    slot: int
+    form: tuple[object, ...]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The same for products of one part."""
+        return self.axes, self.vector, self.form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Sums over `axes` with the same vector, for each of `points`: sum number `term * points + point`.
+    """Products with one vector along `axes`: `weight` is that of the first total, `tables` what they load, by total.
 
-    `first_warp` and `warps` say whose they are; `vector_at` and `sums_at` where the vector and the sums begin in
-    shared memory, in elements.
+    `form` is all about the weights but what they load.
+
+    Of a slice, which `deep` lanes split, a lane has `elements` for each of `slots` rows, from its row number
+    `first_slot` on; their weights begin at `weights_at` among its registers. The slices begin at element `vector_at` of
+    shared memory.
     """
 
     axes: tuple[Axis, ...]
     vector: Expr
-    terms: tuple[Term, ...]
-    weights: tuple[Expr, ...]
-    points: int
-    first_warp: int
-    warps: int
+    weight: Expr
+    form: tuple[object, ...]
+    tables: Mapping[int, int]
+    deep: int
+    elements: int
+    first_slot: int
+    slots: int
+    weights_at: int
     vector_at: int
-    sums_at: int
 
     @property
     def length(self) -> int:
-        """Elements of a sum."""
+        """Elements of the vector."""
         return math.prod(axis.extent for axis in self.axes)
 
     @property
-    def sums(self) -> int:
-        """Number of sums."""
-        return self.points * len(self.terms)
+    def slice(self) -> int:
+        """Elements of the vector that a warp takes."""
+        return _slice(self.axes)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether every lane has as many elements as any other."""
+        return self.length == WARPS * self.pitch
 
     @property
     def pitch(self) -> int:
-        """Elements between the weights of neighbouring sums in shared memory, so that they lie in different banks."""
-        return self.length + 1
-
-    @property
-    def sums_per_warp(self) -> int:
-        """Sums that a warp takes."""
-        return -(-self.sums // self.warps)
-
-    @property
-    def elements_per_lane(self) -> int:
-        """Elements of each sum that a lane takes."""
-        return -(-self.length // WARP)
-
-    @property
-    def weights_per_lane(self) -> int:
-        """Registers of a lane that hold weights."""
-        return self.sums_per_warp * self.elements_per_lane
+        """Elements of shared memory that a slice has."""
+        return self.deep * self.elements
 
     @property
     def vector_width(self) -> int:
-        """Neighbouring elements that a lane takes together."""
-        return _VECTOR if self.length % (_VECTOR * WARP) == 0 else 1
+        """Neighbouring elements that a lane loads together."""
+        return math.gcd(self.elements, _VECTOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residence:
-    """The parts of a resident rKernel, and the operands whose weights stay."""
+    """The parts of a resident rKernel, its totals, and the operands that stay.
 
+    `across` is how many lanes of a warp have different rows.
+    """
+
+    tile: tuple[object, ...]
+    points: int
+    totals: tuple[Total, ...]
     parts: tuple[Part, ...]
+    across: int
     kept: tuple[int, ...]
 
     @property
-    def points(self) -> int:
-        """Points of the tile."""
-        return self.parts[0].points
+    def resident(self) -> Resident:
+        """What others have to know of it."""
+        parts = tuple((part.axes, part.form, tuple(part.tables)) for part in self.parts)
+        return Resident(
+            family=Family(
+                arrangement=(self.tile, len(self.totals), self.across, parts),
+                registers=self.weights,
+                vectors=self.vectors,
+            ),
+            kept=self.kept,
+            weights=tuple(slot for part in self.parts for slot in part.tables.values()),
+        )
+
+    @property
+    def rows(self) -> int:
+        """Totals of all points."""
+        return self.points * len(self.totals)
+
+    @property
+    def points_per_warp(self) -> int:
+        """Points of which a warp does the elementwise rest, a lane for each total."""
+        return WARP // len(self.totals)
+
+    @property
+    def point_warps(self) -> int:
+        """Warps that do the elementwise rest."""
+        return -(-self.points // self.points_per_warp)
+
+    @property
+    def slots(self) -> int:
+        """Rows that a lane adds to."""
+        return -(-self.rows // self.across)
+
+    @property
+    def slots_left(self) -> int:
+        """Rows that a lane has once the lanes with the same rows have put their sums together."""
+        left, distance = self.slots, WARP // 2
+        while distance >= self.across:
+            left, distance = -(-left // 2), distance // 2
+        return left
+
+    @property
+    def vectors(self) -> int:
+        """Elements of shared memory that hold the slices of vectors; the sums of warps lie behind them."""
+        return sum(WARPS * part.pitch for part in self.parts)
 
     @property
     def kept_at(self) -> int:
-        """Where constants of the elementwise rest begin in shared memory, in elements."""
-        return self.parts[-1].sums_at + self.parts[-1].sums
-
-    @property
-    def weight_bytes(self) -> int:
-        """All weights."""
-        return sum(part.sums * part.length for part in self.parts) * DType.FLOAT32.itemsize_bytes
+        """Where constants of the elementwise rest begin in shared memory, in elements: first the biases of all rows."""
+        return self.vectors + 2 * self.rows * PITCH
 
     @property
     def weights(self) -> int:
         """Registers of a thread that hold weights."""
-        return max(part.weights_per_lane for part in self.parts)
+        return sum(part.slots * part.elements for part in self.parts)
+
+    @property
+    def weight_bytes(self) -> int:
+        """All weights."""
+        return sum(len(part.tables) * part.length for part in self.parts) * self.points * DType.FLOAT32.itemsize_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What resident rKernels have in common that have the same weights in their registers if they load the same ones.
+
+    `registers` is how many of a thread hold weights, `vectors` how many elements of shared memory hold slices.
+    """
+
+    arrangement: tuple[object, ...]
+    registers: int
+    vectors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """What a resident rKernel keeps: its family, the operands that stay, and those of them that are weights."""
+
+    family: Family
+    kept: tuple[int, ...]
+    weights: tuple[int, ...]
 
 
 def residence_of(kernel: RKernel, constants: Collection[int], resident_bytes: int) -> Residence | None:
@@ -115,53 +205,80 @@ def residence_of(kernel: RKernel, constants: Collection[int], resident_bytes: in
     points = math.prod(kernel.tile.task)
     if found is None or points > THREADS or any(term.reduce.dtype is not DType.FLOAT32 for term in found.terms):
         return None
-    grouped: dict[tuple[tuple[Axis, ...], Expr], list[tuple[Term, Expr]]] = {}
-    for group in found.groups:
-        for term in group.terms:
-            split = _split(found, term, constants)
-            if split is None:
-                return None
-            vector, weight = split
-            grouped.setdefault((group.axes, vector), []).append((term, weight))
-    if len(grouped) > WARPS:
-        return None
-    loads = [math.prod(axis.extent for axis in axes) * len(members) for (axes, _), members in grouped.items()]
-    parts: list[Part] = []
-    first_warp = vector_at = 0
-    sums_at = sum(-(-math.prod(axis.extent for axis in axes) // WARP) * WARP for axes, _ in grouped)
-    for ((axes, vector), members), warps in zip(grouped.items(), _shares(loads), strict=True):
-        part = Part(
-            axes=axes,
-            vector=vector,
-            terms=tuple(term for term, _ in members),
-            weights=tuple(weight for _, weight in members),
+    products: dict[Term, _Product] = {}
+    for term in found.terms:
+        product = _product(kernel, found, term, constants)
+        if product is None:
+            return None
+        products[term] = product
+    parts = {key: number for number, key in enumerate(dict.fromkeys(product.key for product in products.values()))}
+    totals = find_totals(kernel.expr.roots, {term: parts[products[term].key] for term in products}, constants)
+    members: list[dict[int, _Product]] = [{} for _ in parts]
+    for number, total in enumerate(totals):
+        for term in total.terms:
+            members[parts[products[term].key]][number] = products[term]
+    kept = tuple(sorted(constants))
+    shared_out = (
+        Residence(
+            tile=(kernel.expr.axes, kernel.tile.task),
             points=points,
-            first_warp=first_warp,
-            warps=warps,
-            vector_at=vector_at,
-            sums_at=sums_at,
+            totals=totals,
+            parts=_parts(members, points, across),
+            across=across,
+            kept=kept,
         )
-        parts.append(part)
-        first_warp += warps
-        vector_at += part.elements_per_lane * WARP
-        sums_at += part.sums
-    residence = Residence(parts=tuple(parts), kept=tuple(sorted(constants)))
-    fits = residence.weights <= MAX_WEIGHTS and residence.weight_bytes <= resident_bytes
+        for across in _ACROSS
+    )
+    residence = min(shared_out, key=lambda one: one.weights)
+    fits = (
+        residence.weights <= MAX_WEIGHTS
+        and residence.rows <= _MAX_ROWS
+        and points <= residence.points_per_warp * WARPS
+        and residence.weight_bytes <= resident_bytes
+    )
     return residence if fits else None
 
 
-def _split(found: Contraction, term: Term, constants: Collection[int]) -> tuple[Expr, Expr] | None:
-    """The vector and the weights of a product; None where it is no such product."""
+def _product(kernel: RKernel, found: Contraction, term: Term, constants: Collection[int]) -> _Product | None:
+    """A sum of products of a vector and weights that are constants, converted at most; None where it is none."""
     for vector, weight in (term.operands, term.operands[::-1]):
-        slots = {load.slot for load in nodes(weight) if isinstance(load, Load)}
-        if found.free[vector] <= frozenset(term.reduce.axes) and slots and slots <= frozenset(constants):
-            return vector, weight
+        types, load = [], weight
+        while isinstance(load, Cast):
+            types.append(load.type)
+            load = load.arg
+        if isinstance(load, Load) and load.slot in constants and found.free[vector] <= frozenset(term.reduce.axes):
+            form = (*types, load.indices, load.type, load.fill, kernel.layouts[load.slot])
+            return _Product(axes=term.reduce.axes, vector=vector, weight=weight, slot=load.slot, form=form)
     return None
 
 
-def _shares(loads: Sequence[int]) -> list[int]:
-    """How many warps each part gets: one, and the rest one by one to the part that has most to do."""
-    shares = [1] * len(loads)
-    for _ in range(WARPS - len(loads)):
-        shares[max(range(len(loads)), key=lambda i: (loads[i] / shares[i], -i))] += 1
-    return shares
+def _parts(members: Sequence[Mapping[int, _Product]], points: int, across: int) -> tuple[Part, ...]:
+    """The parts, from their products by total, where `across` lanes of a warp have different rows."""
+    parts: list[Part] = []
+    weights_at = vector_at = 0
+    deep = WARP // across
+    for products in members:
+        typical = products[min(products)]
+        elements = -(-_slice(typical.axes) // deep)
+        first_slot = min(products) * points // across
+        part = Part(
+            axes=typical.axes,
+            vector=typical.vector,
+            weight=typical.weight,
+            form=typical.form,
+            tables={total: product.slot for total, product in products.items()},
+            deep=deep,
+            elements=elements,
+            first_slot=first_slot,
+            slots=-(-(max(products) + 1) * points // across) - first_slot,
+            weights_at=weights_at,
+            vector_at=vector_at,
+        )
+        parts.append(part)
+        weights_at += part.slots * elements
+        vector_at += WARPS * part.pitch
+    return tuple(parts)
+
+
+def _slice(axes: Sequence[Axis]) -> int:
+    return -(-math.prod(axis.extent for axis in axes) // WARPS)

@@ -1,99 +1,211 @@
 """A contraction whose weights stay in registers while its vEU walks a run of records.
 
-bring the weights into registers, before the first Wait
-for each record of the run
-  wait; bring the vectors into shared memory
-  each warp: its sums, each lane over its elements, then over the lanes
-  each point: the elementwise rest; signal
+bring: the weights into registers, at the beginning of the run
+keep: the constants of the elementwise rest into shared memory, where another rKernel was before
+step: for each record
+  for each vector: take it; each warp multiplies its slice into the sums of all rows
+  put the sums of all lanes that have the same row together, then those of all warps
+  each total: its function; each point: the elementwise rest
+
+A run may change between rKernels that have the same weights, as the first and the last cell of a recurrent layer have
+with those in between: `emit_runs` writes the function that walks the runs of such a family.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Mapping, Sequence
 
+from rammer.devices.codegen.scalar import call_text
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.map import lane_first
-from rammer.devices.cuda.emit.points import Side, count, decode, guarded
-from rammer.devices.cuda.emit.residence import Part, Residence
+from rammer.devices.cuda.emit.points import Side, decode, guarded
+from rammer.devices.cuda.emit.residence import PITCH, Family, Part, Residence
 from rammer.devices.cuda.emit.stream import other_loads
-from rammer.devices.cuda.emit.wait import emit_wait
 from rammer.ir.blocks import WARP
-from rammer.ir.expr import Axis, Expr, Load, nodes
+from rammer.ir.expr import Axis, Load, ScalarFn, nodes
 from rammer.ir.pattern import reduction_order
 from rammer.ir.types import DType
 
-_ELEMENT_BYTES = 4
+
+def emit_bring(scope: Scope, sides: Sequence[Side], residence: Residence) -> None:
+    """Write what brings `weights` into registers."""
+    _write_lane(scope.writer)
+    _bring_weights(scope, residence, lane_first(scope.operands.kernel, sides))
 
 
-def emit_resident(scope: Scope, sides: Sequence[Side], residence: Residence, pointers: Sequence[str]) -> int:
-    """Write the body of the function that walks a run. Returns the scratch that it takes, in bytes.
+def emit_keep(scope: Scope, sides: Sequence[Side], residence: Residence) -> int:
+    """Write what brings other constants into shared memory, those of a point by the lanes that need them.
 
-    Args:
-        scope: where the pointers to constants have names.
-        sides: of the tile.
-        residence: the parts.
-        pointers: what gives names to the other operands' addresses, once for each record.
+    Returns the elements of shared memory that a record takes.
     """
     writer = scope.writer
-    ordered = lane_first(scope.operands.kernel, sides)
-    points = count(ordered)
+    _write_lane(writer)
+    with writer.block(f"if (warp < {residence.point_warps}u)"):
+        at_point = scope.enter(_write_point(writer, residence, lane_first(scope.operands.kernel, sides))[0])
+        # All loads before the first store: the compiler does not know that they are of other memory.
+        biases = [_own_bias(at_point, residence, i) for i in range(max(len(one.biases) for one in residence.totals))]
+        kept = [at_point.value(load) for load in _kept(scope, residence)]
+        own_row = f"lane % {len(residence.totals)} * {residence.points} + point"
+        writer.line("__syncwarp();")  # lanes may still read those of another rKernel
+        writer.line(f"shared[{residence.kept_at} + {own_row}] = {' + '.join(biases) or '0.0f'};")
+        place = residence.kept_at + residence.rows
+        for value in kept:
+            writer.line(f"shared[{place} + point] = {value};")
+            place += residence.points
+        writer.line("__syncwarp();")
+    return place
+
+
+def emit_step(scope: Scope, sides: Sequence[Side], residence: Residence, unwritten: Collection[int]) -> None:
+    """Write the work for one record.
+
+    Args:
+        scope: where the pointers to all operands but weights have names.
+        sides: of the tile.
+        residence: how it keeps its weights.
+        unwritten: slots that no rTask writes.
+    """
+    writer = scope.writer
+    points, rows, totals = residence.points, residence.rows, len(residence.totals)
+    _write_lane(writer)
+    positions, conditions = _write_point(writer, residence, lane_first(scope.operands.kernel, sides))
+    here = scope.enter(positions)
+    read = {node.slot for part in residence.parts for node in nodes(part.vector) if isinstance(node, Load)}
+    if not all(slot in unwritten or scope.operands.kernel.layouts[slot].tagged for slot in read):
+        # Other threads may have written it for the record before; a Wait has a barrier.
+        writer.line("if (rammer_at(position)->wait_count == 0)")
+        writer.line("    __syncthreads();")
+    writer.line(f"float sums[{residence.slots}] = {{}};")
+    kept = _kept(scope, residence)
+    here.hoist(load for load in _rest(scope, residence) if load not in kept)
+    for part in residence.parts:
+        _multiply(scope.enter({}), residence, part)
+    # Those of the last record are still being read.
+    writer.line(f"float *partial = shared + {residence.vectors} + position % 2 * {rows * PITCH};")
+    writer.line(f"int32_t present = {residence.slots};")
+    first = f"rammer_sum_lanes<{residence.slots}, {residence.across}>(sums, &present)"
+    writer.let("uint32_t", "row", f"{first} * {residence.across} + lane % {residence.across}")
+    writer.line("#pragma unroll")
+    with (
+        writer.loop("i", "0", str(residence.slots_left)),
+        guarded(writer, ["i < present", f"row + i * {residence.across} < {rows}u"]),
+    ):
+        writer.line(f"partial[(row + i * {residence.across}) * {PITCH} + warp] = sums[i];")
+    writer.line("__syncthreads();")
+    with writer.block(f"if (warp < {residence.point_warps}u)"):
+        writer.let("uint32_t", "own_row", f"lane % {totals} * {points} + point")
+        total = f"rammer_sum_warps(partial + own_row * {PITCH}) + shared[{residence.kept_at} + own_row]"
+        own = _finished(writer, residence, writer.let("float", "own", total))
+        for number, one in enumerate(residence.totals):
+            value = f"__shfl_sync(0xffffffffu, {own}, place * {totals} + {number})"
+            here.bind(one.node, writer.let("float", writer.name("total"), value))
+        for number, load in enumerate(kept):
+            value = f"shared[{residence.kept_at + rows + number * points} + point]"
+            here.bind(load, writer.let("float", writer.name("kept"), value))
+        here.hoist(scope.operands.results)
+        with guarded(writer, [f"lane % {totals} == 0", *conditions]):
+            here.store_results()
+
+
+def emit_runs(symbol: str, family: Family, members: Mapping[int, str]) -> str:
+    """The function that walks runs of a family that join, from the record at `*position` on.
+
+        bool symbol(uint32_t *position, char *scratch)
+
+    Args:
+        symbol: the function's name.
+        family: whose runs.
+        members: its rKernels' symbols by number.
+    """
+    writer = Writer()
+    with writer.block(f"static __device__ __noinline__ bool {symbol}(uint32_t *behind, char *scratch)"):
+        writer.line("uint32_t position = *behind;")
+        writer.let("uint32_t", "tile", "rammer_at(position)->tile")
+        writer.line("float *shared = (float *)scratch;")
+        # Values that no path leaves open: the compiler would keep their registers for the whole program.
+        writer.line(f"float weights[{family.registers}] = {{}};")
+        with writer.block("switch (rammer_at(position)->kernel)"):
+            for number, member in members.items():
+                writer.line(f"case {number}: {member}_bring(rammer_operands(position), tile, weights); break;")
+        with writer.block(f"for (uint32_t i = threadIdx.x; i < {family.vectors}u; i += RAMMER_THREADS)"):
+            writer.line("shared[i] = 0.0f;")  # elements beyond the end of a slice are multiplied, too
+        writer.line("__syncthreads();")
+        with writer.block("for (;; rammer_reach(++position))"):
+            writer.let("uint32_t", "last", "position + rammer_at(position)->run - 1")
+            writer.let("bool", "busy", "rammer_is_busy(position)")
+            with writer.block("switch (rammer_at(position)->kernel)"):
+                for number, member in members.items():
+                    writer.line(f"case {number}:")
+                    writer.line(f"{member}_keep(rammer_operands(position), tile, shared);")
+                    with writer.block("for (;; rammer_reach(++position))"):
+                        writer.line("if (busy && !rammer_begin(position))")
+                        writer.line("    return false;")
+                        writer.line(f"{member}_step(rammer_operands(position), tile, position, shared, weights);")
+                        writer.line("if (busy)")
+                        writer.line("    rammer_end_early(position);")
+                        writer.line("if (position == last)")
+                        writer.line("    break;")
+                    writer.line("break;")
+            with writer.block("if (rammer_at(position)->joins == 0)"):
+                writer.line("__syncthreads();")
+                writer.line("*behind = position + 1;")
+                writer.line("return rammer_took_all();")
+    return writer.text()
+
+
+def _write_lane(writer: Writer) -> None:
     writer.let("uint32_t", "warp", f"threadIdx.x / {WARP}")
     writer.let("uint32_t", "lane", f"threadIdx.x % {WARP}")
-    writer.line("float *shared = (float *)scratch;")
-    # Values that no path leaves open: the compiler would keep their registers for the whole program.
-    writer.line(f"float weights[{residence.weights}] = {{}};")
-    staged = _bring_weights(scope, residence, ordered)
-    vectors = residence.parts[0].sums_at
-    with writer.block(f"for (uint32_t i = threadIdx.x; i < {vectors}u; i += RAMMER_THREADS)"):
-        writer.line("shared[i] = 0.0f;")  # elements beyond the end of a vector are added, too
-    writer.let("uint32_t", "point", f"min(threadIdx.x, {points - 1}u)")
-    positions, conditions = _positions(writer, ordered)
-    at_point = scope.enter(positions)
-    rest = other_loads(scope)
-    kept = _keep_constants(at_point, residence, [load for load in rest if load.slot in residence.kept])
-    writer.line("__syncthreads();")
-    with writer.block("for (;; rammer_reach(++position))"):
-        emit_wait(writer)
-        writer.line("char *const *pointers = (char *const *)rammer_at(position)->operands;")
-        for line in pointers:
-            writer.line(line)
-        here = at_point.enter({})
-        here.hoist(load for load in rest if load.slot not in residence.kept)
-        _bring_vectors(scope.enter({}), residence.parts)
-        writer.line("__syncthreads();")
-        writer.line("if (!rammer_took(position))")
-        writer.line("    return false;")
-        for part in residence.parts:
-            _sum(writer, part)
-        writer.line("__syncthreads();")
-        with guarded(writer, [f"threadIdx.x < {points}u", *conditions]):
-            for load, place in kept.items():
-                here.bind(load, writer.let("float", writer.name("kept"), f"shared[{place} + threadIdx.x]"))
-            for part in residence.parts:
-                for number, term in enumerate(part.terms):
-                    place = part.sums_at + number * points
-                    here.bind(term.reduce, writer.let("float", writer.name("total"), f"shared[{place} + threadIdx.x]"))
-            here.store_results()
-        # What threads still read of shared memory is written again only behind the next barriers.
-        writer.line("rammer_end_early(position);")
-        with writer.block("if (position == last)"):
-            writer.line("__syncthreads();")
-            writer.line("return true;")
-    return _ELEMENT_BYTES * max(staged, residence.kept_at + len(kept) * points)
 
 
-def _keep_constants(scope: Scope, residence: Residence, loads: Sequence[Load]) -> dict[Load, int]:
-    """Bring constants that the elementwise rest reads into shared memory; their places, each point's next to it."""
-    places: dict[Load, int] = {}
-    with guarded(scope.writer, [f"threadIdx.x < {residence.points}u"]):
-        for load in loads:
-            if load.dtype is DType.FLOAT32:
-                places[load] = residence.kept_at + len(places) * residence.points
-                scope.writer.line(f"shared[{places[load]} + threadIdx.x] = {scope.enter({}).value(load)};")
-    return places
+def _write_point(writer: Writer, residence: Residence, sides: Sequence[Side]) -> tuple[dict[Axis, Position], list[str]]:
+    """The positions of the point that a lane has a total of, and conditions that there is such a point."""
+    per_warp, points = residence.points_per_warp, residence.points
+    writer.let("uint32_t", "place", f"min(lane / {len(residence.totals)}, {per_warp - 1}u)")
+    writer.let("uint32_t", "point", f"min(warp * {per_warp} + place, {points - 1}u)")
+    positions, conditions = _positions(writer, sides)
+    conditions.append(f"lane < {per_warp * len(residence.totals)}u")
+    if points % per_warp:
+        conditions.append(f"warp * {per_warp} + place < {points}u")
+    return positions, conditions
+
+
+def _rest(scope: Scope, residence: Residence) -> list[Load]:
+    """Loads of the elementwise rest."""
+    return other_loads(scope, {total.node for total in residence.totals})
+
+
+def _kept(scope: Scope, residence: Residence) -> list[Load]:
+    """Those of them that stay in shared memory."""
+    return [load for load in _rest(scope, residence) if load.slot in residence.kept and load.dtype is DType.FLOAT32]
+
+
+def _own_bias(scope: Scope, residence: Residence, number: int) -> str:
+    """The value of a bias of the total that a lane finishes."""
+    writer, count = scope.writer, len(residence.totals)
+    chosen = "nullptr"
+    for i, total in enumerate(residence.totals):
+        if number < len(total.biases):
+            bias = total.biases[number]
+            chosen = f"lane % {count} == {i} ? &in{bias.slot}[{scope.element(bias)[0]}] : {chosen}"
+    bias_from = writer.let("float *", writer.name("from"), chosen)
+    return writer.let("float", writer.name("bias"), f"{bias_from} == nullptr ? 0.0f : *{bias_from}")
+
+
+def _finished(writer: Writer, residence: Residence, own: str) -> str:
+    """The function of a lane's total: all lanes compute each, for lanes in branches of their own take turns."""
+    lanes: dict[ScalarFn | None, list[int]] = {}
+    for number, total in enumerate(residence.totals):
+        lanes.setdefault(total.function, []).append(number)
+    finished = ""
+    for function, numbers in lanes.items():
+        text = own if function is None else call_text(function, DType.FLOAT32, [own])
+        value = writer.let("float", writer.name("finished"), text)
+        condition = " || ".join(f"lane % {len(residence.totals)} == {number}" for number in numbers)
+        finished = f"{condition} ? {value} : {finished}" if finished else value
+    return writer.let("float", "mine", finished)
 
 
 def _positions(writer: Writer, sides: Sequence[Side]) -> tuple[dict[Axis, Position], list[str]]:
@@ -106,102 +218,81 @@ def _positions(writer: Writer, sides: Sequence[Side]) -> tuple[dict[Axis, Positi
     return positions, conditions
 
 
-def _bring_weights(scope: Scope, residence: Residence, points: Sequence[Side]) -> int:
-    """Bring weights through shared memory into the registers of their warps. Returns elements of scratch."""
-    writer, parts = scope.writer, residence.parts
-    begin = 0
-    for part in parts:
+def _bring_weights(scope: Scope, residence: Residence, points: Sequence[Side]) -> None:
+    """Bring weights into registers: all loads are on their way together."""
+    writer, across = scope.writer, residence.across
+    for part in residence.parts:
         elements = [Side.whole(axis) for axis in reversed(_order(scope, part))]
-        total = part.points * part.length
-        writer.line("#pragma unroll 4")
-        with writer.loop("i", "0", str(-(-total // THREADS))):
-            writer.let("uint32_t", "number", f"threadIdx.x + i * {THREADS}")
-            with guarded(writer, [f"number < {total}u"] if total % THREADS else []):
-                writer.let("uint32_t", "point", f"number % {part.points}u")
-                writer.let("uint32_t", "element", f"number / {part.points}u")
-                # Points beyond an axis get weights of others: their sums are not used.
-                at_points, _ = _positions(writer, points)
-                at_elements, _ = decode(writer, "element", elements)
-                there = scope.enter({**at_points, **at_elements})
-                for number, weight in enumerate(part.weights):
-                    first = begin + number * part.points * part.pitch
-                    _bring(there, weight, f"shared[{first} + point * {part.pitch}u + element]")
-        begin += part.sums * part.pitch
-    writer.line("rammer_copies_end();")
-    writer.line("rammer_copies_wait<0>();")
-    writer.line("__syncthreads();")
-    begin = 0
-    for part in parts:
-        with _own_warps(writer, part):
-            writer.line("#pragma unroll")
-            with writer.loop("i", "0", str(part.sums_per_warp)):
-                writer.let("uint32_t", "sum", f"(warp - {part.first_warp}u) * {part.sums_per_warp}u + i")
-                writer.line("#pragma unroll")
-                with writer.loop("j", "0", str(part.elements_per_lane)):
-                    writer.let("uint32_t", "element", _element(part))
-                    present = f"sum < {part.sums}u && element < {part.length}u"
-                    value = f"{present} ? shared[{begin} + sum * {part.pitch}u + element] : 0.0f"
-                    writer.line(f"weights[i * {part.elements_per_lane} + j] = {value};")
-        begin += part.sums * part.pitch
-    writer.line("__syncthreads();")
-    return begin
-
-
-def _bring(scope: Scope, weight: Expr, place: str) -> None:
-    """Bring a weight to its place in shared memory, if it lies in memory as it is by a copy that nobody waits for."""
-    if isinstance(weight, Load) and weight.type is DType.FLOAT32 and weight.fill is None:
-        address, _ = scope.element(weight)
-        scope.writer.line(f"rammer_copy<4>(&{place}, &in{weight.slot}[{address}], true);")
-    else:
-        scope.writer.line(f"{place} = {scope.value(weight)};")
-
-
-def _bring_vectors(scope: Scope, parts: Sequence[Part]) -> None:
-    """Bring the vectors into shared memory, each thread some elements."""
-    writer = scope.writer
-    for part in parts:
-        elements = [Side.whole(axis) for axis in reversed(_order(scope, part))]
-        first = f"(threadIdx.x + {-part.vector_at % THREADS}u) % RAMMER_THREADS"
-        with writer.block(f"for (uint32_t element = {first}; element < {part.length}u; element += RAMMER_THREADS)"):
-            positions, _ = decode(writer, "element", elements)
-            value = scope.enter(positions).value(part.vector)
-            writer.line(f"shared[{part.vector_at} + element] = {value};")
-
-
-def _sum(writer: Writer, part: Part) -> None:
-    """A part's sums by its warps."""
-    width, lanes = part.vector_width, part.elements_per_lane
-    with _own_warps(writer, part):
-        writer.line(f"float sums[{part.sums_per_warp}] = {{}};")
+        table = part.tables[min(part.tables)]
+        chosen = f"in{table}"
+        for total, slot in part.tables.items():
+            chosen = f"total == {total}u ? in{slot} : {chosen}" if slot != table else chosen
         writer.line("#pragma unroll")
-        with writer.block(f"for (int32_t j = 0; j < {lanes}; j += {width})"):
+        with writer.loop("i", "0", str(part.slots)):
+            writer.let("uint32_t", "row", f"(i + {part.first_slot}) * {across} + lane % {across}")
+            writer.let("uint32_t", "total", f"row / {residence.points}u")
+            writer.let("uint32_t", "point", f"row % {residence.points}u")
+            # Points beyond an axis get weights of others: their sums are not used.
+            at_points, _ = _positions(writer, points)
+            writer.line(f"const auto *const chosen = {chosen};")
+            writer.line("#pragma unroll")
+            with writer.loop("j", "0", str(part.elements)):
+                writer.let("uint32_t", "place", f"lane / {across} * {part.elements} + j")
+                writer.let("uint32_t", "element", _clamped(f"warp * {part.slice} + place", part))
+                at_elements, _ = decode(writer, "element", elements)
+                writer.line(f"const auto *const in{table} = chosen;")
+                value = scope.enter({**at_points, **at_elements}).value(part.weight)
+                present = [*_present(part, "place"), *_adds(part, residence)]
+                value = f"{' && '.join(present)} ? {value} : 0.0f" if present else value
+                writer.line(f"weights[{part.weights_at} + i * {part.elements} + j] = {value};")
+
+
+def _adds(part: Part, residence: Residence) -> list[str]:
+    """The condition that a part adds to the total of a row."""
+    rows = range(part.first_slot * residence.across, (part.first_slot + part.slots) * residence.across)
+    own = {total * residence.points + point for total in part.tables for point in range(residence.points)}
+    if own.issuperset(rows):
+        return []
+    return [f"({' || '.join(f'total == {total}u' for total in part.tables)})"]
+
+
+def _clamped(element: str, part: Part) -> str:
+    """An element that is one of a part's vector."""
+    return element if part.is_even else f"min({element}, {part.length - 1}u)"
+
+
+def _present(part: Part, place: str) -> list[str]:
+    """Conditions that a place of a warp's slice has an element."""
+    if part.is_even:
+        return []
+    return [f"{place} < {part.slice}u", f"warp * {part.slice} + {place} < {part.length}u"]
+
+
+def _multiply(scope: Scope, residence: Residence, part: Part) -> None:
+    """Take a vector, and multiply each warp's slice of it into the sums."""
+    writer, width = scope.writer, part.vector_width
+    elements = [Side.whole(axis) for axis in reversed(_order(scope, part))]
+    with writer.block():
+        # The last threads take it: the first ones may still be finishing points of the record before.
+        first = max(0, THREADS - part.length)
+        own = f"uint32_t element = threadIdx.x - {first}u; element < {part.length}u; element += RAMMER_THREADS"
+        with writer.block(f"for ({own})"):
+            positions, _ = decode(writer, "element", elements)
+            place = f"element / {part.slice}u * {part.pitch}u + element % {part.slice}u"
+            writer.line(f"shared[{part.vector_at} + {place}] = {scope.enter(positions).value(part.vector)};")
+        writer.line("__syncthreads();")
+        writer.line(f"const float *slice = shared + {part.vector_at} + warp * {part.pitch};")
+        writer.line(f"slice += lane / {residence.across} * {part.elements};")
+        writer.line("#pragma unroll")
+        with writer.block(f"for (int32_t j = 0; j < {part.elements}; j += {width})"):
             writer.line(f"float vector[{width}];")
-            writer.line(
-                f"rammer_load_vector<{width}>(vector, shared + {part.vector_at} + j * {WARP} + lane * {width});"
-            )
+            writer.line(f"rammer_load_vector<{width}>(vector, slice + j);")
             writer.line("#pragma unroll")
             with writer.loop("k", "0", str(width)):
                 writer.line("#pragma unroll")
-                with writer.loop("i", "0", str(part.sums_per_warp)):
-                    writer.line(f"sums[i] += weights[i * {lanes} + j + k] * vector[k];")
-        writer.let("uint32_t", "own", f"rammer_sum_lanes<{part.sums_per_warp}>(sums)")
-        writer.let("uint32_t", "sum", f"(warp - {part.first_warp}u) * {part.sums_per_warp}u + own")
-        with guarded(writer, [f"own < {part.sums_per_warp}u", f"sum < {part.sums}u"]):
-            writer.line(f"shared[{part.sums_at} + sum] = sums[0];")
-
-
-def _own_warps(writer: Writer, part: Part) -> AbstractContextManager[None]:
-    """What is written inside runs in the warps of a part."""
-    return guarded(writer, [f"warp - {part.first_warp}u < {part.warps}u"])
-
-
-def _element(part: Part) -> str:
-    """Which element of a sum a lane holds at `j`."""
-    if part.vector_width == 1:
-        return f"j * {WARP} + lane"
-    return (
-        f"j / {part.vector_width} * {part.vector_width * WARP} + lane * {part.vector_width} + j % {part.vector_width}"
-    )
+                with writer.loop("i", "0", str(part.slots)):
+                    weight = f"weights[{part.weights_at} + i * {part.elements} + j + k]"
+                    writer.line(f"sums[{part.first_slot} + i] += {weight} * vector[k];")
 
 
 def _order(scope: Scope, part: Part) -> tuple[Axis, ...]:

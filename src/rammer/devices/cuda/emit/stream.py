@@ -6,7 +6,7 @@ have the same point split the sums, and their parts are put together through shu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Scope
@@ -86,13 +86,13 @@ def _unrolled(count: int, most: int) -> int:
     return min(range(max(1, min(most, count)), 0, -1), key=lambda together: count // together + count % together)
 
 
-def other_loads(scope: Scope) -> list[Load]:
-    """Loads outside of sums."""
+def other_loads(scope: Scope, known: Collection[Expr] = ()) -> list[Load]:
+    """Loads outside of sums and of what is `known`."""
     seen: dict[Expr, None] = {}
     stack = list(scope.operands.results)
     while stack:
         node = stack.pop()
-        if node not in seen:
+        if node not in seen and node not in known:
             seen[node] = None
             stack.extend(scope.operands.below(node))
     return [node for node in seen if isinstance(node, Load)]

@@ -44,6 +44,14 @@ RAMMER_INLINE uint16_t rammer_narrow_f16(float x) {
     return stored;
 }
 
+/* Within two units in the last place: a division that is right for all operands has a branch. */
+RAMMER_INLINE float rammer_ratio_f32(float a, float b) {
+    float reciprocal;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(b));
+    return a * reciprocal;
+}
+RAMMER_INLINE double rammer_ratio_f64(double a, double b) { return a / b; }
+
 RAMMER_INLINE float rammer_exp_f32(float a) { return expf(a); }
 RAMMER_INLINE float rammer_tanh_f32(float a) { return tanhf(a); }
 RAMMER_INLINE float rammer_erf_f32(float a) { return erff(a); }

@@ -1,15 +1,16 @@
-/* What resident rKernels share: sums over the lanes of a warp, several at a time. */
+/* What resident rKernels share: sums over the lanes of a warp, several at a time, and over warps. */
 #ifndef RAMMER_RESIDENT_CUH
 #define RAMMER_RESIDENT_CUH
 
-/* Adds each of `count` values over all lanes. Lanes halve the values among them at every step, so that a sum takes
- * about one exchange. Returns the number of the sum that is then in `values[0]` of this lane; `count` or more if none. */
-template <int count, int distance = 16> RAMMER_INLINE int rammer_sum_lanes(float *values, int present = count) {
-    if constexpr (distance == 0) {
-        return present > 0 ? 0 : 1 << 20;
+/* Adds each of `count` values over the lanes whose numbers are equal modulo `across`. Lanes halve the values among them
+ * at every step, so that a sum takes about one exchange. Returns the number of the sum that is then in `values[0]` of
+ * this lane, the next ones behind it, `*present` in all: before, that is `count`. */
+template <int count, int across, int distance = 16> RAMMER_INLINE int rammer_sum_lanes(float *values, int *present) {
+    if constexpr (distance < across) {
+        return 0;
     } else if constexpr (count == 1) {
         values[0] += __shfl_xor_sync(0xffffffffu, values[0], distance);
-        return rammer_sum_lanes<1, distance / 2>(values, present);
+        return rammer_sum_lanes<1, across, distance / 2>(values, present);
     } else {
         constexpr int kept = (count + 1) / 2;
         const bool upper = (threadIdx.x & distance) != 0;
@@ -19,8 +20,24 @@ template <int count, int distance = 16> RAMMER_INLINE int rammer_sum_lanes(float
             const float given = upper ? values[i] : partner;
             values[i] = (upper ? partner : values[i]) + __shfl_xor_sync(0xffffffffu, given, distance);
         }
-        return (upper ? kept : 0) + rammer_sum_lanes<kept, distance / 2>(values, upper ? present - kept : min(present, kept));
+        *present = upper ? *present - kept : min(*present, kept);
+        return (upper ? kept : 0) + rammer_sum_lanes<kept, across, distance / 2>(values, present);
     }
+}
+
+/* Adds up what all warps have for a row. */
+RAMMER_INLINE float rammer_sum_warps(const float *from) {
+    float sums[4];
+    rammer_load_vector<4>(sums, from);
+#pragma unroll
+    for (int warp = 4; warp < RAMMER_THREADS / 32; warp += 4) {
+        float more[4];
+        rammer_load_vector<4>(more, from + warp);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            sums[i] += more[i];
+    }
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
 #endif

@@ -6,9 +6,13 @@
 #ifndef RAMMER_INTERPRETER_CUH
 #define RAMMER_INTERPRETER_CUH
 
-/* Runs the record at `position`, whose kernel is `kernel`, or the run of records that begins there: its Waits, its rTask
- * and, of a run, the Signals. Returns whether all Waits ended in time. All threads call it. */
+/* Runs the record at `position`, whose kernel is `kernel`: its Waits and its rTask. Returns whether all Waits ended in
+ * time. All threads call it. */
 static __device__ bool rammer_execute(uint32_t kernel, uint32_t position, char *scratch);
+
+/* Walks the runs of records that begin with that of the resident rKernel `kernel` at `*position`, and leaves there what
+ * is behind them. Returns whether all their Waits ended in time. */
+static __device__ bool rammer_execute_run(uint32_t kernel, uint32_t *position, char *scratch);
 
 extern __shared__ __align__(128) char rammer_scratch[];
 
@@ -21,9 +25,7 @@ rammer_run(const __grid_constant__ rammer_program program) {
         const rammer_record *record = rammer_at(position);
         const uint32_t kernel = record->kernel;
         if (record->run != 0) {
-            const uint32_t behind = position + record->run;
-            goes_on = rammer_execute(kernel, position, rammer_scratch);
-            position = behind;
+            goes_on = rammer_execute_run(kernel, &position, rammer_scratch);
         } else {
             rammer_look_ahead(position);
             if (kernel != RAMMER_NOTHING) {

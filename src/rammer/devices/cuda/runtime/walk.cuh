@@ -21,7 +21,8 @@ static __shared__ struct {
     uint32_t start;
     uint32_t count;
     uint32_t tag;
-    bool gave_up; /* a tagged element did not come in time */
+    bool gave_up;  /* a tagged element did not come in time */
+    uint32_t late; /* likewise in a run: the first rTask's step, or RAMMER_DONE */
 } rammer_queue;
 
 static __shared__ rammer_record rammer_chunks[2][RAMMER_CHUNK];
@@ -79,19 +80,26 @@ static __device__ __forceinline__ bool rammer_await(const rammer_program *progra
     }
 }
 
-/* The element at `from`, once this run has written it; anything if the run is given up. */
-static __device__ __forceinline__ float rammer_take(const rammer_tagged *from) {
+/* Waits for the element at `from` until this run has written it. Returns whether it came in time. */
+static __device__ __forceinline__ bool rammer_receive(const rammer_tagged *from, float *value) {
     uint64_t deadline_ns = 0;
     for (uint32_t poll = 1;; ++poll) {
         uint64_t word;
         asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+        *value = __uint_as_float((uint32_t)word);
         if ((uint32_t)(word >> 32) == rammer_queue.tag)
-            return __uint_as_float((uint32_t)word);
-        if (poll % RAMMER_POLLS == 0 && !rammer_is_in_time(rammer_queue.program, &deadline_ns)) {
-            rammer_queue.gave_up = true;
-            return 0.0f;
-        }
+            return true;
+        if (poll % RAMMER_POLLS == 0 && !rammer_is_in_time(rammer_queue.program, &deadline_ns))
+            return false;
     }
+}
+
+/* The element at `from`; anything if the run is given up. */
+static __device__ __forceinline__ float rammer_take(const rammer_tagged *from) {
+    float value;
+    if (!rammer_receive(from, &value))
+        rammer_queue.gave_up = true;
+    return value;
 }
 
 /* Writes an element for everyone to take. */
@@ -116,6 +124,11 @@ static __device__ __forceinline__ void rammer_fetch(uint32_t first) {
 /* The record at a position that has been reached. */
 static __device__ __forceinline__ rammer_record *rammer_at(uint32_t position) {
     return &rammer_chunks[position / RAMMER_CHUNK % 2][position % RAMMER_CHUNK];
+}
+
+/* Its operands, which are addresses. */
+static __device__ __forceinline__ char *const *rammer_operands(uint32_t position) {
+    return (char *const *)rammer_at(position)->operands;
 }
 
 /* Goes to a position: its record is then there, and its operands are addresses. All threads call it at each record. */
@@ -156,6 +169,15 @@ static __device__ __forceinline__ void rammer_look_ahead(uint32_t position) {
 #endif
 }
 
+/* Whether the records of a run have Waits, Signals or times to be written. */
+static __device__ __forceinline__ bool rammer_is_busy(uint32_t position) {
+#ifdef RAMMER_TRACE
+    return true;
+#else
+    return rammer_at(position)->busy != 0;
+#endif
+}
+
 /* The Waits of a record, side by side. Returns whether they ended in time. */
 static __device__ __forceinline__ bool rammer_begin(uint32_t position) {
     const rammer_record *record = rammer_at(position);
@@ -182,6 +204,25 @@ static __device__ __forceinline__ bool rammer_took(uint32_t position) {
     return false;
 }
 
+/* As rammer_take, for the record at a position of a run, which goes on with anything until its end. */
+struct rammer_run_take {
+    uint32_t position;
+    __device__ __forceinline__ float operator()(const rammer_tagged *from) const {
+        float value;
+        if (!rammer_receive(from, &value))
+            atomicMin(&rammer_queue.late, rammer_at(position)->step + rammer_at(position)->wait_count);
+        return value;
+    }
+};
+
+/* As rammer_took, for all records of a run. */
+static __device__ __forceinline__ bool rammer_took_all(void) {
+    if (rammer_queue.late == RAMMER_DONE)
+        return true;
+    rammer_queue.program->reached[blockIdx.x] = rammer_queue.late;
+    return false;
+}
+
 /* The Signals of a record; all threads have passed a barrier since its rTask. */
 static __device__ __forceinline__ void rammer_end(uint32_t position) {
     const rammer_record *record = rammer_at(position);
@@ -204,6 +245,7 @@ static __device__ __forceinline__ void rammer_start(const rammer_program *progra
         rammer_queue.program = program;
         rammer_queue.tag = program->tag;
         rammer_queue.gave_up = false;
+        rammer_queue.late = RAMMER_DONE;
         rammer_queue.start = program->starts[blockIdx.x];
         rammer_queue.records = program->records + rammer_queue.start;
         rammer_queue.count = program->starts[blockIdx.x + 1] - rammer_queue.start;

@@ -1,0 +1,106 @@
+"""Recurrent cells whose weights stay in registers, as far as they can be tried without a GPU."""
+
+from collections import Counter
+
+import pytest
+
+from rammer.devices.cuda.describe import MAX_WEIGHTS
+from rammer.devices.cuda.emit.kernel import emit_kernel
+from rammer.devices.cuda.emit.residence import residence_of
+from rammer.devices.registry import find_device
+from rammer.ir.blocks import WARP, WARPS
+from rammer.ir.expr import ScalarFn
+from rammer.options import CompileOptions
+from tests.support.kernels import Bound, lstm_cell, types
+from tests.support.operators import expression
+
+H200 = find_device("cuda:sm_90").describe(CompileOptions())
+SIGMOID, TANH = ScalarFn.SIGMOID, ScalarFn.TANH
+
+
+def gru_cell(width, n):
+    """One step of a GRU whose reset gate comes after the product: slots x, h, w, r, b."""
+    return expression(
+        "GRUCell",
+        types((1, width), (1, n), (3 * n, width), (3 * n, n), (6 * n,)),
+        activations=("Sigmoid", "Tanh"),
+        activation_alpha=(0.0,) * 2,
+        activation_beta=(0.0,) * 2,
+        linear_before_reset=True,
+        batched_inputs=False,
+    )
+
+
+CELLS = {
+    "lstm": (lstm_cell(1, 256, 256), {3, 4, 5}),
+    "lstm of odd sizes": (lstm_cell(1, 100, 72), {3, 4, 5}),
+    "lstm of long inputs": (lstm_cell(1, 1000, 32), {3, 4, 5}),
+    "gru": (gru_cell(96, 128), {2, 3, 4}),
+}
+
+
+def residences(name):
+    """Each candidate that keeps its weights, with its constant slots and how it keeps them."""
+    expr, constants = CELLS[name]
+    bound = Bound(expr, constants, H200)
+    slots = frozenset(i for i, b in enumerate(bound.bindings) if b.tensor in constants)
+    found = [(kernel, slots, residence_of(kernel, slots, H200.resident_bytes)) for kernel in bound.kernels]
+    return [one for one in found if one[2] is not None]
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_every_product_is_some_lanes(name):
+    assert residences(name)
+    for _, _, residence in residences(name):
+        assert residence.weights <= MAX_WEIGHTS
+        for part in residence.parts:
+            held: Counter[tuple[int, int]] = Counter()
+            for thread in range(WARPS * WARP):
+                warp, lane = divmod(thread, WARP)
+                deep, across = divmod(lane, residence.across)
+                rows = [(part.first_slot + i) * residence.across + across for i in range(part.slots)]
+                places = range(deep * part.elements, (deep + 1) * part.elements)
+                elements = [warp * part.slice + place for place in places if place < part.slice]
+                held.update((row, element) for row in rows for element in elements)
+            rows = [total * residence.points + point for total in part.tables for point in range(residence.points)]
+            assert all(held[row, element] == 1 for row in rows for element in range(part.length))
+
+
+def test_all_that_a_gate_adds_up_is_one_total():
+    for _, slots, residence in residences("lstm"):
+        assert [len(total.terms) for total in residence.totals] == [2] * 4
+        assert Counter(total.function for total in residence.totals) == {SIGMOID: 3, TANH: 1}
+        biases = [bias.slot for total in residence.totals for bias in total.biases]
+        assert len(biases) == len(set(biases)) == 8
+        assert slots.issuperset(biases)
+
+
+def test_sums_that_something_else_uses_stay_apart():
+    for _, _, residence in residences("gru"):
+        assert sorted((len(total.terms), total.function is SIGMOID) for total in residence.totals) == [
+            (1, False),
+            (1, False),
+            (2, True),
+            (2, True),
+        ]
+        assert all(part.tables.keys() == set(range(min(part.tables), max(part.tables) + 1)) for part in residence.parts)
+
+
+def test_what_is_no_constant_does_not_stay():
+    kernel, slots, _ = residences("lstm")[0]
+    assert residence_of(kernel, (), H200.resident_bytes) is None
+    assert residence_of(kernel, slots, 1 << 10) is None
+    assert emit_kernel(kernel, "k", slots, H200.resident_bytes).resident
+    assert not emit_kernel(kernel, "k").resident
+
+
+def test_what_the_block_itself_wrote_is_read_behind_a_barrier():
+    kernel, slots, residence = residences("lstm")[0]
+    vectors = {part.vector.slot for part in residence.parts}
+
+    def step(unwritten):
+        text = emit_kernel(kernel, "k", slots, H200.resident_bytes, unwritten=unwritten).text
+        return text[text.index("k_step(") :]
+
+    assert step(slots).count("__syncthreads()") == step(slots | vectors).count("__syncthreads()") + 1
+    assert step(slots).index("__syncthreads()") < step(slots).index("float sums")

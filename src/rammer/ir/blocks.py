@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,11 +23,10 @@ LEAST_ROWS = 4  # and lanes; below, weights stream from memory instead
 _LEAST_SUMS = 128  # below, most threads would hold none
 _MAX_SIDE = 128
 _MAX_HELD = 32  # sums of a thread: registers are left for operands, and shared memory for the sums
-_MAX_SPLITS = 8
+_MAX_SPLITS = 16
 _SPLIT_ELEMENTS = 16  # that each split should have of a sum
-_STEP_BYTES = 40 << 10  # staged at a time: two steps are in shared memory together
 _MAX_STEP = 256
-_STAGES = 2  # more hide no more: the barrier between steps costs less than the copies
+PART_PADDING = 8  # elements between rows of the sums in shared memory
 
 
 class Arithmetic(enum.Enum):
@@ -42,6 +41,25 @@ class Arithmetic(enum.Enum):
     def grain(self) -> int:
         """Elements of the sums that a warp multiplies at a time."""
         return 4 if self is Arithmetic.FLOAT32 else 16
+
+    @property
+    def padding(self) -> int:
+        """Elements between points in shared memory, so that what a warp reads together lies in different banks."""
+        return 4 if self in (Arithmetic.FLOAT32, Arithmetic.TF32) else 16
+
+    @property
+    def least_step(self) -> int:
+        """Elements that steps are multiples of, for the same reason."""
+        return 2 * max(8, self.padding)
+
+
+# More hide no more where arithmetic takes longer than copies.
+_STAGES: Mapping[Arithmetic, int] = {
+    Arithmetic.FLOAT32: 2,
+    Arithmetic.TF32: 3,
+    Arithmetic.BFLOAT16: 3,
+    Arithmetic.FLOAT16: 3,
+}
 
 
 def arithmetic_of(found: Contraction) -> Arithmetic:
@@ -125,11 +143,18 @@ def blocks_of(kernel: RKernel) -> Blocks | None:
     arithmetic = arithmetic_of(found)
     warp_rows, warp_lanes, splits = _warp_tile(height, width, held, _elements(longest))
     block_rows, block_lanes = _block(height, width, warp_rows, warp_lanes)
-    points = sum(
-        len(operands) * size
+    point_bytes = sum(
+        size * staged_form(operand, arithmetic).dtype.itemsize_bytes
         for operands, size in zip(operands_of(found, longest, lane), (block_rows, block_lanes), strict=True)
+        for operand in operands
     )
-    step = _step(points, splits * arithmetic.grain, [axis.extent for axis in reversed(group_order(kernel, longest))])
+    room_bytes = kernel.resources.scratch_bytes
+    stages = min(_STAGES[arithmetic], max(2, room_bytes // (point_bytes * (WARP + arithmetic.padding))))
+    room = room_bytes // (stages * point_bytes) - arithmetic.padding
+    part_bytes = held * block_rows * (block_lanes + PART_PADDING) * DType.FLOAT32.itemsize_bytes
+    splits = min(splits, _power_below(room_bytes // part_bytes), _power_below(room // arithmetic.grain))
+    extents = [axis.extent for axis in reversed(group_order(kernel, longest))]
+    step = _step(room, max(arithmetic.least_step, splits * arithmetic.grain), extents)
     return Blocks(
         row_axes=tuple(rows),
         lane_axes=tuple(lanes),
@@ -141,7 +166,7 @@ def blocks_of(kernel: RKernel) -> Blocks | None:
         arithmetic=arithmetic,
         splits=splits,
         step=step,
-        stages=min(_STAGES, 1 + -(-_elements(longest) // step)),
+        stages=min(stages, 1 + -(-_elements(longest) // step)),
     )
 
 
@@ -192,14 +217,17 @@ def _block(height: int, width: int, warp_rows: int, warp_lanes: int) -> tuple[in
     return rows, lanes
 
 
-def _step(points: int, grain: int, extents: Sequence[int]) -> int:
-    """Elements of the sums of a step, axes of `extents` fastest first; if possible as `moving_axes` wants it."""
-    least = max(WARP, grain)
+def _step(room: int, least: int, extents: Sequence[int]) -> int:
+    """Elements of the sums of a step, a multiple of `least`; axes of `extents` are fastest first.
+
+    As many as there is room for; if possible as `moving_axes` wants it, else such that the last step is about as full.
+    """
     elements = math.prod(extents)
-    most = min(_STEP_BYTES // (points * DType.FLOAT32.itemsize_bytes), _MAX_STEP, _up(elements, least))
-    most = max(least, most // least * least)
+    most = max(least, min(room, _MAX_STEP, _up(elements, least)) // least * least)
     whole = [step for step in range(most, least - 1, -least) if moving_axes(extents, step)]
-    return whole[0] if whole and whole[0] * 2 > most else most
+    if whole and whole[0] * 2 > most:
+        return whole[0]
+    return min(most, _up(-(-elements // -(-elements // most)), least))
 
 
 def moving_axes(extents: Sequence[int], step: int) -> int:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rammer.ir.blocks import LEAST_ROWS, WARP, Arithmetic, Blocks, blocks_of, operands_of, staged_form
+from rammer.ir.blocks import LEAST_ROWS, WARP, Arithmetic, Blocks, blocks_of, group_order, operands_of, staged_form
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
-from rammer.ir.pattern import Contraction, Skeleton, chosen_axes, contraction, stride_along, window_points
-from rammer.ir.task import RKernel, RTile
+from rammer.ir.pattern import Contraction, Group, Skeleton, chosen_axes, contraction, stride_along, window_points
+from rammer.ir.task import Resources, RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
 from rammer.roller.resident import LANES, resident_count
@@ -23,9 +23,11 @@ _THREADS = 256  # that keep a multiprocessor busy
 _STREAM_LANES = 8  # one sector of float32
 _TASKS_PER_VEU = (0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
-_SIDES = (16, 32, 64, 128)  # rows and lanes that blocks are good at
+_HEIGHTS = (16, 32, 48, 64, 128)  # rows and lanes that blocks are good at
+_WIDTHS = (16, 32, 64, 128)
 _MAX_CUTS = 8  # of an axis of a block's side
 _STAGED_CANDIDATES = 6
+_STAGED = 0.7  # of shared memory, for operands: what is left caches those that are copied again
 # Instructions of a thread for a point and for an element of a point's sums.
 _EPILOGUE = 40
 _PER_ELEMENT = 4
@@ -37,19 +39,21 @@ _LATENCY_US = 1.3  # pointers, the first operands, and what the rest reads, one 
 _LOADS_IN_FLIGHT = 16
 # Measured on an NVIDIA H200, in cycles of a multiprocessor. A quarter of it multiplies for one warp at a time, and not
 # while it reads shared memory.
-_STEP_CYCLES = 330  # a barrier, and the first reads after it
-_COPY_CYCLES = 1 / 64  # for a byte of an operand
-_FINISH_CYCLES = 0.15  # for a sum of one split
+_STEP_CYCLES = 150  # a barrier, and the first reads after it
+_COPY_CYCLES = 0.3  # for up to 16 bytes
+_FINISH_CYCLES = 0.1  # for a sum of one split
+_RESULT_CYCLES = 0.25
 _ADD_CYCLES = 1.03  # of a quarter, for a multiply-add of each thread of a warp
 _READ_CYCLES = 4.85  # of a quarter, for a read of 16 bytes by each thread of a warp
 _QUARTERS = 4
-# Of tensor cores, estimated: for the products of 16 rows by 8 lanes of 16 elements; for 4 elements that each thread
-# of a warp reads and rounds.
+# Of tensor cores: for the products of 16 rows by 8 lanes of 16 elements; for 4 elements that each thread of a warp
+# reads and rounds.
 _TENSOR_CYCLES: Mapping[Arithmetic, tuple[float, float]] = {
-    Arithmetic.TF32: (16.0, 17.0),
-    Arithmetic.BFLOAT16: (8.0, 7.0),
-    Arithmetic.FLOAT16: (8.0, 7.0),
+    Arithmetic.TF32: (10.0, 14.0),
+    Arithmetic.BFLOAT16: (6.0, 10.0),
+    Arithmetic.FLOAT16: (6.0, 10.0),
 }
+_COPY_BYTES = 16  # at most
 
 
 def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> list[RKernel]:
@@ -59,11 +63,13 @@ def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) 
     if found is not None and (lane is None or expr.axes[lane] not in found.lanes):
         found = None
     skeleton = Skeleton.CONTRACT if found is not None else Skeleton.REDUCE if expr.reductions else Skeleton.MAP
+    shared = next(level for level in vdevice.levels if not level.shared)
+    resources = Resources(scratch_bytes=int(shared.capacity_bytes * _STAGED))
 
     def kernel(task: TaskTile) -> RKernel:
         reduce = tuple(max(1, axis.extent) for axis in expr.reduce_axes)
         tile = RTile(task=task, reduce=reduce, lane=lane, vector=WARP)
-        return RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile)
+        return RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile, resources=resources)
 
     if found is not None and lane is not None:
         staged = [kernel(task) for task in _boxes(expr, found, expr.axes[lane])]
@@ -83,8 +89,8 @@ def _boxes(expr: TensorExpr, found: Contraction, lane: Axis) -> Iterator[TaskTil
     rows = found.rows(expr.axes, lane)
     lanes = [axis for axis in expr.axes if axis not in rows and axis in found.lanes]
     tasks: dict[TaskTile, None] = {}
-    for height in _SIDES:
-        for width in _SIDES:
+    for height in _HEIGHTS:
+        for width in _WIDTHS:
             for row_sizes in _sides(rows, height):
                 for lane_sizes in _sides(lanes, width):
                     sizes = {**row_sizes, **lane_sizes}
@@ -207,17 +213,17 @@ def _staged_cycles(kernel: RKernel, blocks: Blocks) -> float:
     lane = blocks.lane_axes[0]
     element_cycles = _element_cycles(blocks)
     rounds = -(-blocks.warps * blocks.splits // _QUARTERS)
-    cycles = blocks.rows * blocks.lanes * blocks.splits * len(found.terms) * _FINISH_CYCLES
+    cycles = blocks.rows * blocks.lanes * (blocks.splits * len(found.terms) * _FINISH_CYCLES + _RESULT_CYCLES)
     for group in found.groups:
         elements = math.prod(axis.extent for axis in group.axes)
         steps = -(-elements // blocks.step)
         multiply = steps * blocks.step / blocks.splits * rounds * element_cycles * len(group.terms)
-        points_bytes = sum(
-            size * staged_form(operand, blocks.arithmetic).dtype.itemsize_bytes
+        copies = sum(
+            size / _elements_per_copy(kernel, group, staged_form(operand, blocks.arithmetic))
             for size, operands in zip((blocks.rows, blocks.lanes), operands_of(found, group, lane), strict=True)
             for operand in operands
         )
-        copy = steps * blocks.step * points_bytes * _COPY_CYCLES
+        copy = steps * blocks.step * copies * _COPY_CYCLES
         windows = elements * sum(
             min(size, points) * _window_cycles(operand)
             for size, points, operands in zip(
@@ -227,6 +233,21 @@ def _staged_cycles(kernel: RKernel, blocks: Blocks) -> float:
         )
         cycles += multiply + copy + windows + steps * _STEP_CYCLES
     return block_count * cycles
+
+
+def _elements_per_copy(kernel: RKernel, group: Group, form: Expr) -> int:
+    """Neighbours along the innermost axis of the sums that fill a copy, if all groups of so many lie alike; or 1."""
+    innermost = group_order(kernel, group)[-1]
+    whole = _COPY_BYTES // form.dtype.itemsize_bytes
+    for load in nodes(form):
+        if isinstance(load, Load):
+            layout = kernel.layouts[load.slot]
+            others = (axis for axis in (*kernel.expr.axes, *group.axes) if axis is not innermost)
+            strides = [stride_along(load.indices, layout, axis) for axis in others]
+            lies_so = stride_along(load.indices, layout, innermost) == 1 and innermost.extent % whole == 0
+            if not lies_so or any(stride % whole for stride in strides):
+                return 1
+    return whole
 
 
 def _window_cycles(operand: Expr) -> float:

@@ -29,7 +29,16 @@ from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
 from rammer.devices.cuda.emit.stream import emit_stream, other_loads
 from rammer.devices.cuda.emit.wait import emit_wait, is_constant
-from rammer.ir.blocks import Arithmetic, Blocks, blocks_of, group_order, moving_axes, operands_of, staged_form
+from rammer.ir.blocks import (
+    PART_PADDING,
+    Arithmetic,
+    Blocks,
+    blocks_of,
+    group_order,
+    moving_axes,
+    operands_of,
+    staged_form,
+)
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Expr, Load, Reduce, nodes
 from rammer.ir.pattern import Group, Term, contraction, stride_along, window_points
@@ -37,23 +46,16 @@ from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 
 _COPIES_BYTES = (16, 8, 4)  # that one instruction copies
-# Elements between points in shared memory, so that those which a warp reads together lie in different banks.
-_PADDING: Mapping[Arithmetic, int] = {
-    Arithmetic.FLOAT32: 4,
-    Arithmetic.TF32: 16,
-    Arithmetic.BFLOAT16: 16,
-    Arithmetic.FLOAT16: 16,
-}
 _COPIES_TOGETHER = 4  # of a thread; more is more code only
 _EARLY_TURNS = 4  # of a thread at the end of a block, for which it keeps what it will read in registers
 _POINTS_TOGETHER = (4, 2)  # whose windows a thread computes
-_PART_PADDING = 8  # elements between rows of the sums in shared memory
+_RESULTS_TOGETHER = 4  # of a thread that has more, whose loads wait for memory side by side
 _ELEMENT_BYTES = DType.FLOAT32.itemsize_bytes
 _MULTIPLIERS: Mapping[Arithmetic, str] = {
     Arithmetic.FLOAT32: "rammer_multiply_adds<",
-    Arithmetic.TF32: "rammer_tensor_products<rammer_tf32, ",
-    Arithmetic.BFLOAT16: "rammer_tensor_products<rammer_bf16, ",
-    Arithmetic.FLOAT16: "rammer_tensor_products<rammer_f16, ",
+    Arithmetic.TF32: "rammer_tf32_products<",
+    Arithmetic.BFLOAT16: "rammer_half_products<rammer_bf16, ",
+    Arithmetic.FLOAT16: "rammer_half_products<rammer_f16, ",
 }
 
 
@@ -72,7 +74,7 @@ def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
     writer.let("uint32_t", "split", f"threadIdx.x / 32 / {blocks.warps}")
     writer.let("uint32_t", "warp_row", f"warp % {blocks.rows // blocks.warp_rows} * {blocks.warp_rows}")
     writer.let("uint32_t", "warp_lane", f"warp / {blocks.rows // blocks.warp_rows} * {blocks.warp_lanes}")
-    waits = count(tile.batches) == 1 and count(tile.rows) <= blocks.rows and count(tile.lanes) <= blocks.lanes
+    waits = tile.is_one_block
     if not waits:
         emit_wait(writer)
     scratch_bytes = 0
@@ -132,6 +134,12 @@ class _Tile:
         )
         return cls(blocks=blocks, rows=rows, lanes=lanes, batches=batches)
 
+    @property
+    def is_one_block(self) -> bool:
+        """Whether an rTask has but one block."""
+        fits = count(self.rows) <= self.blocks.rows and count(self.lanes) <= self.blocks.lanes
+        return fits and count(self.batches) == 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Product:
@@ -146,7 +154,7 @@ class _Product:
     @property
     def pitch(self) -> int:
         """Elements of shared memory from one point of an operand to the next."""
-        return self.tile.blocks.step + _PADDING[self.tile.blocks.arithmetic]
+        return self.tile.blocks.step + self.tile.blocks.arithmetic.padding
 
     @property
     def stage_bytes(self) -> int:
@@ -435,7 +443,7 @@ class _Finish:
     def emit(self, scope: Scope, sums: Mapping[Term, str]) -> int:
         """Write it. Returns the scratch that it takes, in bytes."""
         writer, blocks = scope.writer, self.tile.blocks
-        pitch = blocks.lanes + _PART_PADDING
+        pitch = blocks.lanes + PART_PADDING
         size = blocks.rows * pitch
         writer.line("float *parts = (float *)scratch;")
         with writer.block(f"if (split < {blocks.splits})"):
@@ -447,29 +455,55 @@ class _Finish:
             with self._turn(scope, turn) as at_place:
                 for load, name in names.items():
                     at_place.bind(load, name)
-                self._store(at_place, sums)
+                self._bind(at_place, sums)
+                at_place.store_results()
         if not self.early:
-            writer.line("#pragma unroll 2")
-            with (
-                writer.block(
-                    f"for (uint32_t place = threadIdx.x; place < {blocks.rows * blocks.lanes}u; place += {THREADS})"
-                ),
-                self._at_place(scope, []) as at_place,
-            ):
-                self._store(at_place, sums)
-        writer.line("__syncthreads();")  # before the next block's operands
+            self._emit_many(scope, sums)
+        if not self.tile.is_one_block:
+            writer.line("__syncthreads();")  # before the next block's operands
         return len(sums) * blocks.splits * size * _ELEMENT_BYTES
 
-    def _store(self, at_place: Scope, sums: Mapping[Term, str]) -> None:
-        """The elementwise rest at a place."""
+    def _emit_many(self, scope: Scope, sums: Mapping[Term, str]) -> None:
+        """The elementwise rest of a thread's many turns, a few at a time.
+
+        A store might change what later loads read, as far as a compiler knows: loads come first.
+        """
+        writer, outputs = scope.writer, scope.operands.kernel.expr.outputs
+        places = self.tile.blocks.rows * self.tile.blocks.lanes
+        results = {output: writer.name("result") for output in outputs}
+
+        @contextmanager
+        def each() -> Iterator[Scope]:
+            writer.line("#pragma unroll")
+            with writer.block(f"for (uint32_t i = 0; i < {_RESULTS_TOGETHER}u; ++i)"):
+                writer.let("uint32_t", "place", f"first + i * {THREADS}")
+                conditions = [f"place < {places}u"] if places % (_RESULTS_TOGETHER * THREADS) else []
+                with self._at_place(scope, conditions) as at_place:
+                    yield at_place
+
+        turns = f"first = threadIdx.x; first < {places}u; first += {_RESULTS_TOGETHER * THREADS}"
+        writer.line("#pragma unroll 1")
+        with writer.block(f"for (uint32_t {turns})"):
+            for output, result in results.items():
+                writer.line(f"{C_TYPES[output.body.dtype]} {result}[{_RESULTS_TOGETHER}];")
+            with each() as at_place:
+                self._bind(at_place, sums)
+                for output, result in results.items():
+                    writer.line(f"{result}[i] = {at_place.value(output.body)};")
+            with each() as at_place:
+                for output, result in results.items():
+                    at_place.bind(output.body, f"{result}[i]")
+                at_place.store_results()
+
+    def _bind(self, at_place: Scope, sums: Mapping[Term, str]) -> None:
+        """Add up the splits' sums at a place."""
         writer, blocks = at_place.writer, self.tile.blocks
-        pitch = blocks.lanes + _PART_PADDING
+        pitch = blocks.lanes + PART_PADDING
         part = writer.let("uint32_t", "part", f"place / {blocks.lanes} * {pitch} + place % {blocks.lanes}")
         for number, term in enumerate(sums):
             places = (number * blocks.splits + split for split in range(blocks.splits))
             total = " + ".join(f"parts[{place * blocks.rows * pitch} + {part}]" for place in places)
             at_place.bind(term.reduce, writer.let("float", writer.name("total"), total))
-        at_place.store_results()
 
     @contextmanager
     def _turn(self, scope: Scope, turn: int) -> Iterator[Scope]:

@@ -141,10 +141,12 @@ def _operand_lines(operands: Operands, slots: Collection[int]) -> list[str]:
         if i in loaded and i in slots:
             storage = _storage(type_.dtype, kernel.layouts[i])
             lines.append(f"const {storage} *in{i} = (const {storage} *)pointers[{i}];")
+            lines.append(f"__builtin_assume(__isGlobal(in{i}));")
     for i, output in enumerate(kernel.expr.outputs):
         if len(inputs) + i in slots:
             storage = _storage(output.type.dtype, kernel.layouts[len(inputs) + i])
             lines.append(f"{storage} *out{i} = ({storage} *)pointers[{len(inputs) + i}];")
+            lines.append(f"__builtin_assume(__isGlobal(out{i}));")
     return lines
 
 

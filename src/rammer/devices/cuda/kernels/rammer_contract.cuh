@@ -46,22 +46,22 @@ template <int rows, int lanes> struct rammer_multiply_adds {
     template <int depth, int pitch> RAMMER_MEMBER void multiply(const float *row_points, const float *lane_points) {
         row_points += row(0) * pitch;
         lane_points += lane(0) * pitch;
-#pragma unroll 2
+#pragma unroll 1
         for (int element = 0; element < depth; element += 4) {
-            float a[ROWS][4], b[LANES][4];
+            float a[ROWS][4];
 #pragma unroll
             for (int i = 0; i < ROWS; ++i)
                 rammer_load_vector<4>(a[i], row_points + i * 4 * pitch + element);
 #pragma unroll
-            for (int j = 0; j < LANES; ++j)
-                rammer_load_vector<4>(b[j], lane_points + j * 8 * pitch + element);
+            for (int j = 0; j < LANES; ++j) {
+                float b[4];
+                rammer_load_vector<4>(b, lane_points + j * 8 * pitch + element);
 #pragma unroll
-            for (int k = 0; k < 4; ++k)
+                for (int k = 0; k < 4; ++k)
 #pragma unroll
-                for (int i = 0; i < ROWS; ++i)
-#pragma unroll
-                    for (int j = 0; j < LANES; ++j)
-                        sums[i][j] += a[i][k] * b[j][k];
+                    for (int i = 0; i < ROWS; ++i)
+                        sums[i][j] += a[i][k] * b[k];
+            }
         }
     }
 
@@ -75,32 +75,69 @@ template <int rows, int lanes> struct rammer_multiply_adds {
     }
 };
 
-/* --- The same by tensor cores. ------------------------------------------------------------------------------------- */
+/* --- The same by tensor cores: products of 16 rows by 8 lanes, four threads to a row. ------------------------------- */
 
-/* Formats: how four neighbouring elements of a point are kept in registers, and products of 16 elements. Which thread
- * has which elements is the same for both operands, and the order of a sum is free: each has four neighbours. */
-struct rammer_tf32 {
-    uint32_t bits[4];
+template <int rows, int lanes> struct rammer_tensor_sums {
+    float sums[rows / 16][lanes / 8][4] = {};
 
-    RAMMER_MEMBER void load(const float *from) {
-        float elements[4];
-        rammer_load_vector<4>(elements, from);
+    /* Writes the warp's sums, rows `pitch` elements apart. */
+    template <int pitch> RAMMER_MEMBER void store(float *into) const {
+        const uint32_t row = threadIdx.x % 32 / 4, lane = threadIdx.x % 4 * 2;
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits[i]) : "f"(elements[i]));
-    }
-    static RAMMER_MEMBER void multiply(float *sums, const rammer_tf32 &low, const rammer_tf32 &high,
-                                       const rammer_tf32 &b) {
+        for (int i = 0; i < rows / 16; ++i)
 #pragma unroll
-        for (int i = 0; i < 4; i += 2)
-            asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-                         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                         : "r"(low.bits[i]), "r"(high.bits[i]), "r"(low.bits[i + 1]), "r"(high.bits[i + 1]),
-                           "r"(b.bits[i]), "r"(b.bits[i + 1]));
+            for (int j = 0; j < lanes / 8; ++j)
+#pragma unroll
+                for (int k = 0; k < 4; ++k)
+                    into[(i * 16 + k / 2 * 8 + row) * pitch + j * 8 + lane + k % 2] = sums[i][j][k];
     }
 };
 
+/* Reads four matrices of 8 points by 4 elements, rounded; thread 8 i + j names point j of matrix i. */
+RAMMER_INLINE void rammer_load_tf32(uint32_t (&into)[4], const float *from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(from))
+                 : "memory");
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(into[i]) : "f"(__uint_as_float(into[i])));
+}
+
+/* TF32; pitches are odd multiples of 4. */
+template <int rows, int lanes> struct rammer_tf32_products : rammer_tensor_sums<rows, lanes> {
+    /* Adds the products of `depth` elements, a multiple of 8. */
+    template <int depth, int pitch> RAMMER_MEMBER void multiply(const float *row_points, const float *lane_points) {
+        const uint32_t thread = threadIdx.x % 32;
+        row_points += thread % 16 * pitch + thread / 16 * 4;
+        /* Of 8 lanes there are two matrices only, which are read twice. */
+        lane_points += (thread % 8 + (lanes > 8 ? thread / 16 * 8 : 0)) * pitch + thread / 8 % 2 * 4;
+#pragma unroll 1
+        for (int element = 0; element < depth; element += 8) {
+            uint32_t a[rows / 16][4], b[(lanes + 8) / 16][4];
+#pragma unroll
+            for (int i = 0; i < rows / 16; ++i)
+                rammer_load_tf32(a[i], row_points + i * 16 * pitch + element);
+#pragma unroll
+            for (int j = 0; j < lanes; j += 16)
+                rammer_load_tf32(b[j / 16], lane_points + j * pitch + element);
+#pragma unroll
+            for (int i = 0; i < rows / 16; ++i)
+#pragma unroll
+                for (int j = 0; j < lanes / 8; ++j) {
+                    float (&to)[4] = this->sums[i][j];
+                    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                                 : "+f"(to[0]), "+f"(to[1]), "+f"(to[2]), "+f"(to[3])
+                                 : "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]),
+                                   "r"(b[j / 2][j % 2 * 2]), "r"(b[j / 2][j % 2 * 2 + 1]));
+                }
+        }
+    }
+};
+
+/* Floats of 16 bits: how four neighbouring elements of a point are kept in registers, and products of 16 elements. Which
+ * thread has which elements is the same for both operands, and the order of a sum is free: each has four neighbours. */
 #define RAMMER_HALF_FORMAT(name, type)                                                                                \
     struct name {                                                                                                     \
         uint32_t bits[2];                                                                                             \
@@ -124,10 +161,8 @@ struct rammer_tf32 {
 RAMMER_HALF_FORMAT(rammer_f16, "f16")
 RAMMER_HALF_FORMAT(rammer_bf16, "bf16")
 
-/* Products of 16 rows by 8 lanes, four threads to a row; pitches are 16 more than a multiple of 32. */
-template <typename Format, int rows, int lanes> struct rammer_tensor_products {
-    float sums[rows / 16][lanes / 8][4] = {};
-
+/* Pitches are 16 more than a multiple of 32. */
+template <typename Format, int rows, int lanes> struct rammer_half_products : rammer_tensor_sums<rows, lanes> {
     /* Adds the products of `depth` elements, a multiple of 16. Operands are float, or in the format already. */
     template <int depth, int pitch, typename Row, typename Lane>
     RAMMER_MEMBER void multiply(const Row *row_points, const Lane *lane_points) {
@@ -147,20 +182,8 @@ template <typename Format, int rows, int lanes> struct rammer_tensor_products {
             for (int i = 0; i < rows / 16; ++i)
 #pragma unroll
                 for (int j = 0; j < lanes / 8; ++j)
-                    Format::multiply(sums[i][j], a[2 * i], a[2 * i + 1], b[j]);
+                    Format::multiply(this->sums[i][j], a[2 * i], a[2 * i + 1], b[j]);
         }
-    }
-
-    /* Writes the warp's sums, rows `pitch` elements apart. */
-    template <int pitch> RAMMER_MEMBER void store(float *into) const {
-        const uint32_t row = threadIdx.x % 32 / 4, lane = threadIdx.x % 4 * 2;
-#pragma unroll
-        for (int i = 0; i < rows / 16; ++i)
-#pragma unroll
-            for (int j = 0; j < lanes / 8; ++j)
-#pragma unroll
-                for (int k = 0; k < 4; ++k)
-                    into[(i * 16 + k / 2 * 8 + row) * pitch + j * 8 + lane + k % 2] = sums[i][j][k];
     }
 };
 

@@ -3,8 +3,9 @@
  * Order in memory: all threads of a block finish an rTask before the barrier that precedes its Signals; a Signal is a
  * release by one thread, a Wait an acquire by one thread before the barrier behind which the rTask reads what others
  * write. Barriers and the pair of release and acquire are transitive in the PTX memory model, so plain loads of all
- * threads see what was written. Tagged elements say nothing but themselves: value and tag are one word, and nobody concludes from it that
- * anything else was written. Kernels never read tensors through the read-only path (ld.global.nc).
+ * threads see what was written. Tagged elements say nothing but themselves: value and tag are one word, and nobody
+ * concludes from it that anything else was written. Kernels never read tensors through the read-only path
+ * (ld.global.nc).
  */
 #ifndef RAMMER_WALK_CUH
 #define RAMMER_WALK_CUH

@@ -17,8 +17,8 @@ Elements that are short sums, *windows*, are computed on the way.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from rammer.devices.codegen.index import Address
@@ -26,13 +26,13 @@ from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.describe import THREADS
+from rammer.devices.cuda.emit.blocked import BlockedTile
+from rammer.devices.cuda.emit.finish import Finish
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
-from rammer.devices.cuda.emit.stream import emit_stream, other_loads
+from rammer.devices.cuda.emit.stream import emit_stream
 from rammer.devices.cuda.emit.wait import emit_wait, is_constant
 from rammer.ir.blocks import (
-    PART_PADDING,
     Arithmetic,
-    Blocks,
     blocks_of,
     group_order,
     moving_axes,
@@ -47,10 +47,7 @@ from rammer.ir.types import DType, Layout
 
 _COPIES_BYTES = (16, 8, 4)  # that one instruction copies
 _COPIES_TOGETHER = 4  # of a thread; more is more code only
-_EARLY_TURNS = 4  # of a thread at the end of a block, for which it keeps what it will read in registers
 _POINTS_TOGETHER = (4, 2)  # whose windows a thread computes
-_RESULTS_TOGETHER = 4  # of a thread that has more, whose loads wait for memory side by side
-_ELEMENT_BYTES = DType.FLOAT32.itemsize_bytes
 _MULTIPLIERS: Mapping[Arithmetic, str] = {
     Arithmetic.FLOAT32: "rammer_multiply_adds<",
     Arithmetic.TF32: "rammer_tf32_products<",
@@ -68,7 +65,7 @@ def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
     blocks = blocks_of(kernel)
     if blocks is None:
         return emit_stream(scope, sides, found)
-    tile = _Tile.of(blocks, sides)
+    tile = BlockedTile.of(blocks, sides)
     writer = scope.writer
     writer.let("uint32_t", "warp", f"threadIdx.x / 32 % {blocks.warps}")
     writer.let("uint32_t", "split", f"threadIdx.x / 32 / {blocks.warps}")
@@ -88,7 +85,7 @@ def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
         sums = {term: writer.name("sums") for term in found.terms}
         for name in sums.values():
             writer.line(f"{_MULTIPLIERS[blocks.arithmetic]}{blocks.warp_rows}, {blocks.warp_lanes}> {name};")
-        finish = _Finish.of(in_batch, tile)
+        finish = Finish.of(in_batch, tile)
         with guarded(writer, conditions):  # the same for all threads
             if not waits:
                 finish.bring(in_batch)
@@ -117,35 +114,10 @@ def _lane(kernel: RKernel) -> Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tile:
-    """An rTask's sides by their part in the product, each list fastest first, and its blocks."""
-
-    blocks: Blocks
-    rows: tuple[Side, ...]
-    lanes: tuple[Side, ...]
-    batches: tuple[Side, ...]
-
-    @classmethod
-    def of(cls, blocks: Blocks, sides: Sequence[Side]) -> _Tile:
-        """The tile that covers `sides`."""
-        found = {side.axis: side for side in sides}
-        rows, lanes, batches = (
-            tuple(found[axis] for axis in axes) for axes in (blocks.row_axes, blocks.lane_axes, blocks.batch_axes)
-        )
-        return cls(blocks=blocks, rows=rows, lanes=lanes, batches=batches)
-
-    @property
-    def is_one_block(self) -> bool:
-        """Whether an rTask has but one block."""
-        fits = count(self.rows) <= self.blocks.rows and count(self.lanes) <= self.blocks.lanes
-        return fits and count(self.batches) == 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Product:
     """A group of sums over the same axes, `axes` fastest first, and its distinct operands."""
 
-    tile: _Tile
+    tile: BlockedTile
     group: Group
     axes: tuple[Side, ...]
     row_operands: tuple[Expr, ...]
@@ -184,7 +156,7 @@ class _Product:
         type_ = C_TYPES[self._form(operand).dtype]
         return f"({type_} *)({stage} + {offset_bytes}) + {point} * {self.pitch} + {element}"
 
-    def emit(self, scope: Scope, sums: Mapping[Term, str], finish: _Finish | None) -> None:
+    def emit(self, scope: Scope, sums: Mapping[Term, str], finish: Finish | None) -> None:
         """The loop over steps: step `number` is on its way while the one `stages - 1` before is multiplied.
 
         With `finish` the rTask waits here, the first step of constants being on its way, and brings what that reads.
@@ -406,128 +378,3 @@ def _runs_along_points(scope: Scope, operand: Expr, sides: Sequence[Side], axes:
 
 def _step(load: Load, layout: Layout, side: Side) -> int:
     return abs(stride_along(load.indices, layout, side.axis)) if side.size > 1 else 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Finish:
-    """The end of a block: the splits' sums are put together, then comes the elementwise rest.
-
-    Threads take places of the block in turns, neighbouring threads along lanes. What the rest reads is on its way while
-    the sums run: `early` names the loads of each of a thread's few turns, which `bring` loads.
-    """
-
-    tile: _Tile
-    early: Sequence[Mapping[Load, str]]
-
-    @classmethod
-    def of(cls, scope: Scope, tile: _Tile) -> _Finish:
-        """Declares what `bring` loads; nothing if a thread has many turns."""
-        writer = scope.writer
-        turns = -(-tile.blocks.rows * tile.blocks.lanes // THREADS)
-        early = [{load: writer.name("early") for load in other_loads(scope)} for _ in range(turns)]
-        if turns > _EARLY_TURNS:
-            return cls(tile=tile, early=())
-        for names in early:
-            for load, name in names.items():
-                writer.line(f"{C_TYPES[load.dtype]} {name} = 0;")
-        return cls(tile=tile, early=early)
-
-    def bring(self, scope: Scope) -> None:
-        """Load what the rest reads."""
-        for turn, names in enumerate(self.early):
-            if names:
-                with self._turn(scope, turn) as at_place:
-                    for load, name in names.items():
-                        scope.writer.line(f"{name} = {at_place.value(load)};")
-
-    def emit(self, scope: Scope, sums: Mapping[Term, str]) -> int:
-        """Write it. Returns the scratch that it takes, in bytes."""
-        writer, blocks = scope.writer, self.tile.blocks
-        pitch = blocks.lanes + PART_PADDING
-        size = blocks.rows * pitch
-        writer.line("float *parts = (float *)scratch;")
-        with writer.block(f"if (split < {blocks.splits})"):
-            for number, name in enumerate(sums.values()):
-                first = f"({number * blocks.splits} + split) * {size} + warp_row * {pitch} + warp_lane"
-                writer.line(f"{name}.store<{pitch}>(parts + {first});")
-        writer.line("__syncthreads();")
-        for turn, names in enumerate(self.early):
-            with self._turn(scope, turn) as at_place:
-                for load, name in names.items():
-                    at_place.bind(load, name)
-                self._bind(at_place, sums)
-                at_place.store_results()
-        if not self.early:
-            self._emit_many(scope, sums)
-        if not self.tile.is_one_block:
-            writer.line("__syncthreads();")  # before the next block's operands
-        return len(sums) * blocks.splits * size * _ELEMENT_BYTES
-
-    def _emit_many(self, scope: Scope, sums: Mapping[Term, str]) -> None:
-        """The elementwise rest of a thread's many turns, a few at a time.
-
-        A store might change what later loads read, as far as a compiler knows: loads come first.
-        """
-        writer, outputs = scope.writer, scope.operands.kernel.expr.outputs
-        places = self.tile.blocks.rows * self.tile.blocks.lanes
-        results = {output: writer.name("result") for output in outputs}
-
-        @contextmanager
-        def each() -> Iterator[Scope]:
-            writer.line("#pragma unroll")
-            with writer.block(f"for (uint32_t i = 0; i < {_RESULTS_TOGETHER}u; ++i)"):
-                writer.let("uint32_t", "place", f"first + i * {THREADS}")
-                conditions = [f"place < {places}u"] if places % (_RESULTS_TOGETHER * THREADS) else []
-                with self._at_place(scope, conditions) as at_place:
-                    yield at_place
-
-        turns = f"first = threadIdx.x; first < {places}u; first += {_RESULTS_TOGETHER * THREADS}"
-        writer.line("#pragma unroll 1")
-        with writer.block(f"for (uint32_t {turns})"):
-            for output, result in results.items():
-                writer.line(f"{C_TYPES[output.body.dtype]} {result}[{_RESULTS_TOGETHER}];")
-            with each() as at_place:
-                self._bind(at_place, sums)
-                for output, result in results.items():
-                    writer.line(f"{result}[i] = {at_place.value(output.body)};")
-            with each() as at_place:
-                for output, result in results.items():
-                    at_place.bind(output.body, f"{result}[i]")
-                at_place.store_results()
-
-    def _bind(self, at_place: Scope, sums: Mapping[Term, str]) -> None:
-        """Add up the splits' sums at a place."""
-        writer, blocks = at_place.writer, self.tile.blocks
-        pitch = blocks.lanes + PART_PADDING
-        part = writer.let("uint32_t", "part", f"place / {blocks.lanes} * {pitch} + place % {blocks.lanes}")
-        for number, term in enumerate(sums):
-            places = (number * blocks.splits + split for split in range(blocks.splits))
-            total = " + ".join(f"parts[{place * blocks.rows * pitch} + {part}]" for place in places)
-            at_place.bind(term.reduce, writer.let("float", writer.name("total"), total))
-
-    @contextmanager
-    def _turn(self, scope: Scope, turn: int) -> Iterator[Scope]:
-        """The scope at the place that a thread takes at its turn, if there is one."""
-        places = self.tile.blocks.rows * self.tile.blocks.lanes
-        conditions = [f"place < {places}u"] if (turn + 1) * THREADS > places else []
-        with scope.writer.block():
-            scope.writer.let("uint32_t", "place", f"threadIdx.x + {turn * THREADS}")
-            with self._at_place(scope, conditions) as at_place:
-                yield at_place
-
-    @contextmanager
-    def _at_place(self, scope: Scope, conditions: Sequence[str]) -> Iterator[Scope]:
-        """The scope at the place of that name."""
-        writer, tile, blocks = scope.writer, self.tile, self.tile.blocks
-        writer.let("uint32_t", "row", f"row0 + place / {blocks.lanes}")
-        writer.let("uint32_t", "lane", f"lane0 + place % {blocks.lanes}")
-        rows, within = decode(writer, "row", tile.rows)
-        lanes, beyond = decode(writer, "lane", tile.lanes)
-        within += [*beyond, *_within("row", tile.rows, blocks.rows), *_within("lane", tile.lanes, blocks.lanes)]
-        with guarded(writer, [*conditions, *within]):
-            yield scope.enter({**rows, **lanes})
-
-
-def _within(name: str, sides: Sequence[Side], size: int) -> list[str]:
-    """The condition that a row or lane of a block is one of the tile's."""
-    return [] if count(sides) % size == 0 else [f"{name} < {count(sides)}u"]

@@ -1,0 +1,147 @@
+"""The end of a block of the skeleton `contract`: from sums in registers to results in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rammer.devices.codegen.scalar import C_TYPES
+from rammer.devices.codegen.scope import Scope
+from rammer.devices.cuda.describe import THREADS
+from rammer.devices.cuda.emit.blocked import BlockedTile
+from rammer.devices.cuda.emit.points import Side, count, decode, guarded
+from rammer.devices.cuda.emit.stream import other_loads
+from rammer.ir.blocks import PART_PADDING
+from rammer.ir.expr import Load
+from rammer.ir.pattern import Term
+from rammer.ir.types import DType
+
+_EARLY_TURNS = 4  # of a thread at the end of a block, for which it keeps what it will read in registers
+_RESULTS_TOGETHER = 4  # of a thread that has more, whose loads wait for memory side by side
+_ELEMENT_BYTES = DType.FLOAT32.itemsize_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """The end of a block: the splits' sums are put together, then comes the elementwise rest.
+
+    Threads take places of the block in turns, neighbouring threads along lanes. What the rest reads is on its way while
+    the sums run: `early` names the loads of each of a thread's few turns, which `bring` loads.
+    """
+
+    tile: BlockedTile
+    early: Sequence[Mapping[Load, str]]
+
+    @classmethod
+    def of(cls, scope: Scope, tile: BlockedTile) -> Finish:
+        """Declares what `bring` loads; nothing if a thread has many turns."""
+        writer = scope.writer
+        turns = -(-tile.blocks.rows * tile.blocks.lanes // THREADS)
+        early = [{load: writer.name("early") for load in other_loads(scope)} for _ in range(turns)]
+        if turns > _EARLY_TURNS:
+            return cls(tile=tile, early=())
+        for names in early:
+            for load, name in names.items():
+                writer.line(f"{C_TYPES[load.dtype]} {name} = 0;")
+        return cls(tile=tile, early=early)
+
+    def bring(self, scope: Scope) -> None:
+        """Load what the rest reads."""
+        for turn, names in enumerate(self.early):
+            if names:
+                with self._turn(scope, turn) as at_place:
+                    for load, name in names.items():
+                        scope.writer.line(f"{name} = {at_place.value(load)};")
+
+    def emit(self, scope: Scope, sums: Mapping[Term, str]) -> int:
+        """Write it. Returns the scratch that it takes, in bytes."""
+        writer, blocks = scope.writer, self.tile.blocks
+        pitch = blocks.lanes + PART_PADDING
+        size = blocks.rows * pitch
+        writer.line("float *parts = (float *)scratch;")
+        with writer.block(f"if (split < {blocks.splits})"):
+            for number, name in enumerate(sums.values()):
+                first = f"({number * blocks.splits} + split) * {size} + warp_row * {pitch} + warp_lane"
+                writer.line(f"{name}.store<{pitch}>(parts + {first});")
+        writer.line("__syncthreads();")
+        for turn, names in enumerate(self.early):
+            with self._turn(scope, turn) as at_place:
+                for load, name in names.items():
+                    at_place.bind(load, name)
+                self._bind(at_place, sums)
+                at_place.store_results()
+        if not self.early:
+            self._emit_many(scope, sums)
+        if not self.tile.is_one_block:
+            writer.line("__syncthreads();")  # before the next block's operands
+        return len(sums) * blocks.splits * size * _ELEMENT_BYTES
+
+    def _emit_many(self, scope: Scope, sums: Mapping[Term, str]) -> None:
+        """The elementwise rest of a thread's many turns, a few at a time.
+
+        A store might change what later loads read, as far as a compiler knows: loads come first.
+        """
+        writer, outputs = scope.writer, scope.operands.kernel.expr.outputs
+        places = self.tile.blocks.rows * self.tile.blocks.lanes
+        results = {output: writer.name("result") for output in outputs}
+
+        @contextmanager
+        def each() -> Iterator[Scope]:
+            writer.line("#pragma unroll")
+            with writer.block(f"for (uint32_t i = 0; i < {_RESULTS_TOGETHER}u; ++i)"):
+                writer.let("uint32_t", "place", f"first + i * {THREADS}")
+                conditions = [f"place < {places}u"] if places % (_RESULTS_TOGETHER * THREADS) else []
+                with self._at_place(scope, conditions) as at_place:
+                    yield at_place
+
+        turns = f"first = threadIdx.x; first < {places}u; first += {_RESULTS_TOGETHER * THREADS}"
+        writer.line("#pragma unroll 1")
+        with writer.block(f"for (uint32_t {turns})"):
+            for output, result in results.items():
+                writer.line(f"{C_TYPES[output.body.dtype]} {result}[{_RESULTS_TOGETHER}];")
+            with each() as at_place:
+                self._bind(at_place, sums)
+                for output, result in results.items():
+                    writer.line(f"{result}[i] = {at_place.value(output.body)};")
+            with each() as at_place:
+                for output, result in results.items():
+                    at_place.bind(output.body, f"{result}[i]")
+                at_place.store_results()
+
+    def _bind(self, at_place: Scope, sums: Mapping[Term, str]) -> None:
+        """Add up the splits' sums at a place."""
+        writer, blocks = at_place.writer, self.tile.blocks
+        pitch = blocks.lanes + PART_PADDING
+        part = writer.let("uint32_t", "part", f"place / {blocks.lanes} * {pitch} + place % {blocks.lanes}")
+        for number, term in enumerate(sums):
+            places = (number * blocks.splits + split for split in range(blocks.splits))
+            total = " + ".join(f"parts[{place * blocks.rows * pitch} + {part}]" for place in places)
+            at_place.bind(term.reduce, writer.let("float", writer.name("total"), total))
+
+    @contextmanager
+    def _turn(self, scope: Scope, turn: int) -> Iterator[Scope]:
+        """The scope at the place that a thread takes at its turn, if there is one."""
+        places = self.tile.blocks.rows * self.tile.blocks.lanes
+        conditions = [f"place < {places}u"] if (turn + 1) * THREADS > places else []
+        with scope.writer.block():
+            scope.writer.let("uint32_t", "place", f"threadIdx.x + {turn * THREADS}")
+            with self._at_place(scope, conditions) as at_place:
+                yield at_place
+
+    @contextmanager
+    def _at_place(self, scope: Scope, conditions: Sequence[str]) -> Iterator[Scope]:
+        """The scope at the place of that name."""
+        writer, tile, blocks = scope.writer, self.tile, self.tile.blocks
+        writer.let("uint32_t", "row", f"row0 + place / {blocks.lanes}")
+        writer.let("uint32_t", "lane", f"lane0 + place % {blocks.lanes}")
+        rows, within = decode(writer, "row", tile.rows)
+        lanes, beyond = decode(writer, "lane", tile.lanes)
+        within += [*beyond, *_within("row", tile.rows, blocks.rows), *_within("lane", tile.lanes, blocks.lanes)]
+        with guarded(writer, [*conditions, *within]):
+            yield scope.enter({**rows, **lanes})
+
+
+def _within(name: str, sides: Sequence[Side], size: int) -> list[str]:
+    """The condition that a row or lane of a block is one of the tile's."""
+    return [] if count(sides) % size == 0 else [f"{name} < {count(sides)}u"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from rammer.ir.blocks import LEAST_ROWS, WARP, Arithmetic, Blocks, blocks_of, group_order, operands_of, staged_form
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
@@ -216,10 +217,11 @@ def _staged_cycles(kernel: RKernel, blocks: Blocks) -> float:
     cycles = blocks.rows * blocks.lanes * (blocks.splits * len(found.terms) * _FINISH_CYCLES + _RESULT_CYCLES)
     for group in found.groups:
         elements = math.prod(axis.extent for axis in group.axes)
-        steps = -(-elements // blocks.step)
+        steps, innermost = -(-elements // blocks.step), group_order(kernel, group)[-1]
         multiply = steps * blocks.step / blocks.splits * rounds * element_cycles * len(group.terms)
         copies = sum(
-            size / _elements_per_copy(kernel, group, staged_form(operand, blocks.arithmetic))
+            size
+            / _elements_per_copy(kernel.expr, kernel.layouts, group, innermost, staged_form(operand, blocks.arithmetic))
             for size, operands in zip((blocks.rows, blocks.lanes), operands_of(found, group, lane), strict=True)
             for operand in operands
         )
@@ -235,14 +237,14 @@ def _staged_cycles(kernel: RKernel, blocks: Blocks) -> float:
     return block_count * cycles
 
 
-def _elements_per_copy(kernel: RKernel, group: Group, form: Expr) -> int:
+@lru_cache(maxsize=1024)
+def _elements_per_copy(expr: TensorExpr, layouts: tuple[Layout, ...], group: Group, innermost: Axis, form: Expr) -> int:
     """Neighbours along the innermost axis of the sums that fill a copy, if all groups of so many lie alike; or 1."""
-    innermost = group_order(kernel, group)[-1]
     whole = _COPY_BYTES // form.dtype.itemsize_bytes
     for load in nodes(form):
         if isinstance(load, Load):
-            layout = kernel.layouts[load.slot]
-            others = (axis for axis in (*kernel.expr.axes, *group.axes) if axis is not innermost)
+            layout = layouts[load.slot]
+            others = (axis for axis in (*expr.axes, *group.axes) if axis is not innermost)
             strides = [stride_along(load.indices, layout, axis) for axis in others]
             lies_so = stride_along(load.indices, layout, innermost) == 1 and innermost.extent % whole == 0
             if not lies_so or any(stride % whole for stride in strides):
@@ -250,6 +252,7 @@ def _elements_per_copy(kernel: RKernel, group: Group, form: Expr) -> int:
     return whole
 
 
+@lru_cache(maxsize=1024)
 def _window_cycles(operand: Expr) -> float:
     """Cycles of a multiprocessor for an element of an operand that is a sum itself."""
     points = window_points(operand)

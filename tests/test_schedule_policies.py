@@ -183,6 +183,15 @@ def test_between_the_extremes_operators_share_the_device_by_their_work():
     assert schedule.choice == (1,) * 4
 
 
+def test_between_the_extremes_a_wave_may_be_one_round():
+    """A small operator as a single rTask would end last, and as fast as it can be it would queue up."""
+    maker = TaskGraphMaker()
+    large = maker.elementwise([maker.input((48, 4))], tiles=[(4, 4), (1, 4)])
+    small = maker.elementwise([maker.input((9, 4))], tiles=[(9, 4), (3, 4), (1, 4)])
+    cost = TileCosts(by_tile={(1, 4): 2.0, (3, 4): 4.5, (4, 4): 5.0, (9, 4): 9.0})
+    assert wavefront.schedule(maker.finish([large, small]), device(16), cost).choice == (0, 1)
+
+
 @pytest.mark.parametrize(("program_us", "tasks", "split"), [(0.0, 4, True), (1.0, 4, False), (1.0, 5, False)])
 def test_a_new_program_is_started_only_where_it_pays(program_us, tasks, split):
     maker = TaskGraphMaker()

@@ -120,7 +120,7 @@ def _reason(operator: ROperator, chosen: int, times_us: Sequence[float], veus: i
         virtues.append("fastest")
     if work_us[chosen] == min(work_us):
         virtues.append("most efficient")
-    return " and ".join(virtues) or "fastest on its share of the device"
+    return " and ".join(virtues) or "its wave ends first with it"
 
 
 def _candidate(kernel: RKernel, model: ExplainedCosts, measured: Figure | None) -> Json:

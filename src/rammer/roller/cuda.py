@@ -22,7 +22,7 @@ from rammer.roller.tile import TaskTile, footprint_bytes, scale_out
 
 _THREADS = 256  # that keep a multiprocessor busy
 _STREAM_LANES = 8  # one sector of float32
-_TASKS_PER_VEU = (0.125, 0.25, 0.5, 1, 2)
+_TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
 _HEIGHTS = (16, 32, 48, 64, 128)  # rows and lanes that blocks are good at
 _WIDTHS = (16, 32, 64, 128)

@@ -6,8 +6,8 @@ rProgram is closed and P2 becomes it. Here starting P2 costs `Estimates.program_
 
 Within a wave, SelectRKernels takes the fastest rKernels where together they do not fill the device. Otherwise it keeps
 the rKernels with which the wave ends first: the fastest, the most efficient (both as in the paper), or, between these
-extremes, those that are fastest on the share of the vEUs that falls to their rOperator by its work. How rTasks are then
-placed, `schedule.placement` says.
+extremes, those that are fastest on the share of the vEUs that falls to their rOperator by its work, or those of least
+work in the shortest round of rTasks that has a vEU for each. How rTasks are then placed, `schedule.placement` says.
 
 Before that, strands that begin in the wave may be run depth first, each on a vEU, where breadth first they would lose
 what they hand on from their caches (`schedule.strands`).
@@ -15,7 +15,7 @@ what they hand on from their caches (`schedule.strands`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rammer.ir.program import RProgram, Schedule
 from rammer.ir.task import ROperator, TaskGraph
@@ -114,13 +114,33 @@ class _Wavefront:
         work_us = [self._estimates.work_us(operator, efficient[operator.id]) for operator in wave]
         shares = [max(1, int(self._veus * work / sum(work_us))) if work > 0 else 1 for work in work_us]
         best = self._placer.place(wave, self._fastest(wave, shares), times)
-        for selection in (efficient, fastest):
+        for selection in (*self._rounds(wave), efficient, fastest):
             # No placement beats an even load, which spares most trials.
             load_us = sum(self._estimates.work_us(operator, selection[operator.id]) for operator in wave)
             if (float(times.free_us.sum()) + load_us) / self._veus < best.end_us:
                 trial = self._placer.place(wave, selection, times)
                 best = min(best, trial, key=lambda one: (one.end_us, float(one.free_us.sum())))
         return best
+
+    def _rounds(self, wave: Sequence[ROperator]) -> Iterator[Selection]:
+        """The rKernels of least work in the shortest round that has a vEU for each rTask, if there is any."""
+        if len(wave) > self._veus:
+            return
+        times = [self._estimates.task_us[operator.id] for operator in wave]
+        least_us = max(map(min, times))
+        for limit_us in sorted({time_us for one in times for time_us in one if time_us >= least_us}):
+            selection = {operator.id: self._within(operator, limit_us) for operator in wave}
+            if sum(operator.kernels[selection[operator.id]].task_count for operator in wave) <= self._veus:
+                yield selection
+                return
+
+    def _within(self, operator: ROperator, limit_us: float) -> int:
+        """The rKernel of least work among those whose rTasks take no longer, or that which is settled."""
+        if residence := self._residences.get(operator.id):
+            return residence.pick
+        times = enumerate(self._estimates.task_us[operator.id])
+        fitting = (pick for pick, time_us in times if time_us <= limit_us)
+        return min(fitting, key=lambda pick: self._estimates.work_us(operator, pick))
 
     def _fastest(self, wave: Sequence[ROperator], shares: Sequence[int]) -> Selection:
         """The rKernels that are fastest when each rOperator has a share of the vEUs to itself, or that are settled."""

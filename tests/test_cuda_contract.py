@@ -241,7 +241,7 @@ def test_alignment_follows_from_the_place_in_storage():
 
 def around_waits(text):
     """What comes before and behind the Waits of a record, the names of operands left out."""
-    before, behind = text.split("if (!rammer_begin(position))")
+    before, behind = text.split("if (!rammer_begin(record))")
     return before.split("tile;", 1)[1].split("char *into")[-1], behind
 
 

@@ -325,7 +325,7 @@ def test_source_follows_from_the_model(tmp_path):
     assert first == second
     code = first["program.cu"].decode()
     assert "restrict" not in code  # the read-only path does not see what other blocks wrote
-    assert code.count("static __device__ __noinline__ bool") == 1
+    assert code.count("__device__ __noinline__ void") == 1
 
 
 def test_precision_error_is_the_users():

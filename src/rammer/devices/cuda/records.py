@@ -45,6 +45,7 @@ def device_records(
         firsts.append(len(groups))
     records = np.zeros(len(groups), dtype=record_dtype(room))
     records["kernel"] = NOTHING
+    records["number"] = np.arange(len(records))
     first_steps = np.array([group[0] for group in groups], dtype=np.int64)
     veus = np.repeat(np.arange(len(starts) - 1), np.diff(firsts))
     records["step"] = first_steps - np.asarray(starts, dtype=np.int64)[veus]

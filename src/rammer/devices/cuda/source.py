@@ -13,6 +13,7 @@ from rammer.devices.codegen.source import RECORDS, SIGNALS, SLOTS, assemble, whe
 from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT, bindings
 from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
 from rammer.devices.cuda.describe import KIND, THREADS
+from rammer.devices.cuda.emit.dispatch import emit_dispatch
 from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
 from rammer.devices.cuda.emit.residence import Family
 from rammer.devices.cuda.emit.resident import emit_runs
@@ -23,7 +24,7 @@ from rammer.ir.program import Plan
 from rammer.ir.task import RKernel, TaskGraph, TensorRole
 from rammer.ir.vdevice import VDevice
 
-ABI = 5
+ABI = 6
 CODE = "program.cu"
 LAUNCH = "launch.json"
 DEVICE_RECORDS = "device_records.bin"
@@ -118,11 +119,7 @@ def translation_unit(kernels: Mapping[str, KernelText], slots: int, segments: in
         segments: in which operands lie.
     """
     numbered = list(enumerate(kernels.items()))
-    plain = "".join(
-        f"    case {number}: return {symbol}(position, scratch);\n"
-        for number, (symbol, kernel) in numbered
-        if kernel.resident is None
-    )
+    plain = {number: symbol for number, (symbol, kernel) in numbered if kernel.resident is None}
     families: dict[Family, dict[int, str]] = {}
     for number, (symbol, kernel) in numbered:
         if kernel.resident is not None:
@@ -132,19 +129,18 @@ def translation_unit(kernels: Mapping[str, KernelText], slots: int, segments: in
         f"    {' '.join(f'case {number}:' for number in members)} return {symbol}(position, scratch);\n"
         for symbol, (_, members) in walks.items()
     )
-    dispatch = (
-        "static __device__ __forceinline__ bool rammer_execute(uint32_t kernel, uint32_t position, char *scratch) {\n"
-        f"    switch (kernel) {{\n{plain}    }}\n    return false;\n}}\n"
-        "static __device__ __forceinline__ bool rammer_execute_run("
-        "uint32_t kernel, uint32_t *position, char *scratch) {\n"
-        f"    switch (kernel) {{\n{resident}    }}\n    return false;\n}}\n"
+    walk = (
+        "static __device__ __forceinline__ uint32_t rammer_execute_run("
+        "uint32_t kernel, uint32_t position, char *scratch) {\n"
+        f"    switch (kernel) {{\n{resident}    default: return position;\n    }}\n}}\n"
     )
     sizes = {"THREADS": THREADS, "SLOTS": slots, "SEGMENTS": segments, "CHUNK": chunk_of(slots)}
     macros = "".join(f"#define RAMMER_{name} {size}\n" for name, size in sizes.items())
     headers = (_text(*name) for name in _BEFORE_KERNELS)
     functions = [kernel.text for kernel in kernels.values()]
     functions += [emit_runs(symbol, *walk) for symbol, walk in walks.items()]
-    return "\n".join([macros, *headers, *functions, dispatch, _text(*_INTERPRETER)])
+    dispatch = emit_dispatch(plain, len(kernels))
+    return "\n".join([macros, *headers, *functions, dispatch, walk, _text(*_INTERPRETER)])
 
 
 def _far_outputs(graph: TaskGraph) -> bool:

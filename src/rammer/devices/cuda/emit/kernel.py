@@ -49,16 +49,16 @@ def emit_kernel(
 ) -> KernelText:
     """The function that a whole block calls for an rTask; of a resident rKernel, those for a run (see `emit_runs`).
 
-        bool symbol(uint32_t position, char *scratch)
+        void symbol(const rammer_record *record)
 
         void symbol_bring(char *const *pointers, uint32_t tile, float *weights)
         void symbol_keep(char *const *pointers, uint32_t tile, float *shared)
         void symbol_step(char *const *pointers, uint32_t tile, uint32_t position, float *shared, const float *weights)
 
-    The record at `position` has the address of the element of each slot whose indices are 0, inputs first, then
-    outputs, and the number of the rTask, row-major over `kernel.grid`: `pointers` and `tile`. The first function waits
-    as the record says before it reads what others write, and returns whether that was in time. The text needs
-    `walk.cuh`, `rammer_kernel.cuh`, `rammer_scalars.h` and those of its skeleton.
+    A record has the address of the element of each slot whose indices are 0, inputs first, then outputs, and the number
+    of the rTask, row-major over `kernel.grid`: `pointers` and `tile`. The first function waits as the record says
+    before it reads what others write, and returns at once if that was in vain; it has C linkage for the dispatch. The
+    text needs `walk.cuh`, `rammer_kernel.cuh`, `rammer_scalars.h` and those of its skeleton.
 
     Args:
         kernel: the rKernel.
@@ -80,14 +80,16 @@ def emit_kernel(
     streamed = constants if not constants_stay and is_stream(kernel) else ()
     writer = _writer(kernel)
     operands = Operands(kernel, _readers(kernel, streamed), constants)
-    with writer.block(f"static __device__ __noinline__ bool {symbol}(uint32_t position, char *scratch)"):
-        writer.line("char *const *pointers = rammer_operands(position);")
-        writer.let("uint32_t", "tile", "rammer_at(position)->tile")
+    called = 'extern "C" __attribute__((used)) __device__ __noinline__ void'
+    with writer.block(f"{called} {symbol}(const rammer_record *record)"):
+        writer.line("__builtin_assume(__isShared(record));")
+        writer.line("char *const scratch = rammer_scratch;")
+        writer.line("char *const *pointers = rammer_operands(record);")
+        writer.let("uint32_t", "tile", "record->tile")
         for line in _operand_lines(operands, range(len(kernel.layouts))):
             writer.line(line)
         sides = _write_sides(writer, kernel)
         scratch_bytes = _EMITTERS[Skeleton(kernel.skeleton)](Scope(writer, operands, fold), sides)
-        writer.line("return true;")
     return KernelText(text=writer.text(), scratch_bytes=scratch_bytes)
 
 
@@ -97,7 +99,7 @@ def _emit_resident(kernel: RKernel, symbol: str, residence: Residence, unwritten
     others = [slot for slot in range(len(kernel.layouts)) if slot not in resident.weights]
     inlined = "static __device__ __forceinline__ void"
     writer = _writer(kernel)
-    operands = Operands(kernel, dict.fromkeys(_tagged(kernel), "rammer_run_take{position}"))
+    operands = Operands(kernel, dict.fromkeys(_tagged(kernel), "rammer_take{rammer_at(position)}"))
 
     @contextmanager
     def function(name: str, parameters: str, slots: Collection[int]) -> Iterator[tuple[Scope, list[Side]]]:
@@ -123,7 +125,7 @@ def _writer(kernel: RKernel) -> Writer:
 
 def _readers(kernel: RKernel, streamed: Collection[int]) -> dict[int, str]:
     """How elements are read that are not read plainly."""
-    return dict.fromkeys(streamed, "rammer_stream") | dict.fromkeys(_tagged(kernel), "rammer_take")
+    return dict.fromkeys(streamed, "rammer_stream") | dict.fromkeys(_tagged(kernel), "rammer_take{record}")
 
 
 def _tagged(kernel: RKernel) -> list[int]:

@@ -110,25 +110,24 @@ def emit_step(scope: Scope, sides: Sequence[Side], residence: Residence, unwritt
 
 
 def emit_runs(symbol: str, family: Family, members: Mapping[int, str]) -> str:
-    """The function that walks runs of a family that join, from the record at `*position` on.
+    """The function that walks runs of a family that join, from the record at `position` on. It returns what is behind.
 
-        bool symbol(uint32_t *position, char *scratch)
+        uint32_t symbol(uint32_t position, char *scratch)
 
     Args:
         symbol: the function's name.
         family: whose runs.
         members: its rKernels' symbols by number.
     """
-    writer = Writer()
-    with writer.block(f"static __device__ __noinline__ bool {symbol}(uint32_t *behind, char *scratch)"):
-        writer.line("uint32_t position = *behind;")
+    writer, pointers = Writer(), "rammer_operands(rammer_at(position))"
+    with writer.block(f"static __device__ __noinline__ uint32_t {symbol}(uint32_t position, char *scratch)"):
         writer.let("uint32_t", "tile", "rammer_at(position)->tile")
         writer.line("float *shared = (float *)scratch;")
         # Values that no path leaves open: the compiler would keep their registers for the whole program.
         writer.line(f"float weights[{family.registers}] = {{}};")
         with writer.block("switch (rammer_at(position)->kernel)"):
             for number, member in members.items():
-                writer.line(f"case {number}: {member}_bring(rammer_operands(position), tile, weights); break;")
+                writer.line(f"case {number}: {member}_bring({pointers}, tile, weights); break;")
         with writer.block(f"for (uint32_t i = threadIdx.x; i < {family.vectors}u; i += RAMMER_THREADS)"):
             writer.line("shared[i] = 0.0f;")  # elements beyond the end of a slice are multiplied, too
         writer.line("__syncthreads();")
@@ -138,20 +137,19 @@ def emit_runs(symbol: str, family: Family, members: Mapping[int, str]) -> str:
             with writer.block("switch (rammer_at(position)->kernel)"):
                 for number, member in members.items():
                     writer.line(f"case {number}:")
-                    writer.line(f"{member}_keep(rammer_operands(position), tile, shared);")
+                    writer.line(f"{member}_keep({pointers}, tile, shared);")
                     with writer.block("for (;; rammer_reach(++position))"):
-                        writer.line("if (busy && !rammer_begin(position))")
-                        writer.line("    return false;")
-                        writer.line(f"{member}_step(rammer_operands(position), tile, position, shared, weights);")
+                        writer.line("if (busy && !rammer_begin(rammer_at(position)))")
+                        writer.line("    return position;")
+                        writer.line(f"{member}_step({pointers}, tile, position, shared, weights);")
                         writer.line("if (busy)")
-                        writer.line("    rammer_end_early(position);")
+                        writer.line("    rammer_end_early(rammer_at(position));")
                         writer.line("if (position == last)")
                         writer.line("    break;")
                     writer.line("break;")
             with writer.block("if (rammer_at(position)->joins == 0)"):
                 writer.line("__syncthreads();")
-                writer.line("*behind = position + 1;")
-                writer.line("return rammer_took_all();")
+                writer.line("return position + 1;")
     return writer.text()
 
 

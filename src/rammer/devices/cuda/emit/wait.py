@@ -9,8 +9,8 @@ from rammer.ir.expr import Expr, Load, nodes
 
 def emit_wait(writer: Writer) -> None:
     """Write the Waits of the rTask's record; all threads come by, once."""
-    writer.line("if (!rammer_begin(position))")
-    writer.line("    return false;")
+    writer.line("if (!rammer_begin(record))")
+    writer.line("    return;")
 
 
 def is_constant(scope: Scope, expr: Expr) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.cuda.driver import Driver, check
+from rammer.devices.cuda.upload import upload
 from rammer.ir.graph import Array
 
 _ALIGNMENT_BYTES = 256
@@ -40,22 +41,30 @@ class Memory:
             DeviceUnavailableError: there is too little.
         """
         size_bytes = max(size_bytes, _ALIGNMENT_BYTES)
-        address = int(self._driver.call("cuMemAlloc", size_bytes))
-        self.own("cuMemFree", address)
+        address = self._allocate(size_bytes)
         self._driver.call("cuMemsetD8", address, 0, size_bytes)
         return address
 
     def copied(self, array: Array) -> int:
-        """The address of a copy of an array on the GPU."""
-        address = self.device(array.nbytes)
-        self._driver.call("cuMemcpyHtoD", address, array.ctypes.data, array.nbytes)
+        """The address of a copy of an array on the GPU.
+
+        Raises:
+            DeviceUnavailableError: there is too little memory.
+        """
+        address = self._allocate(max(array.nbytes, _ALIGNMENT_BYTES))
+        upload(self._driver, address, array)
         return address
 
     def pinned(self, size_bytes: int) -> npt.NDArray[np.uint8]:
         """Memory of the host that the GPU copies from and to; it lives as long as this object."""
         address = int(self._driver.call("cuMemHostAlloc", max(size_bytes, _ALIGNMENT_BYTES), 0))
         self.own("cuMemFreeHost", address)
-        return np.ctypeslib.as_array((ctypes.c_uint8 * size_bytes).from_address(address))
+        return np.frombuffer(memoryview((ctypes.c_uint8 * size_bytes).from_address(address)), np.uint8)
+
+    def _allocate(self, size_bytes: int) -> int:
+        address = int(self._driver.call("cuMemAlloc", size_bytes))
+        self.own("cuMemFree", address)
+        return address
 
     def free(self) -> None:
         """Give everything back."""

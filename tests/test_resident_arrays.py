@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rammer
-from rammer.devices.base import Loaded, View
+from rammer.devices.base import Loaded
 from rammer.devices.registry import find_device
 from rammer.errors import InputShapeError, InputTypeError, OptionError, OutputError, PlacementError
 from rammer.runtime.executable import Executable
@@ -21,7 +21,7 @@ class Remote:
     """An array of the device below; its memory is an array of the host's in truth."""
 
     memory: np.ndarray
-    contiguous: bool = True
+    strides: tuple | None = None
     writable: bool = True
 
     @property
@@ -55,7 +55,7 @@ class Resident:
             return None
         self.log.append(("view", stream))
         self.arrays[array.address] = array.memory
-        return View(array.address, array.memory.dtype, array.memory.shape, array.contiguous, array.writable)
+        return array.address, array.memory.dtype, array.memory.shape, array.strides, array.writable
 
     def room(self, type):
         def make(stream):
@@ -143,8 +143,22 @@ def test_what_arrays_hold_is_checked():
     with pytest.raises(InputShapeError, match=r"\[3, 2\]"):
         net(Remote(x.T))
     with pytest.raises(PlacementError, match="row by row"):
-        net(replace(Remote(x), contiguous=False))
+        net(replace(Remote(x), strides=(1, 2)))
     assert found.log.count(("enqueue", 1)) == 1
+
+
+@pytest.mark.parametrize("strides", [None, (4, 1), (1, 1), (0, 1)], ids=["C order", "rows", "other rows", "one row"])
+def test_strides_of_what_has_one_element_are_free(strides):
+    net, _ = resident(scale_model(2, (1, 4)))
+    x = Remote(A.reshape(1, 4), strides=strides)
+    y = Remote(np.empty((1, 4), np.float32), strides=strides)
+    np.testing.assert_array_equal(net(x).memory, 2 * x.memory)
+    np.testing.assert_array_equal(net.run({"x": x}, outputs={"y": y})["y"].memory, 2 * x.memory)
+    for wrong in ((4, 2), (1, 4)):
+        with pytest.raises(PlacementError, match="row by row"):
+            net(replace(x, strides=wrong))
+        with pytest.raises(OutputError, match="not C-contiguous"):
+            net.run({"x": x}, outputs={"y": replace(y, strides=wrong)})
 
 
 def test_outputs_in_the_devices_memory(pair):
@@ -166,7 +180,7 @@ def test_outputs_in_the_devices_memory(pair):
         "type": ({"total": total, "gap": Remote(np.empty(4))}, r"float64\[4\]"),
         "shape": ({"total": total, "gap": Remote(np.empty(5, np.float32))}, r"float32\[5\]"),
         "read-only": ({"total": total, "gap": replace(gap, writable=False)}, "read-only"),
-        "strided": ({"total": total, "gap": replace(gap, contiguous=False)}, "not C-contiguous"),
+        "strided": ({"total": total, "gap": replace(gap, strides=(2,))}, "not C-contiguous"),
     }
     for outputs, message in refused.values():
         with pytest.raises(OutputError, match=message):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -82,14 +82,9 @@ class Loaded(Protocol):
         ...
 
 
-class View(NamedTuple):
-    """A caller's array in a device's memory: where it begins and what it holds, row by row if it is `contiguous`."""
-
-    address: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    contiguous: bool
-    writable: bool
+View = tuple[int, np.dtype[Any], tuple[int, ...], tuple[int, ...] | None, bool]
+"""A caller's array in a device's memory: its address, dtype, shape and strides (in elements; None where it lies row by
+row), and whether it is writable."""
 
 
 class DeviceArray(Protocol):

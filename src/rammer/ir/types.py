@@ -32,10 +32,10 @@ class DType(enum.Enum):
 
     __hash__ = object.__hash__  # by identity, as members are equal; Enum's own is a Python function over the name
 
-    @property
-    def numpy(self) -> np.dtype[np.generic]:
+    def __init__(self, name: str) -> None:
+        # An attribute, not a property: calls compare it.
+        self.numpy: np.dtype[np.generic] = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
         """The NumPy dtype; bfloat16 is the one that `ml_dtypes` registers."""
-        return _NUMPY_DTYPES[self]
 
     @property
     def itemsize_bytes(self) -> int:
@@ -72,10 +72,7 @@ class DType(enum.Enum):
         return _FROM_NUMPY[array.dtype.name]
 
 
-_NUMPY_DTYPES: dict[DType, np.dtype[np.generic]] = {
-    dtype: np.dtype(ml_dtypes.bfloat16) if dtype is DType.BFLOAT16 else np.dtype(dtype.value) for dtype in DType
-}
-_FROM_NUMPY: dict[str, DType] = {numpy_dtype.name: dtype for dtype, numpy_dtype in _NUMPY_DTYPES.items()}
+_FROM_NUMPY: dict[str, DType] = {dtype.numpy.name: dtype for dtype in DType}
 _FLOATS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64})
 _SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
 

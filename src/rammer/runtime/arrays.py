@@ -32,6 +32,21 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.ndarray(shape, dtype, memory, -memory.ctypes.data % _LINE_BYTES)
 
 
+def row_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in elements, of an array of this shape that lies row by row."""
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+def row_by_row(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> bool:
+    """Whether an array of these strides, in elements, does; those of extents 1 and of nothing are free."""
+    if strides is None or 0 in shape:
+        return True
+    return all(
+        extent == 1 or stride == wanted
+        for extent, stride, wanted in zip(shape, strides, row_strides(shape), strict=True)
+    )
+
+
 def read_arrays(files: Mapping[str, str], signature: Signature) -> dict[str, Array]:
     """Inputs from .npy files by name; whether they fit is for the call to say.
 

@@ -15,9 +15,9 @@ from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, S
 from rammer.errors import ArtifactWriteError, OutputError, PlacementError
 from rammer.ir.graph import Array
 from rammer.options import CompileOptions
-from rammer.runtime.arrays import room_for
+from rammer.runtime.arrays import room_for, row_by_row, row_strides
 from rammer.runtime.container import Buffer, Json, write_container
-from rammer.runtime.signature import Signature, check_input, check_output, host_input, host_output
+from rammer.runtime.signature import Port, Signature, check_input, check_output, host_input, host_output
 
 
 class Executable:
@@ -50,7 +50,10 @@ class Executable:
         self.name = name
         self.signature = signature
         self._output_names = [port.name for port in signature.outputs]
-        self._sizes_bytes = [port.type.nbytes for port in (*signature.outputs, *signature.inputs)]
+        self._sizes_bytes = [port.type.nbytes for port in (*signature.inputs, *signature.outputs)]
+        # What views of arrays that fit mostly hold behind the address. An input need not be writable.
+        self._input_views = [_expected(port) for port in signature.inputs]
+        self._output_views = [(*_expected(port), True) for port in signature.outputs]
         self.device = device.name
         self._source = source
         self._binary = binary
@@ -144,11 +147,12 @@ class Executable:
     # What stands in the way of every call counts positions: zip with strict=True takes three times as long.
 
     def _run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None, stream: object) -> list[Any]:
-        if self._resident is not None and not _on_the_host(inputs):
-            handle = self._resident.stream_of(stream)
-            views = [view for array in inputs if (view := self._resident.view(array, handle)) is not None]
+        resident = self._resident
+        if resident is not None and not _on_the_host(inputs):
+            handle = resident.stream_of(stream)
+            views = [view for array in inputs if (view := resident.view(array, handle)) is not None]
             if len(views) == len(inputs):
-                return self._run_resident(self._resident, views, outputs, handle)
+                return self._run_resident(resident, views, outputs, handle)
             if views:
                 raise PlacementError("some inputs lie on the host, others on the device", hint="move them together")
         if stream is not None:
@@ -158,7 +162,7 @@ class Executable:
             results = self._empty()
         else:
             results = [host_output(outputs[i], port) for i, port in enumerate(self.signature.outputs)]
-            self._check_apart(list(map(_address, results)), list(map(_address, arrays)))
+            self._check_apart(list(map(_address, arrays + results)))
         self._loaded.run(arrays, results)
         return results
 
@@ -166,14 +170,11 @@ class Executable:
         self, resident: Resident, inputs: Sequence[View], outputs: Sequence[Any] | None, stream: int
     ) -> list[Any]:
         addresses = []
-        for i, port in enumerate(self.signature.inputs):
+        for i, expected in enumerate(self._input_views):
             view = inputs[i]
-            check_input(port, view.dtype, view.shape)
-            if not view.contiguous:
-                raise PlacementError(
-                    f"input '{port.name}' does not lie row by row", hint="make it contiguous, in C order"
-                )
-            addresses.append(view.address)
+            if view[1:4] != expected:
+                _check_input(self.signature.inputs[i], view)
+            addresses.append(view[0])
         results: list[Any] = []
         if outputs is None:
             for room in self._rooms:
@@ -182,7 +183,15 @@ class Executable:
                 addresses.append(result.address)
         else:
             results += outputs
-            addresses += self._addresses_to_write(resident, results, addresses, stream)
+            for i, wanted in enumerate(self._output_views):
+                found = resident.view(results[i], stream)
+                if found is None:
+                    name = self.signature.outputs[i].name
+                    raise OutputError(f"output '{name}' is to be written elsewhere", hint="give an array on the device")
+                if found[1:] != wanted:
+                    _check_output(self.signature.outputs[i], found)
+                addresses.append(found[0])
+            self._check_apart(addresses)
         resident.enqueue(addresses, stream)
         return results
 
@@ -192,36 +201,21 @@ class Executable:
         assert self._resident is not None
         return [self._resident.room(port.type) for port in self.signature.outputs]
 
-    def _addresses_to_write(
-        self, resident: Resident, outputs: Sequence[Any], inputs: Sequence[int], stream: int
-    ) -> list[int]:
-        addresses = []
-        for i, port in enumerate(self.signature.outputs):
-            view = resident.view(outputs[i], stream)
-            if view is None:
-                raise OutputError(
-                    f"output '{port.name}' is to be written elsewhere", hint="give an array on the device"
-                )
-            check_output(port, view.dtype, view.shape, contiguous=view.contiguous, writable=view.writable)
-            addresses.append(view.address)
-        self._check_apart(addresses, inputs)
-        return addresses
-
-    def _check_apart(self, outputs: Sequence[int], inputs: Sequence[int]) -> None:
-        """Each output, which is written, lies apart from all other arrays, given where they begin.
+    def _check_apart(self, addresses: list[int]) -> None:
+        """Each output, which is written, lies apart from all other arrays, given where inputs and outputs begin.
 
         Inputs may share memory.
         """
-        addresses = [*outputs, *inputs]
         if addresses == self._apart:
             return
+        inputs = len(self.signature.inputs)
         taken = written = last = 0  # of the arrays that begin before: where they end, where the outputs do, and which
         for i in sorted(range(len(addresses)), key=addresses.__getitem__):
-            begin, end, is_output = addresses[i], addresses[i] + self._sizes_bytes[i], i < len(outputs)
+            begin, end, is_output = addresses[i], addresses[i] + self._sizes_bytes[i], i >= inputs
             if begin < (taken if is_output else written) and begin < end:
+                name = self.signature.outputs[(i if is_output else last) - inputs].name
                 raise OutputError(
-                    f"output '{self.signature.outputs[i if is_output else last].name}' is to be written where another "
-                    "input or output lies",
+                    f"output '{name}' is to be written where another input or output lies",
                     hint="give each output an array of its own",
                 )
             taken = max(taken, end)
@@ -236,7 +230,10 @@ class Executable:
         return [room() for room in self._host_rooms]
 
     def _by_name(self, outputs: list[Any]) -> dict[str, Any]:
-        return dict(zip(self._output_names, outputs))  # noqa: B905 - strict takes three times as long
+        named = {}
+        for i, name in enumerate(self._output_names):
+            named[name] = outputs[i]
+        return named
 
     def __repr__(self) -> str:
         return f"<rammer.Executable {self.name} on {self.device}: {self.signature}>"
@@ -248,6 +245,22 @@ def _on_the_host(arrays: Sequence[object]) -> bool:
         if not isinstance(array, np.ndarray):
             return False
     return True
+
+
+def _expected(port: Port) -> tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]:
+    return port.type.dtype.numpy, port.type.shape, row_strides(port.type.shape)
+
+
+def _check_input(port: Port, view: View) -> None:
+    _, dtype, shape, strides, _ = view
+    check_input(port, dtype, shape)
+    if not row_by_row(shape, strides):
+        raise PlacementError(f"input '{port.name}' does not lie row by row", hint="make it contiguous, in C order")
+
+
+def _check_output(port: Port, view: View) -> None:
+    _, dtype, shape, strides, writable = view
+    check_output(port, dtype, shape, contiguous=row_by_row(shape, strides), writable=writable)
 
 
 def _address(array: Array) -> int:

@@ -6,11 +6,9 @@ of the driver, or those that DLPack gives to the two default streams.
 
 from __future__ import annotations
 
-import functools
-import itertools
-import operator
 import sys
 import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -28,7 +26,6 @@ from rammer.ir.types import TensorType
 CUDA = 2
 """What DLPack calls memory of an NVIDIA GPU."""
 
-_view = functools.partial(tuple.__new__, View)  # a NamedTuple's own constructor is a Python function
 _NO_ORDER = -1  # DLPack's "do not wait"
 _NULL_STREAM = 0
 _KEPT = 8
@@ -76,14 +73,14 @@ class Exchange:
 
     def view(self, array: object, stream: int) -> View | None:
         """See `Resident.view`."""
-        if isinstance(array, np.ndarray):  # of the host; NumPy refuses to be asked for an order with a stream
-            return None
+        default_stream = self._default_streams.get(type(array))
+        if default_stream is None:
+            if isinstance(array, np.ndarray):  # of the host; NumPy refuses to be asked for an order with a stream
+                return None
+            default_stream = self._default_stream(array)
         view_of = self._view_of
-        if stream == LEGACY_STREAM:
-            known = self._default_streams.get(type(array))
-            stream = self._default_stream(array) if known is None else known
         try:
-            seen = view_of(array, stream_ptr=stream)
+            seen = view_of(array, stream_ptr=default_stream if stream == LEGACY_STREAM else stream)
         except Exception:
             # An array of the host, where no stream means anything: each library has an error of its own for that.
             told: Any = getattr(array, "__dlpack_device__", None)
@@ -92,9 +89,7 @@ class Exchange:
             return None
         if seen.device_id != self._ordinal:  # -1 is the host
             return None
-        shape, strides = seen.shape, seen.strides
-        contiguous = strides is None or _row_by_row(shape, strides)
-        return _view((seen.ptr, seen.dtype, shape, contiguous, not seen.readonly))
+        return seen.ptr, seen.dtype, seen.shape, seen.strides, not seen.readonly
 
     def _default_stream(self, array: object) -> int:
         """The number of the legacy default stream for arrays of this type.
@@ -130,18 +125,6 @@ class Exchange:
         return view.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
 
-@functools.lru_cache
-def _row_by_row(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether strides, in elements, are those of a C-contiguous array; those of extents 1 and of nothing are free."""
-    if 0 in shape:
-        return True
-    expected = itertools.accumulate(reversed(shape), operator.mul, initial=1)
-    return all(
-        extent == 1 or stride == wanted
-        for extent, stride, wanted in zip(reversed(shape), reversed(strides), expected, strict=False)
-    )
-
-
 class Room:
     """Memory for one of a model's outputs, in the order of streams. What comes back is kept for the next run there.
 
@@ -160,7 +143,7 @@ class Room:
         self.type = type
         self.driver, self.exchange, self.order, self.wait = driver, exchange, order, wait
         self._size_bytes = type.nbytes
-        self._kept: dict[int, list[int]] = {}
+        self._kept: defaultdict[int, list[int]] = defaultdict(list)
         self._finalizer = weakref.finalize(self, _release, driver, self._kept)
         self._finalizer.atexit = False
 
@@ -172,14 +155,14 @@ class Room:
         """
         try:
             address = self._kept[stream].pop()
-        except (KeyError, IndexError):
+        except IndexError:
             self.driver.enter()
             address = self.driver.allocate(self._size_bytes, stream)
         return CudaArray(self, stream, address)
 
     def give(self, address: int, stream: int) -> None:
         """Take the memory of an array back, once `stream` has done what it was given so far."""
-        kept = self._kept.setdefault(stream, [])
+        kept = self._kept[stream]
         if len(kept) < _KEPT:
             kept.append(address)
         else:

@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +86,7 @@ class LoadedModel:
             status=status.ctypes.data,
             timeout_ns=round(self._options.run_timeout_s * 1e9),
             met=signals.size,
+            tag=1,
         )
         self._parameter = ctypes.c_void_p(ctypes.addressof(self._program))
         self._parameters = ctypes.addressof(self._parameter)
@@ -181,9 +182,12 @@ class LoadedModel:
     def _receive(self) -> None:
         """Fetch outputs that are not there yet and wait for the run's end; raises as `Resident.wait`."""
         self._outputs.fetch()
-        check(self._driver.api, "cuStreamSynchronize", self._synchronize())
+        answer = self._synchronize()
+        if answer[0]:
+            check(self._driver.api, "cuStreamSynchronize", answer)
         self._order.ended()  # `_send` let this run follow it
-        self._check()
+        if self._stalled.value:
+            self._give_up()
 
     # --- Arrays in the GPU's memory -----------------------------------------------------------------------------------
 
@@ -200,7 +204,8 @@ class LoadedModel:
         """Give a run to a stream; see `Resident.enqueue`."""
         with self._lock:
             self._driver.enter()
-            self._check()
+            if self._stalled.value:
+                self._give_up()
             self._order.before(stream)
             self._launch_kernel(self._kernel, arrays, stream)
             self._order.after(stream)
@@ -210,26 +215,25 @@ class LoadedModel:
         with self._lock:
             self._driver.enter()
             self._order.wait()
-            self._check()
+            if self._stalled.value:
+                self._give_up()
 
     # --- Both ---------------------------------------------------------------------------------------------------------
 
     def _launch_kernel(self, kernel: Kernel, arrays: Sequence[int], stream: int) -> None:
         if kernel.blocks == 0:
             return
-        program = self._program
         self._segments[CALLER:] = arrays
-        program.run = self._runs & 0xFFFFFFFF
-        program.tag = program.tag % 0xFFFFFFFF + 1
         answer = kernel.launch(stream, self._parameters)
         if answer[0]:
             check(self._driver.api, "cuLaunchCooperativeKernel", answer)
+        program = self._program
         self._runs += 1
+        program.run = self._runs & 0xFFFFFFFF  # of the next run: the GPU is at work by now
+        program.tag = program.tag % 0xFFFFFFFF + 1
 
-    def _check(self) -> None:
-        """Report a run that was given up, if there is one. The next run starts afresh."""
-        if not self._stalled.value:
-            return
+    def _give_up(self) -> NoReturn:
+        """Report a run that was given up. The next run starts afresh."""
         driver, veus = self._driver, self._manifest.veus
         driver.call("cuCtxSynchronize")  # runs behind it end soon: they are given up, too
         counters, reached = np.zeros(self._signals.size + 1, dtype=COUNTER), np.zeros(veus, dtype=np.uint32)
@@ -246,5 +250,5 @@ class LoadedModel:
         driver.call("cuMemsetD8", self._program.counters, 0, self._counters_bytes)
         driver.call("cuCtxSynchronize")
         self._stalled.value = 0
-        self._runs = 0
+        self._runs = self._program.run = 0
         raise stall.error()

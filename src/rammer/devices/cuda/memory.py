@@ -110,7 +110,9 @@ class Staging:
         for i, part in enumerate(self._parts or self._typed(arrays)):
             part[...] = arrays[i]
         if self._copies:
-            check(self._api, "cuMemcpyHtoDAsync", self._to_gpu())
+            answer = self._to_gpu()
+            if answer[0]:  # not left to `check`: this stands in the way of every call
+                check(self._api, "cuMemcpyHtoDAsync", answer)
 
     def fetch(self) -> None:
         """Begin to copy what lies on the GPU to the host."""

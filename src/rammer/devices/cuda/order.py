@@ -29,7 +29,7 @@ class Order:
 
     def before(self, stream: int) -> None:
         """The next work on `stream` follows the last run."""
-        if self._last not in (None, stream):
+        if self._last != stream and self._last is not None:
             self.follow(stream)
 
     def after(self, stream: int) -> None:

@@ -84,7 +84,7 @@ class Loaded(Protocol):
 
 View = tuple[int, np.dtype[Any], tuple[int, ...], tuple[int, ...] | None, bool]
 """A caller's array in a device's memory: its address, dtype, shape and strides (in elements; None where it lies row by
-row), and whether it is writable."""
+row), and whether it is writable. A plain tuple, for a NamedTuple takes 0.2 us longer to make and read."""
 
 
 class DeviceArray(Protocol):

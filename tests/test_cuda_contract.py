@@ -200,7 +200,7 @@ def test_elements_that_no_copy_takes_are_stored_one_by_one():
 @pytest.mark.parametrize(
     ("precision", "multiplier", "copies"),
     [
-        ("tf32", "tf32_products<", ["float", "float"]),
+        ("tf32", "tf32_products<", ["float", "uint32_t"]),
         ("fp16", "half_products<rammer_f16, ", ["float", "uint16_t"]),
         ("bf16", "half_products<rammer_bf16, ", ["float", "uint16_t"]),
     ],

@@ -6,20 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rammer.ir.types import DType, Layout, TensorType
+from rammer.ir.types import MODEL_DTYPES, DType, Layout, TensorType
 
 
 def test_every_element_type_has_its_numpy_type():
-    for dtype in DType:
+    for dtype in MODEL_DTYPES:
         array = np.zeros(1, dtype.numpy)
         assert DType.of(array) is dtype
         assert dtype.itemsize_bytes == array.itemsize
         assert dtype.value == array.dtype.name
 
 
+def test_tf32_is_stored_as_float32_and_never_found_in_an_array():
+    assert DType.TF32.numpy == np.float32
+    assert DType.of(np.zeros(1, DType.TF32.numpy)) is DType.FLOAT32
+
+
 def test_properties_of_element_types():
     assert [d for d in DType if d.is_half] == [DType.FLOAT16, DType.BFLOAT16]
-    assert all(d.compute is (DType.FLOAT32 if d.is_half else d) for d in DType)
+    assert [d for d in DType if d.is_rounded] == [DType.FLOAT16, DType.BFLOAT16, DType.TF32]
+    assert all(d.compute is (DType.FLOAT32 if d.is_rounded else d) for d in DType)
     assert DType.BFLOAT16.is_float
     assert not DType.BOOL.is_signed
     assert not DType.UINT8.is_signed

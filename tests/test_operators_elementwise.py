@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rammer.errors import InvalidModelError
-from rammer.ir.types import DType, TensorType
+from rammer.ir.types import MODEL_DTYPES, DType, TensorType
 from tests.support.onnx_node import run_node
 from tests.support.operators import expression, run_operator
 
@@ -322,7 +322,7 @@ def test_prelu_broadcasts_one_way(dtype):
         run_operator("PRelu", [slope, x])
 
 
-CAST_TYPES = [dtype for dtype in DType if dtype is not DType.UINT64]
+CAST_TYPES = [dtype for dtype in MODEL_DTYPES if dtype is not DType.UINT64]
 
 
 @pytest.mark.parametrize("source", CAST_TYPES)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rammer.ir.expr import Axis, Call, Cast, Expr, Load, ScalarFn, nodes
+from rammer.ir.expr import Axis, Cast, Expr, Load, nodes
 from rammer.ir.pattern import Contraction, Group, contraction, reduction_order
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
@@ -70,7 +70,7 @@ def arithmetic_of(found: Contraction) -> Arithmetic:
 
 def _rounding(operand: Expr) -> Arithmetic:
     match operand:
-        case Call(ScalarFn.TF32, _):
+        case Cast(DType.FLOAT32, inner) if inner.dtype is DType.TF32:
             return Arithmetic.TF32
         case Cast(DType.FLOAT32, inner) if inner.dtype is DType.BFLOAT16:
             return Arithmetic.BFLOAT16
@@ -87,8 +87,6 @@ def staged_form(operand: Expr, arithmetic: Arithmetic) -> Expr:
     match operand:
         case _ if arithmetic is Arithmetic.FLOAT32:
             return operand
-        case Call(ScalarFn.TF32, (inner,)):
-            return inner
         case Cast(_, Cast(_, inner)) if inner.dtype is DType.FLOAT32:
             return inner
         case Cast(_, inner):

@@ -42,11 +42,13 @@ def _sigmoid(a: _Numbers) -> Array:
     return result
 
 
-def _tf32(a: _Numbers) -> Array:
-    bits = a.astype(np.float32).view(np.uint32)
-    rounded = ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
-    result: Array = np.where(np.isnan(a), a, rounded).astype(a.dtype)
-    return result
+def converted(array: Array, dtype: DType) -> Array:
+    """The array's elements as `dtype`, float32's being rounded for TF32."""
+    found = array.astype(dtype.numpy)
+    if dtype is not DType.TF32:
+        return found
+    rounded = ((found.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isnan(found), found, rounded)
 
 
 FUNCTIONS: Mapping[ScalarFn, Callable[..., Array]] = {
@@ -97,7 +99,6 @@ FUNCTIONS: Mapping[ScalarFn, Callable[..., Array]] = {
     ScalarFn.ATANH: np.arctanh,
     ScalarFn.ERF: lambda a: _erf(a).astype(a.dtype),
     ScalarFn.SIGMOID: _sigmoid,
-    ScalarFn.TF32: _tf32,
     ScalarFn.ISNAN: np.isnan,
     ScalarFn.ISINF: np.isinf,
     ScalarFn.SELECT: np.where,
@@ -214,7 +215,7 @@ class _Scope:
             case Call(fn, args):
                 return FUNCTIONS[fn](*(self._values[arg] for arg in args))
             case Cast(type_, arg):
-                return self._values[arg].astype(type_.numpy)
+                return converted(self._values[arg], type_)
             case Reduce():
                 return self._reduce(node)
         raise TypeError(f"unknown node {type(node).__name__}")

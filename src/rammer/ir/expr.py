@@ -73,7 +73,6 @@ class ScalarFn(enum.Enum):
     ATANH = "atanh"
     ERF = "erf"
     SIGMOID = "sigmoid"
-    TF32 = "tf32"  # rounded to the 10 bits of mantissa that tensor cores take; nearest, ties away from zero
     ISNAN = "isnan"
     ISINF = "isinf"
     SELECT = "select"  # (condition, if true, if false)
@@ -365,7 +364,7 @@ def call(fn: ScalarFn, *args: Expr | Scalar) -> Expr:
 
 def cast(dtype: DType, arg: Expr) -> Expr:
     """`arg` as `dtype`; no node where it already is, or where a 16-bit float was merely widened."""
-    if isinstance(arg, Cast) and arg.arg.dtype is dtype and dtype.is_half and arg.type is dtype.compute:
+    if isinstance(arg, Cast) and arg.arg.dtype is dtype and dtype.is_rounded and arg.type is dtype.compute:
         return arg.arg
     return arg if arg.dtype is dtype else Cast(dtype, arg)
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from rammer.ir.evaluate import FUNCTIONS, identity
+from rammer.ir.evaluate import FUNCTIONS, converted, identity
 from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ReduceFn, ScalarFn, TensorExpr, nodes
 from rammer.ir.graph import Array
 from rammer.ir.region import Affine, Interval, affine, interval_of
@@ -236,8 +236,6 @@ def plain_load(operand: Expr) -> Load | None:
     match operand:
         case Cast(type_, inner) if inner.dtype.compute is type_:
             pass
-        case Call(ScalarFn.TF32, (inner,)):
-            pass
         case inner:
             pass
     return inner if isinstance(inner, Load) else None
@@ -316,7 +314,7 @@ def _absorbs(reduction: Reduce, load: Load) -> bool:
                 outside[node] = np.asarray(number, type_.numpy)
             case Cast(type_, arg):
                 inner = outside[arg]
-                outside[node] = None if inner is None else inner.astype(type_.numpy)
+                outside[node] = None if inner is None else converted(inner, type_)
             case Call(fn, args):
                 outside[node] = _apply(fn, [outside[arg] for arg in args], node.dtype)
             case _:

@@ -14,7 +14,11 @@ from numpy.lib.stride_tricks import as_strided
 
 
 class DType(enum.Enum):
-    """An element type. The value is its NumPy name, which is also how dumps and artifacts spell it."""
+    """An element type. The value is its NumPy name, which is also how dumps and artifacts spell it.
+
+    TF32 is float32 rounded to the 10 bits of mantissa that tensor cores take, to nearest, ties away from zero. NumPy
+    holds it as float32. No model has it: the compiler stores so what products round.
+    """
 
     BOOL = "bool"
     UINT8 = "uint8"
@@ -27,6 +31,7 @@ class DType(enum.Enum):
     INT64 = "int64"
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
+    TF32 = "tf32"
     FLOAT32 = "float32"
     FLOAT64 = "float64"
 
@@ -34,7 +39,8 @@ class DType(enum.Enum):
 
     def __init__(self, name: str) -> None:
         # An attribute, not a property: calls compare it.
-        self.numpy: np.dtype[np.generic] = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+        own: dict[str, npt.DTypeLike] = {"bfloat16": ml_dtypes.bfloat16, "tf32": np.float32}
+        self.numpy: np.dtype[np.generic] = np.dtype(own.get(name, name))
         """The NumPy dtype; bfloat16 is the one that `ml_dtypes` registers."""
 
     @property
@@ -58,9 +64,14 @@ class DType(enum.Enum):
         return self in (DType.FLOAT16, DType.BFLOAT16)
 
     @property
+    def is_rounded(self) -> bool:
+        """Whether this is a float of fewer bits than float32, in which nothing is computed."""
+        return self.is_half or self is DType.TF32
+
+    @property
     def compute(self) -> DType:
-        """The type arithmetic runs in: float32 for the 16-bit floats, the type itself otherwise."""
-        return DType.FLOAT32 if self.is_half else self
+        """The type arithmetic runs in: float32 for floats of fewer bits, the type itself otherwise."""
+        return DType.FLOAT32 if self.is_rounded else self
 
     @classmethod
     def of(cls, array: npt.NDArray[np.generic]) -> DType:
@@ -72,8 +83,11 @@ class DType(enum.Enum):
         return _FROM_NUMPY[array.dtype.name]
 
 
-_FROM_NUMPY: dict[str, DType] = {dtype.numpy.name: dtype for dtype in DType}
-_FLOATS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64})
+MODEL_DTYPES = tuple(dtype for dtype in DType if dtype is not DType.TF32)
+"""The element types that a model's tensors may have, which are those that NumPy tells apart."""
+
+_FROM_NUMPY: dict[str, DType] = {dtype.numpy.name: dtype for dtype in MODEL_DTYPES}
+_FLOATS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.TF32, DType.FLOAT32, DType.FLOAT64})
 _SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
 
 

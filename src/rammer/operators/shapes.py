@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 
 from rammer.ir.expr import Axis, Expr, Output, Reduce, ReduceFn, Scalar, TensorExpr, cast, const, load
 from rammer.ir.region import Interval, interval_of
-from rammer.ir.types import DType, TensorType
+from rammer.ir.types import MODEL_DTYPES, DType, TensorType
 from rammer.operators.registry import require
 
-FLOATS = frozenset(dtype for dtype in DType if dtype.is_float)
+FLOATS = frozenset(dtype for dtype in MODEL_DTYPES if dtype.is_float)
 BOOLS = frozenset({DType.BOOL})
-NUMBERS = frozenset(DType) - BOOLS
+NUMBERS = frozenset(MODEL_DTYPES) - BOOLS
 INTEGERS = NUMBERS - FLOATS
-SIGNED = frozenset(dtype for dtype in DType if dtype.is_signed)
+SIGNED = frozenset(dtype for dtype in MODEL_DTYPES if dtype.is_signed)
 UNSIGNED = INTEGERS - SIGNED
-ANY = frozenset(DType)
+ANY = frozenset(MODEL_DTYPES)
 INDICES = frozenset({DType.INT32, DType.INT64})
 
 _NAMES: Mapping[frozenset[DType], str] = {

@@ -24,12 +24,11 @@ from rammer.ir.pattern import MAX_WINDOW_POINTS, contraction
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.passes.fusion import LARGEST_OPERANDS
+from rammer.passes.predicted import predicted_us
 from rammer.passes.rewrite import Rewriter
 from rammer.passes.shares import shares
 from rammer.passes.views import Definition, definition
 from rammer.passes.work import lift, lower
-from rammer.roller.construct import construct
-from rammer.roller.model import predict
 
 
 def run(graph: Graph, device: VDevice) -> Graph:
@@ -80,13 +79,9 @@ class _Times:
         layouts = tuple(self._graph.values[value].storage for value in (*operator.inputs, *operator.outputs))
         key = (operator.expr, layouts, self._veus[operator.outputs])
         if key not in self._known:
-            self._known[key] = self._predicted_us(*key)
+            expr, _, veus = key
+            self._known[key] = predicted_us(expr, layouts, self._device, veus)
         return self._known[key]
-
-    def _predicted_us(self, expr: TensorExpr, layouts: Sequence[Layout], veus: int) -> float:
-        overhead_us = self._device.task_overhead_us.value
-        kernels = construct(expr, layouts, self._device)
-        return min(-(-one.task_count // veus) * (predict(one, self._device).task_us + overhead_us) for one in kernels)
 
 
 def _joined(maker: Operator, operator: Operator, graph: Graph, device: VDevice) -> Operator | None:

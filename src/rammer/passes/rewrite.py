@@ -67,9 +67,9 @@ class Rewriter:
         self._values[fresh] = Value(id=fresh, name=name, type=type_, layout=layout)
         return fresh
 
-    def constant(self, array: Array, name: str) -> int:
-        """A new constant; the array must not change afterwards."""
-        fresh = self.value(TensorType(DType.of(array), tuple(array.shape)), name)
+    def constant(self, array: Array, name: str, dtype: DType | None = None) -> int:
+        """A new constant, of the array's own element type or of one that NumPy does not know; it must not change."""
+        fresh = self.value(TensorType(dtype or DType.of(array), tuple(array.shape)), name)
         self._constants[fresh] = array
         return fresh
 

@@ -1,13 +1,13 @@
 """round_products: products run in the precision that was asked for.
 
     y = sum(x * w)  ->  y = sum(f32(f16(x)) * f32(w16)), w16 being w stored in 16 bits     precision fp16; bf16 alike
-    y = sum(x * w)  ->  y = sum(tf32(x) * tf32(w))                                         precision tf32
+    y = sum(x * w)  ->  y = sum(f32(tf32(x)) * f32(wt)), wt being w stored as TF32         precision tf32
 
 The graph says what is rounded: the two operands of products that the device stages, for these are what tensor cores
 take. Sums and all else stay float32. Products that stream their weights from memory gain from narrow weights alone:
 those that no other operator reads are stored in 16 bits. Weights that several operators share (the cells of a recurrent
 layer) stay near the units that use them, as they are. Staged weights with an odd number of elements summed are rounded
-when they are multiplied instead.
+to 16 bits when they are multiplied instead.
 
 Ordering restriction: after `fuse`, when products have their last form; before `split_reduction` and `layout`, which
 decide by the rounded form.
@@ -20,7 +20,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rammer.ir.expr import Call, Cast, Expr, Load, Reduce, ScalarFn, TensorExpr, call, cast, rebuild
+from rammer.ir.evaluate import converted
+from rammer.ir.expr import Call, Cast, Expr, Load, Reduce, ScalarFn, TensorExpr, cast, rebuild
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.packing import is_staged
 from rammer.ir.pattern import Contraction, contraction
@@ -28,7 +29,10 @@ from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import VDevice
 from rammer.passes.rewrite import Rewriter
 
-_HALVES: Mapping[str, DType] = {"fp16": DType.FLOAT16, "bf16": DType.BFLOAT16}
+ROUNDED: Mapping[str, DType] = {"tf32": DType.TF32, "fp16": DType.FLOAT16, "bf16": DType.BFLOAT16}
+"""What operands of products are rounded to, by precision."""
+
+_WORD_BYTES = 4
 
 
 def run(graph: Graph, device: VDevice) -> Graph:
@@ -38,17 +42,17 @@ def run(graph: Graph, device: VDevice) -> Graph:
         graph: after fusion; every operator has an expression.
         device: says the precision, and what it stages.
     """
-    if device.precision == "fp32":
+    dtype = ROUNDED.get(device.precision)
+    if dtype is None:
         return graph
-    half = _HALVES.get(device.precision)
     readers = Counter(value for operator in graph.operators for value in set(operator.inputs))
     rewriter = Rewriter(graph)
     narrowed: dict[int, int] = {}
 
-    def narrow(value: int, type_: DType) -> int:
+    def narrow(value: int) -> int:
         if value not in narrowed:
-            array = graph.constants[value].astype(type_.numpy)
-            narrowed[value] = rewriter.constant(array, graph.values[value].name)
+            array = converted(graph.constants[value], dtype)
+            narrowed[value] = rewriter.constant(array, graph.values[value].name, dtype)
         return narrowed[value]
 
     for operator in graph.operators:
@@ -58,20 +62,24 @@ def run(graph: Graph, device: VDevice) -> Graph:
             continue
         expr, inputs = operator.expr, list(operator.inputs)
         staged = is_staged(expr, found, device)
-        if half is not None:
-            for slot in sorted(_weights(operator, found, graph)):
-                if _is_even(found) if staged else readers[operator.inputs[slot]] == 1:
-                    inputs[slot] = narrow(operator.inputs[slot], half)
-                    expr = _with_narrow_slot(expr, slot, half)
+        for slot in sorted(_weights(operator, found, graph)):
+            if _lies_in_words(found, dtype) if staged else dtype.is_half and readers[operator.inputs[slot]] == 1:
+                inputs[slot] = narrow(operator.inputs[slot])
+                expr = _with_narrow_slot(expr, slot, dtype)
         if staged:
-            expr = _with_rounded_products(expr, half)
+            expr = _with_rounded_products(expr, dtype)
         rewriter.insert(replace(operator, expr=expr, inputs=tuple(inputs)))
     return rewriter.finish()
 
 
-def _is_even(found: Contraction) -> bool:
-    """Whether what is summed over are whole words of two narrow elements, which can be copied as they lie."""
-    return all(math.prod(axis.extent for axis in group.axes) % 2 == 0 for group in found.groups)
+def is_copied(elements: int, dtype: DType) -> bool:
+    """Whether a row of so many elements are whole words, which can be copied as they lie."""
+    return elements * dtype.itemsize_bytes % _WORD_BYTES == 0
+
+
+def _lies_in_words(found: Contraction, dtype: DType) -> bool:
+    """Whether what is summed over can be copied as it lies."""
+    return all(is_copied(math.prod(axis.extent for axis in group.axes), dtype) for group in found.groups)
 
 
 def _weights(operator: Operator, found: Contraction, graph: Graph) -> set[int]:
@@ -88,29 +96,27 @@ def _weights(operator: Operator, found: Contraction, graph: Graph) -> set[int]:
     }
 
 
-def _with_narrow_slot(expr: TensorExpr, slot: int, half: DType) -> TensorExpr:
-    """The expression with a slot of 16-bit floats, widened where they are read."""
+def _with_narrow_slot(expr: TensorExpr, slot: int, dtype: DType) -> TensorExpr:
+    """The expression with a slot of rounded floats, widened where they are read."""
 
     def visit(node: Expr) -> Expr | None:
         if not isinstance(node, Load) or node.slot != slot:
             return None
-        fill = None if node.fill is None else replace(node.fill, type=half)
-        return cast(DType.FLOAT32, Load(slot, node.indices, half, fill))
+        fill = None if node.fill is None else replace(node.fill, type=dtype)
+        return cast(DType.FLOAT32, Load(slot, node.indices, dtype, fill))
 
     inputs = tuple(
-        TensorType(half, type_.shape) if number == slot else type_ for number, type_ in enumerate(expr.inputs)
+        TensorType(dtype, type_.shape) if number == slot else type_ for number, type_ in enumerate(expr.inputs)
     )
     return _rebuilt(expr, inputs, visit)
 
 
-def _with_rounded_products(expr: TensorExpr, half: DType | None) -> TensorExpr:
-    """The expression with both operands of every float32 product rounded to `half`, or else to tf32."""
+def _with_rounded_products(expr: TensorExpr, dtype: DType) -> TensorExpr:
+    """The expression with both operands of every float32 product rounded."""
 
     def rounded(operand: Expr) -> Expr:
-        if half is None:
-            return call(ScalarFn.TF32, operand)
-        is_narrow = isinstance(operand, Cast) and operand.arg.dtype is half
-        return operand if is_narrow else cast(DType.FLOAT32, cast(half, operand))
+        is_rounded = isinstance(operand, Cast) and operand.arg.dtype is dtype
+        return operand if is_rounded else cast(DType.FLOAT32, cast(dtype, operand))
 
     def visit(node: Expr) -> Expr | None:
         match node:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from rammer.ir.evaluate import FUNCTIONS
+from rammer.ir.evaluate import FUNCTIONS, converted
 from rammer.ir.expr import Call, Cast, Const, Expr, ScalarFn, const
 from rammer.ir.types import DType
 
-_MANTISSA_BITS = {DType.FLOAT16: 11, DType.BFLOAT16: 8, DType.FLOAT32: 24, DType.FLOAT64: 53}
-_EXPONENT_BITS = {DType.FLOAT16: 5, DType.BFLOAT16: 8, DType.FLOAT32: 8, DType.FLOAT64: 11}
+_MANTISSA_BITS = {DType.FLOAT16: 11, DType.BFLOAT16: 8, DType.TF32: 11, DType.FLOAT32: 24, DType.FLOAT64: 53}
+_EXPONENT_BITS = {DType.FLOAT16: 5, DType.BFLOAT16: 8, DType.TF32: 8, DType.FLOAT32: 8, DType.FLOAT64: 11}
 
 
 def simplified(node: Expr) -> Expr | None:
@@ -19,7 +19,7 @@ def simplified(node: Expr) -> Expr | None:
             return arg
         case Cast(type_, Const(value, given)):
             with np.errstate(all="ignore"):
-                return const(np.asarray(value, given.numpy).astype(type_.numpy).item(), type_)
+                return const(converted(np.asarray(value, given.numpy), type_).item(), type_)
         case Call(ScalarFn.SELECT, (Const(condition), if_true, if_false)):
             return if_true if condition else if_false
         case Call(fn, args) if all(isinstance(arg, Const) for arg in args):

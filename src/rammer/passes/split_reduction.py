@@ -23,15 +23,13 @@ from dataclasses import dataclass, replace
 
 from rammer.ir.expr import Axis, Load, Output, Reduce, TensorExpr, substitute
 from rammer.ir.graph import Graph, Operator, Value
-from rammer.ir.packing import preferred_layouts
 from rammer.ir.pattern import free_axes
 from rammer.ir.types import Layout, TensorType
 from rammer.ir.vdevice import VDevice
+from rammer.passes.predicted import laid_out, predicted_us
 from rammer.passes.rewrite import Rewriter
 from rammer.passes.shares import shares
 from rammer.passes.work import Work, lift, lower
-from rammer.roller.construct import construct
-from rammer.roller.model import predict
 
 _LEAST_ELEMENTS = 32
 """Elements of the reduction that each part keeps."""
@@ -121,11 +119,7 @@ def _time_us(work: Work, graph: Graph, device: VDevice, veus: int) -> float:
     expr, reads = lower(work, lambda value: graph.values[value].type)
     layouts = [graph.values[value].storage for value in (*reads, *work.outputs)]
     constants = {slot for slot, value in enumerate(reads) if value in graph.constants}
-    for slot, layout in preferred_layouts(expr, constants, layouts[: len(reads)], device).items():
-        layouts[slot] = layout
-    kernels = construct(expr, layouts, device)
-    overhead_us = device.task_overhead_us.value
-    return min(-(-kernel.task_count // veus) * (predict(kernel, device).task_us + overhead_us) for kernel in kernels)
+    return predicted_us(expr, laid_out(expr, layouts, constants, device), device, veus)
 
 
 def _halves(work: Work, reduction: Reduce, axis: Axis, parts: int, graph: Graph) -> _Halves:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from rammer.ir.blocks import LEAST_ROWS, WARP, Arithmetic, Blocks, blocks_of, group_order, operands_of, staged_form
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
 from rammer.ir.pattern import Contraction, Group, Skeleton, chosen_axes, contraction, stride_along, window_points
+from rammer.ir.region import Affine, affine
 from rammer.ir.task import Resources, RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
@@ -54,7 +55,7 @@ _TENSOR_CYCLES: Mapping[Arithmetic, tuple[float, float]] = {
     Arithmetic.BFLOAT16: (6.0, 10.0),
     Arithmetic.FLOAT16: (6.0, 10.0),
 }
-_COPY_BYTES = 16  # at most
+_COPY_BYTES = (16, 8, 4)  # of an instruction
 
 
 def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> list[RKernel]:
@@ -240,16 +241,24 @@ def _staged_cycles(kernel: RKernel, blocks: Blocks) -> float:
 @lru_cache(maxsize=1024)
 def _elements_per_copy(expr: TensorExpr, layouts: tuple[Layout, ...], group: Group, innermost: Axis, form: Expr) -> int:
     """Neighbours along the innermost axis of the sums that fill a copy, if all groups of so many lie alike; or 1."""
-    whole = _COPY_BYTES // form.dtype.itemsize_bytes
-    for load in nodes(form):
-        if isinstance(load, Load):
-            layout = layouts[load.slot]
-            others = (axis for axis in (*expr.axes, *group.axes) if axis is not innermost)
-            strides = [stride_along(load.indices, layout, axis) for axis in others]
-            lies_so = stride_along(load.indices, layout, innermost) == 1 and innermost.extent % whole == 0
-            if not lies_so or any(stride % whole for stride in strides):
-                return 1
-    return whole
+    loads = [node for node in nodes(form) if isinstance(node, Load)]
+    others = [axis for axis in (*expr.axes, *group.axes) if axis is not innermost]
+
+    def fits(load: Load, elements: int) -> bool:
+        layout = layouts[load.slot]
+        steps = [stride_along(load.indices, layout, axis) for axis in others]
+        begin = sum(form.offset * stride for form, stride in _forms(load, layout))
+        is_plain = stride_along(load.indices, layout, innermost) == 1 and innermost.extent % elements == 0
+        return is_plain and not any(step % elements for step in (*steps, begin))
+
+    sizes = (size // form.dtype.itemsize_bytes for size in _COPY_BYTES)
+    return next((elements for elements in sizes if all(fits(load, elements) for load in loads)), 1)
+
+
+def _forms(load: Load, layout: Layout) -> list[tuple[Affine, int]]:
+    """The indices that are affine, with the elements that they step over."""
+    found = zip(map(affine, load.indices), layout.strides, strict=True)
+    return [(form, stride) for form, stride in found if form is not None]
 
 
 @lru_cache(maxsize=1024)

@@ -172,9 +172,9 @@ def _type_fault(node: Expr) -> str | None:
         case Call(fn, args):
             operands = args[1:] if fn is ScalarFn.SELECT else args
             mixed = len({operand.dtype for operand in operands}) > 1
-            if mixed or operands[0].dtype.is_half or (fn is ScalarFn.SELECT and args[0].dtype is not DType.BOOL):
+            if mixed or operands[0].dtype.is_rounded or (fn is ScalarFn.SELECT and args[0].dtype is not DType.BOOL):
                 return f"computes {fn.value} of {_listed(arg.dtype.value for arg in args)}"
-        case Reduce(fn, _, body) if body.dtype.is_half:
+        case Reduce(fn, _, body) if body.dtype.is_rounded:
             return f"reduces {body.dtype.value} by {fn.value}"
         case Load(_, indices, type_, fill):
             if any(index.dtype is not DType.INT64 for index in indices):

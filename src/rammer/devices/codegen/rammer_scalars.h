@@ -44,13 +44,14 @@ RAMMER_INLINE uint16_t rammer_narrow_f16(float x) {
 
 #endif
 
-/* --- Rounding to 10 bits of mantissa, to nearest, ties away from zero. -------------------------------------------- */
+/* --- TF32: storage is uint32_t, values are float. 10 bits of mantissa, rounded to nearest, ties away from zero. ---- */
 
-RAMMER_INLINE float rammer_tf32_f32(float x) {
+RAMMER_INLINE float rammer_widen_tf32(uint32_t stored) { return rammer_from_bits(stored); }
+
+RAMMER_INLINE uint32_t rammer_narrow_tf32(float x) {
     const uint32_t rounded = (rammer_bits(x) + 0x1000u) & 0xffffe000u;
-    return rammer_from_bits(rammer_choose_bits(x != x, rammer_bits(x), rounded));
+    return rammer_choose_bits(x != x, rammer_bits(x) | 0x400000u, rounded);
 }
-RAMMER_INLINE double rammer_tf32_f64(double x) { return (double)rammer_tf32_f32((float)x); }
 
 /* --- Floats of both widths ---------------------------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rammer.ir.evaluate import converted
 from rammer.ir.expr import Const, Expr, ReduceFn, Scalar, ScalarFn
 from rammer.ir.types import DType
 
@@ -22,10 +23,11 @@ C_TYPES: Mapping[DType, str] = {
     DType.INT64: "int64_t",
     DType.FLOAT16: "uint16_t",
     DType.BFLOAT16: "uint16_t",
+    DType.TF32: "uint32_t",
     DType.FLOAT32: "float",
     DType.FLOAT64: "double",
 }
-"""The type of a value. 16-bit floats are their bits: arithmetic is in float."""
+"""The type of a value. Floats of fewer bits than float are their bits: arithmetic is in float."""
 
 _SUFFIXES: Mapping[DType, str] = {
     DType.UINT8: "u8",
@@ -38,6 +40,7 @@ _SUFFIXES: Mapping[DType, str] = {
     DType.INT64: "i64",
     DType.FLOAT16: "f16",
     DType.BFLOAT16: "bf16",
+    DType.TF32: "tf32",
     DType.FLOAT32: "f32",
     DType.FLOAT64: "f64",
 }
@@ -97,6 +100,8 @@ def literal(value: Scalar, dtype: DType) -> str:
         return "true" if value else "false"
     if dtype.is_half:
         return f"0x{int(np.asarray(value, dtype.numpy).view(np.uint16)):04x}"
+    if dtype is DType.TF32:
+        return f"0x{int(converted(np.asarray(value, dtype.numpy), dtype).view(np.uint32)):08x}u"
     if dtype.is_float:
         return _float_literal(float(np.asarray(value, dtype.numpy)), "f" if dtype is DType.FLOAT32 else "")
     if dtype is DType.INT64 and value == np.iinfo(np.int64).min:
@@ -118,9 +123,9 @@ def convert(text: str, source: DType, target: DType) -> str:
     """A value of type `source` as `target`."""
     if source is target:
         return text
-    if source.is_half:
+    if source.is_rounded:
         return convert(f"rammer_widen_{_SUFFIXES[source]}({text})", DType.FLOAT32, target)
-    if target.is_half:
+    if target.is_rounded:
         return f"rammer_narrow_{_SUFFIXES[target]}({convert(text, source, DType.FLOAT32)})"
     if target is DType.BOOL:
         return f"({text} != 0)"
@@ -135,7 +140,7 @@ def call_text(fn: ScalarFn, dtype: DType, args: Sequence[str]) -> str:
     """
     if fn is ScalarFn.SELECT:
         return _COMPARISONS[fn].format(*args)
-    if dtype.is_half:
+    if dtype.is_rounded:
         return _half_call(fn, dtype, args)
     if fn in _COMPARISONS:
         return _COMPARISONS[fn].format(*args)

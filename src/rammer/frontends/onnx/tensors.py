@@ -13,7 +13,7 @@ from onnx import TensorProto
 from rammer.errors import InvalidModelError, UnsupportedFeatureError
 from rammer.frontends.onnx.external import read_external
 from rammer.ir.graph import Array
-from rammer.ir.types import DType, TensorType
+from rammer.ir.types import MODEL_DTYPES, DType, TensorType
 
 _DTYPES: Mapping[int, DType] = {
     TensorProto.FLOAT: DType.FLOAT32,
@@ -47,7 +47,7 @@ def dtype_of(element_type: int, where: str) -> DType:
         known = element_type in TensorProto.DataType.values()
         name = TensorProto.DataType.Name(element_type) if known else str(element_type)
         raise UnsupportedFeatureError(
-            f"element type {name}", where=where, hint=f"Rammer has {', '.join(d.value for d in DType)}"
+            f"element type {name}", where=where, hint=f"Rammer has {', '.join(d.value for d in MODEL_DTYPES)}"
         )
     return dtype
 

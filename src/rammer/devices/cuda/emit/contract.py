@@ -338,7 +338,7 @@ def _compute(scope: Scope, form: Expr, place: str, conditions: Sequence[str]) ->
 
 def _copied(scope: Scope, form: Expr, innermost: Side) -> tuple[Load | None, int]:
     """The load that an operand is, if it can be copied as it lies, its padding being 0; and elements at a time."""
-    if not isinstance(form, Load) or not (form.type is DType.FLOAT32 or form.type.is_half):
+    if not isinstance(form, Load) or form.type.compute is not DType.FLOAT32:
         return None, 1
     if form.fill is not None and form.fill.value != 0 and scope.open_checks(form):
         return None, 1

@@ -93,12 +93,17 @@ template <int rows, int lanes> struct rammer_tensor_sums {
     }
 };
 
-/* Reads four matrices of 8 points by 4 elements, rounded; thread 8 i + j names point j of matrix i. */
-RAMMER_INLINE void rammer_load_tf32(uint32_t (&into)[4], const float *from) {
+/* Reads four matrices of 8 points by 4 elements; thread 8 i + j names point j of matrix i. */
+RAMMER_INLINE void rammer_load_tf32(uint32_t (&into)[4], const uint32_t *from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
                  : "r"((uint32_t)__cvta_generic_to_shared(from))
                  : "memory");
+}
+
+/* Likewise, and rounds them. */
+RAMMER_INLINE void rammer_load_tf32(uint32_t (&into)[4], const float *from) {
+    rammer_load_tf32(into, (const uint32_t *)from);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
         asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(into[i]) : "f"(__uint_as_float(into[i])));
@@ -106,8 +111,9 @@ RAMMER_INLINE void rammer_load_tf32(uint32_t (&into)[4], const float *from) {
 
 /* TF32; pitches are odd multiples of 4. */
 template <int rows, int lanes> struct rammer_tf32_products : rammer_tensor_sums<rows, lanes> {
-    /* Adds the products of `depth` elements, a multiple of 8. */
-    template <int depth, int pitch> RAMMER_MEMBER void multiply(const float *row_points, const float *lane_points) {
+    /* Adds the products of `depth` elements, a multiple of 8. Operands are float, or the bits of what is rounded already. */
+    template <int depth, int pitch, typename Row, typename Lane>
+    RAMMER_MEMBER void multiply(const Row *row_points, const Lane *lane_points) {
         const uint32_t thread = threadIdx.x % 32;
         row_points += thread % 16 * pitch + thread / 16 * 4;
         /* Of 8 lanes there are two matrices only, which are read twice. */

@@ -1,7 +1,8 @@
 """Run networks on a GPU many times: the same bits each time, no hang. `python -m benchmarks.stress --help`.
 
-Arrays are PyTorch's, many runs are on their way at a time, and matrix products of PyTorch run beside them. `--alone`
-does without PyTorch and other work, one run at a time, and `--small` makes networks of little work, for tools:
+Some inputs take turns, so that whatever is left of the run before would show. Arrays are PyTorch's, many runs are on
+their way at a time, and matrix products of PyTorch run beside them. `--alone` does without PyTorch and other work, one
+run at a time, and `--small` makes networks of little work, for tools:
 
     compute-sanitizer --tool memcheck python -m benchmarks.stress --small --alone --runs 3
 """
@@ -13,7 +14,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from benchmarks.networks.builder import Float32, input_shapes, random_inputs
 from rammer.runtime.executable import Executable
 
 _ON_THEIR_WAY = 50  # runs that are given to the GPU before their results are looked at
+_INPUTS = 3  # that take turns
 _ROWS = 2048  # of the other work's matrices
 
 Batch = Callable[[int], Iterator[Mapping[str, Any]]]
@@ -38,7 +40,7 @@ Batch = Callable[[int], Iterator[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A network's runs: how many gave other bits than the first one, and how long all took in seconds."""
+    """A network's runs: how many gave other bits than the first of their input, and how long all took in seconds."""
 
     network: str
     runs: int
@@ -54,13 +56,14 @@ def stress(network: str, runs: int, *, small: bool, alone: bool, policy: str) ->
     """
     model = NETWORKS[network](**SMALL[network] if small else {})
     net = rammer.compile(model, "cuda", policy=policy)
-    inputs = random_inputs(input_shapes(model), seed=0)
-    expected = _bits(net.run(inputs))
-    batch = _one_by_one(net, inputs) if alone else _in_flight(net, inputs)
+    given = [random_inputs(input_shapes(model), seed=seed) for seed in range(_INPUTS)]
+    expected = [_bits(net.run(inputs)) for inputs in given]
+    batch = _one_by_one(net, given) if alone else _in_flight(net, given)
     start_s = time.perf_counter()
     different = 0
     for first in range(0, runs, _ON_THEIR_WAY):
-        different += sum(_bits(found) != expected for found in batch(min(_ON_THEIR_WAY, runs - first)))
+        results = enumerate(batch(min(_ON_THEIR_WAY, runs - first)))
+        different += sum(_bits(found) != expected[i % _INPUTS] for i, found in results)
     return Outcome(network=network, runs=runs, different=different, seconds=time.perf_counter() - start_s)
 
 
@@ -68,15 +71,16 @@ def _bits(results: Mapping[str, Any]) -> list[bytes]:
     return [np.asarray(result).tobytes() for result in results.values()]
 
 
-def _one_by_one(net: Executable, inputs: Mapping[str, Float32]) -> Batch:
-    return lambda count: (net.run(inputs) for _ in range(count))
+def _one_by_one(net: Executable, given: Sequence[Mapping[str, Any]]) -> Batch:
+    return lambda count: (net.run(given[i % _INPUTS]) for i in range(count))
 
 
-def _in_flight(net: Executable, inputs: Mapping[str, Float32]) -> Batch:
+def _in_flight(net: Executable, given: Sequence[Mapping[str, Float32]]) -> Batch:
     import torch
 
-    tensors = {name: torch.from_numpy(array).cuda() for name, array in inputs.items()}
-    return lambda count: iter([net.run(tensors) for _ in range(count)])
+    tensors = [{name: torch.from_numpy(array).cuda() for name, array in inputs.items()} for inputs in given]
+    one_by_one = _one_by_one(net, tensors)
+    return lambda count: iter(list(one_by_one(count)))
 
 
 @contextmanager

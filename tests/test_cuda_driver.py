@@ -3,7 +3,6 @@
 import ctypes
 import enum
 import sys
-import threading
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -109,22 +108,6 @@ def test_no_driver_or_gpu(bindings, answer, message):
     text = refusal()
     assert message in text
     assert "compile for the device 'cpu', or for a named architecture such as 'cuda:sm_90'" in text
-
-
-def test_the_driver_starts_while_its_bindings_are_imported(bindings, monkeypatch):
-    bindings(None)
-    started = threading.Event()
-
-    class Bindings(ModuleType):
-        def __getattr__(self, name):
-            assert started.wait(timeout=30)
-            return Api(cuInit=(Status.CUDA_ERROR_NO_DEVICE,))
-
-    monkeypatch.setitem(sys.modules, "cuda.bindings", Bindings("cuda.bindings"))
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(cuInit=lambda _: started.set()))
-    with pytest.raises(DeviceUnavailableError, match="sees no GPU"):
-        drivers.find_driver()
-    assert started.is_set()
 
 
 def fake(**answers):

@@ -5,10 +5,8 @@ The bindings are imported when first asked for, so that Rammer runs without them
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import threading
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,15 +91,12 @@ def find_driver() -> Driver:
 
 @functools.cache
 def _open() -> Driver:
-    starting = threading.Thread(target=_start, name="rammer-driver")
-    starting.start()
     try:
         from cuda.bindings import driver as api
     except ImportError as error:
         raise DeviceUnavailableError(
             f"NVIDIA's package cuda-bindings cannot be used: {error}", hint=_INSTALL
         ) from error
-    starting.join()
     try:
         (status,) = api.cuInit(0)
     except (RuntimeError, OSError) as error:  # the bindings find no libcuda
@@ -113,12 +108,6 @@ def _open() -> Driver:
     device = check(api, "cuDeviceGet", api.cuDeviceGet(0))
     context = check(api, "cuDevicePrimaryCtxRetain", api.cuDevicePrimaryCtxRetain(device))
     return Driver(api=api, device=device, context=context, pool=_pool(api))
-
-
-def _start() -> None:
-    """Start the driver while its bindings are imported, which then find it started, or say why it does not."""
-    with suppress(OSError):  # there is no driver
-        ctypes.CDLL("libcuda.so.1").cuInit(0)
 
 
 def _pool(api: Any) -> Any:  # noqa: ANN401 - the bindings have no types

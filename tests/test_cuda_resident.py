@@ -1,7 +1,6 @@
 """Recurrent cells whose weights stay in registers, as far as they can be tried without a GPU."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -34,7 +33,6 @@ def gru_cell(width, n):
 
 CELLS = {
     "lstm": (lstm_cell(1, 256, 256), {3, 4, 5}),
-    "lstm of short vectors": (lstm_cell(1, 128, 128), {3, 4, 5}),
     "lstm of odd sizes": (lstm_cell(1, 100, 72), {3, 4, 5}),
     "lstm of long inputs": (lstm_cell(1, 1000, 32), {3, 4, 5}),
     "gru": (gru_cell(96, 128), {2, 3, 4}),
@@ -106,14 +104,3 @@ def test_what_the_block_itself_wrote_is_read_behind_a_barrier():
 
     assert step(slots).count("__syncthreads()") == step(slots | vectors).count("__syncthreads()") + 1
     assert step(slots).index("__syncthreads()") < step(slots).index("float sums")
-
-
-@pytest.mark.parametrize(("name", "takes"), [("lstm", 2), ("lstm of short vectors", 1)])
-def test_tagged_vectors_are_taken_at_once_where_a_thread_takes_one_element(name, takes):
-    kernel, slots, residence = residences(name)[0]
-    vectors = {part.vector.slot for part in residence.parts}
-    layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
-    text = emit_kernel(replace(kernel, layouts=layouts), "k", slots, H200.resident_bytes).text
-    step = text[text.index("k_step(") :]
-    assert step.count("__syncthreads()") == takes + 1  # and one before all sums are put together
-    assert step.count("rammer_take{") == 2

@@ -1,8 +1,8 @@
 """Run networks on a GPU many times: the same bits each time, no hang. `python -m benchmarks.stress --help`.
 
 Some inputs take turns, so that whatever is left of the run before would show. Arrays are PyTorch's, many runs are on
-their way at a time, and matrix products of PyTorch run beside them. `--alone` does without PyTorch and other work, one
-run at a time, and `--small` makes networks of little work, for tools:
+their way at a time, and matrix products of PyTorch run beside them. With `--delays` any warp stands still now and then.
+`--alone` does without PyTorch and other work, one run at a time; `--small` makes networks of little work, for tools:
 
     compute-sanitizer --tool memcheck python -m benchmarks.stress --small --alone --runs 3
 """
@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 
-import rammer
 from benchmarks.harness.environment import OUT, environment
 from benchmarks.harness.gpu import gpu_facts
 from benchmarks.harness.ours_gpu import RammerOnGpu
 from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.builder import Float32, input_shapes, random_inputs
+from rammer.compiler import compile_with
+from rammer.options import CompileOptions
 from rammer.runtime.executable import Executable
 
 _ON_THEIR_WAY = 50  # runs that are given to the GPU before their results are looked at
@@ -48,14 +49,14 @@ class Outcome:
     seconds: float
 
 
-def stress(network: str, runs: int, *, small: bool, alone: bool, policy: str) -> Outcome:
+def stress(network: str, runs: int, *, small: bool, alone: bool, delays: bool, policy: str) -> Outcome:
     """Run a network.
 
     Raises:
         RunTimeoutError: a run stopped making progress.
     """
     model = NETWORKS[network](**SMALL[network] if small else {})
-    net = rammer.compile(model, "cuda", policy=policy)
+    net = compile_with(model, CompileOptions(device="cuda", policy=policy, delays=delays))
     given = [random_inputs(input_shapes(model), seed=seed) for seed in range(_INPUTS)]
     expected = [_bits(net.run(inputs)) for inputs in given]
     batch = _one_by_one(net, given) if alone else _in_flight(net, given)
@@ -114,7 +115,12 @@ def main() -> int:
     with nullcontext() if arguments.alone else _other_work():
         for network in arguments.networks:
             outcome = stress(
-                network, arguments.runs, small=arguments.small, alone=arguments.alone, policy=arguments.policy
+                network,
+                arguments.runs,
+                small=arguments.small,
+                alone=arguments.alone,
+                delays=arguments.delays,
+                policy=arguments.policy,
             )
             outcomes.append(outcome)
             verdict = f"{outcome.different} with other bits" if outcome.different else "all with the same bits"
@@ -123,7 +129,13 @@ def main() -> int:
         environment([RammerOnGpu(device="cuda", policy=arguments.policy, precision="fp32", veus=0)]) | gpu_facts()
     )
     beside = "nothing" if arguments.alone else f"float32 products of {_ROWS} x {_ROWS} matrices"
-    data = {**settings, "beside": beside, "small": arguments.small, "outcomes": [asdict(one) for one in outcomes]}
+    data = {
+        **settings,
+        "beside": beside,
+        "small": arguments.small,
+        "delays": arguments.delays,
+        "outcomes": [asdict(one) for one in outcomes],
+    }
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
     return int(any(outcome.different for outcome in outcomes))
@@ -136,6 +148,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=10_000, help="of each network (default: 10,000)")
     parser.add_argument("--small", action="store_true", help="networks of little work")
     parser.add_argument("--alone", action="store_true", help="no other work, no PyTorch, one run at a time")
+    parser.add_argument("--delays", action="store_true", help="any warp stands still now and then")
     parser.add_argument("--json", type=Path, default=OUT / "stress-cuda.json", metavar="FILE")
     return parser.parse_args()
 

@@ -14,7 +14,7 @@ from benchmarks.networks import NETWORKS, SMALL
 from rammer.devices.base import no_progress
 from rammer.devices.codegen.tables import CALLER, CONSTANT
 from rammer.devices.cuda.architecture import NAMED
-from rammer.devices.cuda.build import CUBIN, TRACE_MACRO, build
+from rammer.devices.cuda.build import CUBIN, DELAYS_MACRO, TRACE_MACRO, build
 from rammer.devices.cuda.limits import MOST_ARRAYS
 from rammer.devices.cuda.source import translation_unit
 from rammer.devices.cuda.tables import (
@@ -48,7 +48,7 @@ EMPTY = translation_unit({}, SLOTS, SEGMENTS)
 
 
 @pytest.mark.parametrize("architecture", NAMED)
-@pytest.mark.parametrize("macros", [[], [TRACE_MACRO]], ids=["plain", "trace"])
+@pytest.mark.parametrize("macros", [[], [TRACE_MACRO], [DELAYS_MACRO]], ids=["plain", "trace", "delays"])
 def test_interpreter_compiles_alone(architecture, macros):
     assert find_toolchain().cubin(EMPTY, architecture, macros)[:4] == b"\x7fELF"
 

@@ -12,7 +12,7 @@ import rammer
 from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.builder import input_shapes, random_inputs
 from rammer.cli import app
-from rammer.compiler import plan_graph
+from rammer.compiler import compile_with, plan_graph
 from rammer.devices.cuda import peaks
 from rammer.devices.cuda.build import build
 from rammer.devices.cuda.driver import find_driver, read_gpu
@@ -56,6 +56,17 @@ def test_network(name, policy, monkeypatch, cache):
     results = [net(**inputs) for _ in range(200)]
     assert relative_difference(results[0], wanted) < 1e-5
     assert all(result.tobytes() == results[0].tobytes() for result in results)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network_where_warps_stand_still(name, cache):
+    model = NETWORKS[name](**SMALL[name])
+    net = compile_with(model, CompileOptions(device="cuda", cache_dir=cache, delays=True))
+    given = [random_inputs(input_shapes(model), seed=seed) for seed in range(3)]
+    wanted = [run_onnx_runtime(model, inputs)[0] for inputs in given]
+    results = [net(**given[run % 3]) for run in range(600)]
+    assert all(relative_difference(results[run], wanted[run]) < 1e-5 for run in range(3))
+    assert all(result.tobytes() == results[run % 3].tobytes() for run, result in enumerate(results))
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 2e-3), ("fp16", 1e-2), ("bf16", 2e-2)])

@@ -1,6 +1,7 @@
 """Recurrent cells whose weights stay in registers, as far as they can be tried without a GPU."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -33,6 +34,7 @@ def gru_cell(width, n):
 
 CELLS = {
     "lstm": (lstm_cell(1, 256, 256), {3, 4, 5}),
+    "lstm of short vectors": (lstm_cell(1, 128, 128), {3, 4, 5}),
     "lstm of odd sizes": (lstm_cell(1, 100, 72), {3, 4, 5}),
     "lstm of long inputs": (lstm_cell(1, 1000, 32), {3, 4, 5}),
     "gru": (gru_cell(96, 128), {2, 3, 4}),
@@ -104,3 +106,25 @@ def test_what_the_block_itself_wrote_is_read_behind_a_barrier():
 
     assert step(slots).count("__syncthreads()") == step(slots | vectors).count("__syncthreads()") + 1
     assert step(slots).index("__syncthreads()") < step(slots).index("float sums")
+
+
+@pytest.mark.parametrize(("name", "takes"), [("lstm", 2), ("lstm of short vectors", 1)])
+def test_tagged_vectors_are_taken_at_once_where_a_thread_takes_one_element(name, takes):
+    kernel, slots, residence = residences(name)[0]
+    vectors = {part.vector.slot for part in residence.parts}
+    layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
+    text = emit_kernel(replace(kernel, layouts=layouts), "k", slots, H200.resident_bytes).text
+    step = text[text.index("k_step(") :]
+    assert step.count("rammer_meet()") == takes
+    assert step.count("__syncthreads()") == 1  # before all sums are put together
+    assert step.count("rammer_take{") == 2
+    assert step.rindex("rammer_take{") < step.rindex("rammer_meet()") < step.index("__syncthreads()")
+
+
+def test_lanes_that_wait_for_elements_meet_before_they_exchange_sums():
+    kernel, _, residence = residences("lstm")[0]
+    vectors = {part.vector.slot for part in residence.parts}
+    layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
+    text = emit_kernel(replace(kernel, layouts=layouts), "k").text
+    assert text.rindex("rammer_take{") < text.index("rammer_meet()") < text.index("__shfl_xor_sync")
+    assert "rammer_meet()" not in emit_kernel(kernel, "k").text

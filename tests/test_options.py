@@ -32,9 +32,11 @@ def test_environment_gives_what_is_not_given(monkeypatch, tmp_path):
     monkeypatch.setenv("RAMMER_RUN_TIMEOUT_S", "0.5")
     monkeypatch.setenv("RAMMER_COMPILE_TIMEOUT_S", "7")
     monkeypatch.setenv("RAMMER_SPIN_US", "0")
+    monkeypatch.setenv("RAMMER_DELAYS", "1")
     options = CompileOptions(device="cpu")
     assert (options.cc, options.cache_dir, options.veus) == ("ccache gcc", tmp_path, 3)
     assert (options.run_timeout_s, options.compile_timeout_s, options.spin_us) == (0.5, 7.0, 0.0)
+    assert options.delays
     assert options.device == "cpu"
 
 
@@ -51,7 +53,8 @@ def test_empty_variable_counts_as_not_set(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"), [("RAMMER_VEUS", "two"), ("RAMMER_SPIN_US", "fast"), ("RAMMER_VEUS", "0")]
+    ("variable", "value"),
+    [("RAMMER_VEUS", "two"), ("RAMMER_SPIN_US", "fast"), ("RAMMER_VEUS", "0"), ("RAMMER_DELAYS", "yes")],
 )
 def test_bad_variable_is_named(monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)

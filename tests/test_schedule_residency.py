@@ -1,6 +1,7 @@
 """Which vEUs keep the constants of rOperators that use the same ones wave after wave."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +46,13 @@ def test_each_layer_has_units_of_its_own(graph):
     assert len(set.union(*by_veu)) == LAYERS
     plain = plan_graph(graph, replace(few, resident_bytes=0), OPTIONS)
     assert any(len(set(own)) > 1 for own in homes(plain))
+
+
+def test_what_is_left_of_all_shares_goes_to_the_first_layer(graph):
+    few = replace(H200, veus=H200.veus[:8])
+    units = Counter(next(iter(set(own))) for own in homes(plan_graph(graph, few, OPTIONS)) if own)
+    # A layer's share is two; there are rKernels of two rTasks and of four.
+    assert [units[weights] for weights in sorted(units)] == [4, 2, 2]
 
 
 def test_cells_of_a_layer_are_one_run(graph):

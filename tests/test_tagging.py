@@ -3,7 +3,9 @@
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
+from onnx import helper
 
 from benchmarks.networks import NETWORKS
 from benchmarks.networks.builder import input_shapes, random_inputs
@@ -23,7 +25,7 @@ from rammer.schedule.simulator import simulate
 from rammer.verify import program
 from tests.support.agreement import relative_difference
 from tests.support.plans import run_reference
-from tests.support.small_models import layer_model
+from tests.support.small_models import FLOAT, layer_model, small_model
 from tests.support.taskgraphs import TileCosts, chain, device
 
 DEVICE = find_device("cuda:sm_90")
@@ -63,6 +65,26 @@ def test_nothing_is_tagged_where_the_device_cannot_wait_for_it():
 def test_nothing_is_tagged_that_others_read():
     graph = plan_graph(load_graph(layer_model()), SMALL, OPTIONS).graph
     assert not any(tensor.layout.tagged for tensor in graph.tensors)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "constant", "tagged"), [("Mul", np.linspace(0, 1, 16), {(3, 16)}), ("MatMul", np.eye(16), set())]
+)
+def test_others_take_tagged_states_unless_they_reduce(op_type, constant, tagged):
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((1, 64, 16)), "r": rng.standard_normal((1, 64, 16)), "c": constant}
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r"], ["states"], hidden_size=16),
+        helper.make_node(op_type, ["states", "c"], ["y"]),
+    ]
+    constants = {name: value.astype(np.float32) for name, value in weights.items()}
+    model = small_model(nodes, {"x": (FLOAT, (3, 1, 16))}, {"y": (FLOAT, (3, 1, 1, 16))}, constants)
+    plan = plan_graph(load_graph(model), SMALL, OPTIONS)
+    assert {tensor.type.shape for tensor in plan.graph.tensors if tensor.layout.tagged} == tagged
+    x = rng.standard_normal((3, 1, 16)).astype(np.float32)
+    (wanted,) = evaluate_graph(unroll.run(load_graph(model)), [x])
+    (found,) = run_reference(plan, [x], Starving(1))
+    assert relative_difference(found, wanted) < 1e-5
 
 
 @pytest.mark.parametrize(

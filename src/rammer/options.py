@@ -34,6 +34,12 @@ def _variable(name: str, parse: Callable[[str], T], default: Callable[[], T]) ->
     return read
 
 
+def _switch(text: str) -> bool:
+    if text not in {"0", "1"}:
+        raise ValueError("neither 0 nor 1")
+    return text == "1"
+
+
 def _default_cache_dir() -> Path:
     home = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(home) if home else Path("~/.cache").expanduser()) / "rammer"
@@ -58,6 +64,8 @@ class CompileOptions:
         compile_timeout_s: after which one call of a compiler counts as hung (`RAMMER_COMPILE_TIMEOUT_S`).
         run_timeout_s: after which a run without progress ends with an error (`RAMMER_RUN_TIMEOUT_S`).
         spin_us: how long idle workers poll for the next run before they sleep (`RAMMER_SPIN_US`).
+        delays: for stress tests on GPUs: any warp stands still now and then, so that others wait long for what it makes
+            (`RAMMER_DELAYS`, 0 or 1).
 
     Raises:
         OptionError: a value that cannot be used, here or in the environment.
@@ -75,6 +83,7 @@ class CompileOptions:
     compile_timeout_s: float = field(default_factory=_variable("RAMMER_COMPILE_TIMEOUT_S", float, lambda: 300.0))
     run_timeout_s: float = field(default_factory=_variable("RAMMER_RUN_TIMEOUT_S", float, lambda: 10.0))
     spin_us: float = field(default_factory=_variable("RAMMER_SPIN_US", float, lambda: 50.0))
+    delays: bool = field(default_factory=_variable("RAMMER_DELAYS", _switch, lambda: False))
 
     def __post_init__(self) -> None:
         if self.precision not in _PRECISIONS:

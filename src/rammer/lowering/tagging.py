@@ -2,7 +2,8 @@
 
 A vector that several rTasks make and the next product of a vector and weights reads, as the state of a recurrent layer
 is, costs more to announce than to compute: each of its readers needs all of it, so a counter would say no more than the
-elements themselves. Such tensors get a tagged layout; nobody signals them.
+elements themselves. Such tensors get a tagged layout; nobody signals them. Whoever else reads them and reduces nothing
+takes their elements, too.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ def tagged_tensors(works: Sequence[Work], tensors: Sequence[Tensor], device: VDe
     for work in works:
         vectors = vector_slots(work.expr)
         for slot, (binding, type_) in enumerate(zip(work.reads, work.expr.inputs, strict=True)):
-            if vectors is None or type_.size > _MAX_ELEMENTS:
+            if vectors is None:
+                if work.expr.reductions:
+                    others.add(root(binding))
+            elif type_.size > _MAX_ELEMENTS:
                 others.add(root(binding))
             elif slot in vectors:
                 wanted.add(root(binding))

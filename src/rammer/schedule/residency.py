@@ -1,8 +1,9 @@
 """Residency: which vEUs keep the constants of rOperators that use the same ones wave after wave.
 
 The cells of a recurrent layer are such a *line*: at most one of them in a wave, all with the same weights. Lines that
-are alive in the same waves share out the vEUs by their work. Each takes the rKernel that is fastest on its share and
-keeps its vEUs from its first wave to its last, so that every rTask finds its weights where it runs.
+are alive in the same waves share out the vEUs by their work; what is left of all shares goes to the first lines that
+are faster with it. Each takes the rKernel that is fastest on its share and keeps its vEUs from its first wave to its
+last, so that every rTask finds its weights where it runs.
 """
 
 from __future__ import annotations
@@ -47,11 +48,10 @@ def find_residences(
     if not resident_bytes:
         return {}
     lines = _lines(graph, waves, estimates)
-    load_us = [sum(line.work_us for line in lines if line.first <= i <= line.last) for i in range(len(waves))]
+    shares = _shares(lines, veus, estimates)
     residences: dict[int, Residence] = {}
     busy_until = [-1] * veus
-    for line in lines:
-        share = max(1, int(veus * line.work_us / max(load_us[line.first : line.last + 1])))
+    for line, share in zip(lines, shares, strict=True):
         free = [veu for veu in range(veus) if busy_until[veu] < line.first]
         typical = line.operators[-1]
         tile = typical.kernels[estimates.best_kernel(typical, min(share, max(1, len(free))))].tile.task
@@ -88,6 +88,32 @@ def _lines(graph: TaskGraph, waves: Sequence[Sequence[ROperator]], estimates: Es
             work_us = estimates.work_us(typical, estimates.best_kernel(typical, 1))
             lines.append(_Line(tuple(operator for _, operator in found), numbers[0], numbers[-1], work_us))
     return sorted(lines, key=lambda line: line.first)
+
+
+def _shares(lines: Sequence[_Line], veus: int, estimates: Estimates) -> list[int]:
+    """How many vEUs each line may take."""
+    works_us = [line.work_us for line in lines]
+    shares = [max(1, int(veus * line.work_us / _most(lines, line, works_us))) for line in lines]
+    taken = [_fastest_count(line, share, estimates) for line, share in zip(lines, shares, strict=True)]
+    for i, line in enumerate(lines):
+        shares[i] = max(shares[i], taken[i] + veus - int(_most(lines, line, taken)))
+        taken[i] = _fastest_count(line, shares[i], estimates)
+    return shares
+
+
+def _most(lines: Sequence[_Line], line: _Line, amounts: Sequence[float]) -> float:
+    """The most that lines have together, each its amount, in a wave of `line`."""
+    begins = [line.first, *(other.first for other in lines if line.first < other.first <= line.last)]
+    return max(
+        sum(amount for other, amount in zip(lines, amounts, strict=True) if other.first <= wave <= other.last)
+        for wave in begins
+    )
+
+
+def _fastest_count(line: _Line, share: int, estimates: Estimates) -> int:
+    """The rTasks of the rKernel that is fastest on a share."""
+    typical = line.operators[-1]
+    return typical.kernels[estimates.best_kernel(typical, share)].task_count
 
 
 def _heaviest_constant(graph: TaskGraph, operator: ROperator) -> int | None:

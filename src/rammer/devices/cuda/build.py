@@ -11,6 +11,7 @@ from rammer.options import CompileOptions
 
 CUBIN = "program.cubin"
 TRACE_MACRO = "RAMMER_TRACE"
+DELAYS_MACRO = "RAMMER_DELAYS"
 
 
 def build(source: Source, architecture: str, options: CompileOptions, progress: Progress) -> Binary:
@@ -29,7 +30,7 @@ def compile_source(source: Source, architecture: str, options: CompileOptions, *
     """
     toolchain = find_toolchain()
     cache = Cache(options.cache_dir / "cubins")
-    macros = [TRACE_MACRO] if trace else []
+    macros = [macro for macro, is_wanted in ((TRACE_MACRO, trace), (DELAYS_MACRO, options.delays)) if is_wanted]
     text = bytes(source.files[CODE])
     key = content_key(toolchain.version, architecture, *macros, text)
     code = cache.get(key)

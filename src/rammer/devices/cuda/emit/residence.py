@@ -26,8 +26,6 @@ from rammer.ir.types import DType
 _VECTOR = 4
 _MAX_ROWS = 256  # whose sums of all warps lie in shared memory
 _ACROSS = (32, 16, 8, 4, 2, 1)  # the more, the fewer exchanges between lanes
-PITCH = WARPS + _VECTOR
-"""Elements of shared memory that a row has for the sums of all warps, so that neighbours lie in different banks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +157,7 @@ class Residence:
     @property
     def kept_at(self) -> int:
         """Where constants of the elementwise rest begin in shared memory, in elements: first the biases of all rows."""
-        return self.vectors + 2 * self.rows * PITCH
+        return self.vectors + 2 * WARPS * self.rows
 
     @property
     def weights(self) -> int:

@@ -3,7 +3,7 @@
 bring: the weights into registers, at the beginning of the run
 keep: the constants of the elementwise rest into shared memory, where another rKernel was before
 step: for each record
-  for each vector: take it; each warp multiplies its slice into the sums of all rows
+  for each vector, short ones together: take it; each warp multiplies its slice into the sums of all rows
   put the sums of all lanes that have the same row together, then those of all warps
   each total: its function; each point: the elementwise rest
 
@@ -21,12 +21,12 @@ from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, decode, guarded
-from rammer.devices.cuda.emit.residence import PITCH, Family, Part, Residence
+from rammer.devices.cuda.emit.residence import Family, Part, Residence
 from rammer.devices.cuda.emit.stream import other_loads
-from rammer.ir.blocks import WARP
+from rammer.ir.blocks import WARP, WARPS
 from rammer.ir.expr import Axis, Load, ScalarFn, nodes
 from rammer.ir.pattern import reduction_order
-from rammer.ir.types import DType
+from rammer.ir.types import DType, Layout
 
 
 def emit_bring(scope: Scope, sides: Sequence[Side], residence: Residence) -> None:
@@ -72,18 +72,21 @@ def emit_step(scope: Scope, sides: Sequence[Side], residence: Residence, unwritt
     _write_lane(writer)
     positions, conditions = _write_point(writer, residence, lane_first(scope.operands.kernel, sides))
     here = scope.enter(positions)
-    read = {node.slot for part in residence.parts for node in nodes(part.vector) if isinstance(node, Load)}
-    if not all(slot in unwritten or scope.operands.kernel.layouts[slot].tagged for slot in read):
+    read = {slot for part in residence.parts for slot in _read(part)}
+    layouts = scope.operands.kernel.layouts
+    if not all(slot in unwritten or layouts[slot].tagged for slot in read):
         # Other threads may have written it for the record before; a Wait has a barrier.
         writer.line("if (rammer_at(position)->wait_count == 0)")
         writer.line("    __syncthreads();")
     writer.line(f"float sums[{residence.slots}] = {{}};")
     kept = _kept(scope, residence)
     here.hoist(load for load in _rest(scope, residence) if load not in kept)
-    for part in residence.parts:
-        _multiply(scope.enter({}), residence, part)
+    for together in _together(residence, layouts):
+        _take(scope.enter({}), together)
+        for part in together:
+            _multiply(writer, residence, part)
     # Those of the last record are still being read.
-    writer.line(f"float *partial = shared + {residence.vectors} + position % 2 * {rows * PITCH};")
+    writer.line(f"float *partial = shared + {residence.vectors} + position % 2 * {WARPS * rows};")
     writer.line(f"int32_t present = {residence.slots};")
     first = f"rammer_sum_lanes<{residence.slots}, {residence.across}>(sums, &present)"
     writer.let("uint32_t", "row", f"{first} * {residence.across} + lane % {residence.across}")
@@ -92,11 +95,11 @@ def emit_step(scope: Scope, sides: Sequence[Side], residence: Residence, unwritt
         writer.loop("i", "0", str(residence.slots_left)),
         guarded(writer, ["i < present", f"row + i * {residence.across} < {rows}u"]),
     ):
-        writer.line(f"partial[(row + i * {residence.across}) * {PITCH} + warp] = sums[i];")
+        writer.line(f"partial[warp * {rows} + row + i * {residence.across}] = sums[i];")
     writer.line("__syncthreads();")
     with writer.block(f"if (warp < {residence.point_warps}u)"):
         writer.let("uint32_t", "own_row", f"lane % {totals} * {points} + point")
-        total = f"rammer_sum_warps(partial + own_row * {PITCH}) + shared[{residence.kept_at} + own_row]"
+        total = f"rammer_sum_warps<{rows}>(partial + own_row) + shared[{residence.kept_at} + own_row]"
         own = _finished(writer, residence, writer.let("float", "own", total))
         for number, one in enumerate(residence.totals):
             value = f"__shfl_sync(0xffffffffu, {own}, place * {totals} + {number})"
@@ -266,19 +269,37 @@ def _present(part: Part, place: str) -> list[str]:
     return [f"{place} < {part.slice}u", f"warp * {part.slice} + {place} < {part.length}u"]
 
 
-def _multiply(scope: Scope, residence: Residence, part: Part) -> None:
-    """Take a vector, and multiply each warp's slice of it into the sums."""
-    writer, width = scope.writer, part.vector_width
-    elements = [Side.whole(axis) for axis in reversed(_order(scope, part))]
-    with writer.block():
-        # The last threads take it: the first ones may still be finishing points of the record before.
-        first = max(0, THREADS - part.length)
-        own = f"uint32_t element = threadIdx.x - {first}u; element < {part.length}u; element += RAMMER_THREADS"
-        with writer.block(f"for ({own})"):
-            positions, _ = decode(writer, "element", elements)
+def _together(residence: Residence, layouts: Sequence[Layout]) -> list[list[Part]]:
+    """The parts, those side by side whose vectors can be taken at once: each element by a thread without a point."""
+    groups: list[list[Part]] = []
+    for part in residence.parts:
+        last = groups[-1] if groups else []
+        is_tagged = all(layouts[slot].tagged for one in (*last, part) for slot in _read(one))
+        if last and is_tagged and sum(one.length for one in (*last, part)) <= THREADS - residence.point_warps * WARP:
+            last.append(part)
+        else:
+            groups.append([part])
+    return groups
+
+
+def _take(scope: Scope, parts: Sequence[Part]) -> None:
+    """Take vectors, the last threads first: the first ones may still be finishing points of the record before."""
+    writer, end = scope.writer, THREADS
+    for part in parts:
+        first = max(0, end - part.length)
+        own = f"threadIdx.x < {end}u && element < {part.length}u" if end < THREADS else f"element < {part.length}u"
+        with writer.block(f"for (uint32_t element = threadIdx.x - {first}u; {own}; element += RAMMER_THREADS)"):
+            positions, _ = decode(writer, "element", [Side.whole(axis) for axis in reversed(_order(scope, part))])
             place = f"element / {part.slice}u * {part.pitch}u + element % {part.slice}u"
             writer.line(f"shared[{part.vector_at} + {place}] = {scope.enter(positions).value(part.vector)};")
-        writer.line("__syncthreads();")
+        end = first
+    writer.line("rammer_meet();")
+
+
+def _multiply(writer: Writer, residence: Residence, part: Part) -> None:
+    """Multiply each warp's slice of a vector into the sums."""
+    width = part.vector_width
+    with writer.block():
         writer.line(f"const float *slice = shared + {part.vector_at} + warp * {part.pitch};")
         writer.line(f"slice += lane / {residence.across} * {part.elements};")
         writer.line("#pragma unroll")
@@ -291,6 +312,11 @@ def _multiply(scope: Scope, residence: Residence, part: Part) -> None:
                 with writer.loop("i", "0", str(part.slots)):
                     weight = f"weights[{part.weights_at} + i * {part.elements} + j + k]"
                     writer.line(f"sums[{part.first_slot} + i] += {weight} * vector[k];")
+
+
+def _read(part: Part) -> set[int]:
+    """The operands that a part's vector comes from."""
+    return {node.slot for node in nodes(part.vector) if isinstance(node, Load)}
 
 
 def _order(scope: Scope, part: Part) -> tuple[Axis, ...]:

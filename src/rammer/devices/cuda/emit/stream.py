@@ -53,6 +53,8 @@ def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
             for group in found.groups:
                 _sum(at_point.enter({}), group, splits, sums)
         if splits > 1:
+            if any(layout.tagged for layout in scope.operands.kernel.layouts):
+                writer.line("rammer_meet();")  # lanes may have waited for elements
             _combine(scope, list(sums.values()), width, element)
             conditions.append("split == 0")
         with guarded(writer, conditions):

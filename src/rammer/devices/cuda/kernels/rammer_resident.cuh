@@ -25,19 +25,25 @@ template <int count, int across, int distance = 16> RAMMER_INLINE int rammer_sum
     }
 }
 
-/* Adds up what all warps have for a row. */
-RAMMER_INLINE float rammer_sum_warps(const float *from) {
-    float sums[4];
-    rammer_load_vector<4>(sums, from);
+/* Adds `count` values, a power of two, one half to the other. */
+template <int count> RAMMER_INLINE float rammer_sum_halves(float *values) {
+    if constexpr (count == 1) {
+        return values[0];
+    } else {
 #pragma unroll
-    for (int warp = 4; warp < RAMMER_THREADS / 32; warp += 4) {
-        float more[4];
-        rammer_load_vector<4>(more, from + warp);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            sums[i] += more[i];
+        for (int i = 0; i < count / 2; ++i)
+            values[i] += values[i + count / 2];
+        return rammer_sum_halves<count / 2>(values);
     }
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/* Adds up what all warps have for a row: they lie `pitch` elements apart, those of neighbouring rows side by side. */
+template <int pitch> RAMMER_INLINE float rammer_sum_warps(const float *from) {
+    float sums[RAMMER_THREADS / 32];
+#pragma unroll
+    for (int warp = 0; warp < RAMMER_THREADS / 32; ++warp)
+        sums[warp] = from[warp * pitch];
+    return rammer_sum_halves<RAMMER_THREADS / 32>(sums);
 }
 
 #endif

@@ -4,8 +4,8 @@
  * release by one thread, a Wait an acquire by one thread before the barrier behind which the rTask reads what others
  * write. Barriers and the pair of release and acquire are transitive in the PTX memory model, so plain loads of all
  * threads see what was written. Tagged elements say nothing but themselves: value and tag are one word, and nobody
- * concludes from it that anything else was written. Kernels never read tensors through the read-only path
- * (ld.global.nc).
+ * concludes from it that anything else was written. Where lanes wait, they go on one by one: before threads do anything
+ * together behind that, they meet. Kernels never read tensors through the read-only path (ld.global.nc).
  */
 #ifndef RAMMER_WALK_CUH
 #define RAMMER_WALK_CUH
@@ -13,7 +13,9 @@
 enum {
     RAMMER_LINE_BYTES = 128,
     RAMMER_WARP = 32,
-    RAMMER_POLLS = 256 /* between two looks at the clock */
+    RAMMER_POLLS = 256, /* between two looks at the clock */
+    RAMMER_DELAY_NS = 200000,
+    RAMMER_DELAYED = 13 /* one in two to the power of it */
 };
 
 /* What the kernel was launched with, and this block's queue. In shared memory, for resident rKernels have no registers
@@ -46,6 +48,22 @@ static __device__ __forceinline__ uint32_t rammer_load_relaxed(const uint32_t *a
 
 static __device__ __forceinline__ void rammer_add_release(uint32_t *address) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" : : "l"(address) : "memory");
+}
+
+/* Barriers of the block behind code in which lanes may have waited. __syncthreads() takes a warp for whole that the
+ * compiler believes to be: lanes that poll do not hold back those that wait for them where their paths join, and the part
+ * of a warp that comes first counts as all of it. These gather the lanes first, as PTX has it for barriers that are not
+ * `.aligned`. */
+static __device__ __forceinline__ void rammer_meet(void) {
+    asm volatile("barrier.sync 0;" : : : "memory");
+}
+
+/* Likewise. Returns whether any thread says so. */
+static __device__ __forceinline__ bool rammer_meet_or(bool own) {
+    uint32_t any;
+    asm volatile("{ .reg .pred own, any; setp.ne.u32 own, %1, 0; barrier.red.or.pred any, 0, own; selp.u32 %0, 1, 0, any; }"
+                 : "=r"(any) : "r"((uint32_t)own) : "memory");
+    return any != 0;
 }
 
 static __device__ __forceinline__ uint64_t rammer_now_ns(void) {
@@ -135,8 +153,18 @@ static __device__ __forceinline__ char *const *rammer_operands(const rammer_reco
     return (char *const *)record->operands;
 }
 
+/* Where it is compiled in, any warp stands still now and then: others then wait long for what it makes. */
+static __device__ __forceinline__ void rammer_delay(void) {
+#ifdef RAMMER_DELAYS
+    const uint32_t mixed = ((uint32_t)clock64() + blockIdx.x * 977u + threadIdx.x / RAMMER_WARP * 40503u) * 2654435761u;
+    if (__shfl_sync(0xffffffffu, mixed, 0) >> (32 - RAMMER_DELAYED) == 0)
+        __nanosleep(RAMMER_DELAY_NS);
+#endif
+}
+
 /* Goes to a position: its record is then there, and its operands are addresses. All threads call it at each record. */
 static __device__ __forceinline__ void rammer_reach(uint32_t position) {
+    rammer_delay();
     if (position % RAMMER_CHUNK != 0)
         return;
     rammer_record *chunk = rammer_at(position);
@@ -213,7 +241,7 @@ static __device__ __forceinline__ bool rammer_begin(const rammer_record *record)
         if (late)
             atomicMin(&rammer_queue.late, record->step + threadIdx.x);
     }
-    const bool goes_on = record->wait_count == 0 || !__syncthreads_or(late);
+    const bool goes_on = record->wait_count == 0 || !rammer_meet_or(late);
     RAMMER_STAMP(record, ready);
     return goes_on;
 }
@@ -252,7 +280,7 @@ static __device__ __forceinline__ void rammer_start(const rammer_program *progra
         rammer_origin_ns = rammer_now_ns();
 #endif
     }
-    __syncthreads();
+    rammer_meet();
     rammer_fetch(0);
 }
 

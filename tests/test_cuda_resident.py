@@ -108,17 +108,16 @@ def test_what_the_block_itself_wrote_is_read_behind_a_barrier():
     assert step(slots).index("__syncthreads()") < step(slots).index("float sums")
 
 
-@pytest.mark.parametrize(("name", "takes"), [("lstm", 2), ("lstm of short vectors", 1)])
+@pytest.mark.parametrize(("name", "takes"), [("lstm", 2), ("lstm of short vectors", 1), ("lstm of odd sizes", 1)])
 def test_tagged_vectors_are_taken_at_once_where_a_thread_takes_one_element(name, takes):
     kernel, slots, residence = residences(name)[0]
     vectors = {part.vector.slot for part in residence.parts}
     layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
     text = emit_kernel(replace(kernel, layouts=layouts), "k", slots, H200.resident_bytes).text
     step = text[text.index("k_step(") :]
-    assert step.count("rammer_meet()") == takes
-    assert step.count("__syncthreads()") == 1  # before all sums are put together
-    assert step.count("rammer_take{") == 2
-    assert step.rindex("rammer_take{") < step.rindex("rammer_meet()") < step.index("__syncthreads()")
+    assert step.count("__syncthreads()") == takes + 1  # and one before all sums are put together
+    assert step.count("rammer_take_by_warps{") == 2
+    assert ("min(turn, 99u)" in step) == (name == "lstm of odd sizes")  # whole warps, the last element more than once
 
 
 def test_lanes_that_wait_for_elements_meet_before_they_exchange_sums():
@@ -127,4 +126,5 @@ def test_lanes_that_wait_for_elements_meet_before_they_exchange_sums():
     layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
     text = emit_kernel(replace(kernel, layouts=layouts), "k").text
     assert text.rindex("rammer_take{") < text.index("rammer_meet()") < text.index("__shfl_xor_sync")
+    assert text.count("rammer_meet()") == 2  # and one at the end
     assert "rammer_meet()" not in emit_kernel(kernel, "k").text

@@ -16,6 +16,7 @@ from rammer.devices.cuda.emit.reduce import emit_reduce, fold
 from rammer.devices.cuda.emit.residence import Residence, Resident, residence_of
 from rammer.devices.cuda.emit.resident import emit_bring, emit_keep, emit_step
 from rammer.devices.cuda.emit.stream import is_stream
+from rammer.devices.cuda.emit.wait import emit_meet
 from rammer.ir.expr import Load
 from rammer.ir.pattern import Skeleton
 from rammer.ir.task import RKernel
@@ -89,7 +90,9 @@ def emit_kernel(
         for line in _operand_lines(operands, range(len(kernel.layouts))):
             writer.line(line)
         sides = _write_sides(writer, kernel)
-        scratch_bytes = _EMITTERS[Skeleton(kernel.skeleton)](Scope(writer, operands, fold), sides)
+        scope = Scope(writer, operands, fold)
+        scratch_bytes = _EMITTERS[Skeleton(kernel.skeleton)](scope, sides)
+        emit_meet(scope)
     return KernelText(text=writer.text(), scratch_bytes=scratch_bytes)
 
 
@@ -99,7 +102,7 @@ def _emit_resident(kernel: RKernel, symbol: str, residence: Residence, unwritten
     others = [slot for slot in range(len(kernel.layouts)) if slot not in resident.weights]
     inlined = "static __device__ __forceinline__ void"
     writer = _writer(kernel)
-    operands = Operands(kernel, dict.fromkeys(_tagged(kernel), "rammer_take{rammer_at(position)}"))
+    operands = Operands(kernel, dict.fromkeys(_tagged(kernel), "rammer_take_by_warps{rammer_at(position)}"))
 
     @contextmanager
     def function(name: str, parameters: str, slots: Collection[int]) -> Iterator[tuple[Scope, list[Side]]]:

@@ -275,7 +275,7 @@ def _together(residence: Residence, layouts: Sequence[Layout]) -> list[list[Part
     for part in residence.parts:
         last = groups[-1] if groups else []
         is_tagged = all(layouts[slot].tagged for one in (*last, part) for slot in _read(one))
-        if last and is_tagged and sum(one.length for one in (*last, part)) <= THREADS - residence.point_warps * WARP:
+        if last and is_tagged and sum(map(_taken, (*last, part))) <= THREADS - residence.point_warps * WARP:
             last.append(part)
         else:
             groups.append([part])
@@ -283,17 +283,29 @@ def _together(residence: Residence, layouts: Sequence[Layout]) -> list[list[Part
 
 
 def _take(scope: Scope, parts: Sequence[Part]) -> None:
-    """Take vectors, the last threads first: the first ones may still be finishing points of the record before."""
+    """Take vectors, the last threads first: the first ones may still be finishing points of the record before.
+
+    Whole warps take what is tagged, those behind the end of a vector its last element once more.
+    """
     writer, end = scope.writer, THREADS
     for part in parts:
-        first = max(0, end - part.length)
-        own = f"threadIdx.x < {end}u && element < {part.length}u" if end < THREADS else f"element < {part.length}u"
-        with writer.block(f"for (uint32_t element = threadIdx.x - {first}u; {own}; element += RAMMER_THREADS)"):
+        taken = _taken(part)
+        first = max(0, end - taken)
+        own = f"threadIdx.x < {end}u && turn < {taken}u" if end < THREADS else f"turn < {taken}u"
+        with writer.block(f"for (uint32_t turn = threadIdx.x - {first}u; {own}; turn += RAMMER_THREADS)"):
+            writer.let("uint32_t", "element", "turn" if taken == part.length else f"min(turn, {part.length - 1}u)")
             positions, _ = decode(writer, "element", [Side.whole(axis) for axis in reversed(_order(scope, part))])
-            place = f"element / {part.slice}u * {part.pitch}u + element % {part.slice}u"
-            writer.line(f"shared[{part.vector_at} + {place}] = {scope.enter(positions).value(part.vector)};")
+            value = scope.enter(positions).value(part.vector)
+            with guarded(writer, [] if taken == part.length else [f"turn < {part.length}u"]):
+                place = f"element / {part.slice}u * {part.pitch}u + element % {part.slice}u"
+                writer.line(f"shared[{part.vector_at} + {place}] = {value};")
         end = first
-    writer.line("rammer_meet();")
+    writer.line("__syncthreads();")
+
+
+def _taken(part: Part) -> int:
+    """The threads that take a vector's elements: whole warps."""
+    return -(-part.length // WARP) * WARP
 
 
 def _multiply(writer: Writer, residence: Residence, part: Part) -> None:

@@ -13,7 +13,7 @@ from rammer.devices.codegen.scope import Scope
 from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
-from rammer.devices.cuda.emit.wait import emit_wait
+from rammer.devices.cuda.emit.wait import emit_meet, emit_wait
 from rammer.ir.blocks import WARP, blocks_of, group_order
 from rammer.ir.expr import Expr, Load
 from rammer.ir.pattern import Contraction, Group, Skeleton, Term
@@ -53,8 +53,7 @@ def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
             for group in found.groups:
                 _sum(at_point.enter({}), group, splits, sums)
         if splits > 1:
-            if any(layout.tagged for layout in scope.operands.kernel.layouts):
-                writer.line("rammer_meet();")  # lanes may have waited for elements
+            emit_meet(scope)
             _combine(scope, list(sums.values()), width, element)
             conditions.append("split == 0")
         with guarded(writer, conditions):

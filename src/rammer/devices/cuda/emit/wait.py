@@ -1,4 +1,4 @@
-"""Where an rTask waits for what others write: before its first look at it, and no sooner."""
+"""Where an rTask waits for what others write: before its first look at it, and no sooner; and what that takes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ def emit_wait(writer: Writer) -> None:
     """Write the Waits of the rTask's record; all threads come by, once."""
     writer.line("if (!rammer_begin(record))")
     writer.line("    return;")
+
+
+def emit_meet(scope: Scope) -> None:
+    """Write a barrier where lanes may have waited for tagged elements one by one, for what threads do together next."""
+    kernel = scope.operands.kernel
+    if any(layout.tagged for layout in kernel.layouts[: len(kernel.expr.inputs)]):
+        scope.writer.line("rammer_meet();")
 
 
 def is_constant(scope: Scope, expr: Expr) -> bool:

@@ -31,7 +31,7 @@ rammer_run(const __grid_constant__ rammer_program program) {
                 rammer_execute(head.kernel, record);
             else
                 rammer_begin(record);
-            rammer_meet(); /* the rTask is whole before a Signal, and done with shared memory before the next */
+            __syncthreads(); /* the rTask is whole before a Signal, and done with shared memory before the next */
             rammer_end(record);
             ++position;
         }

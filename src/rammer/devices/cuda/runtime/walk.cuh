@@ -4,11 +4,13 @@
  * release by one thread, a Wait an acquire by one thread before the barrier behind which the rTask reads what others
  * write. Barriers and the pair of release and acquire are transitive in the PTX memory model, so plain loads of all
  * threads see what was written. Tagged elements say nothing but themselves: value and tag are one word, and nobody
- * concludes from it that anything else was written. Where lanes wait, they go on one by one: before threads do anything
- * together behind that, they meet. Kernels never read tensors through the read-only path (ld.global.nc).
+ * concludes from it that anything else was written. A warp waits as a whole, and stays whole; where lanes wait one by one,
+ * threads meet before they do anything together. Kernels never read tensors through the read-only path (ld.global.nc).
  */
 #ifndef RAMMER_WALK_CUH
 #define RAMMER_WALK_CUH
+
+#define RAMMER_ALL 0xffffffffu /* lanes of a warp */
 
 enum {
     RAMMER_LINE_BYTES = 128,
@@ -50,20 +52,12 @@ static __device__ __forceinline__ void rammer_add_release(uint32_t *address) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" : : "l"(address) : "memory");
 }
 
-/* Barriers of the block behind code in which lanes may have waited. __syncthreads() takes a warp for whole that the
- * compiler believes to be: lanes that poll do not hold back those that wait for them where their paths join, and the part
- * of a warp that comes first counts as all of it. These gather the lanes first, as PTX has it for barriers that are not
- * `.aligned`. */
+/* A barrier of the block behind code in which lanes may have waited one by one. __syncthreads() takes a warp for whole that
+ * the compiler believes to be: lanes that poll do not hold back those that wait for them where their paths join, and the
+ * part of a warp that comes first counts as all of it. This one gathers the lanes first, as PTX has it for barriers that
+ * are not `.aligned`. */
 static __device__ __forceinline__ void rammer_meet(void) {
     asm volatile("barrier.sync 0;" : : : "memory");
-}
-
-/* Likewise. Returns whether any thread says so. */
-static __device__ __forceinline__ bool rammer_meet_or(bool own) {
-    uint32_t any;
-    asm volatile("{ .reg .pred own, any; setp.ne.u32 own, %1, 0; barrier.red.or.pred any, 0, own; selp.u32 %0, 1, 0, any; }"
-                 : "=r"(any) : "r"((uint32_t)own) : "memory");
-    return any != 0;
 }
 
 static __device__ __forceinline__ uint64_t rammer_now_ns(void) {
@@ -85,7 +79,8 @@ static __device__ __forceinline__ bool rammer_is_in_time(uint64_t *deadline_ns) 
     return false;
 }
 
-/* Returns whether `counter` came to `wanted`; if not in time, or if another block gave up, the run is given up. */
+/* Returns whether `counter` came to `wanted`; if not in time, or if another block gave up, the run is given up. A whole
+ * warp calls it, whose lanes see the same. */
 static __device__ __forceinline__ bool rammer_await(uint32_t counter, uint32_t wanted) {
     const uint32_t *signals = &rammer_given.counters[counter].signals;
     uint64_t deadline_ns = 0;
@@ -98,30 +93,37 @@ static __device__ __forceinline__ bool rammer_await(uint32_t counter, uint32_t w
     }
 }
 
-/* Waits for the element at `from` until this run has written it. Returns whether it came in time. */
-static __device__ __forceinline__ bool rammer_receive(const rammer_tagged *from, float *value) {
+/* Waits for the element at `from` until this run has written it. Returns whether it came in time. Where a whole warp calls
+ * it, all lanes leave it by one vote. */
+template <bool whole> static __device__ __forceinline__ bool rammer_receive(const rammer_tagged *from, float *value) {
     uint64_t deadline_ns = 0;
     for (uint32_t poll = 1;; ++poll) {
         uint64_t word;
         asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
         *value = __uint_as_float((uint32_t)word);
-        if ((uint32_t)(word >> 32) == rammer_given.tag)
+        const bool is_there = (uint32_t)(word >> 32) == rammer_given.tag;
+        if (whole ? __all_sync(RAMMER_ALL, is_there) : is_there)
             return true;
-        if (poll % RAMMER_POLLS == 0 && !rammer_is_in_time(&deadline_ns))
-            return false;
+        if (poll % RAMMER_POLLS == 0) {
+            const bool goes_on = rammer_is_in_time(&deadline_ns);
+            if (!(whole ? __all_sync(RAMMER_ALL, goes_on) : goes_on))
+                return is_there;
+        }
     }
 }
 
 /* The element at `from` for the rTask of a record; anything if the run is given up. */
-struct rammer_take {
+template <bool whole> struct rammer_taking {
     const rammer_record *record;
     __device__ __forceinline__ float operator()(const rammer_tagged *from) const {
         float value;
-        if (!rammer_receive(from, &value))
+        if (!rammer_receive<whole>(from, &value))
             atomicMin(&rammer_queue.late, record->step + record->wait_count);
         return value;
     }
 };
+typedef rammer_taking<false> rammer_take;
+typedef rammer_taking<true> rammer_take_by_warps;
 
 /* Writes an element for everyone to take. */
 static __device__ __forceinline__ void rammer_give(rammer_tagged *to, float value) {
@@ -157,7 +159,7 @@ static __device__ __forceinline__ char *const *rammer_operands(const rammer_reco
 static __device__ __forceinline__ void rammer_delay(void) {
 #ifdef RAMMER_DELAYS
     const uint32_t mixed = ((uint32_t)clock64() + blockIdx.x * 977u + threadIdx.x / RAMMER_WARP * 40503u) * 2654435761u;
-    if (__shfl_sync(0xffffffffu, mixed, 0) >> (32 - RAMMER_DELAYED) == 0)
+    if (__shfl_sync(RAMMER_ALL, mixed, 0) >> (32 - RAMMER_DELAYED) == 0)
         __nanosleep(RAMMER_DELAY_NS);
 #endif
 }
@@ -231,17 +233,18 @@ static __device__ __forceinline__ bool rammer_is_busy(uint32_t position) {
 #endif
 }
 
-/* The Waits of a record, side by side. Returns whether they ended in time. */
+/* The Waits of a record, a warp for each. Returns whether they ended in time. */
 static __device__ __forceinline__ bool rammer_begin(const rammer_record *record) {
     RAMMER_STAMP(record, begin);
     bool late = false;
-    if (threadIdx.x < record->wait_count) {
-        const rammer_wait wait = record->waits[threadIdx.x];
+    const uint32_t number = threadIdx.x / RAMMER_WARP;
+    if (number < record->wait_count) {
+        const rammer_wait wait = record->waits[number];
         late = !rammer_await(wait.counter, rammer_given.run * wait.signals + wait.threshold);
         if (late)
-            atomicMin(&rammer_queue.late, record->step + threadIdx.x);
+            atomicMin(&rammer_queue.late, record->step + number);
     }
-    const bool goes_on = record->wait_count == 0 || !rammer_meet_or(late);
+    const bool goes_on = record->wait_count == 0 || !__syncthreads_or(late);
     RAMMER_STAMP(record, ready);
     return goes_on;
 }
@@ -273,14 +276,19 @@ static __device__ __forceinline__ void rammer_start(const rammer_program *progra
         rammer_queue.late = RAMMER_DONE;
         rammer_queue.records = rammer_given.records + start;
         rammer_queue.count = rammer_given.starts[blockIdx.x + 1] - start;
-#ifdef RAMMER_TRACE
-        rammer_add_release(&rammer_given.counters[rammer_given.met].signals);
-        rammer_await(rammer_given.met, gridDim.x);
-        rammer_origin = clock64();
-        rammer_origin_ns = rammer_now_ns();
-#endif
     }
-    rammer_meet();
+#ifdef RAMMER_TRACE
+    if (threadIdx.x < RAMMER_WARP) {
+        if (threadIdx.x == 0)
+            rammer_add_release(&rammer_given.counters[rammer_given.met].signals);
+        rammer_await(rammer_given.met, gridDim.x);
+        if (threadIdx.x == 0) {
+            rammer_origin = clock64();
+            rammer_origin_ns = rammer_now_ns();
+        }
+    }
+#endif
+    __syncthreads();
     rammer_fetch(0);
 }
 

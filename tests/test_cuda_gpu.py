@@ -28,6 +28,7 @@ from tests.cpu_support import chain, expected, run, without_first_signal
 from tests.support.agreement import compare, relative_difference, run_onnx_runtime, without_costs
 from tests.support.onnx_reference import compare as compare_case
 from tests.support.random_graphs import random_model
+from tests.support.small_models import vectors_model
 from tests.test_onnx_backend import INCLUDED, prepared, tolerances
 
 pytestmark = pytest.mark.gpu
@@ -67,6 +68,16 @@ def test_network_where_warps_stand_still(name, cache):
     results = [net(**given[run % 3]) for run in range(600)]
     assert all(relative_difference(results[run], wanted[run]) < 1e-5 for run in range(3))
     assert all(result.tobytes() == results[run % 3].tobytes() for run, result in enumerate(results))
+
+
+def test_lanes_that_have_padding(cache):
+    model, inputs = vectors_model(), {"x": np.linspace(-1, 1, 512, dtype=np.float32).reshape(1, 512)}
+    (wanted,) = run_onnx_runtime(model, inputs)
+    for delays in (False, True):
+        net = compile_with(model, CompileOptions(device="cuda", cache_dir=cache, delays=delays))
+        results = [net(**inputs) for _ in range(200)]
+        assert relative_difference(results[0], wanted) < 1e-5
+        assert all(result.tobytes() == results[0].tobytes() for result in results)
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 2e-3), ("fp16", 1e-2), ("bf16", 2e-2)])

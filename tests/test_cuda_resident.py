@@ -10,7 +10,7 @@ from rammer.devices.cuda.emit.kernel import emit_kernel
 from rammer.devices.cuda.emit.residence import residence_of
 from rammer.devices.registry import find_device
 from rammer.ir.blocks import WARP, WARPS
-from rammer.ir.expr import ScalarFn
+from rammer.ir.expr import Load, ScalarFn, const, rebuild
 from rammer.options import CompileOptions
 from tests.support.kernels import Bound, lstm_cell, types
 from tests.support.operators import expression
@@ -128,3 +128,24 @@ def test_lanes_that_wait_for_elements_meet_before_they_exchange_sums():
     assert text.rindex("rammer_take{") < text.index("rammer_meet()") < text.index("__shfl_xor_sync")
     assert text.count("rammer_meet()") == 2  # and one at the end
     assert "rammer_meet()" not in emit_kernel(kernel, "k").text
+
+
+def test_lanes_that_have_padding_do_not_vote():
+    kernel, slots, residence = residences("lstm of short vectors")[0]
+    vectors = {part.vector.slot for part in residence.parts}
+
+    def padded(node):
+        if isinstance(node, Load) and node.slot in vectors:
+            return Load(node.slot, node.indices, node.type, const(0.0, node.type))
+        return None
+
+    expr = kernel.expr
+    bodies = rebuild(expr.roots, padded)
+    outputs = tuple(replace(output, body=body) for output, body in zip(expr.outputs, bodies, strict=True))
+    layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
+    padded_kernel = replace(kernel, expr=replace(expr, outputs=outputs), layouts=layouts)
+    text = emit_kernel(padded_kernel, "k", slots, H200.resident_bytes).text
+    step = text[text.index("k_step(") :]
+    assert "rammer_take{" in step
+    assert "rammer_take_by_warps" not in step
+    assert step.rindex("rammer_take{") < step.index("rammer_meet()") < step.index("__syncthreads()")

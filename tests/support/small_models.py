@@ -44,6 +44,26 @@ def layer_model() -> onnx.ModelProto:
     return small_model(nodes, {"x": (FLOAT, (2, 3))}, {"y": (FLOAT, (2, 4))}, {"w": WEIGHT}, name="layer")
 
 
+def vectors_model(size: int = 512, pad: int = 8, layers: int = 6) -> onnx.ModelProto:
+    """y[1,size] from x[1,size] by products with the same two matrices in turn; the second's vectors are padded."""
+    rng = np.random.default_rng(0)
+    constants: dict[str, Array] = {
+        name: (rng.standard_normal((rows, size)) / np.sqrt(size)).astype(np.float32)
+        for name, rows in (("w", size), ("v", size + 2 * pad))
+    }
+    constants["pads"] = np.array([0, pad, 0, pad], dtype=np.int64)
+    nodes, x = [], "x"
+    for layer in range(layers):
+        nodes += [
+            helper.make_node("MatMul", [x, "w"], [f"product{layer}"]),
+            helper.make_node("Tanh", [f"product{layer}"], [f"state{layer}"]),
+            helper.make_node("Pad", [f"state{layer}", "pads"], [f"padded{layer}"]),
+            helper.make_node("MatMul", [f"padded{layer}", "v"], [f"sum{layer}"]),
+            helper.make_node("Tanh", [f"sum{layer}"], [x := f"y{layer}"]),
+        ]
+    return small_model(nodes, {"x": (FLOAT, (1, size))}, {x: (FLOAT, (1, size))}, constants, name="vectors")
+
+
 def layer_result(x: Array) -> Array:
     """What `layer_model` gives."""
     return np.maximum(x @ WEIGHT, 0)

@@ -16,7 +16,7 @@ from rammer.devices.cuda.emit.reduce import emit_reduce, fold
 from rammer.devices.cuda.emit.residence import Residence, Resident, residence_of
 from rammer.devices.cuda.emit.resident import emit_bring, emit_keep, emit_step
 from rammer.devices.cuda.emit.stream import is_stream
-from rammer.devices.cuda.emit.wait import emit_meet
+from rammer.devices.cuda.emit.wait import emit_meet, takes_apart
 from rammer.ir.expr import Load
 from rammer.ir.pattern import Skeleton
 from rammer.ir.task import RKernel
@@ -102,7 +102,8 @@ def _emit_resident(kernel: RKernel, symbol: str, residence: Residence, unwritten
     others = [slot for slot in range(len(kernel.layouts)) if slot not in resident.weights]
     inlined = "static __device__ __forceinline__ void"
     writer = _writer(kernel)
-    operands = Operands(kernel, dict.fromkeys(_tagged(kernel), "rammer_take_by_warps{rammer_at(position)}"))
+    takes = {slot: "rammer_take" if takes_apart(kernel, slot) else "rammer_take_by_warps" for slot in _tagged(kernel)}
+    operands = Operands(kernel, {slot: f"{take}{{rammer_at(position)}}" for slot, take in takes.items()})
 
     @contextmanager
     def function(name: str, parameters: str, slots: Collection[int]) -> Iterator[tuple[Scope, list[Side]]]:

@@ -23,6 +23,7 @@ from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, decode, guarded
 from rammer.devices.cuda.emit.residence import Family, Part, Residence
 from rammer.devices.cuda.emit.stream import other_loads
+from rammer.devices.cuda.emit.wait import takes_apart
 from rammer.ir.blocks import WARP, WARPS
 from rammer.ir.expr import Axis, Load, ScalarFn, nodes
 from rammer.ir.pattern import reduction_order
@@ -287,7 +288,7 @@ def _take(scope: Scope, parts: Sequence[Part]) -> None:
 
     Whole warps take what is tagged, those behind the end of a vector its last element once more.
     """
-    writer, end = scope.writer, THREADS
+    writer, kernel, end = scope.writer, scope.operands.kernel, THREADS
     for part in parts:
         taken = _taken(part)
         first = max(0, end - taken)
@@ -300,7 +301,8 @@ def _take(scope: Scope, parts: Sequence[Part]) -> None:
                 place = f"element / {part.slice}u * {part.pitch}u + element % {part.slice}u"
                 writer.line(f"shared[{part.vector_at} + {place}] = {value};")
         end = first
-    writer.line("__syncthreads();")
+    is_apart = any(takes_apart(kernel, slot) for slot in range(len(kernel.expr.inputs)))
+    writer.line("rammer_meet();" if is_apart else "__syncthreads();")
 
 
 def _taken(part: Part) -> int:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.ir.expr import Expr, Load, nodes
+from rammer.ir.task import RKernel
 
 
 def emit_wait(writer: Writer) -> None:
     """Write the Waits of the rTask's record; all threads come by, once."""
     writer.line("if (!rammer_begin(record))")
     writer.line("    return;")
+
+
+def takes_apart(kernel: RKernel, slot: int) -> bool:
+    """Whether some lanes of a warp may take tagged elements of a slot where others have its padding."""
+    padded = {load.slot for load in kernel.expr.loads if load.fill is not None}
+    return kernel.layouts[slot].tagged and slot in padded
 
 
 def emit_meet(scope: Scope) -> None:

@@ -306,7 +306,7 @@ def _take(scope: Scope, parts: Sequence[Part]) -> None:
 
 
 def _taken(part: Part) -> int:
-    """The threads that take a vector's elements: whole warps."""
+    """How many threads take a vector's elements: whole warps."""
     return -(-part.length // WARP) * WARP
 
 

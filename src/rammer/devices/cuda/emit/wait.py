@@ -1,4 +1,7 @@
-"""Where an rTask waits for what others write: before its first look at it, and no sooner; and what that takes."""
+"""Where an rTask waits for what others write: before its first look at it, and no sooner.
+
+Where lanes may have waited one by one, threads meet before they do anything together (ADR 0035).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def takes_apart(kernel: RKernel, slot: int) -> bool:
 
 
 def emit_meet(scope: Scope) -> None:
-    """Write a barrier where lanes may have waited for tagged elements one by one, for what threads do together next."""
+    """Write a barrier, if lanes may have waited for tagged elements."""
     kernel = scope.operands.kernel
     if any(layout.tagged for layout in kernel.layouts[: len(kernel.expr.inputs)]):
         scope.writer.line("rammer_meet();")

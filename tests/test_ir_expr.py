@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,7 @@ from rammer.ir.expr import (
     substitute,
     to_text,
 )
+from rammer.ir.interned import Interned
 from rammer.ir.types import DType, TensorType
 
 A, B = Axis("i", 4), Axis("j", 6)
@@ -54,11 +56,23 @@ def test_literals_have_the_python_type_of_their_dtype():
 
 
 def test_nodes_that_nobody_holds_are_freed():
-    before = len(type(A)._nodes)
+    before = len(Interned._alive)
     for extent in range(1000, 1100):
         Axis("temporary", extent)
     gc.collect()
-    assert len(type(A)._nodes) <= before
+    assert len(Interned._alive) <= before
+
+
+def test_equal_tensor_expressions_are_one_object():
+    def doubled(extent):
+        axis = Axis("i", extent)
+        type_ = TensorType(DType.FLOAT32, (extent,))
+        output = Output(type=type_, indices=(axis,), body=load(0, type_, [axis]) * 2.0)
+        return TensorExpr(axes=(axis,), inputs=(type_,), outputs=(output,))
+
+    assert doubled(8) is doubled(8)
+    assert doubled(8) is not doubled(9)
+    assert replace(doubled(8), inputs=(TensorType(DType.FLOAT32, (16,)),)) is not doubled(8)
 
 
 def test_interning_holds_across_threads():

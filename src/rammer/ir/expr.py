@@ -4,20 +4,19 @@ A `TensorExpr` is a set of spatial axes and, for every point of their product, a
 expressions; `Reduce` nodes bring reduction axes of their own and may nest (softmax is one expression). From this
 one object come shape checks, the regions an rTask touches, Roller's footprints, NumPy evaluation and device code.
 
-Nodes are interned: two structurally equal nodes are the same object, so `==` is `is`, a shared sub-expression is
-shared in memory, and every traversal memoises on the node. Expressions are therefore DAGs; walk them with the
-functions below, never by plain recursion.
+Nodes and tensor expressions are interned: two that are structurally equal are the same object, so `==` is `is`, a
+shared sub-expression is shared in memory, and every traversal memoises on the node. Expressions are therefore DAGs;
+walk them with the functions below, never by plain recursion.
 """
 
 from __future__ import annotations
 
 import enum
-import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
 
+from rammer.ir.interned import Interned
 from rammer.ir.types import DType, TensorType
 
 Scalar = bool | int | float
@@ -104,21 +103,8 @@ class ReduceFn(enum.Enum):
     MIN = "min"  # a NaN element gives NaN
 
 
-class _Interned(type):
-    """Metaclass that returns the existing node where an equal one is alive."""
-
-    _nodes: weakref.WeakValueDictionary[tuple[object, ...], Any] = weakref.WeakValueDictionary()
-    _lock = threading.Lock()
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        node = super().__call__(*args, **kwargs)
-        key = (cls, *node._key())
-        with _Interned._lock:
-            return _Interned._nodes.setdefault(key, node)
-
-
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Expr(metaclass=_Interned):
+class Expr(metaclass=Interned):
     """A scalar expression. Arithmetic operators build `Call` nodes; integer constants fold as they are built."""
 
     @property
@@ -299,33 +285,40 @@ class Output:
     body: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorExpr:
-    """What an operator computes: for each point of `axes`, each output's body from loads of the input slots."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TensorExpr(metaclass=Interned):
+    """What an operator computes: for each point of `axes`, each output's body from loads of the input slots.
+
+    Not slotted, because what follows from the bodies is found once and kept.
+    """
 
     axes: tuple[Axis, ...]
     inputs: tuple[TensorType, ...]
     outputs: tuple[Output, ...]
 
-    @property
+    @cached_property
     def roots(self) -> tuple[Expr, ...]:
         """The outputs' bodies."""
         return tuple(output.body for output in self.outputs)
 
-    @property
+    @cached_property
     def loads(self) -> tuple[Load, ...]:
         """Distinct loads, in order of first appearance."""
         return tuple(node for node in nodes(*self.roots) if isinstance(node, Load))
 
-    @property
+    @cached_property
     def reductions(self) -> tuple[Reduce, ...]:
         """Distinct reductions, inner ones first."""
         return tuple(node for node in nodes(*self.roots) if isinstance(node, Reduce))
 
-    @property
+    @cached_property
     def reduce_axes(self) -> tuple[Axis, ...]:
         """Distinct reduction axes, in order of first appearance."""
         return tuple(dict.fromkeys(axis for reduction in self.reductions for axis in reduction.axes))
+
+    def _key(self) -> tuple[object, ...]:
+        """What makes two expressions equal."""
+        return self.axes, self.inputs, self.outputs
 
     def __str__(self) -> str:
         head = ", ".join(f"{axis.name}<{axis.extent}" for axis in self.axes)

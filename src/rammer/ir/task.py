@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from rammer.ir.expr import Axis, TensorExpr
 from rammer.ir.graph import Array, SourceLocation
+from rammer.ir.interned import Interned
 from rammer.ir.region import Box, Interval, full_box, read_boxes, reshape_box, write_boxes
 from rammer.ir.types import Layout, TensorType
 
@@ -81,9 +82,11 @@ class Resources:
     scratch_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RKernel:
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
+class RKernel(metaclass=Interned):
     """One implementation of an expression: skeleton, tile and operand layouts. Equal rKernels share their code.
+
+    They are interned, as expressions are.
 
     `expr` is canonical (see `lowering.canonical`): axes `s0..`, `r0..`, slots in order of first appearance, so equal
     work compares equal. `layouts` are those of the bound tensors: input slots first, then outputs. `alignments` say of
@@ -96,6 +99,10 @@ class RKernel:
     tile: RTile
     resources: Resources = field(default_factory=Resources)
     alignments: tuple[int, ...] = ()
+
+    def _key(self) -> tuple[object, ...]:
+        """What makes two rKernels equal."""
+        return self.expr, self.layouts, self.skeleton, self.tile, self.resources, self.alignments
 
     @property
     def grid(self) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from rammer.lowering.lower import lower
 from rammer.operators.builder import GraphBuilder
 from rammer.options import CompileOptions
 from rammer.passes import layout, round_products
+from rammer.roller import cuda
 from rammer.roller.model import predict
 from tests.support.kernels import AVX2, Bound, conv, types
 from tests.support.operators import expression
@@ -75,6 +76,24 @@ def test_blocks_hold_every_sum_of_a_tile(name):
         assert len(found.terms) * blocks.warp_rows * blocks.warp_lanes <= 32 * 32
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_candidates_are_the_best_of_all_tiles(name):
+    some = bound(name).kernels[0]
+    found = contraction(some.expr)
+    assert found is not None
+    assert some.tile.lane is not None
+    tiles = list(cuda._boxes(some.expr, found, some.expr.axes[some.tile.lane]))
+    assert len(set(tiles)) == len(tiles)
+    kernels = [replace(some, tile=replace(some.tile, task=task)) for task in tiles]
+    time_us = {kernel: predict(kernel, H200).task_us for kernel in kernels if blocks_of(kernel)}
+
+    def first(veus):
+        return min(time_us, key=lambda kernel: -(-kernel.task_count // veus) * time_us[kernel])
+
+    best = dict.fromkeys(map(first, (1, *(H200.veu_count >> halved for halved in range(5)))))
+    assert cuda.candidates(some.expr, some.layouts, H200) == list(best)
+
+
 @pytest.mark.parametrize("architecture", NAMED)
 @pytest.mark.parametrize("name", SHAPES)
 def test_scratch_is_no_more_than_a_block_has(name, architecture):
@@ -110,7 +129,7 @@ def test_steps_are_in_line_with_the_axes_where_they_can(name):
         blocks, found = blocks_of(kernel), contraction(kernel.expr)
         assert blocks is not None
         assert found is not None
-        extents = [axis.extent for axis in reversed(group_order(kernel, found.groups[0]))]
+        extents = [axis.extent for axis in reversed(group_order(found.groups[0], kernel.layouts))]
         assert moving_axes(extents, blocks.step) > 0
 
 

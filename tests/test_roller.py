@@ -1,11 +1,14 @@
 """Construction: data tiles, register tiles, candidates and the micro-performance model."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from rammer.ir.pattern import contraction
+from rammer.ir.task import Resources
 from rammer.ir.types import DType, Layout
+from rammer.ir.vdevice import Figure
 from rammer.roller.construct import construct
 from rammer.roller.lane import choose_lane, transposed_with
 from rammer.roller.model import ModelCosts, predict
@@ -22,7 +25,7 @@ def matmul(m, k, n):
 
 
 def row_major(expr):
-    return [Layout.row_major(type_.shape) for type_ in (*expr.inputs, *(output.type for output in expr.outputs))]
+    return tuple(Layout.row_major(type_.shape) for type_ in (*expr.inputs, *(output.type for output in expr.outputs)))
 
 
 def test_data_tiles_follow_from_the_index_maps():
@@ -138,9 +141,39 @@ def test_a_vdevice_without_a_skeleton_gets_no_kernel():
 
 
 def test_construction_is_deterministic():
-    assert kernels_of(conv((1, 16, 14, 14), (64, 16, 3, 3)), {1}) == kernels_of(
-        conv((1, 16, 14, 14), (64, 16, 3, 3)), {1}
+    first = kernels_of(conv((1, 16, 14, 14), (64, 16, 3, 3)), {1})
+    construct.cache_clear()
+    assert kernels_of(conv((1, 16, 14, 14), (64, 16, 3, 3)), {1}) == first
+
+
+def test_construction_minds_all_that_it_depends_on():
+    expr = matmul(64, 256, 128)
+    layouts = row_major(expr)
+    columns = (layouts[0], Layout.ordered((256, 128), (1, 0)), layouts[2])
+    slower = replace(AVX512, flops_per_us={dtype: Figure(1.0, "test") for dtype in AVX512.flops_per_us})
+    found = construct(expr, layouts, AVX512)
+    assert construct(expr, layouts, replace(AVX512)) is found
+    assert construct(expr, columns, AVX512)[0].layouts == columns
+    assert construct(expr, layouts, NEON)[0].tile.vector != found[0].tile.vector
+    assert len(construct(expr, layouts, AVX512, to_measure=True)) > len(found)
+    small = matmul(8, 8, 32)
+    assert (
+        construct(small, row_major(small), slower)[0].task_count
+        > construct(small, row_major(small), AVX512)[0].task_count
     )
+
+
+def test_equal_kernels_are_one_object():
+    kernel = construct(matmul(64, 256, 128), row_major(matmul(64, 256, 128)), AVX512)[0]
+    assert replace(kernel) is kernel
+    changes = (
+        {"alignments": (4, 4, 4)},
+        {"tile": replace(kernel.tile, vector=1)},
+        {"resources": Resources(threads=7)},
+        {"skeleton": "reduce"},
+        {"layouts": kernel.layouts[::-1]},
+    )
+    assert len({kernel, *(replace(kernel, **change) for change in changes)}) == 1 + len(changes)
 
 
 @pytest.mark.parametrize(

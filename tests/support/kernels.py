@@ -145,7 +145,7 @@ class Bound:
         count = len(expr.inputs)
         self.expr, reads, writes = canonical(expr, views[:count], views[count:])
         self.bindings: tuple[Binding, ...] = (*reads, *writes)
-        self.kernels = construct(self.expr, [self.layouts[b.tensor] for b in self.bindings], vdevice)
+        self.kernels = construct(self.expr, tuple(self.layouts[b.tensor] for b in self.bindings), vdevice)
         self._types = types
         self._inputs = count
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rammer.ir.expr import Axis, Cast, Expr, Load, nodes
+from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
 from rammer.ir.pattern import Contraction, Group, contraction, reduction_order
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
@@ -120,43 +120,48 @@ class Blocks:
         return (self.rows // self.warp_rows) * (self.lanes // self.warp_lanes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Product:
+    """What blocks follow from beside their tile.
+
+    Axes by their part, as in `Blocks`; `held` sums of each point, the longest of which run over `extents`, fastest
+    first; bytes of a row's and of a lane's element of all their operands, as they are staged.
+    """
+
+    row_axes: tuple[Axis, ...]
+    lane_axes: tuple[Axis, ...]
+    batch_axes: tuple[Axis, ...]
+    held: int
+    extents: tuple[int, ...]
+    row_bytes: int
+    lane_bytes: int
+    arithmetic: Arithmetic
+
+
 @lru_cache(maxsize=4096)
 def blocks_of(kernel: RKernel) -> Blocks | None:
     """The blocks of an rTask of a contraction; None where it has too few sums, or sums that warps do not hold."""
-    found = contraction(kernel.expr)
-    if found is None or kernel.tile.lane is None or found.terms[0].reduce.dtype is not DType.FLOAT32:
+    product = None if kernel.tile.lane is None else _product(kernel.expr, kernel.layouts, kernel.tile.lane)
+    if product is None:
         return None
-    lane = kernel.expr.axes[kernel.tile.lane]
     sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
-    fastest_first = [lane, *(axis for axis in reversed(kernel.expr.axes) if axis is not lane)]
-    rows = [axis for axis in fastest_first if axis in found.rows(kernel.expr.axes, lane)]
-    lanes = [axis for axis in fastest_first if _is_lane(found, axis, lane)]
-    height, width = (math.prod(sizes[axis] for axis in axes) for axes in (rows, lanes))
+    height, width = (math.prod(sizes[axis] for axis in axes) for axes in (product.row_axes, product.lane_axes))
     if min(height, width) < LEAST_ROWS or height * width < _LEAST_SUMS:
         return None
-    longest = max(found.groups, key=_elements)
-    held = len(found.terms)
-    if held * 16 * 8 > _MAX_HELD * WARP:
-        return None
-    arithmetic = arithmetic_of(found)
-    warp_rows, warp_lanes, splits = _warp_tile(height, width, held, _elements(longest))
+    held, arithmetic, elements = product.held, product.arithmetic, math.prod(product.extents)
+    warp_rows, warp_lanes, splits = _warp_tile(height, width, held, elements)
     block_rows, block_lanes = _block(height, width, warp_rows, warp_lanes)
-    point_bytes = sum(
-        size * staged_form(operand, arithmetic).dtype.itemsize_bytes
-        for operands, size in zip(operands_of(found, longest, lane), (block_rows, block_lanes), strict=True)
-        for operand in operands
-    )
+    point_bytes = block_rows * product.row_bytes + block_lanes * product.lane_bytes
     room_bytes = kernel.resources.scratch_bytes
     stages = min(_STAGES[arithmetic], max(2, room_bytes // (point_bytes * (WARP + arithmetic.padding))))
     room = room_bytes // (stages * point_bytes) - arithmetic.padding
     part_bytes = held * block_rows * (block_lanes + PART_PADDING) * DType.FLOAT32.itemsize_bytes
     splits = min(splits, _power_below(room_bytes // part_bytes), _power_below(room // arithmetic.grain))
-    extents = [axis.extent for axis in reversed(group_order(kernel, longest))]
-    step = _step(room, max(arithmetic.least_step, splits * arithmetic.grain), extents)
+    step = _step(room, max(arithmetic.least_step, splits * arithmetic.grain), product.extents)
     return Blocks(
-        row_axes=tuple(rows),
-        lane_axes=tuple(lanes),
-        batch_axes=tuple(axis for axis in fastest_first if axis not in rows and axis not in lanes),
+        row_axes=product.row_axes,
+        lane_axes=product.lane_axes,
+        batch_axes=product.batch_axes,
         rows=block_rows,
         lanes=block_lanes,
         warp_rows=warp_rows,
@@ -164,7 +169,38 @@ def blocks_of(kernel: RKernel) -> Blocks | None:
         arithmetic=arithmetic,
         splits=splits,
         step=step,
-        stages=min(stages, 1 + -(-_elements(longest) // step)),
+        stages=min(stages, 1 + -(-elements // step)),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _product(expr: TensorExpr, layouts: tuple[Layout, ...], lane_position: int) -> _Product | None:
+    """An expression as a product along a lane; None where it is none of float32, or has sums that warps do not hold."""
+    found = contraction(expr)
+    if found is None or found.terms[0].reduce.dtype is not DType.FLOAT32:
+        return None
+    held = len(found.terms)
+    if held * 16 * 8 > _MAX_HELD * WARP:
+        return None
+    lane = expr.axes[lane_position]
+    fastest_first = [lane, *(axis for axis in reversed(expr.axes) if axis is not lane)]
+    rows = [axis for axis in fastest_first if axis in found.rows(expr.axes, lane)]
+    lanes = [axis for axis in fastest_first if _is_lane(found, axis, lane)]
+    longest = max(found.groups, key=lambda group: math.prod(axis.extent for axis in group.axes))
+    arithmetic = arithmetic_of(found)
+    row_bytes, lane_bytes = (
+        sum(staged_form(operand, arithmetic).dtype.itemsize_bytes for operand in operands)
+        for operands in operands_of(found, longest, lane)
+    )
+    return _Product(
+        row_axes=tuple(rows),
+        lane_axes=tuple(lanes),
+        batch_axes=tuple(axis for axis in fastest_first if axis not in rows and axis not in lanes),
+        held=held,
+        extents=tuple(axis.extent for axis in reversed(group_order(longest, layouts))),
+        row_bytes=row_bytes,
+        lane_bytes=lane_bytes,
+        arithmetic=arithmetic,
     )
 
 
@@ -174,19 +210,10 @@ def operands_of(found: Contraction, group: Group, lane: Axis) -> tuple[tuple[Exp
     return tuple(dict.fromkeys(other for _, other in pairs)), tuple(dict.fromkeys(operand for operand, _ in pairs))
 
 
-def group_order(kernel: RKernel, group: Group) -> tuple[Axis, ...]:
-    """A group's axes outermost first, short strides innermost."""
-    return _group_order(group, kernel.layouts)
-
-
-@lru_cache(maxsize=1024)
-def _group_order(group: Group, layouts: tuple[Layout, ...]) -> tuple[Axis, ...]:
+def group_order(group: Group, layouts: Sequence[Layout]) -> tuple[Axis, ...]:
+    """A group's axes outermost first, short strides innermost; `layouts` are those of the slots and outputs."""
     loads = [node for term in group.terms for node in nodes(term.reduce.body) if isinstance(node, Load)]
     return reduction_order(loads, group.axes, layouts)
-
-
-def _elements(group: Group) -> int:
-    return math.prod(axis.extent for axis in group.axes)
 
 
 def _warp_tile(height: int, width: int, held: int, elements: int) -> tuple[int, int, int]:

@@ -132,11 +132,13 @@ def interval_of(root: Expr, ranges: Mapping[Axis, Interval]) -> Interval | None:
     if form is not None:
         lo = hi = form.offset
         for axis, coefficient in form.terms:
-            span = ranges.get(axis, Interval(0, axis.extent))
-            if span.extent == 0:
+            first, end = ranges.get(axis) or (0, axis.extent)
+            if end <= first:
                 return Interval(0, 0)
-            ends = (coefficient * span.lo, coefficient * (span.hi - 1))
-            lo, hi = lo + min(ends), hi + max(ends)
+            last = end - 1
+            if coefficient < 0:
+                first, last = last, first
+            lo, hi = lo + coefficient * first, hi + coefficient * last
         return Interval(lo, hi + 1)
     found: dict[Expr, Interval | None] = {}
     for node in nodes(root):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rammer.ir.task import RKernel
@@ -59,7 +59,7 @@ class VDevice:
     vector_bytes: int
     vector_registers: int
     levels: tuple[MemoryLevel, ...]
-    flops_per_us: Mapping[DType, Figure]
+    flops_per_us: Mapping[DType, Figure] = field(hash=False)
     handover_us: Figure
     task_overhead_us: Figure
     skeletons: tuple[str, ...]

@@ -12,7 +12,7 @@ from rammer.roller.construct import construct
 from rammer.roller.model import predict
 
 
-def predicted_us(expr: TensorExpr, layouts: Sequence[Layout], device: VDevice, veus: int) -> float:
+def predicted_us(expr: TensorExpr, layouts: tuple[Layout, ...], device: VDevice, veus: int) -> float:
     """The time of an operator that has `veus` units to itself, in microseconds.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from rammer.ir.expr import TensorExpr
 from rammer.ir.pattern import Skeleton, chosen_axes, contraction, skeleton_of, stride_along
@@ -28,10 +29,11 @@ _TASKS_PER_VEU = (1, 2, 4)
 _REGISTER_TILES = 4
 
 
+@lru_cache(maxsize=512)
 def construct(
-    expr: TensorExpr, layouts: Sequence[Layout], vdevice: VDevice, *, to_measure: bool = False
+    expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, *, to_measure: bool = False
 ) -> tuple[RKernel, ...]:
-    """Candidate rKernels, best first.
+    """Candidate rKernels, best first. Pass after pass, and then lowering, asks for the same: the last are kept.
 
     The first is the *fastest*: it takes least time if the operator has all vEUs. The second, where it is another one,
     is the *most efficient*: its rTasks take least time together. Then comes one whose weights stay on few vEUs, if the
@@ -49,11 +51,11 @@ def construct(
     """
     known = _CANDIDATES.get(vdevice.kind)
     candidates = (
-        _candidates(expr, tuple(layouts), vdevice, _REGISTER_TILES if to_measure else 1)
+        _candidates(expr, layouts, vdevice, _REGISTER_TILES if to_measure else 1)
         if known is None
-        else known(expr, tuple(layouts), vdevice)
+        else known(expr, layouts, vdevice)
     )
-    resident = cuda.resident(expr, tuple(layouts), vdevice) if vdevice.resident_bytes else None
+    resident = cuda.resident(expr, layouts, vdevice) if vdevice.resident_bytes else None
     kept = () if resident is None else (resident,)
     candidates += kept
     time_us = {kernel: predict(kernel, vdevice).task_us for kernel in candidates}

@@ -7,8 +7,10 @@ reductions.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from rammer.ir.blocks import LEAST_ROWS, WARP, Arithmetic, Blocks, blocks_of, group_order, operands_of, staged_form
@@ -67,9 +69,9 @@ def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) 
     skeleton = Skeleton.CONTRACT if found is not None else Skeleton.REDUCE if expr.reductions else Skeleton.MAP
     shared = next(level for level in vdevice.levels if not level.shared)
     resources = Resources(scratch_bytes=int(shared.capacity_bytes * _STAGED))
+    reduce = tuple(max(1, axis.extent) for axis in expr.reduce_axes)
 
     def kernel(task: TaskTile) -> RKernel:
-        reduce = tuple(max(1, axis.extent) for axis in expr.reduce_axes)
         tile = RTile(task=task, reduce=reduce, lane=lane, vector=WARP)
         return RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile, resources=resources)
 
@@ -90,14 +92,22 @@ def _boxes(expr: TensorExpr, found: Contraction, lane: Axis) -> Iterator[TaskTil
     """Tiles of about so many rows and lanes, all of them, of shapes that leave few points over."""
     rows = found.rows(expr.axes, lane)
     lanes = [axis for axis in expr.axes if axis not in rows and axis in found.lanes]
-    tasks: dict[TaskTile, None] = {}
-    for height in _HEIGHTS:
-        for width in _WIDTHS:
-            for row_sizes in _sides(rows, height):
-                for lane_sizes in _sides(lanes, width):
-                    sizes = {**row_sizes, **lane_sizes}
-                    tasks.setdefault(tuple(sizes.get(axis, 1) for axis in expr.axes))
-    yield from tasks
+    for of_height in _sides_of(rows, _HEIGHTS):
+        for of_width in _sides_of(lanes, _WIDTHS):
+            for row_sizes, lane_sizes in itertools.product(of_height, of_width):
+                sizes = {**row_sizes, **lane_sizes}
+                yield tuple(sizes.get(axis, 1) for axis in expr.axes)
+
+
+def _sides_of(axes: Sequence[Axis], points: Iterable[int]) -> list[list[dict[Axis, int]]]:
+    """The boxes of at most so many points, for each of `points` those that are new."""
+    seen: set[tuple[int, ...]] = set()
+    found = []
+    for most in points:
+        sides = {tuple(sizes.values()): sizes for sizes in _sides(axes, most)}
+        found.append([sizes for key, sizes in sides.items() if key not in seen])
+        seen.update(sides)
+    return found
 
 
 def _sides(axes: Sequence[Axis], points: int) -> list[dict[Axis, int]]:
@@ -118,19 +128,24 @@ def _sides(axes: Sequence[Axis], points: int) -> list[dict[Axis, int]]:
     return found or [{**dict.fromkeys(outer, 1), innermost: points}]
 
 
-def _best(kernels: Iterable[RKernel], vdevice: VDevice) -> list[RKernel]:
+def _best(kernels: Sequence[RKernel], vdevice: VDevice) -> list[RKernel]:
     """The kernels that finish first, with all vEUs or with fewer, and those that take least of all vEUs' time."""
-    time_us = {kernel: max(compute_us(kernel, vdevice), memory_us(kernel, vdevice)) for kernel in kernels}
+    least_us = [compute_us(kernel, vdevice) for kernel in kernels]
+    counts = [kernel.task_count for kernel in kernels]
 
-    def whole_us(kernel: RKernel, veus: int) -> float:
-        return -(-kernel.task_count // veus) * time_us[kernel]
+    def first(veus: int) -> RKernel:
+        rounds = [-(-count // veus) for count in counts]
+        bounds_us = [each * time_us for each, time_us in zip(rounds, least_us, strict=True)]
+        best = (math.inf, 0)
+        for place in sorted(range(len(kernels)), key=bounds_us.__getitem__):
+            if bounds_us[place] > best[0]:
+                break  # memory only adds to it
+            time_us = max(least_us[place], memory_us(kernels[place], vdevice))
+            best = min(best, (rounds[place] * time_us, place))
+        return kernels[best[1]]
 
-    chosen = [min(time_us, key=lambda kernel: kernel.task_count * time_us[kernel])]
-    veus = vdevice.veu_count
-    while len(chosen) < _STAGED_CANDIDATES and veus:
-        chosen.append(min(time_us, key=lambda kernel: whole_us(kernel, veus)))
-        veus //= 2
-    return list(dict.fromkeys(chosen))
+    halves = (vdevice.veu_count >> halved for halved in range(_STAGED_CANDIDATES - 1))
+    return list(dict.fromkeys(first(veus) for veus in (1, *halves) if veus))
 
 
 def resident(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> RKernel | None:
@@ -203,42 +218,69 @@ def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
     return instructions / (lanes_per_us * _ISSUE * max(busy, 1 / _LOADS_IN_FLIGHT)) + _LATENCY_US
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """Sums over the same axes as a block runs through them, whatever its tile.
+
+    They are `terms` sums of `elements`. Of each operand of rows, then of each of lanes: how many elements a copy takes,
+    and the cycles of a multiprocessor for an element that is a sum itself.
+    """
+
+    terms: int
+    elements: int
+    copied: tuple[tuple[int, ...], tuple[int, ...]]
+    window_cycles: tuple[tuple[float, ...], tuple[float, ...]]
+
+
 def _staged_cycles(kernel: RKernel, blocks: Blocks) -> float:
     """Cycles of a multiprocessor for an rTask whose operands are staged."""
-    found = contraction(kernel.expr)
-    assert found is not None  # it has blocks
     sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
     height, width, batches = (
         math.prod(sizes[axis] for axis in axes) for axes in (blocks.row_axes, blocks.lane_axes, blocks.batch_axes)
     )
     block_count = batches * -(-height // blocks.rows) * -(-width // blocks.lanes)
-    lane = blocks.lane_axes[0]
+    passes = _passes(kernel.expr, kernel.layouts, blocks.lane_axes[0], blocks.arithmetic)
     element_cycles = _element_cycles(blocks)
     rounds = -(-blocks.warps * blocks.splits // _QUARTERS)
-    cycles = blocks.rows * blocks.lanes * (blocks.splits * len(found.terms) * _FINISH_CYCLES + _RESULT_CYCLES)
-    for group in found.groups:
-        elements = math.prod(axis.extent for axis in group.axes)
-        steps, innermost = -(-elements // blocks.step), group_order(kernel, group)[-1]
-        multiply = steps * blocks.step / blocks.splits * rounds * element_cycles * len(group.terms)
-        copies = sum(
-            size
-            / _elements_per_copy(kernel.expr, kernel.layouts, group, innermost, staged_form(operand, blocks.arithmetic))
-            for size, operands in zip((blocks.rows, blocks.lanes), operands_of(found, group, lane), strict=True)
-            for operand in operands
-        )
+    sums = sum(one.terms for one in passes)
+    cycles = blocks.rows * blocks.lanes * (blocks.splits * sums * _FINISH_CYCLES + _RESULT_CYCLES)
+    sides = (blocks.rows, blocks.lanes)
+    filled = (min(blocks.rows, height), min(blocks.lanes, width))
+    for one in passes:
+        steps = -(-one.elements // blocks.step)
+        multiply = steps * blocks.step / blocks.splits * rounds * element_cycles * one.terms
+        copies = sum(size / elements for size, side in zip(sides, one.copied, strict=True) for elements in side)
         copy = steps * blocks.step * copies * _COPY_CYCLES
-        windows = elements * sum(
-            min(size, points) * _window_cycles(operand)
-            for size, points, operands in zip(
-                (blocks.rows, blocks.lanes), (height, width), operands_of(found, group, lane), strict=True
-            )
-            for operand in operands
+        windows = one.elements * sum(
+            points * each for points, side in zip(filled, one.window_cycles, strict=True) for each in side
         )
         cycles += multiply + copy + windows + steps * _STEP_CYCLES
     return block_count * cycles
 
 
 @lru_cache(maxsize=1024)
+def _passes(expr: TensorExpr, layouts: tuple[Layout, ...], lane: Axis, arithmetic: Arithmetic) -> tuple[_Pass, ...]:
+    """The passes of a contraction along a lane."""
+    found = contraction(expr)
+    assert found is not None  # it has blocks
+
+    def of(group: Group) -> _Pass:
+        innermost = group_order(group, layouts)[-1]
+        rows, lanes = operands_of(found, group, lane)
+
+        def copied(operand: Expr) -> int:
+            return _elements_per_copy(expr, layouts, group, innermost, staged_form(operand, arithmetic))
+
+        return _Pass(
+            terms=len(group.terms),
+            elements=math.prod(axis.extent for axis in group.axes),
+            copied=(tuple(map(copied, rows)), tuple(map(copied, lanes))),
+            window_cycles=(tuple(map(_window_cycles, rows)), tuple(map(_window_cycles, lanes))),
+        )
+
+    return tuple(map(of, found.groups))
+
+
 def _elements_per_copy(expr: TensorExpr, layouts: tuple[Layout, ...], group: Group, innermost: Axis, form: Expr) -> int:
     """Neighbours along the innermost axis of the sums that fill a copy, if all groups of so many lie alike; or 1."""
     loads = [node for node in nodes(form) if isinstance(node, Load)]
@@ -261,7 +303,6 @@ def _forms(load: Load, layout: Layout) -> list[tuple[Affine, int]]:
     return [(form, stride) for form, stride in found if form is not None]
 
 
-@lru_cache(maxsize=1024)
 def _window_cycles(operand: Expr) -> float:
     """Cycles of a multiprocessor for an element of an operand that is a sum itself."""
     points = window_points(operand)

@@ -94,7 +94,7 @@ def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
                 product = _Product(
                     tile=tile,
                     group=group,
-                    axes=tuple(Side.whole(axis) for axis in reversed(group_order(kernel, group))),
+                    axes=tuple(Side.whole(axis) for axis in reversed(group_order(group, kernel.layouts))),
                     row_operands=row_operands,
                     lane_operands=lane_operands,
                 )

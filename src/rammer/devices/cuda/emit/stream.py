@@ -67,7 +67,7 @@ def _sum(scope: Scope, group: Group, splits: int, sums: Mapping[Term, str]) -> N
     """A thread's part of the sums of a group."""
     writer = scope.writer
     scope.hoist(operand for term in group.terms for operand in term.operands)
-    sides = [Side.whole(axis) for axis in reversed(group_order(scope.operands.kernel, group))]
+    sides = [Side.whole(axis) for axis in reversed(group_order(group, scope.operands.kernel.layouts))]
     length = count(sides)
     loads = len({operand for term in group.terms for operand in term.operands})
     writer.line(f"#pragma unroll {_unrolled(-(-length // splits), _LOADS_IN_FLIGHT // loads)}")

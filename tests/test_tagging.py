@@ -128,7 +128,8 @@ def test_taking_before_it_is_written_on_the_same_unit_is_a_halt():
 def test_taking_tells_nothing_about_other_work():
     """What the second rTask takes is its own: an rTask behind it may not read what the first wrote untagged."""
     plan = two((FIRST,), (SECOND,))
-    assert find_tagged(plan.graph, (0, 0)) == {RTask(1, 0): (RTask(0, 0),)}
+    ((task, (makers,)),) = find_tagged(plan.graph, (0, 0)).items()
+    assert (task, makers.tasks) == (RTask(1, 0), (RTask(0, 0),))
 
 
 def test_simulated_takers_wait_for_a_handover():

@@ -136,16 +136,16 @@ def find_dependencies(graph: TaskGraph, choice: Sequence[int]) -> tuple[tuple[Pr
     return tuple(found)
 
 
-def find_tagged(graph: TaskGraph, choice: Sequence[int]) -> dict[RTask, tuple[RTask, ...]]:
+def find_tagged(graph: TaskGraph, choice: Sequence[int]) -> dict[RTask, Predecessors]:
     """The rTasks whose tagged results each rTask takes, where there are any; `choice` as for `find_dependencies`."""
-    found: dict[RTask, tuple[RTask, ...]] = {}
+    found: dict[RTask, Predecessors] = {}
     if not any(tensor.layout.tagged for tensor in graph.tensors):
         return found
     dependencies = Dependencies(graph, Regions(graph))
     for operator, kernel in zip(graph.operators, kernels_of(graph, choice), strict=True):
         for index, sets in enumerate(dependencies.awaited(operator, kernel, tagged=True)):
             if sets:
-                found[RTask(operator.id, index)] = tuple(task for tasks in sets for task in tasks.tasks)
+                found[RTask(operator.id, index)] = sets
         dependencies.commit(operator.id, kernel)
     return found
 

@@ -9,13 +9,15 @@ sees all of them. rPrograms follow each other as `Estimates.program_us` says.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rammer.ir.program import Execute, RProgram, Schedule, Signal, Wait
 from rammer.ir.task import RTask, TaskGraph
 from rammer.ir.timeline import Span, Timeline
 from rammer.ir.vdevice import CostModel, VDevice
-from rammer.schedule.dependencies import find_tagged
+from rammer.schedule.dependencies import Predecessors, TaskSet, find_tagged
 from rammer.schedule.estimates import Estimates
 
 
@@ -43,6 +45,36 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
     return Timeline(spans=tuple(spans), waiting_us=tuple(waiting), total_us=now)
 
 
+@dataclass(slots=True, eq=False)
+class _Taken:
+    """Tagged results that rTasks take together: of `left` makers they are still to come, and `takers` stand for them.
+
+    The last of those that are there came from vEU `giver`, the last of any other vEU at `others_us`.
+    """
+
+    left: int
+    takers: list[int]
+    giver: int = -1
+    last_us: float = -math.inf
+    others_us: float = -math.inf
+
+    def note(self, veu: int, end_us: float) -> None:
+        """A maker ends."""
+        self.left -= 1
+        if veu != self.giver and end_us > self.last_us:
+            self.giver, self.others_us, self.last_us = veu, self.last_us, end_us
+        elif veu == self.giver:
+            self.last_us = max(self.last_us, end_us)
+        else:
+            self.others_us = max(self.others_us, end_us)
+
+    def seen_us(self, veu: int, handover_us: float) -> float:
+        """When a vEU has them all."""
+        if veu != self.giver:
+            return self.last_us + handover_us
+        return max(self.last_us, self.others_us + handover_us)
+
+
 class _ProgramRun:
     """One rProgram, its vEUs always advanced in the order of their clocks.
 
@@ -54,17 +86,16 @@ class _ProgramRun:
         number: int,
         program: RProgram,
         task_us: Sequence[float],
-        tagged: Mapping[RTask, Sequence[RTask]],
+        tagged: Mapping[RTask, Predecessors],
         handover_us: float,
         start_us: float,
     ) -> None:
         self._number = number
         self._program = program
         self._task_us = task_us
-        own = {task for _, _, task in program.tasks()}
-        self._tagged = {task: [maker for maker in tagged.get(task, ()) if maker in own] for task in own}
-        self._ends: dict[RTask, tuple[float, int]] = {}
-        self._takers: dict[RTask, list[int]] = {}
+        self._taken: dict[RTask, list[_Taken]] = {}
+        self._made: dict[RTask, list[_Taken]] = {}
+        self._note_tagged(tagged)
         self._handover_us = handover_us
         self.times = [start_us] * program.veus
         self.waiting = [0.0] * program.veus
@@ -72,6 +103,20 @@ class _ProgramRun:
         self._positions = [0] * program.veus
         self._signals: list[list[tuple[float, int]]] = [[] for _ in range(program.counter_count)]
         self._waiters: dict[tuple[int, int], list[int]] = {}
+
+    def _note_tagged(self, tagged: Mapping[RTask, Predecessors]) -> None:
+        """Find what each rTask takes and makes; what earlier rPrograms made is there."""
+        own = {task for _, _, task in self._program.tasks()}
+        known: dict[TaskSet, _Taken] = {}
+        for task in own & tagged.keys():
+            for results in tagged[task]:
+                if results not in known:
+                    makers = [maker for maker in results.tasks if maker in own]
+                    known[results] = _Taken(left=len(makers), takers=[])
+                    for maker in makers:
+                        self._made.setdefault(maker, []).append(known[results])
+                if known[results].left:
+                    self._taken.setdefault(task, []).append(known[results])
 
     def play(self) -> None:
         """Run every vEU to its end."""
@@ -93,17 +138,20 @@ class _ProgramRun:
         runnable = [veu]
         match queue[position]:
             case Execute(task):
-                missing = next((maker for maker in self._tagged[task] if maker not in self._ends), None)
+                taken = self._taken.get(task, ())
+                missing = next((results for results in taken if results.left), None)
                 if missing is not None:
-                    self._takers.setdefault(missing, []).append(veu)
+                    missing.takers.append(veu)
                     return []
-                start = max([self.times[veu], *(self._taken_us(veu, maker) for maker in self._tagged[task])])
+                start = max([self.times[veu], *(results.seen_us(veu, self._handover_us) for results in taken)])
                 self.waiting[veu] += start - self.times[veu]
                 end = start + self._task_us[task.operator]
                 self.spans[veu].append(Span(program=self._number, veu=veu, task=task, start_us=start, end_us=end))
                 self.times[veu] = end
-                self._ends[task] = (end, veu)
-                runnable += self._takers.pop(task, ())
+                for results in self._made.get(task, ()):
+                    results.note(veu, end)
+                    if not results.left:
+                        runnable += results.takers
             case Wait(counter, threshold):
                 if len(self._signals[counter]) < threshold:
                     self._waiters.setdefault((counter, threshold), []).append(veu)
@@ -117,11 +165,6 @@ class _ProgramRun:
                 runnable += self._waiters.pop((counter, len(signals)), ())
         self._positions[veu] = position + 1
         return runnable
-
-    def _taken_us(self, veu: int, maker: RTask) -> float:
-        """When a vEU has the tagged results of an rTask."""
-        end_us, giver = self._ends[maker]
-        return end_us if giver == veu else end_us + self._handover_us
 
     def _seen_us(self, veu: int, signals: Sequence[tuple[float, int]], threshold: int) -> float:
         """When `threshold` of the signals, which are in the order of time, are seen by a vEU."""

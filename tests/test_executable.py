@@ -3,6 +3,7 @@
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import rammer
+from rammer.compiler import compile_with
 from rammer.devices.registry import DEVICES
 from rammer.errors import (
     CallError,
@@ -20,6 +22,7 @@ from rammer.errors import (
     ModelNotFoundError,
     OptionError,
 )
+from rammer.options import CompileOptions
 from tests.support.small_models import (
     FLOAT,
     layer_model,
@@ -31,6 +34,7 @@ from tests.support.small_models import (
     unary_model,
 )
 
+REFERENCE = CompileOptions(device="reference")
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 A, B = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
 
@@ -390,3 +394,21 @@ def test_public_names():
         ["CompileOptions", "Executable", "Port", "RammerError", "Signature", "compile", "errors", "load"]
     )
     assert all(getattr(rammer, name).__doc__ for name in rammer.__all__)
+
+
+# --- What compiling leaves behind -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_compiling_leaves_the_collector_as_it_was(enabled):
+    seen = []
+    (gc.enable if enabled else gc.disable)()
+    try:
+        compile_with(layer_model(), REFERENCE, lambda *_: seen.append(gc.isenabled()))
+        assert set(seen) == {False}
+        assert gc.isenabled() is enabled
+        with pytest.raises(OptionError):
+            compile_with(layer_model(), replace(REFERENCE, policy="nonesuch"))
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()

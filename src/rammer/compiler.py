@@ -6,8 +6,10 @@ model ─frontends─▶ Graph ─passes─▶ Graph ─lowering─▶ TaskGraph
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +91,22 @@ def compile(
     return compile_with(model, options)
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Leave the garbage collector out.
+
+    Compiling makes very many objects and hardly a cycle among them; the collector would walk them all again and again.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_uncollected()
 def compile_with(model: ModelSource, options: CompileOptions, progress: Progress = silent) -> Executable:
     """`compile` with every option, and with progress.
 

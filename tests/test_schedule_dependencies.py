@@ -82,7 +82,7 @@ def test_neighbours_of_a_window_are_depended_on():
     first = maker.elementwise([maker.input((1, 16))], tiles=[(1, 4)])
     graph = maker.finish([maker.window(first, 2, tiles=[(1, 4)])])
     found = find_dependencies(graph, (0, 0))
-    indices = [[task.index for task in _tasks(predecessors)] for predecessors in found[1]]
+    indices = [[task.tile for task in _tasks(predecessors)] for predecessors in found[1]]
     assert indices == [[0, 1], [0, 1, 2], [1, 2, 3], [2, 3]]
 
 
@@ -110,7 +110,7 @@ def test_a_reshaped_tensor_depends_on_the_writers_of_its_storage():
     first = maker.elementwise([maker.input((4, 6))], tiles=[(1, 6)])
     flat = maker.alias(first, (24,))
     found = find_dependencies(maker.finish([maker.elementwise([flat], tiles=[(8,)])]), (0, 0))
-    indices = [[task.index for task in _tasks(predecessors)] for predecessors in found[1]]
+    indices = [[task.tile for task in _tasks(predecessors)] for predecessors in found[1]]
     assert indices == [[0, 1], [1, 2], [2, 3]]
 
 

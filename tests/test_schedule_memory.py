@@ -24,7 +24,7 @@ def _lives(graph: TaskGraph, schedule: Schedule, generator: random.Random) -> di
     lives: dict[int, tuple[int, int]] = {}
     for time, (event, task) in enumerate(random_run(schedule, generator)):
         operator = graph.operators[task.operator]
-        reads, writes = graph.accesses(operator, operator.kernels[schedule.choice[operator.id]], task.index)
+        reads, writes = graph.accesses(operator, operator.kernels[schedule.choice[operator.id]], task.tile)
         if event == "start":
             for access in writes:
                 lives.setdefault(access.tensor, (time, time))

@@ -83,7 +83,7 @@ def picture(example: Example) -> str:
             f'<rect x="{x(span.start_us)}" y="{y}" width="{width - 1:.1f}" height="{_BAR}" rx="3" '
             f'fill="{_COLOURS[span.task.operator % len(_COLOURS)]}"/>'
         )
-        middle, label = x((span.start_us + span.end_us) / 2), f"{name}[{span.task.index}]"
+        middle, label = x((span.start_us + span.end_us) / 2), f"{name}[{span.task.tile}]"
         turned = f' transform="rotate(-90 {middle} {y + _BAR / 2:g})"' if width < _CHARACTER * len(label) else ""
         bars.append(f'<text class="bar" x="{middle}" y="{y + _BAR / 2 + 4:g}"{turned}>{label}</text>')
     for giver, taker in _hand_overs(example.plan, timeline):

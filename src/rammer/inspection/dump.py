@@ -84,7 +84,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
                 match step:
                     case Execute(task):
                         operator = plan.graph.operators[task.operator]
-                        yield f"    execute {operator.name}[{task.index}]"
+                        yield f"    execute {operator.name}[{task.tile}]"
                     case Wait(counter, threshold):
                         yield f"    wait    c{counter} >= {threshold}"
                     case Signal(counter):

@@ -139,7 +139,7 @@ def _candidate(kernel: RKernel, model: ExplainedCosts, measured: Figure | None) 
 def _step(step: Step) -> Json:
     match step:
         case Execute(task):
-            return ["execute", task.operator, task.index]
+            return ["execute", task.operator, task.tile]
         case Wait(counter, threshold):
             return ["wait", counter, threshold]
         case Signal(counter):

@@ -6,6 +6,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rammer.ir.expr import Axis, TensorExpr
 from rammer.ir.graph import Array, SourceLocation
@@ -136,12 +137,14 @@ class ROperator:
     sources: tuple[SourceLocation, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RTask:
-    """The smallest unit that one execution unit runs: tile `index` of rOperator `operator`."""
+class RTask(NamedTuple):
+    """The smallest unit that one execution unit runs: tile number `tile` of rOperator `operator`.
+
+    A NamedTuple, for it is a key wherever rTasks are scheduled, proved or simulated.
+    """
 
     operator: int
-    index: int
+    tile: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ class Placement:
 
     def number(self, task: RTask) -> int:
         """The number of an rTask."""
-        return self.first[task.operator] + task.index
+        return self.first[task.operator] + task.tile
 
     def numbers(self, operator: int) -> IntArray:
         """The numbers of an rOperator's rTasks, ascending."""
@@ -77,7 +77,7 @@ def place(plan: Plan) -> Placement:
             number = placement.number(task)
             if not first[task.operator] <= number < first[task.operator + 1]:
                 count = first[task.operator + 1] - first[task.operator]
-                message = f"{here} runs {describe_task(operator, task.index)}, which has {count} rTasks"
+                message = f"{here} runs {describe_task(operator, task.tile)}, which has {count} rTasks"
                 raise VerificationError("P02", message, where=sources_of(operator))
             if placement.veu[number] >= 0:
                 message = f"{placement.describe(number)} runs again on {here}"

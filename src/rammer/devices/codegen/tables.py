@@ -179,7 +179,7 @@ def _records(
     for step in program.steps[veu]:
         match step:
             case Execute(task):
-                yield EXECUTE, kernels[task.operator], task.index, first_slots[task.operator]
+                yield EXECUTE, kernels[task.operator], task.tile, first_slots[task.operator]
             case Wait(counter, threshold):
                 yield WAIT, first_counter + counter, threshold, 0
             case Signal(counter):

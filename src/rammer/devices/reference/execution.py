@@ -55,14 +55,14 @@ class Interpreter:
         operator, tensors = self._plan.graph.operators[task.operator], self._plan.graph.tensors
         if not any(tensors[binding.tensor].layout.tagged for binding in operator.reads):
             return True
-        reads, _ = self._plan.graph.accesses(operator, self._kernels[task.operator], task.index)
+        reads, _ = self._plan.graph.accesses(operator, self._kernels[task.operator], task.tile)
         return all(memory.is_written(access) for access in reads if tensors[access.tensor].layout.tagged)
 
     def compute(self, memory: Memory, task: RTask) -> _Stores:
         """What an rTask will store, from what is in memory now; until it does, there is poison."""
         operator, kernel = self._plan.graph.operators[task.operator], self._kernels[task.operator]
         slots = [memory.window(*slot) for slot in zip(operator.reads, kernel.expr.inputs, strict=True)]
-        stores = evaluate_tile(kernel.expr, slots, kernel.tile_ranges(task.index))
+        stores = evaluate_tile(kernel.expr, slots, kernel.tile_ranges(task.tile))
         for binding, (index, _) in zip(operator.writes, stores, strict=True):
             memory.store(binding, index, None)
         return stores
@@ -131,7 +131,7 @@ class _ProgramRun:
         for veu in stuck:
             queue, place = self._steps[veu], self._next[veu]
             task = next((step.task for step in queue[place:] if isinstance(step, Execute)), None)
-            before = "" if task is None else f" before rTask {task.index} of rOperator {task.operator}"
+            before = "" if task is None else f" before rTask {task.tile} of rOperator {task.operator}"
             lines.append(f"vEU {veu} at step {place} ({queue[place]}){before}")
         counters = ", ".join(map(str, self._counters))
         return RunTimeoutError(f"rProgram {self._number} cannot go on; counters are [{counters}]: {'; '.join(lines)}")

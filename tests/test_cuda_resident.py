@@ -124,10 +124,14 @@ def test_lanes_that_wait_for_elements_meet_before_they_exchange_sums():
     kernel, _, residence = residences("lstm")[0]
     vectors = {part.vector.slot for part in residence.parts}
     layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
-    text = emit_kernel(replace(kernel, layouts=layouts), "k").text
+    emitted = emit_kernel(replace(kernel, layouts=layouts), "k")
+    text = emitted.text
+    assert emitted.apart
     assert text.rindex("rammer_take{") < text.index("rammer_meet()") < text.index("__shfl_xor_sync")
     assert text.count("rammer_meet()") == 2  # and one at the end
-    assert "rammer_meet()" not in emit_kernel(kernel, "k").text
+    alone = emit_kernel(kernel, "k")
+    assert "rammer_meet()" not in alone.text
+    assert not alone.apart
 
 
 def test_lanes_that_have_padding_do_not_vote():

@@ -139,7 +139,8 @@ def translation_unit(kernels: Mapping[str, KernelText], slots: int, segments: in
     headers = (_text(*name) for name in _BEFORE_KERNELS)
     functions = [kernel.text for kernel in kernels.values()]
     functions += [emit_runs(symbol, *walk) for symbol, walk in walks.items()]
-    dispatch = emit_dispatch(plain, len(kernels))
+    apart = [number for number, (_, kernel) in numbered if kernel.apart]
+    dispatch = emit_dispatch(plain, len(kernels), apart)
     return "\n".join([macros, *headers, *functions, dispatch, walk, _text(*_INTERPRETER)])
 
 

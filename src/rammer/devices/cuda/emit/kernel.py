@@ -32,11 +32,15 @@ _INT32_ADDRESSES = 1 << 31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelText:
-    """The text of an rKernel, the shared memory that it takes, and what it keeps if it is resident."""
+    """The text of an rKernel, the shared memory that it takes, and what it keeps if it is resident.
+
+    `apart` says whether lanes of a warp may come apart in it: where each waits for tagged elements of its own.
+    """
 
     text: str
     scratch_bytes: int
     resident: Resident | None = None
+    apart: bool = False
 
 
 def emit_kernel(
@@ -93,7 +97,7 @@ def emit_kernel(
         scope = Scope(writer, operands, fold)
         scratch_bytes = _EMITTERS[Skeleton(kernel.skeleton)](scope, sides)
         emit_meet(scope)
-    return KernelText(text=writer.text(), scratch_bytes=scratch_bytes)
+    return KernelText(text=writer.text(), scratch_bytes=scratch_bytes, apart=bool(_tagged(kernel)))
 
 
 def _emit_resident(kernel: RKernel, symbol: str, residence: Residence, unwritten: Collection[int]) -> KernelText:

@@ -1,16 +1,22 @@
 """Convolutions by minimal filtering: what is rewritten, to what, where it pays, and how exact it is."""
 
+import itertools
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import pytest
 
+from rammer.devices.registry import find_device
 from rammer.ir.evaluate import evaluate, evaluate_graph
 from rammer.ir.expr import Output, TensorExpr, load
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import Figure
-from rammer.passes import eliminate_dead, fuse, hoist_pointwise, inline_views, winograd
+from rammer.options import CompileOptions
+from rammer.passes import eliminate_dead, fuse, hoist_pointwise, inline_views
+from rammer.passes import winograd as winograd_pass
 from rammer.passes.minimal_filtering import filtering, filterings
+from rammer.passes.pipeline import PASSES
 from tests.support.kernels import AVX512
 from tests.support.passes import Net, expression_of, kinds, only, random_inputs, rewritten, unchanged
 
@@ -38,8 +44,11 @@ ARITHMETIC_COUNTS = with_figures(moving=1e-3, handover=0)
 """Nothing but operations takes time."""
 
 
+winograd = dict(PASSES)["winograd"]
+
+
 def run_for(device=ARITHMETIC_COUNTS):
-    return lambda graph: winograd.run(graph, device)
+    return lambda graph: winograd(graph, device)
 
 
 def convolution(channels=32, features=48, size=12, *, batch=1, group=1, pad=1, bias=True, kernel=3, stride=1):
@@ -171,9 +180,9 @@ def test_few_channels_do_not_pay_for_the_transforms(channels, features, size):
 def test_slow_memory_or_dear_handovers_forbid_it():
     net, y = convolution(64, 64, 32)
     graph = net.build(y)
-    assert outputs_of(winograd.run(graph, AVX512)) == 4
-    assert outputs_of(winograd.run(graph, with_figures(moving=100))) is None
-    assert outputs_of(winograd.run(graph, with_figures(handover=1000))) is None
+    assert outputs_of(winograd(graph, AVX512)) == 4
+    assert outputs_of(winograd(graph, with_figures(moving=100))) is None
+    assert outputs_of(winograd(graph, with_figures(handover=1000))) is None
 
 
 def test_rounded_products_forbid_it():
@@ -185,8 +194,8 @@ def test_weights_from_far_away_want_the_smaller_filtering():
     """Weights come from memory: four times as many cost more than they save, 1.8 times as many do not."""
     net, y = convolution(256, 256, 8)
     graph = net.build(y)
-    assert outputs_of(winograd.run(graph, AVX512)) == 2
-    assert outputs_of(winograd.run(graph, with_figures(arithmetic=10))) == 4
+    assert outputs_of(winograd(graph, AVX512)) == 2
+    assert outputs_of(winograd(graph, with_figures(arithmetic=10))) == 4
 
 
 def test_a_cache_that_holds_the_weights_only_before_they_grow_does_not_count():
@@ -198,9 +207,9 @@ def test_a_cache_that_holds_the_weights_only_before_they_grow_does_not_count():
     net, y = convolution(256, 256, 8)
     graph = net.build(y)
     weight_bytes = 256 * 256 * 9 * 4
-    assert outputs_of(winograd.run(graph, cached(5 * weight_bytes))) == 4
-    assert outputs_of(winograd.run(graph, cached(2 * weight_bytes))) == 2
-    assert outputs_of(winograd.run(graph, cached(weight_bytes + 4096))) is None
+    assert outputs_of(winograd(graph, cached(5 * weight_bytes))) == 4
+    assert outputs_of(winograd(graph, cached(2 * weight_bytes))) == 2
+    assert outputs_of(winograd(graph, cached(weight_bytes + 4096))) is None
 
 
 def test_what_follows_joins_the_output_transform():
@@ -219,7 +228,7 @@ def test_rounding_errors_stay_small(kernel, arithmetic, times):
     """Errors (norm) against float64 are at most this many times as large as those of the convolution as it is."""
     net, y = convolution(256, 256, 8, bias=False, kernel=kernel, pad=kernel // 2)
     graph = net.build(y)
-    after = winograd.run(graph, with_figures(arithmetic=arithmetic))
+    after = winograd(graph, with_figures(arithmetic=arithmetic))
     points = {(3, 1): 16, (3, 10): 36, (5, 10): 64, (7, 10): 49}[kernel, arithmetic]
     assert expression_of(only(after, "ConvProduct")).outputs[0].type.shape[-1] == points
     (x,) = random_inputs(graph)
@@ -274,3 +283,51 @@ def test_branches_on_parts_of_one_value_stay_equal():
     graph = rewritten(net.build(*branches), run_for(), inline_views.run)
     first, second = (operator.expr for operator in graph.operators if operator.kind == "ConvInputTransform")
     assert first == second
+
+
+def between_images(channels, features, size, branches=1):
+    """Convolutions of one image, none of which is the model's input or output."""
+    net = Net()
+    x = net.add("Abs", net.input(1, channels, size, size))
+    return net.build(
+        *(
+            net.add("Neg", net.conv(x, net.weight(features, channels, 3, 3), net.weight(features), pad=1))
+            for _ in range(branches)
+        )
+    )
+
+
+H200 = find_device("cuda:sm_90").describe(CompileOptions())
+
+
+def test_where_operands_are_staged_predictions_decide():
+    """By its peaks, which such products are far from, a GPU would gain nothing."""
+    graph = between_images(192, 384, 13)
+    assert outputs_of(winograd(graph, replace(H200, staged_rows=None))) is None
+    assert outputs_of(winograd(graph, H200)) == 4
+
+
+def test_dear_handovers_forbid_it_there_too():
+    dear = Figure(10.0, "nominal: a test")
+    assert unchanged(between_images(192, 384, 13), run_for(replace(H200, handover_us=dear)))
+
+
+def test_branches_have_their_share_of_the_units():
+    """Enough work for some units is too little for all."""
+    assert outputs_of(winograd(between_images(128, 128, 32), H200)) is None
+    assert outputs_of(winograd(between_images(128, 128, 32, branches=8), H200)) == 4
+    assert outputs_of(winograd(between_images(64, 64, 8, branches=16), H200)) is None
+
+
+def filtered_before(graph, without):
+    """What the pass makes of a graph where a pass that follows it is left out."""
+    following = itertools.dropwhile(lambda entry: entry[0] != "winograd", PASSES)
+    rest = [run for name, run in following if name not in ("winograd", without)]
+    return winograd_pass.run(graph, H200, lambda part, device: reduce(lambda now, run: run(now, device), rest, part))
+
+
+def test_what_the_passes_that_follow_make_of_it_counts():
+    """Its long sum is split, or a convolution of few pixels would take longer than three operators."""
+    graph = between_images(512, 64, 8)
+    assert outputs_of(winograd(graph, H200)) is None
+    assert outputs_of(filtered_before(graph, without="split_reduction")) == 2

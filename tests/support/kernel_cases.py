@@ -7,7 +7,7 @@ import numpy as np
 from rammer.ir.expr import Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, load
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import Figure
-from rammer.passes import winograd
+from rammer.passes.pipeline import PASSES
 from tests.support.kernels import AVX512, conv, lstm_cell, types
 from tests.support.operators import expression
 from tests.support.passes import Net, expression_of, only
@@ -189,7 +189,7 @@ def filtered(size):
     net = Net()
     y = net.conv(net.input(1, 20, *size), net.weight(32, 20, 3, 3), pad=1)
     slow = replace(AVX512, flops_per_us={dtype: Figure(1.0, "nominal: a test") for dtype in DType})
-    graph = winograd.run(net.build(y), slow)
+    graph = dict(PASSES)["winograd"](net.build(y), slow)
     return [expression_of(only(graph, kind)) for kind in ("ConvInputTransform", "ConvOutputTransform")]
 
 

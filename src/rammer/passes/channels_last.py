@@ -12,6 +12,7 @@ Ordering restriction: after fusion, when it is known which values remain; before
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -23,14 +24,18 @@ _LEAST_RANK = 3
 
 def run(graph: Graph) -> Graph:
     """Choose layouts of intermediate values; see the module."""
-    wanted = _images(graph)
+    return laid_out(graph, _images(graph))
+
+
+def laid_out(graph: Graph, images: Collection[int]) -> Graph:
+    """The graph with the channels of these values innermost; those of few dimensions have none."""
     values = {
         number: replace(value, layout=Layout.ordered(value.type.shape, _order(value.type.rank)))
-        if number in wanted
+        if number in images and value.type.rank >= _LEAST_RANK
         else value
         for number, value in graph.values.items()
     }
-    return replace(graph, values=MappingProxyType(values)) if wanted else graph
+    return replace(graph, values=MappingProxyType(values)) if images else graph
 
 
 def _order(rank: int) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from rammer.ir.graph import Graph
 from rammer.ir.vdevice import VDevice
@@ -38,23 +39,22 @@ def _anywhere(run: Callable[[Graph], Graph]) -> Pass:
     return lambda graph, _device: run(graph)
 
 
+def _all(passes: Sequence[tuple[str, Pass]]) -> Pass:
+    """Passes one after the other as one."""
+
+    def run(graph: Graph, device: VDevice) -> Graph:
+        for _, one in passes:
+            graph = one(graph, device)
+        return graph
+
+    return run
+
+
 # Each pass states its ordering restrictions. In short: recurrent layers and constants come first, so that everything
 # after sees plain operators on known weights; then the passes that know operators by kind, operands and attributes;
 # from inline_numbers on, expressions change and only they count. hoist_pointwise leads normalisations to their products
-# the first time, and activations to the merged products the second time.
-PASSES: tuple[tuple[str, Pass], ...] = (
-    ("batch_inputs", batch_inputs.run),
-    ("unroll", _anywhere(unroll.run)),
-    ("fold_constants", _anywhere(fold_constants.run)),
-    ("simplify_views", _anywhere(simplify_views.run)),
-    ("eliminate_common", _anywhere(eliminate_common.run)),
-    ("eliminate_dead", _anywhere(eliminate_dead.run)),
-    ("hoist_pointwise", _anywhere(hoist_pointwise.run)),
-    ("eliminate_dead", _anywhere(eliminate_dead.run)),
-    ("fold_batch_norm", _anywhere(fold_batch_norm.run)),
-    ("merge_products", merge_products.run),
-    ("split_groups", split_groups.run),
-    ("winograd", winograd.run),
+# the first time, and activations to the merged products the second time. winograd chooses by what comes after it.
+_REST: tuple[tuple[str, Pass], ...] = (
     ("inline_numbers", _anywhere(inline_numbers.run)),
     ("hoist_pointwise", _anywhere(hoist_pointwise.run)),
     ("inline_views", _anywhere(inline_views.run)),
@@ -68,6 +68,21 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("split_reduction", split_reduction.run),
     ("layout", layout.run),
     ("fuse_windows", fuse_windows.run),
+)
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("batch_inputs", batch_inputs.run),
+    ("unroll", _anywhere(unroll.run)),
+    ("fold_constants", _anywhere(fold_constants.run)),
+    ("simplify_views", _anywhere(simplify_views.run)),
+    ("eliminate_common", _anywhere(eliminate_common.run)),
+    ("eliminate_dead", _anywhere(eliminate_dead.run)),
+    ("hoist_pointwise", _anywhere(hoist_pointwise.run)),
+    ("eliminate_dead", _anywhere(eliminate_dead.run)),
+    ("fold_batch_norm", _anywhere(fold_batch_norm.run)),
+    ("merge_products", merge_products.run),
+    ("split_groups", split_groups.run),
+    ("winograd", partial(winograd.run, rest=_all(_REST))),
+    *_REST,
 )
 
 

@@ -11,8 +11,10 @@ are added; a long line of taps is cut into *groups*, whose results are added, to
 beside the channels. Rows and columns may differ, and either may stay as it is: that is F(1, 1).
 
 In exchange v and p are larger than the images, w' than w, the transforms have to be computed, and there are two more
-hand-overs. What takes least time by the vDevice's figures is taken, which may be the convolution as it is. Groups of
-channels stay groups. Weights are float32 constants, transformed in float64.
+hand-overs. What takes least time is taken, which may be the convolution as it is. Where products run near the peak, the
+vDevice's figures say what that is; where they stage their operands, Roller's model does, by what the passes that follow
+make of a convolution and of the three on that share of the units that falls to it. Groups of channels stay groups.
+Weights are float32 constants, transformed in float64.
 
 Ordering restriction: after `fold_batch_norm` and `merge_products`, which know convolutions by their kind; before
 `hoist_pointwise` and `fuse` lead what follows a convolution to its output transform.
@@ -21,23 +23,26 @@ Ordering restriction: after `fold_batch_norm` and `merge_products`, which know c
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.ir.expr import Axis, Call, Expr, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, const, load, select
+from rammer.ir.expr import Axis, Expr, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, const, load, select
 from rammer.ir.graph import Array, Attributes, Graph, Operator
-from rammer.ir.pattern import choices, free_axes, values
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import MemoryLevel, VDevice
 from rammer.operators.attributes import integer, integers
 from rammer.operators.shapes import padded_load
+from rammer.passes import channels_last
+from rammer.passes.alone import alone, predicted_alone_us
 from rammer.passes.minimal_filtering import Filtering, filterings, in_two_dimensions
+from rammer.passes.peaks import level_of, operations, peak_us
 from rammer.passes.rewrite import Rewriter
+from rammer.passes.shares import shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,18 +105,6 @@ _Lines = tuple[_Line, _Line]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Constants:
-    """All of a model's constants, and of these the weights of convolutions that can be rewritten."""
-
-    all_bytes: int
-    growing_bytes: int
-
-    def grown_bytes(self, growth: float) -> int:
-        """How much they are where those weights grow by a factor: it says which memory they come from."""
-        return self.all_bytes + int(self.growing_bytes * (growth - 1))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Filtered:
     """The three operators that stand for a convolution."""
 
@@ -120,31 +113,51 @@ class _Filtered:
     product: TensorExpr
     output_transform: TensorExpr
 
+    @property
+    def operations(self) -> int:
+        """Floating-point operations of all three."""
+        return sum(map(operations, (self.input_transform, self.product, self.output_transform)))
 
-def run(graph: Graph, device: VDevice) -> Graph:
+    def weights(self, weight: Array) -> Array:
+        """What stands for the weights: transformed, in float32."""
+        rows, columns = self.lines
+        along_columns = columns.grouped(weight.astype(np.float64))  # [m, c, taps, sums, taps]
+        along_both = rows.grouped(np.moveaxis(along_columns, 2, -1))  # [m, c, sums, taps, sums, taps]
+        at_points = np.einsum("pk,ql,mcblak->pqmcab", rows.by.filter, columns.by.filter, along_both, optimize=True)
+        rounded: Array = at_points.astype(np.float32).reshape(self.product.inputs[1].shape)
+        return rounded
+
+
+class _Times(Protocol):
+    """Times of a convolution and of what may stand for it."""
+
+    def time_us(self, operator: Operator, veus: int, filtered: _Filtered | None) -> float:
+        """Time on so many units, in microseconds; `filtered` is None for the convolution as it is."""
+        ...
+
+
+def run(graph: Graph, device: VDevice, rest: Callable[[Graph, VDevice], Graph]) -> Graph:
     """Rewrite the convolutions for which it pays; see the module.
 
     Args:
         graph: convolutions by kind, weights known.
         device: whose figures decide.
+        rest: all passes that follow.
     """
     if device.precision != "fp32":  # transforms would make more of what products are rounded by
         return graph
+    times: _Times = _AtPeak(graph, device) if device.staged_rows is None else _Predicted(graph, device, rest)
     rewriter = Rewriter(graph)
-    known: dict[_Form, _Filtered | None] = {}
-    forms = [_form(operator, graph) for operator in graph.operators]
-    constants = _Constants(
-        all_bytes=sum(array.nbytes for array in graph.constants.values()),
-        growing_bytes=sum(form.weight.nbytes for form in forms if form is not None),
-    )
-    for operator, form in zip(graph.operators, forms, strict=True):
-        if form is not None and form not in known and operator.expr is not None:
-            known[form] = _fastest(form, operator.expr, device, constants)
-        filtered = None if form is None else known[form]
+    known: dict[tuple[_Form, int], _Filtered | None] = {}
+    for operator, veus in zip(graph.operators, shares(graph, device.veu_count), strict=True):
+        form = _form(operator, graph)
+        if form is not None and (form, veus) not in known:
+            known[form, veus] = _fastest(operator, form, partial(times.time_us, operator, veus))
+        filtered = None if form is None else known[form, veus]
         if filtered is None:
             rewriter.insert(operator)
         else:
-            _replace(operator, graph.constants[operator.inputs[1]], filtered, rewriter)
+            _replace(operator, filtered, filtered.weights(graph.constants[operator.inputs[1]]), rewriter)
     return rewriter.finish()
 
 
@@ -170,20 +183,12 @@ def _form(operator: Operator, graph: Graph) -> _Form | None:
     )
 
 
-def _fastest(form: _Form, direct: TensorExpr, device: VDevice, constants: _Constants) -> _Filtered | None:
-    """What takes least time; None if that is the convolution as it is."""
-    least_us, fastest = _time_us(direct, {1}, device, _level(device, constants.all_bytes)), None
-    for lines in _choices(form):
-        filtered = _filtered(form, lines)
-        weights = _level(device, constants.grown_bytes(filtered.product.inputs[1].size / form.weight.size))
-        time_us = (
-            _time_us(filtered.input_transform, (), device, weights)
-            + _time_us(filtered.product, {1}, device, weights)
-            + _time_us(filtered.output_transform, (), device, weights)
-        )
-        if time_us < least_us:
-            least_us, fastest = time_us, filtered
-    return fastest
+def _fastest(operator: Operator, form: _Form, time_us: Callable[[_Filtered | None], float]) -> _Filtered | None:
+    """What takes least time of what has fewer operations; None if that is the convolution as it is."""
+    assert operator.expr is not None  # a convolution
+    most = operations(operator.expr)
+    fewer = [filtered for lines in _choices(form) if (filtered := _filtered(form, lines)).operations < most]
+    return min((None, *fewer), key=time_us) if fewer else None
 
 
 def _choices(form: _Form) -> list[_Lines]:
@@ -202,65 +207,65 @@ def _choices(form: _Form) -> list[_Lines]:
     ]
 
 
-def _time_us(expr: TensorExpr, constants: Collection[int], device: VDevice, weights: MemoryLevel) -> float:
-    """Time of an operator alone on the device: its arithmetic, its operands moved once, and a hand-over.
+class _AtPeak:
+    """`_Times` by the vDevice's peaks."""
 
-    Args:
-        expr: what it computes.
-        constants: the slots that hold weights.
-        device: the machine.
-        weights: where the constants come from.
-    """
-    constant_bytes = sum(expr.inputs[slot].nbytes for slot in constants)
-    moved_bytes = sum(type_.nbytes for type_ in expr.inputs) - constant_bytes
-    moved_bytes += sum(output.type.nbytes for output in expr.outputs)
-    one_unit_us = (
-        _operations(expr) / device.flops_per_us[DType.FLOAT32].value
-        + constant_bytes / weights.bandwidth_bytes_per_us.value
-        + moved_bytes / _level(device, moved_bytes).bandwidth_bytes_per_us.value
-    )
-    return one_unit_us / device.veu_count + device.handover_us.value
+    def __init__(self, graph: Graph, device: VDevice) -> None:
+        self._device = device
+        growing = [graph.constants[op.inputs[1]] for op in graph.operators if _form(op, graph) is not None]
+        self._constant_bytes = sum(array.nbytes for array in graph.constants.values())
+        self._growing_bytes = sum(array.nbytes for array in growing)
 
+    def time_us(self, operator: Operator, _veus: int, filtered: _Filtered | None) -> float:
+        """Time on the whole device."""
+        assert operator.expr is not None  # a convolution
+        if filtered is None:
+            return peak_us(operator.expr, {1}, self._device, self._weights(1))
+        weights = self._weights(filtered.product.inputs[1].size / operator.expr.inputs[1].size)
+        return (
+            peak_us(filtered.input_transform, (), self._device, weights)
+            + peak_us(filtered.product, {1}, self._device, weights)
+            + peak_us(filtered.output_transform, (), self._device, weights)
+        )
 
-def _operations(expr: TensorExpr) -> int:
-    """Floating-point operations, each as often as the axes that it depends on say.
-
-    Peaks count a multiply-add as two, and whatever else is computed takes as long as one.
-    """
-    free = free_axes(*expr.roots)
-    nodes = set(values(*expr.roots)) - choices(expr)
-    added = {node.body for node in nodes if isinstance(node, Reduce) and node.fn is ReduceFn.SUM}
-    total = 0
-    for node in nodes - added:
-        if isinstance(node, Call | Reduce):
-            axes = free[node.body] if isinstance(node, Reduce) else free[node]
-            total += 2 * math.prod(axis.extent for axis in axes)
-    return total
+    def _weights(self, growth: float) -> MemoryLevel:
+        """Where a model's constants come from if the weights of all its convolutions grow by a factor."""
+        return level_of(self._constant_bytes + int(self._growing_bytes * (growth - 1)), self._device)
 
 
-def _level(device: VDevice, size_bytes: int) -> MemoryLevel:
-    """The innermost memory level that holds so much, private ones all together."""
-    for level in device.levels:
-        if size_bytes <= level.capacity_bytes * (1 if level.shared else device.veu_count):
-            return level
-    return device.levels[-1]
+class _Predicted:
+    """`_Times` by Roller's prediction of what the passes that follow make of each."""
+
+    def __init__(self, graph: Graph, device: VDevice, rest: Callable[[Graph, VDevice], Graph]) -> None:
+        self._graph = graph
+        self._device = device
+        self._rest = rest
+
+    def time_us(self, operator: Operator, veus: int, filtered: _Filtered | None) -> float:
+        """Time on so many units."""
+        whole = alone(operator, self._graph)
+        rewriter = Rewriter(whole)
+        if filtered is None:
+            rewriter.insert(operator)
+        else:
+            zero = np.zeros((), np.float32)
+            _replace(operator, filtered, np.broadcast_to(zero, filtered.product.inputs[1].shape), rewriter)
+        part = rewriter.finish()
+        ends = zip((*whole.inputs, *whole.outputs), (*part.inputs, *part.outputs), strict=True)
+        images = [end for value, end in ends if value not in (*self._graph.inputs, *self._graph.outputs)]
+        return predicted_alone_us(channels_last.laid_out(part, images), self._device, veus, self._rest)
 
 
-def _replace(operator: Operator, weight: Array, filtered: _Filtered, rewriter: Rewriter) -> None:
-    """Let the three operators stand for a convolution."""
+def _replace(operator: Operator, filtered: _Filtered, weights: Array, rewriter: Rewriter) -> None:
+    """Let the three operators stand for a convolution, with such weights at the points."""
     x, w, *bias = operator.inputs
-    rows, columns = filtered.lines
 
     def add(expr: TensorExpr, inputs: Sequence[int], part: str) -> int:
         name = f"{operator.name}.{part}"
         return rewriter.add_expression(expr, inputs, kind=f"Conv{part}", name=name, sources=operator.sources)
 
     tiles = add(filtered.input_transform, [x], "InputTransform")
-    along_columns = columns.grouped(weight.astype(np.float64))  # [m, c, taps, sums, taps]
-    along_both = rows.grouped(np.moveaxis(along_columns, 2, -1))  # [m, c, sums, taps, sums, taps]
-    at_points = np.einsum("pk,ql,mcblak->pqmcab", rows.by.filter, columns.by.filter, along_both, optimize=True)
-    rounded = at_points.astype(np.float32).reshape(filtered.product.inputs[1].shape)
-    products = add(filtered.product, [tiles, rewriter.constant(rounded, rewriter.name(w))], "Product")
+    products = add(filtered.product, [tiles, rewriter.constant(weights, rewriter.name(w))], "Product")
     result = add(filtered.output_transform, [products, *bias], "OutputTransform")
     (output,) = operator.outputs
     shape = rewriter.type(output).shape

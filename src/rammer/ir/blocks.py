@@ -141,10 +141,21 @@ class _Product:
 @lru_cache(maxsize=4096)
 def blocks_of(kernel: RKernel) -> Blocks | None:
     """The blocks of an rTask of a contraction; None where it has too few sums, or sums that warps do not hold."""
-    product = None if kernel.tile.lane is None else _product(kernel.expr, kernel.layouts, kernel.tile.lane)
+    if kernel.tile.lane is None:
+        return None
+    return blocks_within(
+        kernel.expr, kernel.layouts, kernel.tile.lane, kernel.tile.task, kernel.resources.scratch_bytes
+    )
+
+
+def blocks_within(
+    expr: TensorExpr, layouts: tuple[Layout, ...], lane: int, task: Sequence[int], room_bytes: int
+) -> Blocks | None:
+    """As `blocks_of`, of an rTask of these sizes along the axis at position `lane`, in so much shared memory."""
+    product = _product(expr, layouts, lane)
     if product is None:
         return None
-    sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    sizes = dict(zip(expr.axes, task, strict=True))
     height, width = (math.prod(sizes[axis] for axis in axes) for axes in (product.row_axes, product.lane_axes))
     if min(height, width) < LEAST_ROWS or height * width < _LEAST_SUMS:
         return None
@@ -152,7 +163,6 @@ def blocks_of(kernel: RKernel) -> Blocks | None:
     warp_rows, warp_lanes, splits = _warp_tile(height, width, held, elements)
     block_rows, block_lanes = _block(height, width, warp_rows, warp_lanes)
     point_bytes = block_rows * product.row_bytes + block_lanes * product.lane_bytes
-    room_bytes = kernel.resources.scratch_bytes
     stages = min(_STAGES[arithmetic], max(2, room_bytes // (point_bytes * (WARP + arithmetic.padding))))
     room = room_bytes // (stages * point_bytes) - arithmetic.padding
     part_bytes = held * block_rows * (block_lanes + PART_PADDING) * DType.FLOAT32.itemsize_bytes

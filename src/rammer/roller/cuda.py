@@ -13,7 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rammer.ir.blocks import LEAST_ROWS, WARP, Arithmetic, Blocks, blocks_of, group_order, operands_of, staged_form
+from rammer.ir.blocks import (
+    LEAST_ROWS,
+    WARP,
+    Arithmetic,
+    Blocks,
+    blocks_of,
+    blocks_within,
+    group_order,
+    operands_of,
+    staged_form,
+)
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
 from rammer.ir.pattern import Contraction, Group, Skeleton, chosen_axes, contraction, stride_along, window_points
 from rammer.ir.region import Affine, affine
@@ -21,7 +31,7 @@ from rammer.ir.task import Resources, RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
 from rammer.roller.resident import LANES, resident_count
-from rammer.roller.tile import TaskTile, footprint_bytes, scale_out
+from rammer.roller.tile import TaskTile, footprint_bytes, scale_out, task_count
 
 _THREADS = 256  # that keep a multiprocessor busy
 _STREAM_LANES = 8  # one sector of float32
@@ -76,10 +86,13 @@ def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) 
         return RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile, resources=resources)
 
     if found is not None and lane is not None:
-        staged = [kernel(task) for task in _boxes(expr, found, expr.axes[lane])]
-        staged = [one for one in staged if blocks_of(one) is not None]
+        found_blocks = (
+            (task, blocks_within(expr, layouts, lane, task, resources.scratch_bytes))
+            for task in _boxes(expr, found, expr.axes[lane])
+        )
+        staged = {task: blocks for task, blocks in found_blocks if blocks is not None}
         if staged:
-            return _best(staged, vdevice)
+            return list(map(kernel, _best(expr, layouts, staged, vdevice)))
     units = _units(expr, lane, is_stream=found is not None)
     points = math.prod(axis.extent for axis in expr.axes)
     counts = {1, *(math.ceil(vdevice.veu_count * factor) for factor in _TASKS_PER_VEU)}
@@ -128,21 +141,24 @@ def _sides(axes: Sequence[Axis], points: int) -> list[dict[Axis, int]]:
     return found or [{**dict.fromkeys(outer, 1), innermost: points}]
 
 
-def _best(kernels: Sequence[RKernel], vdevice: VDevice) -> list[RKernel]:
-    """The kernels that finish first, with all vEUs or with fewer, and those that take least of all vEUs' time."""
-    least_us = [compute_us(kernel, vdevice) for kernel in kernels]
-    counts = [kernel.task_count for kernel in kernels]
+def _best(
+    expr: TensorExpr, layouts: tuple[Layout, ...], staged: Mapping[TaskTile, Blocks], vdevice: VDevice
+) -> list[TaskTile]:
+    """The tiles that finish first, with all vEUs or with fewer, and those that take least of all vEUs' time."""
+    tasks = list(staged)
+    least_us = [_staged_us(expr, layouts, task, blocks, vdevice) for task, blocks in staged.items()]
+    counts = [task_count(expr, task) for task in tasks]
 
-    def first(veus: int) -> RKernel:
+    def first(veus: int) -> TaskTile:
         rounds = [-(-count // veus) for count in counts]
         bounds_us = [each * time_us for each, time_us in zip(rounds, least_us, strict=True)]
         best = (math.inf, 0)
-        for place in sorted(range(len(kernels)), key=bounds_us.__getitem__):
+        for place in sorted(range(len(tasks)), key=bounds_us.__getitem__):
             if bounds_us[place] > best[0]:
                 break  # memory only adds to it
-            time_us = max(least_us[place], memory_us(kernels[place], vdevice))
+            time_us = max(least_us[place], _memory_us(expr, tasks[place], vdevice))
             best = min(best, (rounds[place] * time_us, place))
-        return kernels[best[1]]
+        return tasks[best[1]]
 
     halves = (vdevice.veu_count >> halved for halved in range(_STAGED_CANDIDATES - 1))
     return list(dict.fromkeys(first(veus) for veus in (1, *halves) if veus))
@@ -208,14 +224,18 @@ def _units(expr: TensorExpr, lane: int | None, *, is_stream: bool) -> tuple[int,
 def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time of one full rTask's instructions and of the loads that wait for each other, in microseconds."""
     expr, points = kernel.expr, math.prod(kernel.tile.task)
-    lanes_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2
     blocks = blocks_of(kernel) if kernel.skeleton == Skeleton.CONTRACT else None
     if blocks is not None:
-        return _staged_cycles(kernel, blocks) / (lanes_per_us / (_QUARTERS * WARP)) + _LATENCY_US
+        return _staged_us(expr, kernel.layouts, kernel.tile.task, blocks, vdevice)
     elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
     instructions = points * (_EPILOGUE + elements * _PER_ELEMENT)
     busy = min(1.0, points * max(1, elements) / (_THREADS * _LOADS_IN_FLIGHT))
-    return instructions / (lanes_per_us * _ISSUE * max(busy, 1 / _LOADS_IN_FLIGHT)) + _LATENCY_US
+    return instructions / (_lanes_per_us(vdevice) * _ISSUE * max(busy, 1 / _LOADS_IN_FLIGHT)) + _LATENCY_US
+
+
+def _lanes_per_us(vdevice: VDevice) -> float:
+    """Multiply-adds of float32."""
+    return vdevice.flops_per_us[DType.FLOAT32].value / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,14 +252,22 @@ class _Pass:
     window_cycles: tuple[tuple[float, ...], tuple[float, ...]]
 
 
-def _staged_cycles(kernel: RKernel, blocks: Blocks) -> float:
+def _staged_us(
+    expr: TensorExpr, layouts: tuple[Layout, ...], task: TaskTile, blocks: Blocks, vdevice: VDevice
+) -> float:
+    """As `compute_us`, of an rTask whose operands are staged."""
+    cycles = _staged_cycles(expr, layouts, task, blocks)
+    return cycles / (_lanes_per_us(vdevice) / (_QUARTERS * WARP)) + _LATENCY_US
+
+
+def _staged_cycles(expr: TensorExpr, layouts: tuple[Layout, ...], task: TaskTile, blocks: Blocks) -> float:
     """Cycles of a multiprocessor for an rTask whose operands are staged."""
-    sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    sizes = dict(zip(expr.axes, task, strict=True))
     height, width, batches = (
         math.prod(sizes[axis] for axis in axes) for axes in (blocks.row_axes, blocks.lane_axes, blocks.batch_axes)
     )
     block_count = batches * -(-height // blocks.rows) * -(-width // blocks.lanes)
-    passes = _passes(kernel.expr, kernel.layouts, blocks.lane_axes[0], blocks.arithmetic)
+    passes = _passes(expr, layouts, blocks.lane_axes[0], blocks.arithmetic)
     element_cycles = _element_cycles(blocks)
     rounds = -(-blocks.warps * blocks.splits // _QUARTERS)
     sums = sum(one.terms for one in passes)
@@ -321,7 +349,11 @@ def _element_cycles(blocks: Blocks) -> float:
 
 def memory_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time to move an rTask's data tiles, in microseconds; nothing is in shared memory when it begins."""
-    whole = footprint_bytes(kernel.expr, tuple(axis.extent for axis in kernel.expr.axes))
+    return _memory_us(kernel.expr, kernel.tile.task, vdevice)
+
+
+def _memory_us(expr: TensorExpr, task: TaskTile, vdevice: VDevice) -> float:
+    whole = footprint_bytes(expr, tuple(axis.extent for axis in expr.axes))
     shared = [level for level in vdevice.levels if level.shared]
     level = next((level for level in shared if whole <= level.capacity_bytes), shared[-1])
-    return footprint_bytes(kernel.expr, kernel.tile.task) / level.bandwidth_bytes_per_us.value
+    return footprint_bytes(expr, task) / level.bandwidth_bytes_per_us.value

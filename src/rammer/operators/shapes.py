@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rammer.errors import InvalidModelError
 from rammer.ir.expr import Axis, Expr, Output, Reduce, ReduceFn, Scalar, TensorExpr, cast, const, load
 from rammer.ir.region import Interval, interval_of
 from rammer.ir.types import MODEL_DTYPES, DType, TensorType
@@ -51,7 +52,8 @@ def check_operands(
     require(least <= len(inputs) and (most is None or len(inputs) <= most), f"{kind} of {len(inputs)} operands")
     for type_ in inputs:
         check_dtype(kind, type_, dtypes)
-        require(type_.dtype is inputs[0].dtype, f"{kind} of several element types: {', '.join(map(str, inputs))}")
+        if type_.dtype is not inputs[0].dtype:
+            raise InvalidModelError(f"{kind} of several element types: {', '.join(map(str, inputs))}")
 
 
 def check_dtype(kind: str, type_: TensorType, dtypes: frozenset[DType]) -> None:
@@ -60,7 +62,8 @@ def check_dtype(kind: str, type_: TensorType, dtypes: frozenset[DType]) -> None:
     Raises:
         InvalidModelError: it is not one of `dtypes`.
     """
-    require(type_.dtype in dtypes, f"{kind} takes {_NAMES.get(dtypes, 'other types')}, not {type_}")
+    if type_.dtype not in dtypes:
+        raise InvalidModelError(f"{kind} takes {_NAMES.get(dtypes, 'other types')}, not {type_}")
 
 
 def check_axis(kind: str, type_: TensorType, *axes: int) -> None:

@@ -53,27 +53,31 @@ def _check_ids(graph: Graph) -> None:
     for place, (key, value) in enumerate(sorted(graph.values.items())):
         if not place == key == value.id:
             raise VerificationError("G01", f"value {place} of the graph is number {key} and has id {value.id}")
-    used: list[tuple[str, Iterable[int]]] = [
+    used: list[tuple[str | Operator, Iterable[int]]] = [
         ("an input", graph.inputs),
         ("an output", graph.outputs),
         ("a constant", graph.constants),
-        *((_describe(operator), (*operator.inputs, *operator.outputs)) for operator in graph.operators),
+        *((operator, (*operator.inputs, *operator.outputs)) for operator in graph.operators),
     ]
     for user, numbers in used:
         for number in numbers:
             if number not in graph.values:
-                raise VerificationError("G01", f"{user} names value {number} of {len(graph.values)}")
+                raise VerificationError("G01", f"{_called(user)} names value {number} of {len(graph.values)}")
 
 
 def _check_origins(graph: Graph) -> None:
-    origins: dict[int, str] = {}
-    made = [(_describe(operator), output) for operator in graph.operators for output in operator.outputs]
-    inputs = [("the inputs", value) for value in graph.inputs]
-    constants = [("the constants", value) for value in graph.constants]
-    for origin, value in (*inputs, *constants, *made):
-        if value in origins:
-            raise VerificationError("G02", f"{_name(graph, value)} comes from {origins[value]} and from {origin}")
-        origins[value] = origin
+    origins: dict[int, str | Operator] = {}
+    made: list[tuple[str | Operator, Iterable[int]]] = [
+        ("the inputs", graph.inputs),
+        ("the constants", graph.constants),
+        *((operator, operator.outputs) for operator in graph.operators),
+    ]
+    for origin, values in made:
+        for value in values:
+            if value in origins:
+                both = f"{_called(origins[value])} and from {_called(origin)}"
+                raise VerificationError("G02", f"{_name(graph, value)} comes from {both}")
+            origins[value] = origin
     for value in graph.values:
         if value not in origins:
             raise VerificationError("G02", f"{_name(graph, value)} comes from nowhere")
@@ -218,6 +222,10 @@ def _name(graph: Graph, value: int) -> str:
 
 def _describe(operator: Operator) -> str:
     return f"operator '{operator.name}' ({operator.kind})"
+
+
+def _called(what: str | Operator) -> str:
+    return what if isinstance(what, str) else _describe(what)
 
 
 def _sources(operator: Operator) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,11 +49,18 @@ class Owners:
         """Whether every element has a writer."""
         return not (self._cells == NOBODY).any()
 
-    def of(self, lo: IntArray, hi: IntArray) -> IntArray:
-        """The writers of the elements of a box (`lo`, `hi`: int64 [rank]), ascending; `NOBODY` where there is none."""
-        first = [int(np.searchsorted(cut, i, side="right")) - 1 for cut, i in zip(self._cuts, lo, strict=True)]
-        last = [int(np.searchsorted(cut, i, side="left")) for cut, i in zip(self._cuts, hi, strict=True)]
-        return np.unique(self._cells[tuple(map(slice, first, last))])
+    def of(self, lo: IntArray, hi: IntArray) -> Iterator[IntArray]:
+        """The writers of each box's elements, ascending; `NOBODY` where there is none.
+
+        Args:
+            lo: where the boxes begin, int64 [boxes, rank].
+            hi: where they end, likewise.
+        """
+        first = [np.searchsorted(cut, lo[:, dim], side="right") - 1 for dim, cut in enumerate(self._cuts)]
+        last = [np.searchsorted(cut, hi[:, dim], side="left") for dim, cut in enumerate(self._cuts)]
+        for starts, ends in zip(np.stack(first, axis=1).tolist(), np.stack(last, axis=1).tolist(), strict=True):
+            cells = self._cells[tuple(map(slice, starts, ends))]
+            yield np.unique(cells) if cells.size > 1 else cells.reshape(-1)
 
     def _cut(self, dim: int, writes: Sequence[Touch]) -> IntArray:
         extent = self._shape[dim]

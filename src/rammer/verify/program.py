@@ -129,17 +129,19 @@ def _check_memory(plan: Plan, device: VDevice) -> None:
                 f"{memory.arena_bytes}, aligned to {memory.alignment_bytes}"
             )
             raise VerificationError("P10", message)
-    ends = {tensor: offset + plan.graph.tensors[tensor].nbytes for tensor, offset in memory.offsets_bytes.items()}
+    ids = np.array(list(memory.offsets_bytes), dtype=np.int64)
+    starts = np.array(list(memory.offsets_bytes.values()), dtype=np.int64)
+    ends = starts + np.array([plan.graph.tensors[tensor].nbytes for tensor in memory.offsets_bytes], dtype=np.int64)
     for tagged in (tensor for tensor in plan.graph.tensors if tensor.layout.tagged):
         root = plan.graph.root(tagged.id)
         is_possible = device.tagged_handover_us is not None and tagged.type.dtype is DType.FLOAT32
         if not is_possible or not root.layout.tagged or not _in_arena(root):
             raise VerificationError("P17", f"{describe_tensor(tagged)} cannot be tagged on {device.name}")
-        start, end = memory.offsets_bytes[root.id], ends[root.id]
-        for other, offset in memory.offsets_bytes.items():
-            if other != root.id and offset < end and start < ends[other]:
-                both = f"{describe_tensor(root)} and {describe_tensor(plan.graph.tensors[other])}"
-                raise VerificationError("P17", f"{both} share bytes of the arena, and the first is tagged")
+        start = memory.offsets_bytes[root.id]
+        sharing = ids[(starts < start + root.nbytes) & (start < ends) & (ids != root.id)]
+        if sharing.size:
+            both = f"{describe_tensor(root)} and {describe_tensor(plan.graph.tensors[int(sharing[0])])}"
+            raise VerificationError("P17", f"{both} share bytes of the arena, and the first is tagged")
 
 
 def _in_arena(tensor: Tensor) -> bool:
@@ -194,7 +196,7 @@ def _check_elements(tensor: Tensor, accesses: _Accesses, placement: Placement, o
     boxes, kind = np.unique(np.concatenate([ends for _, ends in reads]), axis=0, return_inverse=True)
     if not len(boxes):
         return
-    writers = [_writers(owners, box) for box in boxes]
+    writers = _writers(owners, boxes)
     needed = np.stack([order.after_all(numbers) for numbers in writers])
     kind = kind.reshape(-1)
     late = np.flatnonzero((order.known[readers] < needed[kind]).any(axis=1))
@@ -217,11 +219,11 @@ def _takers(plan: Plan, accesses: Mapping[int, _Accesses]) -> dict[int, list[int
         if plan.graph.tensors[tensor].layout.tagged:
             owners = Owners(plan.graph.tensors[tensor].type.shape, accessed.writes)
             for read in accessed.reads:
-                known: dict[bytes, list[int]] = {}
-                for reader, box in zip(*_touching(read), strict=True):
-                    if box.tobytes() not in known:
-                        known[box.tobytes()] = _writers(owners, box).tolist()
-                    takers.setdefault(int(reader), []).extend(known[box.tobytes()])
+                readers, ends = _touching(read)
+                boxes, kind = np.unique(ends, axis=0, return_inverse=True)
+                writers = [found.tolist() for found in _writers(owners, boxes)]
+                for reader, place in zip(readers.tolist(), kind.reshape(-1).tolist(), strict=True):
+                    takers.setdefault(reader, []).extend(writers[place])
     return takers
 
 
@@ -231,9 +233,10 @@ def _touching(access: Touch) -> tuple[IntArray, IntArray]:
     return access.numbers[touched], np.hstack([access.region.lo, access.region.hi])[touched]
 
 
-def _writers(owners: Owners, box: IntArray) -> IntArray:
-    found = owners.of(*box.reshape(2, -1))
-    return found if found[0] != NOBODY else found[1:]
+def _writers(owners: Owners, boxes: IntArray) -> list[IntArray]:
+    """The writers of the elements of each box, a row of `lo` and `hi`, ascending."""
+    lo, hi = np.hsplit(boxes, 2)
+    return [found if found[0] != NOBODY else found[1:] for found in owners.of(lo, hi)]
 
 
 def _check_reuse(plan: Plan, accesses: Mapping[int, _Accesses], placement: Placement, order: Order) -> None:

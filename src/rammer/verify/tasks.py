@@ -86,8 +86,7 @@ def _check_tensor(graph: TaskGraph, tensor: Tensor, reads: list[tuple[ROperator,
         message = f"{' and '.join(map(describe_operator, pair))} write the same element of {name}"
         raise VerificationError("T15", message, where=sources_of(*pair))
     for operator, region in reads:
-        for lo, hi in zip(region.lo[region.touched], region.hi[region.touched], strict=True):
-            writers = owners.of(lo, hi)
+        for writers in owners.of(region.lo[region.touched], region.hi[region.touched]):
             if writers[0] == NOBODY or writers[-1] >= operator.id:
                 late = [graph.operators[number] for number in writers.tolist() if number >= operator.id]
                 whom = "nothing" if not late else f"only {describe_operator(late[0])}"

@@ -61,20 +61,21 @@ class WorkChecker:
 
     def _binding_fault(self, binding: Binding, type_: TensorType) -> tuple[str, str] | None:
         tensor = self._graph.tensors[binding.tensor]
-        place = f"{type_} at {list(binding.origin)} of {describe_tensor(tensor)} {tensor.type}"
+        panel = tensor.layout.panel
         if not len(binding.origin) == type_.rank == tensor.type.rank:
-            return "T05", f"binds {place}, of another rank"
-        if any(
+            code, fault = "T05", "of another rank"
+        elif any(
             start < 0 or start + extent > whole
             for start, extent, whole in zip(binding.origin, type_.shape, tensor.type.shape, strict=True)
         ):
-            return "T05", f"binds {place}, out of bounds"
-        panel = tensor.layout.panel
-        if panel is not None and binding.origin[panel.dim] % panel.width:
-            return "T06", f"binds {place}, inside a panel of {panel.width}"
-        if type_.dtype is not tensor.type.dtype:
-            return "T07", f"binds {place}, of another element type"
-        return None
+            code, fault = "T05", "out of bounds"
+        elif panel is not None and binding.origin[panel.dim] % panel.width:
+            code, fault = "T06", f"inside a panel of {panel.width}"
+        elif type_.dtype is not tensor.type.dtype:
+            code, fault = "T07", "of another element type"
+        else:
+            return None
+        return code, f"binds {type_} at {list(binding.origin)} of {describe_tensor(tensor)} {tensor.type}, {fault}"
 
     def _kernel_fault(self, kernel: RKernel, expr: TensorExpr, bindings: Sequence[Binding]) -> tuple[str, str] | None:
         if kernel.expr != expr:

@@ -11,7 +11,7 @@ parts of their tensors (the cells of a recurrent layer) and then only named anew
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,7 +58,7 @@ class Dependencies:
         self._graph = graph
         self._regions = regions
         self._slots = _producers_by_slot(graph, regions)
-        self._kernels: dict[int, RKernel] = {}
+        self._written: dict[int, tuple[Boxes, ...]] = {}
         self._matches: dict[tuple[Boxes, tuple[Boxes, ...]], _Match] = {}
         self._tasks: dict[int, tuple[RTask, ...]] = {}
         self._sets: dict[tuple[tuple[int, tuple[int, ...]], ...], TaskSet] = {}
@@ -69,7 +69,8 @@ class Dependencies:
 
     def commit(self, operator: int, kernel: RKernel) -> None:
         """Fix the rKernel of an rOperator."""
-        self._kernels[operator] = kernel
+        written = self._regions.writes(self._graph.operators[operator], kernel)
+        self._written[operator] = tuple(region.boxes for region in written)
         self._tasks[operator] = tuple(RTask(operator, index) for index in range(kernel.task_count))
 
     def predecessors(self, operator: ROperator, kernel: RKernel) -> tuple[Predecessors, ...]:
@@ -78,7 +79,8 @@ class Dependencies:
         Raises:
             KeyError: a producer is not committed.
         """
-        return self._predecessors(operator, kernel, (False, True))
+        awaited, taken = (self.awaited(operator, kernel, tagged=tagged) for tagged in (False, True))
+        return tuple(map(union, awaited, taken))
 
     def awaited(self, operator: ROperator, kernel: RKernel, *, tagged: bool = False) -> tuple[Predecessors, ...]:
         """Those of `predecessors` that it has to wait for, or those whose results are `tagged` and wait by themselves.
@@ -86,13 +88,9 @@ class Dependencies:
         Raises:
             KeyError: a producer is not committed.
         """
-        return self._predecessors(operator, kernel, (tagged,))
-
-    def _predecessors(self, operator: ROperator, kernel: RKernel, wanted: Collection[bool]) -> tuple[Predecessors, ...]:
-        """The sets of rTasks through tensors that are tagged or not, as `wanted` says."""
         found: list[Predecessors] = [()] * kernel.task_count
         for region, producers in zip(self._regions.reads(operator, kernel), self._slots[operator.id], strict=True):
-            if region is None or not producers or self._graph.tensors[region.tensor].layout.tagged not in wanted:
+            if region is None or not producers or self._graph.tensors[region.tensor].layout.tagged is not tagged:
                 continue
             match = self._match(region.boxes, producers)
             sets = [self._set(producers, members) for members in match.members]
@@ -103,15 +101,11 @@ class Dependencies:
         return tuple(found)
 
     def _match(self, reads: Boxes, producers: Sequence[_Producer]) -> _Match:
-        writes = tuple(self._written(producer) for producer in producers)
+        writes = tuple(self._written[producer.operator][producer.output] for producer in producers)
         key = (reads, writes)
         if key not in self._matches:
             self._matches[key] = _match(reads, writes)
         return self._matches[key]
-
-    def _written(self, producer: _Producer) -> Boxes:
-        operator = self._graph.operators[producer.operator]
-        return self._regions.writes(operator, self._kernels[producer.operator])[producer.output].boxes
 
     def _set(self, producers: Sequence[_Producer], members: Sequence[tuple[int, tuple[int, ...]]]) -> TaskSet:
         """The one object for these producers' tiles."""
@@ -124,6 +118,11 @@ class Dependencies:
             tasks = tuple(self._tasks[operator][tile] for operator, own in key for tile in own)
             self._sets[key] = TaskSet(tasks)
         return self._sets[key]
+
+
+def union(one: Predecessors, other: Predecessors) -> Predecessors:
+    """All sets of both, once each."""
+    return tuple(dict.fromkeys((*one, *other))) if one and other else one or other
 
 
 def find_dependencies(graph: TaskGraph, choice: Sequence[int]) -> tuple[tuple[Predecessors, ...], ...]:

@@ -35,12 +35,11 @@ def plan(graph: TaskGraph, schedule: Schedule, alignment_bytes: int) -> MemoryPl
         KeyError: the schedule lacks an rTask.
     """
     ids = [tensor.id for tensor in graph.tensors if tensor.role is TensorRole.INTERMEDIATE and tensor.alias_of is None]
-    lives = _lives(graph, schedule, ids)
     sizes = [-(-graph.tensors[tensor].nbytes // alignment_bytes) * alignment_bytes for tensor in ids]
-    conflicts = _conflicts(lives)
     # Readers of a tagged tensor come at any time, and its tags have to stay until the next run.
-    alone = np.array([graph.tensors[tensor].layout.tagged for tensor in ids], dtype=np.bool_)
-    conflicts |= alone[:, np.newaxis] | alone
+    sharing = [row for row, tensor in enumerate(ids) if not graph.tensors[tensor].layout.tagged]
+    conflicts = np.ones((len(ids), len(ids)), dtype=np.bool_)
+    conflicts[np.ix_(sharing, sharing)] = _conflicts(_lives(graph, schedule, [ids[row] for row in sharing]))
     offsets = _pack(sizes, conflicts)
     return MemoryPlan(
         offsets_bytes=dict(zip(ids, offsets, strict=True)),

@@ -11,6 +11,7 @@ Times are estimates, carried along from trial to trial: nothing is simulated twi
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.ir.task import ROperator, RTask, TaskGraph, TensorRole
-from rammer.schedule.dependencies import Dependencies, Predecessors, TaskSet
+from rammer.schedule.dependencies import Dependencies, Predecessors, TaskSet, union
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.regions import Boxes, IntArray, Regions
 from rammer.schedule.residency import Residence
@@ -131,21 +132,15 @@ class ProgramTimes:
         return self._by_set[tasks]
 
     def _inputs(self, places: Sequence[tuple[int, float]]) -> _Inputs:
-        last_us = np.full(len(self.free_us), -np.inf)
+        """Of rTasks, each given by its vEU and end: other vEUs go on a hand-over after the last of them."""
         made = np.zeros(len(self.free_us), dtype=np.int64)
-        for veu, end_us in places:
+        for veu, _ in places:
             made[veu] += 1
-            last_us[veu] = max(last_us[veu], end_us)
-        ready_us = self._ready(last_us)
-        return _Inputs(ready_us, float(ready_us.min()), made)
-
-    def _ready(self, last_us: Times) -> Times:
-        """When each vEU may go on, given the last rTask to wait for on each: a hand-over after the other vEUs'."""
-        latest = int(last_us.argmax())
-        others_us = np.delete(last_us, latest).max(initial=-np.inf)
-        ready_us = np.full(len(last_us), last_us[latest] + self._handover_us)
-        ready_us[latest] = max(last_us[latest], others_us + self._handover_us)
-        return ready_us
+        last, last_us = max(places, key=lambda place: place[1])
+        others_us = max((end_us for veu, end_us in places if veu != last), default=-math.inf)
+        ready_us = np.full(len(self.free_us), last_us + self._handover_us)
+        ready_us[last] = max(last_us, others_us + self._handover_us)
+        return _Inputs(ready_us, float(ready_us[last]), made)
 
 
 def _merged(parts: Sequence[_Inputs]) -> _Inputs | None:
@@ -253,8 +248,8 @@ class Placer:
         key = (operator.id, pick)
         if key not in self._predecessors:
             kernel = operator.kernels[pick]
-            awaited = self.dependencies.awaited(operator, kernel)
-            self._predecessors[key] = (self.dependencies.predecessors(operator, kernel), awaited)
+            awaited, taken = (self.dependencies.awaited(operator, kernel, tagged=tagged) for tagged in (False, True))
+            self._predecessors[key] = (tuple(map(union, awaited, taken)), awaited)
         return self._predecessors[key]
 
     def _constants(self, operator: ROperator, pick: int) -> Iterable[Constants]:

@@ -15,8 +15,6 @@ from rammer.ir.expr import (
     Call,
     Const,
     Output,
-    Reduce,
-    ReduceFn,
     ScalarFn,
     TensorExpr,
     call,
@@ -33,7 +31,6 @@ from rammer.ir.region import (
     box_hull,
     box_size,
     boxes_overlap,
-    contains_reduce,
     depends_on_data,
     full_box,
     index_box,
@@ -220,12 +217,6 @@ def test_an_index_that_reads_a_tensor_covers_its_dimension():
     assert index_box((found, B), (10, 20), {B: Interval(1, 3)}) == (Interval(0, 10), Interval(1, 3))
     assert depends_on_data(found + 1)
     assert not depends_on_data(A + 1)
-
-
-def test_reductions_are_found():
-    x = load(0, TensorType(DType.FLOAT32, (7,)), (A,))
-    assert contains_reduce(Reduce(ReduceFn.SUM, (A,), x) + 1.0)
-    assert not contains_reduce(x + 1.0)
 
 
 def test_boxes_are_clipped_to_the_tensor():

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from rammer.ir.interned import Interned
 from rammer.ir.types import DType, TensorType
@@ -421,6 +421,7 @@ def _fold_integers(fn: ScalarFn, operands: tuple[Expr, ...]) -> Expr | None:
     return None
 
 
+@lru_cache(maxsize=4096)
 def nodes(*roots: Expr) -> tuple[Expr, ...]:
     """Every distinct node below `roots`, operands before users, in a deterministic order."""
     seen: dict[Expr, None] = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ScalarFn, TensorExpr, nodes
+from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, ScalarFn, TensorExpr, nodes
 
 
 class Interval(NamedTuple):
@@ -273,11 +273,6 @@ def _unflatten(span: Interval, extents: Sequence[int]) -> Iterator[Interval]:
         yield Interval(first, final + 1)
         open_below = first != final
         lo, last = lo - first * inner, last - final * inner
-
-
-def contains_reduce(*roots: Expr) -> bool:
-    """Whether any node below `roots` is a reduction."""
-    return any(isinstance(node, Reduce) for node in nodes(*roots))
 
 
 def depends_on_data(index: Expr) -> bool:

@@ -26,7 +26,6 @@ from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from rammer.ir.graph import Graph, Operator
-from rammer.ir.region import contains_reduce
 from rammer.ir.types import TensorType
 from rammer.passes.fusion import side_by_side, with_epilogue, with_prologue
 from rammer.passes.rewrite import PLACED_KINDS, Rewriter, in_topological_order
@@ -109,7 +108,7 @@ class _Fusion:
     def _singles(self) -> Iterable[_Group]:
         depths: dict[int, int] = {}
         for position, operator in enumerate(self._graph.operators):
-            reduces = operator.expr is not None and contains_reduce(*operator.expr.roots)
+            reduces = operator.expr is not None and bool(operator.expr.reductions)
             depth = max((depths[i] for i in operator.inputs if i in depths), default=0) + reduces
             depths.update(dict.fromkeys(operator.outputs, depth))
             yield _Group(order=(depth, position), members=[position], reduces=reduces)

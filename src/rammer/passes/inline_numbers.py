@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from rammer.ir.expr import Const, Expr, Load, const
 from rammer.ir.graph import Graph, Operator
-from rammer.ir.region import contains_reduce
 from rammer.passes.rewrite import PLACED_KINDS, Rewriter
 from rammer.passes.simplify import simplified
 from rammer.passes.slots import map_bodies, without_unused_slots
@@ -37,7 +36,7 @@ def _inlined(operator: Operator, numbers: dict[int, Const]) -> Operator:
     expr = operator.expr
     if expr is None or operator.kind in PLACED_KINDS or numbers.keys().isdisjoint(operator.inputs):
         return operator
-    if contains_reduce(*expr.roots):
+    if expr.reductions:
         return operator
 
     def visit(node: Expr) -> Expr | None:

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rammer.ir.graph import Array, Attributes, Graph, Operator
-from rammer.ir.region import contains_reduce
 from rammer.ir.vdevice import VDevice
 from rammer.operators.attributes import flag, integer
 from rammer.passes.pointwise import pointwise
@@ -158,8 +157,7 @@ def _reading(product: _Product, graph: Graph, consumers: dict[int, list[Operator
     if value in graph.outputs or any(reader.kind == "Concat" for reader in readers):
         return None
     elementwise = any(
-        reader.expr is not None and not contains_reduce(*reader.expr.roots) and view_of(reader) is None
-        for reader in readers
+        reader.expr is not None and not reader.expr.reductions and view_of(reader) is None for reader in readers
     )
     return _Reading(chain=tuple(chain), elementwise=elementwise)
 

@@ -8,7 +8,7 @@ first appearance, holds no value that nobody reads or makes, and keeps the outpu
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -162,15 +162,8 @@ class Rewriter:
                 order.setdefault(value, len(order))
         return Graph(
             name=self._graph.name,
-            values=MappingProxyType({new: replace(self._values[old], id=new) for old, new in order.items()}),
-            operators=tuple(
-                replace(
-                    operator,
-                    inputs=tuple(order[i] for i in operator.inputs),
-                    outputs=tuple(order[o] for o in operator.outputs),
-                )
-                for operator in self._operators
-            ),
+            values=MappingProxyType({new: _numbered(self._values[old], new) for old, new in order.items()}),
+            operators=tuple(_renumbered(operator, order) for operator in self._operators),
             inputs=tuple(order[i] for i in self._graph.inputs),
             outputs=tuple(order[o] for o in outputs),
             constants=MappingProxyType(
@@ -189,6 +182,17 @@ class Rewriter:
             self._values[value] = replace(self._values[value], name=name)
             settled[value] = None
         return tuple(settled)
+
+
+def _numbered(value: Value, number: int) -> Value:
+    return value if value.id == number else replace(value, id=number)
+
+
+def _renumbered(operator: Operator, numbers: Mapping[int, int]) -> Operator:
+    inputs, outputs = (tuple(numbers[value] for value in side) for side in (operator.inputs, operator.outputs))
+    if (inputs, outputs) == (operator.inputs, operator.outputs):
+        return operator
+    return replace(operator, inputs=inputs, outputs=outputs)
 
 
 def in_topological_order(operators: Sequence[Operator]) -> tuple[Operator, ...]:

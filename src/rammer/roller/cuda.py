@@ -45,6 +45,7 @@ _STAGED = 0.7  # of shared memory, for operands: what is left caches those that 
 # Instructions of a thread for a point and for an element of a point's sums.
 _EPILOGUE = 40
 _PER_ELEMENT = 4
+_CHOSEN = 14  # for a point among several that a thread computes together, sharing loads and sums (`chosen_axes`)
 # Likewise for a window and for each of its points, where a thread computes several neighbouring ones.
 _WINDOW = 20
 _PER_WINDOW_POINT = 2
@@ -228,7 +229,7 @@ def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
     if blocks is not None:
         return _staged_us(expr, kernel.layouts, kernel.tile.task, blocks, vdevice)
     elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
-    instructions = points * (_EPILOGUE + elements * _PER_ELEMENT)
+    instructions = points * ((_CHOSEN if chosen_axes(expr) else _EPILOGUE) + elements * _PER_ELEMENT)
     busy = min(1.0, points * max(1, elements) / (_THREADS * _LOADS_IN_FLIGHT))
     return instructions / (_lanes_per_us(vdevice) * _ISSUE * max(busy, 1 / _LOADS_IN_FLIGHT)) + _LATENCY_US
 

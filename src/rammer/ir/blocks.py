@@ -14,16 +14,14 @@ from functools import lru_cache
 
 from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
 from rammer.ir.pattern import Contraction, Group, contraction, reduction_order
-from rammer.ir.task import RKernel
+from rammer.ir.task import Resources, RKernel
 from rammer.ir.types import DType, Layout
 
 WARP = 32
-WARPS = 16  # of a block: with one block on a multiprocessor, each thread may have 128 registers
 LEAST_ROWS = 4  # and lanes; below, weights stream from memory instead
 _LEAST_SUMS = 128  # below, most threads would hold none
 _MAX_SIDE = 128
 _MAX_HELD = 32  # sums of a thread: registers are left for operands, and shared memory for the sums
-_MAX_SPLITS = 16
 _SPLIT_ELEMENTS = 16  # that each split should have of a sum
 _MAX_STEP = 256
 PART_PADDING = 8  # elements between rows of the sums in shared memory
@@ -98,9 +96,11 @@ def staged_form(operand: Expr, arithmetic: Arithmetic) -> Expr:
 class Blocks:
     """Axes of an rTask by their part in the product, each list fastest first, and the sizes of a block.
 
-    `batch_axes` are those that both operands have, or none. `step` elements of the sums are staged at a time, `stages`
-    steps are in shared memory together.
+    `threads` share out a block. `batch_axes` are those that both operands have, or none. `step` elements of the sums
+    are staged at a time, `stages` steps are in shared memory together.
     """
+
+    threads: int
 
     row_axes: tuple[Axis, ...]
     lane_axes: tuple[Axis, ...]
@@ -137,21 +137,32 @@ class _Product:
     lane_bytes: int
     arithmetic: Arithmetic
 
+    def point_bytes(self, rows: int, lanes: int) -> int:
+        """Of one element of the sums, for so many rows and lanes."""
+        return rows * self.row_bytes + lanes * self.lane_bytes
+
+    def part_bytes(self, rows: int, lanes: int) -> int:
+        """Of one split's sums in shared memory."""
+        return self.held * rows * (lanes + PART_PADDING) * DType.FLOAT32.itemsize_bytes
+
+    def least_bytes(self, rows: int, lanes: int) -> int:
+        """Shared memory that a block takes at least: two of the shortest steps, then the sums."""
+        step_bytes = self.point_bytes(rows, lanes) * (self.arithmetic.least_step + self.arithmetic.padding)
+        return max(2 * step_bytes, self.part_bytes(rows, lanes))
+
 
 @lru_cache(maxsize=4096)
 def blocks_of(kernel: RKernel) -> Blocks | None:
     """The blocks of an rTask of a contraction; None where it has too few sums, or sums that warps do not hold."""
     if kernel.tile.lane is None:
         return None
-    return blocks_within(
-        kernel.expr, kernel.layouts, kernel.tile.lane, kernel.tile.task, kernel.resources.scratch_bytes
-    )
+    return blocks_within(kernel.expr, kernel.layouts, kernel.tile.lane, kernel.tile.task, kernel.resources)
 
 
 def blocks_within(
-    expr: TensorExpr, layouts: tuple[Layout, ...], lane: int, task: Sequence[int], room_bytes: int
+    expr: TensorExpr, layouts: tuple[Layout, ...], lane: int, task: Sequence[int], resources: Resources
 ) -> Blocks | None:
-    """As `blocks_of`, of an rTask of these sizes along the axis at position `lane`, in so much shared memory."""
+    """As `blocks_of`, of an rTask of these sizes along the axis at position `lane` that takes so much of a vEU."""
     product = _product(expr, layouts, lane)
     if product is None:
         return None
@@ -159,16 +170,17 @@ def blocks_within(
     height, width = (math.prod(sizes[axis] for axis in axes) for axes in (product.row_axes, product.lane_axes))
     if min(height, width) < LEAST_ROWS or height * width < _LEAST_SUMS:
         return None
-    held, arithmetic, elements = product.held, product.arithmetic, math.prod(product.extents)
-    warp_rows, warp_lanes, splits = _warp_tile(height, width, held, elements)
-    block_rows, block_lanes = _block(height, width, warp_rows, warp_lanes)
-    point_bytes = block_rows * product.row_bytes + block_lanes * product.lane_bytes
+    arithmetic, elements, room_bytes = product.arithmetic, math.prod(product.extents), resources.scratch_bytes
+    warp_rows, warp_lanes, splits = _warp_tile(product, resources, height, width)
+    block_rows, block_lanes = _block(product, resources, (height, width), (warp_rows, warp_lanes))
+    point_bytes = product.point_bytes(block_rows, block_lanes)
     stages = min(_STAGES[arithmetic], max(2, room_bytes // (point_bytes * (WARP + arithmetic.padding))))
     room = room_bytes // (stages * point_bytes) - arithmetic.padding
-    part_bytes = held * block_rows * (block_lanes + PART_PADDING) * DType.FLOAT32.itemsize_bytes
+    part_bytes = product.part_bytes(block_rows, block_lanes)
     splits = min(splits, _power_below(room_bytes // part_bytes), _power_below(room // arithmetic.grain))
     step = _step(room, max(arithmetic.least_step, splits * arithmetic.grain), product.extents)
     return Blocks(
+        threads=resources.threads,
         row_axes=product.row_axes,
         lane_axes=product.lane_axes,
         batch_axes=product.batch_axes,
@@ -226,26 +238,34 @@ def group_order(group: Group, layouts: Sequence[Layout]) -> tuple[Axis, ...]:
     return reduction_order(loads, group.axes, layouts)
 
 
-def _warp_tile(height: int, width: int, held: int, elements: int) -> tuple[int, int, int]:
+def _warp_tile(product: _Product, resources: Resources, height: int, width: int) -> tuple[int, int, int]:
     """Rows and lanes of a warp and the splits: as many sums as registers allow, as few splits as keep warps busy."""
     wide = _up(height, 32) * 4 <= _up(height, 16) * 5
     rows, lanes = 32 if wide else 16, 32 if width > 16 else 16 if width > 8 else 8
-    most = max(1, min(_MAX_SPLITS, elements // _SPLIT_ELEMENTS))
+    most = max(1, math.prod(product.extents) // _SPLIT_ELEMENTS)
 
     def splits() -> int:
-        block_rows, block_lanes = _block(height, width, rows, lanes)
-        return _power_below(WARPS * rows * lanes // (block_rows * block_lanes))
+        block_rows, block_lanes = _block(product, resources, (height, width), (rows, lanes))
+        return _power_below(resources.threads // WARP * rows * lanes // (block_rows * block_lanes))
 
-    while (held * rows * lanes > _MAX_HELD * WARP or splits() > most) and (rows > 16 or lanes > 8):
+    while (product.held * rows * lanes > _MAX_HELD * WARP or splits() > most) and (rows > 16 or lanes > 8):
         rows, lanes = (rows // 2, lanes) if rows > 16 and rows >= lanes else (rows, lanes // 2)
     return rows, lanes, min(splits(), _power_below(most))
 
 
-def _block(height: int, width: int, warp_rows: int, warp_lanes: int) -> tuple[int, int]:
-    """Rows and lanes of a block: all of the tile's, if there are warps for them."""
-    rows, lanes = min(_MAX_SIDE, _up(height, warp_rows)), min(_MAX_SIDE, _up(width, warp_lanes))
-    while (rows // warp_rows) * (lanes // warp_lanes) > WARPS:
-        if rows > lanes:
+def _block(
+    product: _Product, resources: Resources, tile: tuple[int, int], warp_tile: tuple[int, int]
+) -> tuple[int, int]:
+    """Rows and lanes of a block: all of the tile's, if there are warps and shared memory for them."""
+    warp_rows, warp_lanes = warp_tile
+    rows, lanes = (min(_MAX_SIDE, _up(size, unit)) for size, unit in zip(tile, warp_tile, strict=True))
+
+    def fits() -> bool:
+        warps = (rows // warp_rows) * (lanes // warp_lanes)
+        return warps <= resources.threads // WARP and product.least_bytes(rows, lanes) <= resources.scratch_bytes
+
+    while not fits() and (rows, lanes) != warp_tile:
+        if lanes == warp_lanes or rows > max(lanes, warp_rows):
             rows = _up(rows // 2, warp_rows)
         else:
             lanes = _up(lanes // 2, warp_lanes)

@@ -76,7 +76,7 @@ class RTile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What one rTask of an rKernel takes on a vEU, beyond its operands."""
+    """What one rTask of an rKernel takes on a vEU, beyond its operands: `threads` are all that the vEU has."""
 
     threads: int = 1
     registers_per_thread: int = 0

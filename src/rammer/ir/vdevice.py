@@ -45,6 +45,7 @@ class VEU:
 class VDevice:
     """What scheduling and construction may know about a machine.
 
+    `threads` of a vEU share out an rTask.
     Contractions of `staged_rows` or more rows (None: none) stage both operands, and want what their sums run over
     innermost in weights; others want the lanes innermost. Products of float32 run in `precision`, one of `precisions`.
     `resident_bytes` are constants that a vEU keeps for the next rTask that uses the same; 0 where it keeps none.
@@ -63,6 +64,7 @@ class VDevice:
     handover_us: Figure
     task_overhead_us: Figure
     skeletons: tuple[str, ...]
+    threads: int = 1
     alignment_bytes: int = 64
     stream_bytes: int = 64
     staged_rows: int | None = None

@@ -22,6 +22,7 @@ def kernel_key(kernel: RKernel, vdevice: VDevice, code: str) -> str:
         repr(kernel.layouts),
         kernel.skeleton,
         repr(kernel.tile),
+        repr(kernel.resources),
         repr((vdevice.kind, vdevice.name, vdevice.vector_bytes, vdevice.compiler)),
         code,
     )

@@ -33,7 +33,6 @@ from rammer.ir.vdevice import VDevice
 from rammer.roller.resident import LANES, resident_count
 from rammer.roller.tile import TaskTile, footprint_bytes, scale_out, task_count
 
-_THREADS = 256  # that keep a multiprocessor busy
 _STREAM_LANES = 8  # one sector of float32
 _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
@@ -49,18 +48,18 @@ _CHOSEN = 14  # for a point among several that a thread computes together, shari
 # Likewise for a window and for each of its points, where a thread computes several neighbouring ones.
 _WINDOW = 20
 _PER_WINDOW_POINT = 2
-_ISSUE = 0.6  # of the instructions that a multiprocessor could start
+_ISSUE = 0.6  # of the instructions that could be started
 _LATENCY_US = 1.3  # pointers, the first operands, and what the rest reads, one after the other
 _LOADS_IN_FLIGHT = 16
-# Measured on an NVIDIA H200, in cycles of a multiprocessor. A quarter of it multiplies for one warp at a time, and not
+# Measured on an NVIDIA H200, in cycles of a quarter of a multiprocessor. It multiplies for one warp at a time, and not
 # while it reads shared memory.
-_STEP_CYCLES = 150  # a barrier, and the first reads after it
-_COPY_CYCLES = 0.3  # for up to 16 bytes
-_FINISH_CYCLES = 0.1  # for a sum of one split
-_RESULT_CYCLES = 0.25
-_ADD_CYCLES = 1.03  # of a quarter, for a multiply-add of each thread of a warp
-_READ_CYCLES = 4.85  # of a quarter, for a read of 16 bytes by each thread of a warp
-_QUARTERS = 4
+_QUARTER_THREADS = 128
+_STEP_CYCLES = 150  # a barrier, and the first reads after it: of all quarters
+_COPY_CYCLES = 1.2  # for up to 16 bytes
+_FINISH_CYCLES = 0.4  # for a sum of one split
+_RESULT_CYCLES = 1.0
+_ADD_CYCLES = 1.03  # for a multiply-add of each thread of a warp
+_READ_CYCLES = 4.85  # for a read of 16 bytes by each thread of a warp
 # Of tensor cores: for the products of 16 rows by 8 lanes of 16 elements; for 4 elements that each thread of a warp
 # reads and rounds.
 _TENSOR_CYCLES: Mapping[Arithmetic, tuple[float, float]] = {
@@ -74,12 +73,12 @@ _COPY_BYTES = (16, 8, 4)  # of an instruction
 def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> list[RKernel]:
     """Candidate rKernels for a GPU, in no order."""
     found = contraction(expr)
-    lane = _lane(expr, layouts, found)
+    lane = _lane(expr, layouts, found, vdevice)
     if found is not None and (lane is None or expr.axes[lane] not in found.lanes):
         found = None
     skeleton = Skeleton.CONTRACT if found is not None else Skeleton.REDUCE if expr.reductions else Skeleton.MAP
     shared = next(level for level in vdevice.levels if not level.shared)
-    resources = Resources(scratch_bytes=int(shared.capacity_bytes * _STAGED))
+    resources = Resources(threads=vdevice.threads, scratch_bytes=int(shared.capacity_bytes * _STAGED))
     reduce = tuple(max(1, axis.extent) for axis in expr.reduce_axes)
 
     def kernel(task: TaskTile) -> RKernel:
@@ -88,8 +87,7 @@ def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) 
 
     if found is not None and lane is not None:
         found_blocks = (
-            (task, blocks_within(expr, layouts, lane, task, resources.scratch_bytes))
-            for task in _boxes(expr, found, expr.axes[lane])
+            (task, blocks_within(expr, layouts, lane, task, resources)) for task in _boxes(expr, found, expr.axes[lane])
         )
         staged = {task: blocks for task, blocks in found_blocks if blocks is not None}
         if staged:
@@ -168,7 +166,7 @@ def _best(
 def resident(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> RKernel | None:
     """The candidate with the fewest rTasks whose weights stay on their vEUs, if there is one."""
     found = contraction(expr)
-    lane = _lane(expr, layouts, found)
+    lane = _lane(expr, layouts, found, vdevice)
     count = None if lane is None else resident_count(expr, vdevice)
     if lane is None or count is None:
         return None
@@ -179,10 +177,16 @@ def resident(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) ->
         lane=lane,
         vector=WARP,
     )
-    return RKernel(expr=expr, layouts=layouts, skeleton=Skeleton.CONTRACT.value, tile=tile)
+    return RKernel(
+        expr=expr,
+        layouts=layouts,
+        skeleton=Skeleton.CONTRACT.value,
+        tile=tile,
+        resources=Resources(threads=vdevice.threads),
+    )
 
 
-def _lane(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None) -> int | None:
+def _lane(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None, vdevice: VDevice) -> int | None:
     """The position of the axis along which neighbouring threads take neighbouring points.
 
     Where a contraction has rows, its operands are staged in shared memory, and the axis must be one of its lanes. Else
@@ -195,7 +199,7 @@ def _lane(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None
         loads = sum(abs(stride_along(load.indices, layouts[load.slot], axis)) == 1 for load in heavy)
         outputs = zip(expr.outputs, layouts[len(expr.inputs) :], strict=True)
         stores = sum(abs(stride_along(output.indices, layout, axis)) == 1 for output, layout in outputs)
-        return (loads, stores, min(axis.extent, _THREADS))
+        return (loads, stores, min(axis.extent, _busy_threads(vdevice)))
 
     staged = [
         axis
@@ -230,8 +234,13 @@ def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
         return _staged_us(expr, kernel.layouts, kernel.tile.task, blocks, vdevice)
     elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
     instructions = points * ((_CHOSEN if chosen_axes(expr) else _EPILOGUE) + elements * _PER_ELEMENT)
-    busy = min(1.0, points * max(1, elements) / (_THREADS * _LOADS_IN_FLIGHT))
+    busy = min(1.0, points * max(1, elements) / (_busy_threads(vdevice) * _LOADS_IN_FLIGHT))
     return instructions / (_lanes_per_us(vdevice) * _ISSUE * max(busy, 1 / _LOADS_IN_FLIGHT)) + _LATENCY_US
+
+
+def _busy_threads(vdevice: VDevice) -> int:
+    """Threads that keep a vEU busy."""
+    return vdevice.threads // 2
 
 
 def _lanes_per_us(vdevice: VDevice) -> float:
@@ -244,7 +253,7 @@ class _Pass:
     """Sums over the same axes as a block runs through them, whatever its tile.
 
     They are `terms` sums of `elements`. Of each operand of rows, then of each of lanes: how many elements a copy takes,
-    and the cycles of a multiprocessor for an element that is a sum itself.
+    and the cycles of a quarter for an element that is a sum itself.
     """
 
     terms: int
@@ -258,21 +267,26 @@ def _staged_us(
 ) -> float:
     """As `compute_us`, of an rTask whose operands are staged."""
     cycles = _staged_cycles(expr, layouts, task, blocks)
-    return cycles / (_lanes_per_us(vdevice) / (_QUARTERS * WARP)) + _LATENCY_US
+    return cycles / (_lanes_per_us(vdevice) / (_quarters(blocks) * WARP)) + _LATENCY_US
+
+
+def _quarters(blocks: Blocks) -> int:
+    """Quarters of a multiprocessor that a block has, or as much of all four."""
+    return blocks.threads // _QUARTER_THREADS
 
 
 def _staged_cycles(expr: TensorExpr, layouts: tuple[Layout, ...], task: TaskTile, blocks: Blocks) -> float:
-    """Cycles of a multiprocessor for an rTask whose operands are staged."""
+    """Cycles for an rTask whose operands are staged."""
     sizes = dict(zip(expr.axes, task, strict=True))
     height, width, batches = (
         math.prod(sizes[axis] for axis in axes) for axes in (blocks.row_axes, blocks.lane_axes, blocks.batch_axes)
     )
     block_count = batches * -(-height // blocks.rows) * -(-width // blocks.lanes)
     passes = _passes(expr, layouts, blocks.lane_axes[0], blocks.arithmetic)
-    element_cycles = _element_cycles(blocks)
-    rounds = -(-blocks.warps * blocks.splits // _QUARTERS)
+    element_cycles, quarters = _element_cycles(blocks), _quarters(blocks)
+    rounds = -(-blocks.warps * blocks.splits // quarters)
     sums = sum(one.terms for one in passes)
-    cycles = blocks.rows * blocks.lanes * (blocks.splits * sums * _FINISH_CYCLES + _RESULT_CYCLES)
+    cycles = blocks.rows * blocks.lanes * (blocks.splits * sums * _FINISH_CYCLES + _RESULT_CYCLES) / quarters
     sides = (blocks.rows, blocks.lanes)
     filled = (min(blocks.rows, height), min(blocks.lanes, width))
     for one in passes:
@@ -283,7 +297,7 @@ def _staged_cycles(expr: TensorExpr, layouts: tuple[Layout, ...], task: TaskTile
         windows = one.elements * sum(
             points * each for points, side in zip(filled, one.window_cycles, strict=True) for each in side
         )
-        cycles += multiply + copy + windows + steps * _STEP_CYCLES
+        cycles += multiply + (copy + windows) / quarters + steps * _STEP_CYCLES
     return block_count * cycles
 
 
@@ -333,13 +347,13 @@ def _forms(load: Load, layout: Layout) -> list[tuple[Affine, int]]:
 
 
 def _window_cycles(operand: Expr) -> float:
-    """Cycles of a multiprocessor for an element of an operand that is a sum itself."""
+    """Cycles of a quarter for an element of an operand that is a sum itself."""
     points = window_points(operand)
-    return (_WINDOW + points * _PER_WINDOW_POINT) / (_QUARTERS * WARP * _ISSUE) if points else 0.0
+    return (_WINDOW + points * _PER_WINDOW_POINT) / (WARP * _ISSUE) if points else 0.0
 
 
 def _element_cycles(blocks: Blocks) -> float:
-    """Cycles of a quarter of a multiprocessor for one element of all sums of a warp."""
+    """Cycles of a quarter for one element of all sums of a warp."""
     if blocks.arithmetic is Arithmetic.FLOAT32:
         held_rows, held_lanes = blocks.warp_rows / 4, blocks.warp_lanes / 8
         return held_rows * held_lanes * _ADD_CYCLES + (held_rows + held_lanes) / 4 * _READ_CYCLES

@@ -45,6 +45,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "P15": "The scratch memory of an rTask fits what one vEU has to itself.",
         "P16": "The device has the skeleton of every chosen rKernel.",
         "P17": "Only devices that wait for tags get tagged tensors, and their arena bytes are theirs alone.",
+        "P18": "An rTask takes the threads that a vEU has.",
     }
 )
 
@@ -84,6 +85,9 @@ def _check_choice(plan: Plan, device: VDevice) -> None:
         if private and kernel.resources.scratch_bytes > max(private):
             message = f"an rTask of {name} takes {kernel.resources.scratch_bytes} bytes of {max(private)}"
             raise VerificationError("P15", message, where=where)
+        if kernel.resources.threads != device.threads:
+            message = f"an rTask of {name} takes {kernel.resources.threads} threads; a vEU has {device.threads}"
+            raise VerificationError("P18", message, where=where)
 
 
 def _check_shape(number: int, program: RProgram, device: VDevice) -> None:

@@ -19,6 +19,7 @@ _PREFIX = "sm_"
 class Gpu:
     """Facts about a GPU. `provenance` says where they come from.
 
+    Of a multiprocessor's shared memory, each resident block takes `shared_bytes_reserved` beyond what it asks for.
     `lanes_per_multiprocessor` are float32 multiply-adds a clock, `memory_bytes_per_us` is device memory's peak.
     """
 
@@ -26,7 +27,8 @@ class Gpu:
     capability: tuple[int, int]
     multiprocessors: int
     clock_ghz: float
-    shared_bytes_per_block: int
+    shared_bytes_per_multiprocessor: int
+    shared_bytes_reserved: int
     registers_per_multiprocessor: int
     lanes_per_multiprocessor: int
     l2_bytes: int
@@ -56,7 +58,8 @@ def _sheet(
         capability=capability,
         multiprocessors=multiprocessors,
         clock_ghz=clock_ghz,
-        shared_bytes_per_block=shared_kib << 10,
+        shared_bytes_per_multiprocessor=shared_kib << 10,
+        shared_bytes_reserved=1 << 10,
         registers_per_multiprocessor=65_536,
         lanes_per_multiprocessor=lanes,
         l2_bytes=l2_mib << 20,
@@ -69,11 +72,11 @@ def _sheet(
 NAMED: Mapping[str, Gpu] = {
     gpu.architecture: gpu
     for gpu in (
-        _sheet("NVIDIA A100-SXM4-80GB", (8, 0), 108, 1.41, 163, 64, 40, 80, 2039.0),
-        _sheet("NVIDIA L40S", (8, 9), 142, 2.52, 99, 128, 96, 48, 864.0),
-        _sheet("NVIDIA H200", (9, 0), 132, 1.98, 227, 128, 60, 141, 4800.0),
-        _sheet("NVIDIA B200", (10, 0), 148, 1.965, 227, 128, 126, 180, 8000.0),
-        _sheet("NVIDIA GeForce RTX 5090", (12, 0), 170, 2.407, 99, 128, 96, 32, 1792.0),
+        _sheet("NVIDIA A100-SXM4-80GB", (8, 0), 108, 1.41, 164, 64, 40, 80, 2039.0),
+        _sheet("NVIDIA L40S", (8, 9), 142, 2.52, 100, 128, 96, 48, 864.0),
+        _sheet("NVIDIA H200", (9, 0), 132, 1.98, 228, 128, 60, 141, 4800.0),
+        _sheet("NVIDIA B200", (10, 0), 148, 1.965, 228, 128, 126, 180, 8000.0),
+        _sheet("NVIDIA GeForce RTX 5090", (12, 0), 170, 2.407, 100, 128, 96, 32, 1792.0),
     )
 }
 """A GPU for each architecture that can be compiled for by name."""

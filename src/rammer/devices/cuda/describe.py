@@ -1,8 +1,8 @@
-"""A GPU as a vDevice: a vEU is a resident block, one on each multiprocessor.
+"""A GPU as a vDevice: a vEU is a resident block, one on each multiprocessor or two that share it.
 
 Facts come from the GPU or from the table of named ones, costs of handing over from a GPU that is here (`peaks.py`). For
 one that is not, those of programs that tried the limits of persistent kernels on one H200 stand in. A vEU's share of
-what all share (L2, memory) is an even one.
+what others have, too (its multiprocessor, L2, memory) is an even one.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from dataclasses import dataclass
 
 from rammer.devices.cuda.architecture import OLDEST, Gpu
 from rammer.errors import DeviceUnavailableError, OptionError
-from rammer.ir.blocks import LEAST_ROWS, WARP, WARPS
+from rammer.ir.blocks import LEAST_ROWS, WARP
 from rammer.ir.pattern import Skeleton
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 
 KIND = "cuda"
-THREADS = WARPS * WARP
+MULTIPROCESSOR_THREADS = 512  # of all its blocks: with 128 registers each they take all 65,536
 MAX_WEIGHTS = 80  # registers of a thread that hold resident weights; the rest is for the work itself
 SKELETONS = (Skeleton.MAP, Skeleton.REDUCE, Skeleton.CONTRACT)
+_MOST_BLOCKS = 2  # on a multiprocessor
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")  # on tensor cores but for the first
 _SECTOR_BYTES = 32
-_SHARED_BYTES_PER_CYCLE = 128
-_L2_BYTES_PER_CYCLE = 64  # of one multiprocessor, while the others read little
+_SHARED_BYTES_PER_CYCLE = 128  # of a multiprocessor
+_L2_BYTES_PER_CYCLE = 64  # likewise, while the others read little
 _ELSEWHERE = "by a program of its own on an NVIDIA H200 (CUDA 13.0), not by this device"
 _HANDOVER_US = Figure(0.94, f"measured once, {_ELSEWHERE}: 132 blocks meet at one counter in L2")
 _TAGGED_HANDOVER_US = Figure(
@@ -61,6 +62,8 @@ NOT_MEASURED = Peaks(provenance="not measured here")
 def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_MEASURED) -> VDevice:
     """The vDevice of a GPU with `veus` execution units; None takes one for each multiprocessor.
 
+    More than that have half a multiprocessor each.
+
     Args:
         gpu: the GPU.
         veus: execution units.
@@ -78,19 +81,23 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
             hint=f"Rammer needs {major}.{minor} (Ampere) or newer; compile for the device 'cpu' instead",
         )
     count = gpu.multiprocessors if veus is None else veus
-    if count > gpu.multiprocessors:
+    blocks = -(-count // gpu.multiprocessors)
+    if blocks > _MOST_BLOCKS:
         raise OptionError(
-            f"veus={count}", hint=f"{gpu.name} holds {gpu.multiprocessors} resident blocks, one on a multiprocessor"
+            f"veus={count}",
+            hint=f"{gpu.name} holds {gpu.multiprocessors} blocks, or {_MOST_BLOCKS * gpu.multiprocessors}, "
+            "two on a multiprocessor",
         )
     clock = f"{gpu.clock_ghz:g} GHz; {gpu.provenance}"
-    lanes = gpu.lanes_per_multiprocessor
+    lanes = gpu.lanes_per_multiprocessor // blocks
+    threads = MULTIPROCESSOR_THREADS // blocks
     return VDevice(
         kind=KIND,
         name=gpu.name,
         veus=tuple(VEU(index=i) for i in range(count)),
         vector_bytes=WARP * DType.FLOAT32.itemsize_bytes,
-        vector_registers=gpu.registers_per_multiprocessor // WARP,
-        levels=_levels(gpu, clock),
+        vector_registers=gpu.registers_per_multiprocessor // WARP // blocks,
+        levels=_levels(gpu, blocks, clock),
         flops_per_us={
             dtype: Figure(
                 2 * lanes * gpu.clock_ghz * 1e3 / _slowdown(dtype),
@@ -102,9 +109,10 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         tagged_handover_us=peaks.figure(peaks.tagged_handover_us, _TAGGED_HANDOVER_US),
         task_overhead_us=peaks.figure(peaks.task_overhead_us, _TASK_OVERHEAD_US),
         skeletons=SKELETONS,
+        threads=threads,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         staged_rows=LEAST_ROWS,
-        resident_bytes=THREADS * MAX_WEIGHTS * DType.FLOAT32.itemsize_bytes,
+        resident_bytes=threads * MAX_WEIGHTS * DType.FLOAT32.itemsize_bytes,
         precisions=_PRECISIONS,
         compiler=compiler,
     )
@@ -115,15 +123,15 @@ def _slowdown(dtype: DType) -> int:
     return 2 if dtype is DType.FLOAT64 else 1
 
 
-def _levels(gpu: Gpu, clock: str) -> tuple[MemoryLevel, ...]:
-    share = gpu.memory_bytes_per_us / gpu.multiprocessors
+def _levels(gpu: Gpu, blocks: int, clock: str) -> tuple[MemoryLevel, ...]:
+    share = gpu.memory_bytes_per_us / (blocks * gpu.multiprocessors)
+    shared_bytes, l2_bytes = _SHARED_BYTES_PER_CYCLE // blocks, _L2_BYTES_PER_CYCLE // blocks
     return (
         MemoryLevel(
             name="shared memory",
-            capacity_bytes=gpu.shared_bytes_per_block,
+            capacity_bytes=gpu.shared_bytes_per_multiprocessor // blocks - gpu.shared_bytes_reserved,
             bandwidth_bytes_per_us=Figure(
-                _SHARED_BYTES_PER_CYCLE * gpu.clock_ghz * 1e3,
-                f"nominal: {_SHARED_BYTES_PER_CYCLE} bytes a cycle at {clock}",
+                shared_bytes * gpu.clock_ghz * 1e3, f"nominal: {shared_bytes} bytes a cycle at {clock}"
             ),
             transaction_bytes=WARP * DType.FLOAT32.itemsize_bytes,
             shared=False,
@@ -132,8 +140,7 @@ def _levels(gpu: Gpu, clock: str) -> tuple[MemoryLevel, ...]:
             name="L2",
             capacity_bytes=gpu.l2_bytes,
             bandwidth_bytes_per_us=Figure(
-                _L2_BYTES_PER_CYCLE * gpu.clock_ghz * 1e3,
-                f"nominal: {_L2_BYTES_PER_CYCLE} bytes a cycle and multiprocessor at {clock}",
+                l2_bytes * gpu.clock_ghz * 1e3, f"nominal: {l2_bytes} bytes a cycle for each block at {clock}"
             ),
             transaction_bytes=_SECTOR_BYTES,
             shared=True,

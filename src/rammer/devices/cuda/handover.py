@@ -23,7 +23,7 @@ from rammer.devices.base import Loaded, Trace
 from rammer.ir.expr import Axis, Output, TensorExpr, load
 from rammer.ir.pattern import Skeleton
 from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Signal, Step, Wait
-from rammer.ir.task import Binding, RKernel, ROperator, RTask, RTile, TaskGraph, Tensor, TensorRole
+from rammer.ir.task import Binding, Resources, RKernel, ROperator, RTask, RTile, TaskGraph, Tensor, TensorRole
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VDevice
 
@@ -76,7 +76,8 @@ def handover_plan(vdevice: VDevice, counted: int = TURNS, tagged: int = TURNS) -
         _chain(tensors, x, vdevice.veu_count // 2 * counted, tagged=False),
         _chain(tensors, x, vdevice.veu_count // 2 * tagged, tagged=True),
     ]
-    operators = [_operator(i, *ends) for i, ends in enumerate([(x, alone), *itertools.chain(*chains)])]
+    ends = [(x, alone), *itertools.chain(*chains)]
+    operators = [_operator(i, source, target, vdevice.threads) for i, (source, target) in enumerate(ends)]
     graph = TaskGraph(
         name="hand-overs",
         tensors=tuple(tensors),
@@ -188,20 +189,22 @@ def _chain(tensors: _Tensors, x: Tensor, turns: int, *, tagged: bool) -> list[tu
     return list(itertools.pairwise([x, *between, tensors.new(TensorRole.OUTPUT)]))
 
 
-def _operator(number: int, source: Tensor, target: Tensor) -> ROperator:
-    """`target = source + 1` along the last axis, an rTask for each vector of the target."""
+def _operator(number: int, source: Tensor, target: Tensor, threads: int) -> ROperator:
+    """`target = source + 1` along the last axis, an rTask of so many threads for each vector of the target."""
     return ROperator(
         id=number,
         name=f"turn {number}" if number else "alone",
         kind="HandOver",
-        kernels=(_kernel(source.type, source.layout, target.type, target.layout),),
+        kernels=(_kernel(source.type, source.layout, target.type, target.layout, threads),),
         reads=(Binding(tensor=source.id, origin=(0,)),),
         writes=(Binding(tensor=target.id, origin=(0,) * target.type.rank),),
     )
 
 
 @functools.lru_cache(maxsize=8)
-def _kernel(source: TensorType, source_layout: Layout, target: TensorType, target_layout: Layout) -> RKernel:
+def _kernel(
+    source: TensorType, source_layout: Layout, target: TensorType, target_layout: Layout, threads: int
+) -> RKernel:
     axes = tuple(Axis(f"s{i}", extent) for i, extent in enumerate(target.shape))
     body = load(0, source, axes[-1:]) + 1.0
     return RKernel(
@@ -209,6 +212,7 @@ def _kernel(source: TensorType, source_layout: Layout, target: TensorType, targe
         layouts=(source_layout, target_layout),
         skeleton=Skeleton.MAP,
         tile=RTile(task=(*[1] * (len(axes) - 1), _ELEMENTS), lane=len(axes) - 1),
+        resources=Resources(threads=threads),
     )
 
 

@@ -12,7 +12,7 @@ from rammer.devices.base import Source
 from rammer.devices.codegen.source import RECORDS, SIGNALS, SLOTS, assemble, where_of
 from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT, bindings
 from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
-from rammer.devices.cuda.describe import KIND, THREADS
+from rammer.devices.cuda.describe import KIND, MULTIPROCESSOR_THREADS
 from rammer.devices.cuda.emit.dispatch import emit_dispatch
 from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
 from rammer.devices.cuda.emit.residence import Family
@@ -91,7 +91,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     )
     graph = plan.graph
     launch = {
-        "threads": THREADS,
+        "threads": vdevice.threads,
         "scratch_bytes": max((kernel.scratch_bytes for kernel in kernels.values()), default=0),
         "slots": slots,
         "starts": starts.tolist(),
@@ -105,16 +105,17 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
             **data,
             DEVICE_RECORDS: records.tobytes(),
             LAUNCH: json.dumps(launch, indent=1).encode(),
-            CODE: translation_unit(kernels, slots, CALLER + arrays).encode(),
+            CODE: translation_unit(kernels, vdevice.threads, slots, CALLER + arrays).encode(),
         },
     )
 
 
-def translation_unit(kernels: Mapping[str, KernelText], slots: int, segments: int) -> str:
+def translation_unit(kernels: Mapping[str, KernelText], threads: int, slots: int, segments: int) -> str:
     """Headers, device functions, the dispatch over them, and the interpreter, as one text.
 
     Args:
         kernels: by symbol, in the order of their numbers.
+        threads: of a block.
         slots: operands that a record has room for.
         segments: in which operands lie.
     """
@@ -134,7 +135,13 @@ def translation_unit(kernels: Mapping[str, KernelText], slots: int, segments: in
         "uint32_t kernel, uint32_t position, char *scratch) {\n"
         f"    switch (kernel) {{\n{resident}    default: return position;\n    }}\n}}\n"
     )
-    sizes = {"THREADS": THREADS, "SLOTS": slots, "SEGMENTS": segments, "CHUNK": chunk_of(slots)}
+    sizes = {
+        "THREADS": threads,
+        "BLOCKS": MULTIPROCESSOR_THREADS // threads,
+        "SLOTS": slots,
+        "SEGMENTS": segments,
+        "CHUNK": chunk_of(slots),
+    }
     macros = "".join(f"#define RAMMER_{name} {size}\n" for name, size in sizes.items())
     headers = (_text(*name) for name in _BEFORE_KERNELS)
     functions = [kernel.text for kernel in kernels.values()]

@@ -25,7 +25,6 @@ from rammer.devices.codegen.index import Address
 from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
-from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.blocked import BlockedTile
 from rammer.devices.cuda.emit.finish import Finish
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
@@ -253,9 +252,9 @@ class _Product:
         by_points = chunk == 1 and _runs_along_points(scope, form, sides, self.axes)
         fast, slow, extent = ("point", "piece", size) if by_points else ("piece", "point", pieces)
         writer.line(f"#pragma unroll {_COPIES_TOGETHER}")
-        with writer.block(f"for (uint32_t i = 0; i < {-(-size * pieces // THREADS)}u; ++i)"):
-            writer.let("uint32_t", "copy", f"threadIdx.x + i * {THREADS}")
-            if size * pieces % THREADS:
+        with writer.block(f"for (uint32_t i = 0; i < {-(-size * pieces // blocks.threads)}u; ++i)"):
+            writer.let("uint32_t", "copy", f"threadIdx.x + i * {blocks.threads}")
+            if size * pieces % blocks.threads:
                 writer.line(f"if (copy >= {size * pieces}u)")
                 writer.line("    break;")
             writer.let("uint32_t", f"{fast}_", f"copy % {extent}")
@@ -283,11 +282,12 @@ class _Product:
 
         A thread computes several neighbouring points: it loads once what their windows share.
         """
-        writer, step, form = scope.writer, self.tile.blocks.step, self._form(operand)
+        writer, form = scope.writer, self._form(operand)
+        step, threads = self.tile.blocks.step, self.tile.blocks.threads
         side = next((side for side in sides if side.size > 1), sides[0])
-        together = _together(side, min(size, count(sides)) * step)
+        together = _together(side, min(size, count(sides)) * step, threads)
         writer.line("#pragma unroll 1")
-        with writer.block(f"for (uint32_t copy = threadIdx.x; copy < {size // together * step}u; copy += {THREADS})"):
+        with writer.block(f"for (uint32_t copy = threadIdx.x; copy < {size // together * step}u; copy += {threads})"):
             writer.let("uint32_t", "element_", f"copy % {step}")
             writer.let("uint32_t", "point_", f"copy / {step} * {together}")
             writer.let("uint32_t", "point", f"{first} + point_")
@@ -311,9 +311,9 @@ class _Product:
                 writer.line(f"*({self._place(operand, 'into', f'(point_ + {number})', 'element_')}) = {value};")
 
 
-def _together(side: Side, elements: int) -> int:
-    """How many neighbours along a side a thread takes: a few, but no thread goes without any for it."""
-    fitting = (taken for taken in _POINTS_TOGETHER if side.size % taken == 0 and taken * THREADS <= elements)
+def _together(side: Side, elements: int, threads: int) -> int:
+    """How many neighbours along a side each of so many threads takes: a few, but none goes without any for it."""
+    fitting = (taken for taken in _POINTS_TOGETHER if side.size % taken == 0 and taken * threads <= elements)
     return 1 if side.is_ragged else next(fitting, 1)
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Scope
-from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.blocked import BlockedTile
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
 from rammer.devices.cuda.emit.stream import other_loads
@@ -37,7 +36,7 @@ class Finish:
     def of(cls, scope: Scope, tile: BlockedTile) -> Finish:
         """Declares what `bring` loads; nothing if a thread has many turns."""
         writer = scope.writer
-        turns = -(-tile.blocks.rows * tile.blocks.lanes // THREADS)
+        turns = -(-tile.blocks.rows * tile.blocks.lanes // tile.blocks.threads)
         early = [{load: writer.name("early") for load in other_loads(scope)} for _ in range(turns)]
         if turns > _EARLY_TURNS:
             return cls(tile=tile, early=())
@@ -83,19 +82,19 @@ class Finish:
         A store might change what later loads read, as far as a compiler knows: loads come first.
         """
         writer, outputs = scope.writer, scope.operands.kernel.expr.outputs
-        places = self.tile.blocks.rows * self.tile.blocks.lanes
+        places, threads = self.tile.blocks.rows * self.tile.blocks.lanes, self.tile.blocks.threads
         results = {output: writer.name("result") for output in outputs}
 
         @contextmanager
         def each() -> Iterator[Scope]:
             writer.line("#pragma unroll")
             with writer.block(f"for (uint32_t i = 0; i < {_RESULTS_TOGETHER}u; ++i)"):
-                writer.let("uint32_t", "place", f"first + i * {THREADS}")
-                conditions = [f"place < {places}u"] if places % (_RESULTS_TOGETHER * THREADS) else []
+                writer.let("uint32_t", "place", f"first + i * {threads}")
+                conditions = [f"place < {places}u"] if places % (_RESULTS_TOGETHER * threads) else []
                 with self._at_place(scope, conditions) as at_place:
                     yield at_place
 
-        turns = f"first = threadIdx.x; first < {places}u; first += {_RESULTS_TOGETHER * THREADS}"
+        turns = f"first = threadIdx.x; first < {places}u; first += {_RESULTS_TOGETHER * threads}"
         writer.line("#pragma unroll 1")
         with writer.block(f"for (uint32_t {turns})"):
             for output, result in results.items():
@@ -122,10 +121,10 @@ class Finish:
     @contextmanager
     def _turn(self, scope: Scope, turn: int) -> Iterator[Scope]:
         """The scope at the place that a thread takes at its turn, if there is one."""
-        places = self.tile.blocks.rows * self.tile.blocks.lanes
-        conditions = [f"place < {places}u"] if (turn + 1) * THREADS > places else []
+        places, threads = self.tile.blocks.rows * self.tile.blocks.lanes, self.tile.blocks.threads
+        conditions = [f"place < {places}u"] if (turn + 1) * threads > places else []
         with scope.writer.block():
-            scope.writer.let("uint32_t", "place", f"threadIdx.x + {turn * THREADS}")
+            scope.writer.let("uint32_t", "place", f"threadIdx.x + {turn * threads}")
             with self._at_place(scope, conditions) as at_place:
                 yield at_place
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.codegen.scope import Position, Scope
-from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
 from rammer.devices.cuda.emit.wait import emit_wait
@@ -24,7 +23,7 @@ from rammer.ir.pattern import reduction_order
 _UNROLLED = 8  # points of a loop whose loads are all in flight together
 _ELEMENT_BYTES = 8  # of the widest type
 # Steps that a team spends on putting its parts together.
-_COMBINE_STEPS = {1: 0, WARP: 10, THREADS: 40}
+_WARP_STEPS, _BLOCK_STEPS = 10, 40
 
 
 def emit_reduce(scope: Scope, sides: Sequence[Side]) -> int:
@@ -36,11 +35,12 @@ def emit_reduce(scope: Scope, sides: Sequence[Side]) -> int:
     ordered = lane_first(kernel, sides)
     outer = [side for side in ordered if side.axis in used]
     inner = [side for side in ordered if side.axis not in used]
-    team = _team(count(outer), shared, kernel.tile.lane is not None)
+    threads = kernel.resources.threads
+    team = _team(count(outer), threads, shared, kernel.tile.lane is not None)
     first, step, rank = {
         1: ("threadIdx.x", "RAMMER_THREADS", "0"),
         WARP: (f"threadIdx.x / {WARP}", f"RAMMER_THREADS / {WARP}", f"threadIdx.x % {WARP}"),
-        THREADS: ("0", "1", "threadIdx.x"),
+        threads: ("0", "1", "threadIdx.x"),
     }[team]
     writer.let("uint32_t", "rank", rank)
     emit_wait(writer)
@@ -55,19 +55,21 @@ def emit_reduce(scope: Scope, sides: Sequence[Side]) -> int:
                 more, conditions = decode(writer, "point", inner)
                 with guarded(writer, conditions):
                     at_point.enter(more).store_results()
-    return THREADS // WARP * _ELEMENT_BYTES
+    return threads // WARP * _ELEMENT_BYTES
 
 
-def _team(points: int, reductions: Sequence[Reduce], along_lanes: bool) -> int:
-    """How many threads share a point."""
+def _team(points: int, threads: int, reductions: Sequence[Reduce], along_lanes: bool) -> int:
+    """How many of a block's threads share a point."""
     if along_lanes:
         return 1
     length = max(math.prod(axis.extent for axis in reduction.axes) for reduction in reductions)
 
-    def steps(team: int) -> int:
-        return -(-points * team // THREADS) * (-(-length // team) + _COMBINE_STEPS[team])
+    combine_steps = {1: 0, WARP: _WARP_STEPS, threads: _BLOCK_STEPS}
 
-    return min(_COMBINE_STEPS, key=steps)
+    def steps(team: int) -> int:
+        return -(-points * team // threads) * (-(-length // team) + combine_steps[team])
+
+    return min(combine_steps, key=steps)
 
 
 def fold(scope: Scope, node: Reduce) -> str:

@@ -15,9 +15,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from rammer.devices.cuda.describe import MAX_WEIGHTS, THREADS
+from rammer.devices.cuda.describe import MAX_WEIGHTS
 from rammer.devices.cuda.emit.totals import Total, find_totals
-from rammer.ir.blocks import WARP, WARPS
+from rammer.ir.blocks import WARP
 from rammer.ir.expr import Axis, Cast, Expr, Load
 from rammer.ir.pattern import Contraction, Skeleton, Term, contraction
 from rammer.ir.task import RKernel
@@ -50,9 +50,9 @@ class Part:
 
     `form` is all about the weights but what they load.
 
-    Of a slice, which `deep` lanes split, a lane has `elements` for each of `slots` rows, from its row number
-    `first_slot` on; their weights begin at `weights_at` among its registers. The slices begin at element `vector_at` of
-    shared memory.
+    Each of the `warps` has a slice of the vector, which `deep` lanes split: a lane has `elements` for each of `slots`
+    rows, from its row number `first_slot` on; their weights begin at `weights_at` among its registers. The slices begin
+    at element `vector_at` of shared memory.
     """
 
     axes: tuple[Axis, ...]
@@ -60,6 +60,7 @@ class Part:
     weight: Expr
     form: tuple[object, ...]
     tables: Mapping[int, int]
+    warps: int
     deep: int
     elements: int
     first_slot: int
@@ -75,12 +76,12 @@ class Part:
     @property
     def slice(self) -> int:
         """Elements of the vector that a warp takes."""
-        return _slice(self.axes)
+        return _slice(self.axes, self.warps)
 
     @property
     def is_even(self) -> bool:
         """Whether every lane has as many elements as any other."""
-        return self.length == WARPS * self.pitch
+        return self.length == self.warps * self.pitch
 
     @property
     def pitch(self) -> int:
@@ -97,10 +98,11 @@ class Part:
 class Residence:
     """The parts of a resident rKernel, its totals, and the operands that stay.
 
-    `across` is how many lanes of a warp have different rows.
+    `across` is how many lanes of each of the `warps` have different rows.
     """
 
     tile: tuple[object, ...]
+    warps: int
     points: int
     totals: tuple[Total, ...]
     parts: tuple[Part, ...]
@@ -152,12 +154,12 @@ class Residence:
     @property
     def vectors(self) -> int:
         """Elements of shared memory that hold the slices of vectors; the sums of warps lie behind them."""
-        return sum(WARPS * part.pitch for part in self.parts)
+        return sum(self.warps * part.pitch for part in self.parts)
 
     @property
     def kept_at(self) -> int:
         """Where constants of the elementwise rest begin in shared memory, in elements: first the biases of all rows."""
-        return self.vectors + 2 * WARPS * self.rows
+        return self.vectors + 2 * self.warps * self.rows
 
     @property
     def weights(self) -> int:
@@ -200,8 +202,8 @@ def residence_of(kernel: RKernel, constants: Collection[int], resident_bytes: in
         resident_bytes: weights that a block keeps at most.
     """
     found = contraction(kernel.expr) if kernel.skeleton == Skeleton.CONTRACT else None
-    points = math.prod(kernel.tile.task)
-    if found is None or points > THREADS or any(term.reduce.dtype is not DType.FLOAT32 for term in found.terms):
+    points, warps = math.prod(kernel.tile.task), kernel.resources.threads // WARP
+    if found is None or points > warps * WARP or any(term.reduce.dtype is not DType.FLOAT32 for term in found.terms):
         return None
     products: dict[Term, _Product] = {}
     for term in found.terms:
@@ -219,9 +221,10 @@ def residence_of(kernel: RKernel, constants: Collection[int], resident_bytes: in
     shared_out = (
         Residence(
             tile=(kernel.expr.axes, kernel.tile.task),
+            warps=warps,
             points=points,
             totals=totals,
-            parts=_parts(members, points, across),
+            parts=_parts(members, points, warps, across),
             across=across,
             kept=kept,
         )
@@ -231,7 +234,7 @@ def residence_of(kernel: RKernel, constants: Collection[int], resident_bytes: in
     fits = (
         residence.weights <= MAX_WEIGHTS
         and residence.rows <= _MAX_ROWS
-        and points <= residence.points_per_warp * WARPS
+        and points <= residence.points_per_warp * warps
         and residence.weight_bytes <= resident_bytes
     )
     return residence if fits else None
@@ -250,14 +253,14 @@ def _product(kernel: RKernel, found: Contraction, term: Term, constants: Collect
     return None
 
 
-def _parts(members: Sequence[Mapping[int, _Product]], points: int, across: int) -> tuple[Part, ...]:
-    """The parts, from their products by total, where `across` lanes of a warp have different rows."""
+def _parts(members: Sequence[Mapping[int, _Product]], points: int, warps: int, across: int) -> tuple[Part, ...]:
+    """The parts, from their products by total, where `across` lanes of each of the warps have different rows."""
     parts: list[Part] = []
     weights_at = vector_at = 0
     deep = WARP // across
     for products in members:
         typical = products[min(products)]
-        elements = -(-_slice(typical.axes) // deep)
+        elements = -(-_slice(typical.axes, warps) // deep)
         first_slot = min(products) * points // across
         part = Part(
             axes=typical.axes,
@@ -265,6 +268,7 @@ def _parts(members: Sequence[Mapping[int, _Product]], points: int, across: int) 
             weight=typical.weight,
             form=typical.form,
             tables={total: product.slot for total, product in products.items()},
+            warps=warps,
             deep=deep,
             elements=elements,
             first_slot=first_slot,
@@ -274,9 +278,9 @@ def _parts(members: Sequence[Mapping[int, _Product]], points: int, across: int) 
         )
         parts.append(part)
         weights_at += part.slots * elements
-        vector_at += WARPS * part.pitch
+        vector_at += warps * part.pitch
     return tuple(parts)
 
 
-def _slice(axes: Sequence[Axis]) -> int:
-    return -(-math.prod(axis.extent for axis in axes) // WARPS)
+def _slice(axes: Sequence[Axis], warps: int) -> int:
+    return -(-math.prod(axis.extent for axis in axes) // warps)

@@ -18,13 +18,12 @@ from collections.abc import Collection, Mapping, Sequence
 from rammer.devices.codegen.scalar import call_text
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
-from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, decode, guarded
 from rammer.devices.cuda.emit.residence import Family, Part, Residence
 from rammer.devices.cuda.emit.stream import other_loads
 from rammer.devices.cuda.emit.wait import takes_apart
-from rammer.ir.blocks import WARP, WARPS
+from rammer.ir.blocks import WARP
 from rammer.ir.expr import Axis, Load, ScalarFn, nodes
 from rammer.ir.pattern import reduction_order
 from rammer.ir.types import DType, Layout
@@ -87,7 +86,7 @@ def emit_step(scope: Scope, sides: Sequence[Side], residence: Residence, unwritt
         for part in together:
             _multiply(writer, residence, part)
     # Those of the last record are still being read.
-    writer.line(f"float *partial = shared + {residence.vectors} + position % 2 * {WARPS * rows};")
+    writer.line(f"float *partial = shared + {residence.vectors} + position % 2 * {residence.warps * rows};")
     writer.line(f"int32_t present = {residence.slots};")
     first = f"rammer_sum_lanes<{residence.slots}, {residence.across}>(sums, &present)"
     writer.let("uint32_t", "row", f"{first} * {residence.across} + lane % {residence.across}")
@@ -276,7 +275,7 @@ def _together(residence: Residence, layouts: Sequence[Layout]) -> list[list[Part
     for part in residence.parts:
         last = groups[-1] if groups else []
         is_tagged = all(layouts[slot].tagged for one in (*last, part) for slot in _read(one))
-        if last and is_tagged and sum(map(_taken, (*last, part))) <= THREADS - residence.point_warps * WARP:
+        if last and is_tagged and sum(map(_taken, (*last, part))) <= (residence.warps - residence.point_warps) * WARP:
             last.append(part)
         else:
             groups.append([part])
@@ -288,11 +287,12 @@ def _take(scope: Scope, parts: Sequence[Part]) -> None:
 
     Whole warps take what is tagged, those behind the end of a vector its last element once more.
     """
-    writer, kernel, end = scope.writer, scope.operands.kernel, THREADS
+    writer, kernel = scope.writer, scope.operands.kernel
+    threads = end = kernel.resources.threads
     for part in parts:
         taken = _taken(part)
         first = max(0, end - taken)
-        own = f"threadIdx.x < {end}u && turn < {taken}u" if end < THREADS else f"turn < {taken}u"
+        own = f"threadIdx.x < {end}u && turn < {taken}u" if end < threads else f"turn < {taken}u"
         with writer.block(f"for (uint32_t turn = threadIdx.x - {first}u; {own}; turn += RAMMER_THREADS)"):
             writer.let("uint32_t", "element", "turn" if taken == part.length else f"min(turn, {part.length - 1}u)")
             positions, _ = decode(writer, "element", [Side.whole(axis) for axis in reversed(_order(scope, part))])

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Scope
-from rammer.devices.cuda.describe import THREADS
 from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
 from rammer.devices.cuda.emit.wait import emit_meet, emit_wait
@@ -30,10 +29,11 @@ def is_stream(kernel: RKernel) -> bool:
 def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
     """Write the loops over one rTask. Returns the scratch that it takes, in bytes."""
     writer = scope.writer
-    ordered = lane_first(scope.operands.kernel, sides)
+    kernel = scope.operands.kernel
+    ordered, threads = lane_first(kernel, sides), kernel.resources.threads
     points = count(ordered)
-    width = min(THREADS, 1 << (points - 1).bit_length())
-    splits = THREADS // width
+    width = min(threads, 1 << (points - 1).bit_length())
+    splits = threads // width
     element = C_TYPES[found.terms[0].reduce.dtype]
     writer.let("uint32_t", "place", f"threadIdx.x % {width}")
     writer.let("uint32_t", "split", f"threadIdx.x / {width}")
@@ -60,7 +60,7 @@ def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
             for term, name in sums.items():
                 at_point.bind(term.reduce, name)
             at_point.store_results()
-    return 2 * len(sums) * THREADS * found.terms[0].reduce.dtype.itemsize_bytes
+    return 2 * len(sums) * threads * found.terms[0].reduce.dtype.itemsize_bytes
 
 
 def _sum(scope: Scope, group: Group, splits: int, sums: Mapping[Term, str]) -> None:
@@ -101,13 +101,13 @@ def other_loads(scope: Scope, known: Collection[Expr] = ()) -> list[Load]:
 
 def _combine(scope: Scope, sums: Sequence[str], width: int, element: str) -> None:
     """Put the parts of all threads that have the same point together; those with split 0 get the whole."""
-    writer = scope.writer
+    writer, threads = scope.writer, scope.operands.kernel.resources.threads
     for name in sums:
         distance = WARP // 2
         while distance >= width:
             writer.line(f"{name} += __shfl_xor_sync(0xffffffffu, {name}, {distance});")
             distance //= 2
-    parts = min(THREADS // width, THREADS // WARP)  # that remain of each sum, `across` apart
+    parts = min(threads // width, threads // WARP)  # that remain of each sum, `across` apart
     writer.line(f"{element} *partial = ({element} *)scratch;")
     writer.line(f"{element} *whole = partial + {len(sums) * parts * width};")
     writer.line("__syncthreads();")

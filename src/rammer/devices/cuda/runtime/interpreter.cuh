@@ -1,7 +1,8 @@
 /* The interpreter of an rProgram: a resident block for each vEU, which walks its own queue of records.
  *
  * Everything that depends on a model is in tables and in the dispatch over rKernels, which the generated code defines.
- * RAMMER_THREADS is the size of a block. With RAMMER_TRACE every record's times are written, too.
+ * RAMMER_THREADS is the size of a block, RAMMER_BLOCKS how many a multiprocessor holds. With RAMMER_TRACE every record's
+ * times are written, too.
  */
 #ifndef RAMMER_INTERPRETER_CUH
 #define RAMMER_INTERPRETER_CUH
@@ -13,7 +14,7 @@ static __device__ void rammer_execute(uint32_t kernel, const rammer_record *reco
  * behind them. */
 static __device__ uint32_t rammer_execute_run(uint32_t kernel, uint32_t position, char *scratch);
 
-extern "C" __global__ void __launch_bounds__(RAMMER_THREADS, 1)
+extern "C" __global__ void __launch_bounds__(RAMMER_THREADS, RAMMER_BLOCKS)
 rammer_run(const __grid_constant__ rammer_program program) {
     rammer_start(&program);
     for (uint32_t position = 0;;) {

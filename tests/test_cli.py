@@ -15,6 +15,9 @@ from typer.testing import CliRunner
 
 import rammer
 from rammer import cli
+from rammer.devices.cuda.architecture import named
+from rammer.devices.cuda.describe import describe
+from rammer.devices.cuda.device import CudaDevice
 from rammer.errors import RammerError
 from tests.support.artifacts import built_elsewhere
 from tests.support.small_models import (
@@ -256,6 +259,11 @@ def test_devices(call):
     assert "execution units" in out.split("cuda")[1] or "to do:" in out  # what there is, or what to do about it
     assert "cuda:sm_90" in out
     assert found["reference"]["flops_per_us"]["float32"]["value"] > 0
+
+
+def test_devices_says_how_many_threads_a_gpu_has(call, monkeypatch):
+    monkeypatch.setattr(CudaDevice, "describe", lambda *_: describe(named("sm_90"), 264))
+    assert "NVIDIA H200, 264 execution units of 256 threads" in call("devices")[1]
 
 
 # --- Mistakes ---------------------------------------------------------------------------------------------------------

@@ -129,6 +129,11 @@ def test_small_network_compiles(name, tmp_path):
     assert bytes(compiled(NETWORKS[name](**SMALL[name]), tmp_path))[:4] == b"\x7fELF"
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_small_network_compiles_for_halves_of_multiprocessors(name, tmp_path):
+    assert bytes(compiled(NETWORKS[name](**SMALL[name]), tmp_path, veus=264))[:4] == b"\x7fELF"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network_compiles(name, tmp_path):
@@ -146,7 +151,8 @@ def test_small_network_compiles_for_other_architectures(name, architecture, tmp_
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
 def test_tensor_cores_compile(architecture, precision, tmp_path):
     model = NETWORKS["resnext"](**SMALL["resnext"])
-    assert compiled(model, tmp_path, f"cuda:{architecture}", precision=precision)
+    for veus in (None, 2 * NAMED[architecture].multiprocessors):
+        assert compiled(model, tmp_path, f"cuda:{architecture}", precision=precision, veus=veus)
 
 
 def test_machine_code_is_kept(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """The GPU as a device, as far as it can be tried without one."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.emit.residence import Family, Resident
 from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
 from rammer.devices.cuda.records import device_records, step_times
+from rammer.devices.cuda.source import CODE, LAUNCH
 from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.tables import DONE, NOTHING, SEGMENT_SHIFT, SIGNALS, SPAN
 from rammer.devices.registry import DEVICES, GPUS, find_device
@@ -89,6 +91,17 @@ def test_two_on_a_multiprocessor_have_half_of_it_each(name):
         for part, whole in zip(half.levels, one.levels, strict=True):
             assert part.bandwidth_bytes_per_us.value * 2 == whole.bandwidth_bytes_per_us.value
         assert [half.levels[i].capacity_bytes for i in (1, 2)] == [one.levels[i].capacity_bytes for i in (1, 2)]
+
+
+@pytest.mark.parametrize(("veus", "threads", "blocks"), [(132, 512, 1), (133, 256, 2)])
+def test_code_has_the_threads_of_the_vdevice(veus, threads, blocks):
+    device, options = find_device("cuda:sm_90"), CompileOptions(device="cuda:sm_90", veus=veus)
+    vdevice = device.describe(options)
+    source = device.emit(plan_graph(load_graph(layer_model()), vdevice, options), vdevice)
+    assert json.loads(bytes(source.files[LAUNCH]))["threads"] == threads
+    code = bytes(source.files[CODE]).decode()
+    assert f"#define RAMMER_THREADS {threads}\n#define RAMMER_BLOCKS {blocks}\n" in code
+    assert "__launch_bounds__(RAMMER_THREADS, RAMMER_BLOCKS)" in code
 
 
 @pytest.mark.parametrize(

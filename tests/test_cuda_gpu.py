@@ -40,6 +40,11 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
+def in_halves():
+    """So many vEUs that two share each multiprocessor."""
+    return 2 * read_gpu(find_driver()).multiprocessors
+
+
 def compiled(plan, cache, **options):
     chosen = CompileOptions(cache_dir=cache, **options)
     source = source_of(plan, find_device("cuda").describe(chosen))
@@ -56,6 +61,19 @@ def test_network(name, policy, monkeypatch, cache):
     net = rammer.compile(model, "cuda", policy=policy)
     results = [net(**inputs) for _ in range(200)]
     assert relative_difference(results[0], wanted) < 1e-5
+    assert all(result.tobytes() == results[0].tobytes() for result in results)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 1e-2)])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network_on_halves_of_multiprocessors(name, precision, tolerance, monkeypatch, cache):
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(cache))
+    model = NETWORKS[name](**SMALL[name])
+    inputs = random_inputs(input_shapes(model), seed=1)
+    (wanted,) = run_onnx_runtime(model, inputs)
+    net = rammer.compile(model, "cuda", precision=precision, veus=in_halves())
+    results = [net(**inputs) for _ in range(200)]
+    assert relative_difference(results[0], wanted) < tolerance
     assert all(result.tobytes() == results[0].tobytes() for result in results)
 
 
@@ -122,16 +140,24 @@ def test_operator(name, monkeypatch, cache):
         compare_case(list(outputs.values()), wanted, **tolerances(name, wanted))
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (9, 3, 2, 4), (40, 132, 8, 1), (64, 17, 5, 3)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 1), (9, 3, 2, 4), (40, 132, 8, 1), (40, 264, 8, 1), (64, 17, 5, 3)], ids=str
+)
 def test_every_run_gives_the_same_bits(cache, shape):
     length, veus, tiles, programs = shape
     plan = chain(length=length, veus=veus, tiles=tiles, programs=programs)
-    model, y = compiled(plan, cache), np.zeros_like(X)
+    model, y = compiled(plan, cache, veus=veus), np.zeros_like(X)
     reference = expected(plan, X).tobytes()
     for _ in range(10_000):
         y.fill(0)
         model.run([X], [y])
         assert y.tobytes() == reference
+
+
+def test_blocks_that_are_not_resident_together_are_refused(cache):
+    blocks = in_halves()
+    with pytest.raises(DeviceUnavailableError, match=f"has {blocks} vEUs, this GPU holds {blocks // 2} of its blocks"):
+        compiled(chain(length=1, veus=blocks), cache)
 
 
 def test_missing_signal_is_named(cache):
@@ -180,11 +206,13 @@ def test_costs_of_handing_over_are_measured_and_kept(cache, monkeypatch):
     assert [again.handover_us, again.tagged_handover_us, again.task_overhead_us] == figures
 
 
-def test_the_plan_that_measures_computes_what_it_says(cache):
-    plan = handover_plan(find_device("cuda").describe(CompileOptions(cache_dir=cache)))
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_the_plan_that_measures_computes_what_it_says(blocks, cache):
+    veus = blocks * read_gpu(find_driver()).multiprocessors
+    plan = handover_plan(find_device("cuda").describe(CompileOptions(cache_dir=cache, veus=veus)))
     outputs = [np.zeros(plan.graph.tensors[i].type.shape, np.float32) for i in plan.graph.outputs]
     x = np.arange(256, dtype=np.float32)
-    compiled(plan, cache).trace([x], outputs)
+    compiled(plan, cache, veus=veus).trace([x], outputs)  # all vEUs take turns, so all are resident
     turns = plan.schedule.programs[1].counter_count
     for output, more in zip(outputs, (1, turns, turns), strict=True):
         np.testing.assert_array_equal(output, np.broadcast_to(x + more, output.shape))

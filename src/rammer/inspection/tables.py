@@ -84,7 +84,8 @@ def device(name: str, description: Mapping[str, Any]) -> RenderableType:
     """What is known of a device: a `VDevice` as plain data."""
     peak = description["flops_per_us"]["float32"]
     table = Table.grid(padding=(0, 2))
-    table.add_row(Text(name, "bold"), f"{description['name']}, {len(description['veus'])} execution units")
+    of_threads = f" of {description['threads']} threads" if description["threads"] > 1 else ""
+    table.add_row(Text(name, "bold"), f"{description['name']}, {len(description['veus'])} execution units{of_threads}")
     table.add_row("", f"{description['vector_bytes']}-byte vectors, {description['vector_registers']} registers")
     table.add_row("", f"{peak['value'] / 1e3:.0f} GFLOP/s float32 on each unit", _dim(peak["provenance"]))
     for level in description["levels"]:

@@ -80,12 +80,12 @@ def test_blocks_hold_every_sum_of_a_tile(name, vdevice, warps):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_half_a_multiprocessor_takes_longer_but_waits_no_longer(name):
+def test_half_a_multiprocessor_takes_up_to_twice_as_long(name):
     whole = bound(name).kernels[0].resources
     for kernel in bound(name, IN_HALVES).kernels:
         half_us = cuda.compute_us(kernel, IN_HALVES)
         whole_us = cuda.compute_us(replace(kernel, resources=whole), H200)
-        assert whole_us < half_us < 2.1 * whole_us  # smaller blocks copy some operands once more
+        assert whole_us < half_us < 2.2 * whole_us  # smaller blocks copy some operands once more
 
 
 @pytest.mark.parametrize("name", SHAPES)

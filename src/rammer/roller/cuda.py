@@ -54,7 +54,7 @@ _LOADS_IN_FLIGHT = 16
 # Measured on an NVIDIA H200, in cycles of a quarter of a multiprocessor. It multiplies for one warp at a time, and not
 # while it reads shared memory.
 _QUARTER_THREADS = 128
-_STEP_CYCLES = 150  # a barrier, and the first reads after it: of all quarters
+_STEP_CYCLES = 600  # a barrier, and the first reads after it
 _COPY_CYCLES = 1.2  # for up to 16 bytes
 _FINISH_CYCLES = 0.4  # for a sum of one split
 _RESULT_CYCLES = 1.0
@@ -293,11 +293,11 @@ def _staged_cycles(expr: TensorExpr, layouts: tuple[Layout, ...], task: TaskTile
         steps = -(-one.elements // blocks.step)
         multiply = steps * blocks.step / blocks.splits * rounds * element_cycles * one.terms
         copies = sum(size / elements for size, side in zip(sides, one.copied, strict=True) for elements in side)
-        copy = steps * blocks.step * copies * _COPY_CYCLES
+        copy = steps * blocks.step * copies * _COPY_CYCLES / quarters
         windows = one.elements * sum(
             points * each for points, side in zip(filled, one.window_cycles, strict=True) for each in side
         )
-        cycles += multiply + (copy + windows) / quarters + steps * _STEP_CYCLES
+        cycles += multiply + copy + windows / quarters + steps * _STEP_CYCLES / quarters
     return block_count * cycles
 
 

@@ -36,6 +36,7 @@ SHAPES = {
     "deep": expression("MatMul", types((64, 4096), (4096, 64))),
     "few": expression("MatMul", types((8, 512), (512, 24))),
     "batches": expression("MatMul", types((5, 64, 48), (5, 48, 64))),
+    "many batches": expression("MatMul", types((5, 80, 64, 48), (5, 80, 48, 64))),
     "cells": expression(
         "LSTMCell",
         types((64, 96), (64, 128), (64, 128), (512, 96), (512, 128), (1024,)),
@@ -94,7 +95,7 @@ def test_candidates_are_the_best_of_all_tiles(name):
     found = contraction(some.expr)
     assert found is not None
     assert some.tile.lane is not None
-    tiles = list(cuda._boxes(some.expr, found, some.expr.axes[some.tile.lane]))
+    tiles = list(cuda._boxes(some.expr, found, some.expr.axes[some.tile.lane], H200))
     assert len(set(tiles)) == len(tiles)
     kernels = [replace(some, tile=replace(some.tile, task=task)) for task in tiles]
     time_us = {kernel: predict(kernel, H200).task_us for kernel in kernels if blocks_of(kernel)}
@@ -173,6 +174,13 @@ def test_results_are_loaded_for_side_by_side():
     text = emit_kernel(kernel, "k").text
     assert "float result0[4];" in text
     assert text.index("result0[i] =") < text.index("out0[s")
+
+
+@pytest.mark.parametrize(("task", "side_by_side"), [((64, 64), False), ((64, 128), True)])
+def test_few_results_that_load_nothing_are_stored_one_by_one(task, side_by_side):
+    kernel = bound("wide").kernels[0]
+    text = emit_kernel(replace(kernel, tile=replace(kernel.tile, task=task)), "k").text
+    assert ("result0[i]" in text) == side_by_side
 
 
 @pytest.mark.parametrize(
@@ -304,3 +312,41 @@ def test_what_the_rest_reads_is_on_its_way_while_sums_run():
     text = emit_kernel(kernel, "k").text
     assert "in2[" in text.split(".multiply<")[0]
     assert "in2[" not in text.split(".multiply<")[1]
+
+
+def of_several_blocks(name="many batches"):
+    return next(kernel for kernel in bound(name).kernels if found_blocks(kernel).count > 1)
+
+
+def found_blocks(kernel):
+    blocks = blocks_of(kernel)
+    assert blocks is not None
+    return blocks
+
+
+def test_chained_blocks_begin_before_they_wait():
+    before, behind = around_waits(emit_kernel(aligned(of_several_blocks(), 16), "k", constants=[1]).text)
+    assert "in1 +" in before
+    assert "in1 +" not in behind
+
+
+def test_sums_of_chained_blocks_lie_behind_the_stages():
+    kernel = of_several_blocks()
+    assert found_blocks(kernel).chained
+    text = emit_kernel(kernel, "k").text
+    ((last, stage_bytes),) = re.findall(r"filled = filled == (\d+) \? 0 : filled \+ (\d+);", text)
+    assert f"float *parts = (float *)(scratch + {int(last) + int(stage_bytes)});" in text
+
+
+def test_sums_over_different_axes_are_not_chained():
+    kernel = of_several_blocks("cells")
+    assert not found_blocks(kernel).chained
+    assert "float *parts = (float *)scratch;" in emit_kernel(kernel, "k").text
+
+
+def test_blocks_are_chained_if_there_is_room_for_their_sums():
+    kernel = of_several_blocks()
+    assert [
+        found_blocks(replace(kernel, resources=replace(kernel.resources, scratch_bytes=kib << 10))).chained
+        for kib in (160, 48, 32)
+    ] == [True, True, False]

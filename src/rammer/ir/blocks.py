@@ -97,7 +97,8 @@ class Blocks:
     """Axes of an rTask by their part in the product, each list fastest first, and the sizes of a block.
 
     `threads` share out a block. `batch_axes` are those that both operands have, or none. `step` elements of the sums
-    are staged at a time, `stages` steps are in shared memory together.
+    are staged at a time, `stages` steps are in shared memory together. A full rTask has `count` blocks. Where they are
+    `chained`, the next one's operands are on their way while one is finished: sums have shared memory of their own.
     """
 
     threads: int
@@ -113,6 +114,8 @@ class Blocks:
     splits: int
     step: int
     stages: int
+    count: int
+    chained: bool
 
     @property
     def warps(self) -> int:
@@ -124,14 +127,15 @@ class Blocks:
 class _Product:
     """What blocks follow from beside their tile.
 
-    Axes by their part, as in `Blocks`; `held` sums of each point, the longest of which run over `extents`, fastest
-    first; bytes of a row's and of a lane's element of all their operands, as they are staged.
+    Axes by their part, as in `Blocks`; `held` sums of each point in `groups`, the longest of which run over `extents`,
+    fastest first; bytes of a row's and of a lane's element of all their operands, as they are staged.
     """
 
     row_axes: tuple[Axis, ...]
     lane_axes: tuple[Axis, ...]
     batch_axes: tuple[Axis, ...]
     held: int
+    groups: int
     extents: tuple[int, ...]
     row_bytes: int
     lane_bytes: int
@@ -167,17 +171,25 @@ def blocks_within(
     if product is None:
         return None
     sizes = dict(zip(expr.axes, task, strict=True))
-    height, width = (math.prod(sizes[axis] for axis in axes) for axes in (product.row_axes, product.lane_axes))
+    height, width, batches = (
+        math.prod(sizes[axis] for axis in axes) for axes in (product.row_axes, product.lane_axes, product.batch_axes)
+    )
     if min(height, width) < LEAST_ROWS or height * width < _LEAST_SUMS:
         return None
     arithmetic, elements, room_bytes = product.arithmetic, math.prod(product.extents), resources.scratch_bytes
     warp_rows, warp_lanes, splits = _warp_tile(product, resources, height, width)
     block_rows, block_lanes = _block(product, resources, (height, width), (warp_rows, warp_lanes))
+    count = batches * -(-height // block_rows) * -(-width // block_lanes)
     point_bytes = product.point_bytes(block_rows, block_lanes)
+    part_bytes = product.part_bytes(block_rows, block_lanes)
+    beside_bytes = room_bytes - 2 * point_bytes * (arithmetic.least_step + arithmetic.padding)
+    chained = count > 1 and product.groups == 1 and part_bytes <= beside_bytes
+    splits = min(splits, _power_below((beside_bytes if chained else room_bytes) // part_bytes))
+    if chained:
+        room_bytes -= splits * part_bytes
     stages = min(_STAGES[arithmetic], max(2, room_bytes // (point_bytes * (WARP + arithmetic.padding))))
     room = room_bytes // (stages * point_bytes) - arithmetic.padding
-    part_bytes = product.part_bytes(block_rows, block_lanes)
-    splits = min(splits, _power_below(room_bytes // part_bytes), _power_below(room // arithmetic.grain))
+    splits = min(splits, _power_below(room // arithmetic.grain))
     step = _step(room, max(arithmetic.least_step, splits * arithmetic.grain), product.extents)
     return Blocks(
         threads=resources.threads,
@@ -191,7 +203,9 @@ def blocks_within(
         arithmetic=arithmetic,
         splits=splits,
         step=step,
-        stages=min(stages, 1 + -(-elements // step)),
+        stages=min(stages, 1 + (count if chained else 1) * -(-elements // step)),
+        count=count,
+        chained=chained,
     )
 
 
@@ -219,6 +233,7 @@ def _product(expr: TensorExpr, layouts: tuple[Layout, ...], lane_position: int) 
         lane_axes=tuple(lanes),
         batch_axes=tuple(axis for axis in fastest_first if axis not in rows and axis not in lanes),
         held=held,
+        groups=len(found.groups),
         extents=tuple(axis.extent for axis in reversed(group_order(longest, layouts))),
         row_bytes=row_bytes,
         lane_bytes=lane_bytes,

@@ -87,7 +87,8 @@ def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) 
 
     if found is not None and lane is not None:
         found_blocks = (
-            (task, blocks_within(expr, layouts, lane, task, resources)) for task in _boxes(expr, found, expr.axes[lane])
+            (task, blocks_within(expr, layouts, lane, task, resources))
+            for task in _boxes(expr, found, expr.axes[lane], vdevice)
         )
         staged = {task: blocks for task, blocks in found_blocks if blocks is not None}
         if staged:
@@ -100,15 +101,38 @@ def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) 
     return list(dict.fromkeys(kernel(scale_out(expr, units, count)) for count in sorted(counts)))
 
 
-def _boxes(expr: TensorExpr, found: Contraction, lane: Axis) -> Iterator[TaskTile]:
-    """Tiles of about so many rows and lanes, all of them, of shapes that leave few points over."""
+def _boxes(expr: TensorExpr, found: Contraction, lane: Axis, vdevice: VDevice) -> Iterator[TaskTile]:
+    """Tiles of about so many rows and lanes, all of them, of shapes that leave few points over.
+
+    They have one batch, or as many as leave each of so many vEUs one rTask.
+    """
     rows = found.rows(expr.axes, lane)
     lanes = [axis for axis in expr.axes if axis not in rows and axis in found.lanes]
+    batches = [axis for axis in expr.axes if axis not in rows and axis not in lanes]
     for of_height in _sides_of(rows, _HEIGHTS):
         for of_width in _sides_of(lanes, _WIDTHS):
             for row_sizes, lane_sizes in itertools.product(of_height, of_width):
                 sizes = {**row_sizes, **lane_sizes}
-                yield tuple(sizes.get(axis, 1) for axis in expr.axes)
+                of_a_batch = math.prod(-(-axis.extent // size) for axis, size in sizes.items())
+                several = (_cut(batches, veus // of_a_batch) for veus in _shares(vdevice) if veus >= of_a_batch)
+                for batch_sizes in dict.fromkeys(((1,) * len(batches), *several)):
+                    sizes.update(zip(batches, batch_sizes, strict=True))
+                    yield tuple(sizes[axis] for axis in expr.axes)
+
+
+def _cut(axes: Sequence[Axis], most: int) -> tuple[int, ...]:
+    """The sizes of at most so many equal boxes that cover all of `axes`."""
+    sizes = []
+    for axis in axes:
+        size = -(-axis.extent // min(most, axis.extent))
+        most //= -(-axis.extent // size)
+        sizes.append(size)
+    return tuple(sizes)
+
+
+def _shares(vdevice: VDevice) -> list[int]:
+    """How many vEUs tiles are constructed for: all, the half, and so on."""
+    return [veus for halved in range(_STAGED_CANDIDATES - 1) if (veus := vdevice.veu_count >> halved)]
 
 
 def _sides_of(axes: Sequence[Axis], points: Iterable[int]) -> list[list[dict[Axis, int]]]:
@@ -159,8 +183,7 @@ def _best(
             best = min(best, (rounds[place] * time_us, place))
         return tasks[best[1]]
 
-    halves = (vdevice.veu_count >> halved for halved in range(_STAGED_CANDIDATES - 1))
-    return list(dict.fromkeys(first(veus) for veus in (1, *halves) if veus))
+    return list(dict.fromkeys(map(first, (1, *_shares(vdevice)))))
 
 
 def resident(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> RKernel | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rammer.devices.cuda.emit.points import Side, count
+from rammer.devices.cuda.emit.points import Side
 from rammer.ir.blocks import Blocks
 
 
@@ -26,9 +26,3 @@ class BlockedTile:
             tuple(found[axis] for axis in axes) for axes in (blocks.row_axes, blocks.lane_axes, blocks.batch_axes)
         )
         return cls(blocks=blocks, rows=rows, lanes=lanes, batches=batches)
-
-    @property
-    def is_one_block(self) -> bool:
-        """Whether an rTask has but one block."""
-        fits = count(self.rows) <= self.blocks.rows and count(self.lanes) <= self.blocks.lanes
-        return fits and count(self.batches) == 1

@@ -4,10 +4,13 @@
       for each group of sums
         for each step of elements of the sums
           start to copy a later step's operands into shared memory, constants first
-          once, if there is one block: wait for what others write, load what the rest will read
+          once, at the first step: wait for what others write, load what the rest will read
           multiply and add the present step's, each warp its part of the sums
       put the parts of the sums together in shared memory
       for each row and lane: the elementwise rest, store
+
+Of chained blocks the steps are one loop: it copies the next block's operands while it finishes one. Where they are not
+chained, an rTask of several blocks waits before the first.
 
 A convolution is such a product, too: an operand's element is whatever its index expressions say, padding included.
 Elements that are short sums, *windows*, are computed on the way.
@@ -17,8 +20,8 @@ Elements that are short sums, *windows*, are computed on the way.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from rammer.devices.codegen.index import Address
@@ -32,6 +35,7 @@ from rammer.devices.cuda.emit.stream import emit_stream
 from rammer.devices.cuda.emit.wait import emit_wait, is_constant
 from rammer.ir.blocks import (
     Arithmetic,
+    Blocks,
     blocks_of,
     group_order,
     moving_axes,
@@ -40,7 +44,7 @@ from rammer.ir.blocks import (
 )
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Expr, Load, Reduce, nodes
-from rammer.ir.pattern import Group, Term, contraction, stride_along, window_points
+from rammer.ir.pattern import Contraction, Group, Term, contraction, stride_along, window_points
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 
@@ -70,7 +74,14 @@ def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
     writer.let("uint32_t", "split", f"threadIdx.x / 32 / {blocks.warps}")
     writer.let("uint32_t", "warp_row", f"warp % {blocks.rows // blocks.warp_rows} * {blocks.warp_rows}")
     writer.let("uint32_t", "warp_lane", f"warp / {blocks.rows // blocks.warp_rows} * {blocks.warp_lanes}")
-    waits = tile.is_one_block
+    products = [_Product.of(kernel, tile, found, group) for group in found.groups]
+    sums = {term: writer.name("sums") for term in found.terms}
+    if blocks.chained:
+        (product,) = products
+        _declare(writer, blocks, sums)
+        finish = Finish.of(scope, tile, parts_at=product.scratch_bytes)
+        return product.emit(scope, sums, finish, waits=True)
+    waits = blocks.count == 1
     if not waits:
         emit_wait(writer)
     scratch_bytes = 0
@@ -81,28 +92,24 @@ def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
     ):
         positions, conditions = decode(writer, "batch", tile.batches)
         in_batch = scope.enter(positions)
-        sums = {term: writer.name("sums") for term in found.terms}
-        for name in sums.values():
-            writer.line(f"{_MULTIPLIERS[blocks.arithmetic]}{blocks.warp_rows}, {blocks.warp_lanes}> {name};")
-        finish = Finish.of(in_batch, tile)
+        _declare(writer, blocks, sums)
+        finish = Finish.of(in_batch, tile, parts_at=0)
         with guarded(writer, conditions):  # the same for all threads
             if not waits:
                 finish.bring(in_batch)
-            for group in found.groups:
-                row_operands, lane_operands = operands_of(found, group, _lane(kernel))
-                product = _Product(
-                    tile=tile,
-                    group=group,
-                    axes=tuple(Side.whole(axis) for axis in reversed(group_order(group, kernel.layouts))),
-                    row_operands=row_operands,
-                    lane_operands=lane_operands,
-                )
+            for product in products:
                 with writer.block():
-                    product.emit(in_batch.enter({}), sums, finish if waits else None)
+                    used_bytes = product.emit(in_batch.enter({}), sums, finish, waits=waits)
                 waits = False
-                scratch_bytes = max(scratch_bytes, product.scratch_bytes)
+                scratch_bytes = max(scratch_bytes, used_bytes)
             scratch_bytes = max(scratch_bytes, finish.emit(in_batch, sums))
     return scratch_bytes
+
+
+def _declare(writer: Writer, blocks: Blocks, sums: Mapping[Term, str]) -> None:
+    """Write the sums of a warp, all 0."""
+    for name in sums.values():
+        writer.line(f"{_MULTIPLIERS[blocks.arithmetic]}{blocks.warp_rows}, {blocks.warp_lanes}> {name};")
 
 
 def _lane(kernel: RKernel) -> Axis:
@@ -121,6 +128,18 @@ class _Product:
     axes: tuple[Side, ...]
     row_operands: tuple[Expr, ...]
     lane_operands: tuple[Expr, ...]
+
+    @classmethod
+    def of(cls, kernel: RKernel, tile: BlockedTile, found: Contraction, group: Group) -> _Product:
+        """The product of a group of a contraction's sums."""
+        row_operands, lane_operands = operands_of(found, group, _lane(kernel))
+        return cls(
+            tile=tile,
+            group=group,
+            axes=tuple(Side.whole(axis) for axis in reversed(group_order(group, kernel.layouts))),
+            row_operands=row_operands,
+            lane_operands=lane_operands,
+        )
 
     @property
     def pitch(self) -> int:
@@ -155,49 +174,95 @@ class _Product:
         type_ = C_TYPES[self._form(operand).dtype]
         return f"({type_} *)({stage} + {offset_bytes}) + {point} * {self.pitch} + {element}"
 
-    def emit(self, scope: Scope, sums: Mapping[Term, str], finish: Finish | None) -> None:
+    def emit(self, scope: Scope, sums: Mapping[Term, str], finish: Finish, *, waits: bool) -> int:
         """The loop over steps: step `number` is on its way while the one `stages - 1` before is multiplied.
 
-        With `finish` the rTask waits here, the first step of constants being on its way, and brings what that reads.
+        If it `waits`, the rTask does so here, the first step of constants being on its way, and brings what `finish`
+        reads. Where blocks are chained, steps are those of all, and each block is finished after its last one. Returns
+        the scratch that it takes, in bytes.
         """
         writer, blocks = scope.writer, self.tile.blocks
-        if finish is None:
+        if not waits:
             scope.hoist(map(self._form, self._operands))
-        steps, ahead, share = -(-count(self.axes) // blocks.step), blocks.stages - 1, blocks.step // blocks.splits
+        steps, ahead = self._steps, blocks.stages - 1
+        scratch_bytes, total = self.scratch_bytes, steps * (blocks.count if blocks.chained else 1)
         for variable in ("filled", "multiplied", "element0", *(side.axis.name for side in self._outer)):
             writer.line(f"{writer.index_type} {variable} = 0;")
-        with writer.block(f"for (uint32_t number = 0; number < {steps + ahead}u; ++number)"):
+        with writer.block(f"for (uint32_t number = 0; number < {total + ahead}u; ++number)"):
             with writer.block(f"if (number >= {ahead})"):
                 writer.line(f"rammer_copies_wait<{ahead - 1}>();")
                 writer.line("__syncthreads();")  # all copies are there, and what is copied over is no longer read
-            with writer.block(f"if (number < {steps})"):
+            with writer.block(f"if (number < {total})"), self._in_block(scope, "number") as in_block:
                 writer.line("char *into = scratch + filled;")
-                in_step = scope.enter({side.axis: Position(side.axis.name) for side in self._outer})
+                in_step = in_block.enter({side.axis: Position(side.axis.name) for side in self._outer})
                 constants = [operand for operand in self._operands if is_constant(scope, operand)]
                 for operand in constants:
                     self._stage(in_step, operand)
-                if finish is not None:
+                if waits:
                     with writer.block("if (number == 0)"):
                         emit_wait(writer)
-                        finish.bring(scope)
+                        if not blocks.chained:
+                            finish.bring(scope)
                 others = (operand for operand in self._operands if operand not in constants)
                 for operand in sorted(others, key=window_points):  # copies are on their way meanwhile
                     self._stage(in_step, operand)
                 self._advance(writer, "filled", self.stage_bytes, self.scratch_bytes)
                 self._walk(writer)
             writer.line("rammer_copies_end();")
-            with writer.block(f"if (number >= {ahead})"):
-                with writer.block(f"if (split < {blocks.splits})"):
-                    writer.line("char *from = scratch + multiplied;")
-                    for term in self.group.terms:
-                        row, lane = self._pair(term)
-                        places = (
-                            self._place(row, "from", "warp_row", f"split * {share}"),
-                            self._place(lane, "from", "warp_lane", f"split * {share}"),
-                        )
-                        writer.line(f"{sums[term]}.multiply<{share}, {self.pitch}>({', '.join(places)});")
-                self._advance(writer, "multiplied", self.stage_bytes, self.scratch_bytes)
-        writer.line("__syncthreads();")  # before what follows uses the memory
+            with writer.block(f"if (number >= {ahead})"), self._in_block(scope, f"(number - {ahead})") as in_block:
+                if blocks.chained:
+                    with guarded(writer, self._at_step(0)):
+                        finish.bring(in_block)
+                self._multiply(writer, sums)
+                if blocks.chained:
+                    with guarded(writer, self._at_step(steps - 1)):
+                        scratch_bytes += finish.emit(in_block, sums)
+                        for name in sums.values():
+                            writer.line(f"{name} = {{}};")
+        if not blocks.chained:
+            writer.line("__syncthreads();")  # before what follows uses the memory
+        return scratch_bytes
+
+    def _multiply(self, writer: Writer, sums: Mapping[Term, str]) -> None:
+        """Multiply and add the present step, each warp its part of the sums."""
+        blocks = self.tile.blocks
+        share = blocks.step // blocks.splits
+        with writer.block(f"if (split < {blocks.splits})"):
+            writer.line("char *from = scratch + multiplied;")
+            for term in self.group.terms:
+                row, lane = self._pair(term)
+                places = (
+                    self._place(row, "from", "warp_row", f"split * {share}"),
+                    self._place(lane, "from", "warp_lane", f"split * {share}"),
+                )
+                writer.line(f"{sums[term]}.multiply<{share}, {self.pitch}>({', '.join(places)});")
+        self._advance(writer, "multiplied", self.stage_bytes, self.scratch_bytes)
+
+    @property
+    def _steps(self) -> int:
+        """Of a block."""
+        return -(-count(self.axes) // self.tile.blocks.step)
+
+    def _at_step(self, step: int) -> list[str]:
+        """The condition that a step of a block is multiplied."""
+        return [f"step == {step}"] if self._steps > 1 else []
+
+    @contextmanager
+    def _in_block(self, scope: Scope, number: str) -> Iterator[Scope]:
+        """Where blocks are chained: the scope in that of a step, if it is not beyond the batches; lanes are fastest."""
+        writer, tile, blocks = scope.writer, self.tile, self.tile.blocks
+        if not blocks.chained:
+            yield scope
+            return
+        rows, lanes = -(-count(tile.rows) // blocks.rows), -(-count(tile.lanes) // blocks.lanes)
+        writer.let("uint32_t", "block", f"{number} / {self._steps}")
+        writer.let("uint32_t", "step", f"{number} % {self._steps}")
+        writer.let("uint32_t", "lane0", f"block % {lanes} * {blocks.lanes}")
+        writer.let("uint32_t", "row0", f"block / {lanes} % {rows} * {blocks.rows}")
+        writer.let("uint32_t", "batch", f"block / {lanes * rows}")
+        positions, conditions = decode(writer, "batch", tile.batches)
+        with guarded(writer, conditions):  # the same for all threads
+            yield scope.enter(positions)
 
     @property
     def _moving(self) -> tuple[Side, ...]:
@@ -214,7 +279,10 @@ class _Product:
         """Go on to the next step along the axes: no divisions."""
         step = self.tile.blocks.step
         if not self._outer:
-            writer.line(f"element0 += {step};")
+            if self.tile.blocks.chained:
+                self._advance(writer, "element0", step, self._steps * step)
+            else:
+                writer.line(f"element0 += {step};")
             return
         self._advance(writer, "element0", step, count(self._moving))
         with ExitStack() as nested:

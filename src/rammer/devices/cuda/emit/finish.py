@@ -17,6 +17,7 @@ from rammer.ir.pattern import Term
 from rammer.ir.types import DType
 
 _EARLY_TURNS = 4  # of a thread at the end of a block, for which it keeps what it will read in registers
+_PLAIN_TURNS = 8  # of one whose rest reads nothing; more is more code only
 _RESULTS_TOGETHER = 4  # of a thread that has more, whose loads wait for memory side by side
 _ELEMENT_BYTES = DType.FLOAT32.itemsize_bytes
 
@@ -26,24 +27,26 @@ class Finish:
     """The end of a block: the splits' sums are put together, then comes the elementwise rest.
 
     Threads take places of the block in turns, neighbouring threads along lanes. What the rest reads is on its way while
-    the sums run: `early` names the loads of each of a thread's few turns, which `bring` loads.
+    the sums run: `early` names the loads of each of a thread's few turns, which `bring` loads. The sums lie in scratch
+    from byte `parts_at` on.
     """
 
     tile: BlockedTile
+    parts_at: int
     early: Sequence[Mapping[Load, str]]
 
     @classmethod
-    def of(cls, scope: Scope, tile: BlockedTile) -> Finish:
+    def of(cls, scope: Scope, tile: BlockedTile, parts_at: int) -> Finish:
         """Declares what `bring` loads; nothing if a thread has many turns."""
         writer = scope.writer
         turns = -(-tile.blocks.rows * tile.blocks.lanes // tile.blocks.threads)
         early = [{load: writer.name("early") for load in other_loads(scope)} for _ in range(turns)]
-        if turns > _EARLY_TURNS:
-            return cls(tile=tile, early=())
+        if turns > (_EARLY_TURNS if any(early) else _PLAIN_TURNS):
+            return cls(tile=tile, parts_at=parts_at, early=())
         for names in early:
             for load, name in names.items():
                 writer.line(f"{C_TYPES[load.dtype]} {name} = 0;")
-        return cls(tile=tile, early=early)
+        return cls(tile=tile, parts_at=parts_at, early=early)
 
     def bring(self, scope: Scope) -> None:
         """Load what the rest reads."""
@@ -58,7 +61,8 @@ class Finish:
         writer, blocks = scope.writer, self.tile.blocks
         pitch = blocks.lanes + PART_PADDING
         size = blocks.rows * pitch
-        writer.line("float *parts = (float *)scratch;")
+        place = f"(scratch + {self.parts_at})" if self.parts_at else "scratch"
+        writer.line(f"float *parts = (float *){place};")
         with writer.block(f"if (split < {blocks.splits})"):
             for number, name in enumerate(sums.values()):
                 first = f"({number * blocks.splits} + split) * {size} + warp_row * {pitch} + warp_lane"
@@ -72,7 +76,7 @@ class Finish:
                 at_place.store_results()
         if not self.early:
             self._emit_many(scope, sums)
-        if not self.tile.is_one_block:
+        if blocks.count > 1 and not blocks.chained:
             writer.line("__syncthreads();")  # before the next block's operands
         return len(sums) * blocks.splits * size * _ELEMENT_BYTES
 

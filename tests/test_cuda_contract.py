@@ -176,7 +176,7 @@ def test_results_are_loaded_for_side_by_side():
     assert text.index("result0[i] =") < text.index("out0[s")
 
 
-@pytest.mark.parametrize(("task", "side_by_side"), [((64, 64), False), ((64, 128), True)])
+@pytest.mark.parametrize(("task", "side_by_side"), [((64, 64), False), ((128, 128), True)])
 def test_few_results_that_load_nothing_are_stored_one_by_one(task, side_by_side):
     kernel = bound("wide").kernels[0]
     text = emit_kernel(replace(kernel, tile=replace(kernel.tile, task=task)), "k").text

@@ -17,7 +17,7 @@ from rammer.ir.pattern import Term
 from rammer.ir.types import DType
 
 _EARLY_TURNS = 4  # of a thread at the end of a block, for which it keeps what it will read in registers
-_PLAIN_TURNS = 8  # of one whose rest reads nothing; more is more code only
+_PLAIN_TURNS = 16  # of one whose rest reads nothing; more is more code only
 _RESULTS_TOGETHER = 4  # of a thread that has more, whose loads wait for memory side by side
 _ELEMENT_BYTES = DType.FLOAT32.itemsize_bytes
 

@@ -51,30 +51,29 @@ def compiled(plan, cache, **options):
     return LoadedModel(source, build(source, read_gpu(find_driver()).architecture, chosen, lambda *_: None), chosen)
 
 
+def check_network(name, runs, tolerance, **options):
+    """A small network agrees with ONNX Runtime, and every run gives the same bits."""
+    model = NETWORKS[name](**SMALL[name])
+    inputs = random_inputs(input_shapes(model), seed=1)
+    (wanted,) = run_onnx_runtime(model, inputs)
+    net = rammer.compile(model, "cuda", **options)
+    results = [net(**inputs) for _ in range(runs)]
+    assert relative_difference(results[0], wanted) < tolerance
+    assert all(result.tobytes() == results[0].tobytes() for result in results)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network(name, policy, monkeypatch, cache):
     monkeypatch.setenv("RAMMER_CACHE_DIR", str(cache))
-    model = NETWORKS[name](**SMALL[name])
-    inputs = random_inputs(input_shapes(model), seed=1)
-    (wanted,) = run_onnx_runtime(model, inputs)
-    net = rammer.compile(model, "cuda", policy=policy)
-    results = [net(**inputs) for _ in range(200)]
-    assert relative_difference(results[0], wanted) < 1e-5
-    assert all(result.tobytes() == results[0].tobytes() for result in results)
+    check_network(name, 200, 1e-5, policy=policy)
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 1e-2)])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network_on_halves_of_multiprocessors(name, precision, tolerance, monkeypatch, cache):
     monkeypatch.setenv("RAMMER_CACHE_DIR", str(cache))
-    model = NETWORKS[name](**SMALL[name])
-    inputs = random_inputs(input_shapes(model), seed=1)
-    (wanted,) = run_onnx_runtime(model, inputs)
-    net = rammer.compile(model, "cuda", precision=precision, veus=in_halves())
-    results = [net(**inputs) for _ in range(200)]
-    assert relative_difference(results[0], wanted) < tolerance
-    assert all(result.tobytes() == results[0].tobytes() for result in results)
+    check_network(name, 200, tolerance, precision=precision, veus=in_halves())
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -102,13 +101,7 @@ def test_lanes_that_have_padding(cache):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network_on_tensor_cores(name, precision, tolerance, monkeypatch, cache):
     monkeypatch.setenv("RAMMER_CACHE_DIR", str(cache))
-    model = NETWORKS[name](**SMALL[name])
-    inputs = random_inputs(input_shapes(model), seed=1)
-    (wanted,) = run_onnx_runtime(model, inputs)
-    net = rammer.compile(model, "cuda", precision=precision)
-    results = [net(**inputs) for _ in range(20)]
-    assert relative_difference(results[0], wanted) < tolerance
-    assert all(result.tobytes() == results[0].tobytes() for result in results)
+    check_network(name, 20, tolerance, precision=precision)
 
 
 @pytest.mark.parametrize("seed", range(60))

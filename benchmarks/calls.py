@@ -105,10 +105,13 @@ def call_costs(turns: int) -> Iterator[CallCost]:
         net.run({"x": x}, outputs={"y": y})
 
     yield call_cost("tensor in, given outputs", given, part.launch, settle, turns)
+    yield call_cost("tensors bound once", net.bind({"x": x}, outputs={"y": y}), part.launch, settle, turns)
     on_gpu = DeviceClock()
     model_us, nothing_us = (statistics.median(on_gpu.time_us(run, _TURN)) for run in (given, part.launch))
     longer_us = model_us - nothing_us
-    yield call_cost("NumPy in and out", lambda: net(array), part.copy_and_launch, settle, turns, model_us=longer_us)
+    copying: dict[str, Call] = {"NumPy in and out": lambda: net(array), "NumPy bound once": net.bind({"x": array})}
+    for arrays, call in copying.items():
+        yield call_cost(arrays, call, part.copy_and_launch, settle, turns, model_us=longer_us)
 
 
 class DriverPart:

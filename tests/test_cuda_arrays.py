@@ -187,9 +187,44 @@ def test_threads_with_streams_of_their_own(layer, torch):
     assert failures == []
 
 
+def test_bound_calls_follow_what_their_stream_was_given_before(layer, torch):
+    for stream in (None, torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            x, y = torch.zeros(2, 3, device="cuda"), torch.empty(2, 3, device="cuda")
+            bound = layer.bind({"x": x}, outputs={"y": y}, stream=stream)
+            for i in range(20):
+                torch.cuda._sleep(200_000)
+                x.copy_(torch.from_numpy(X + i).cuda())
+                assert bound() is y
+                doubled = y * 2
+                torch.cuda.current_stream().synchronize()
+                np.testing.assert_array_equal(doubled.cpu().numpy(), 2 * layer(X + i))
+
+
+def test_bound_arrays_of_the_host(layer):
+    x = X.copy()
+    bound = layer.bind({"x": x})
+    for i in range(3):
+        x[:] = X + i
+        np.testing.assert_array_equal(bound(), layer(X + i))
+
+
+def test_a_bound_stream_that_is_captured_is_refused(layer, torch):
+    stream = torch.cuda.Stream()
+    bound = layer.bind({"x": torch.from_numpy(X).cuda()}, stream=stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        graph.capture_begin(capture_error_mode="relaxed")
+        with pytest.raises(OptionError, match="captured into a CUDA graph"):
+            bound()
+        torch.ones(1, device="cuda").add(1)
+        graph.capture_end()
+    np.testing.assert_array_equal(bound().numpy(), layer(X))
+
+
 @pytest.mark.usefixtures("torch")
 def test_what_calls_cost_the_host_is_measured():
     costs = list(call_costs(turns=2))
-    assert len(costs) == 3
+    assert len(costs) == 5
     assert all(cost.call_us > 0 and cost.driver_us > 0 for cost in costs)
-    assert [cost.model_us for cost in costs[:2]] == [0, 0]  # these do not wait for the GPU
+    assert [cost.model_us for cost in costs[:3]] == [0, 0, 0]  # these do not wait for the GPU

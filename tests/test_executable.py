@@ -391,7 +391,7 @@ def test_a_dump_folder_that_cannot_be_made(tmp_path):
 
 def test_public_names():
     assert sorted(rammer.__all__) == sorted(
-        ["CompileOptions", "Executable", "Port", "RammerError", "Signature", "compile", "errors", "load"]
+        ["BoundCall", "CompileOptions", "Executable", "Port", "RammerError", "Signature", "compile", "errors", "load"]
     )
     assert all(getattr(rammer, name).__doc__ for name in rammer.__all__)
 

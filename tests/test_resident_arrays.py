@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 import rammer
 from rammer.devices.base import Loaded
 from rammer.devices.registry import find_device
 from rammer.errors import InputShapeError, InputTypeError, OptionError, OutputError, PlacementError
 from rammer.runtime.executable import Executable
-from tests.support.small_models import layer_model, layer_result, pair_model, scale_model
+from tests.support.small_models import layer_model, layer_result, pair_model, scale_model, unary_model
 
 A, B = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
 
@@ -243,3 +244,77 @@ def test_devices_without_memory_of_their_own_take_arrays_of_the_host():
     net.wait()
     with pytest.raises(PlacementError, match="a stream"):
         net.run({"a": A, "b": B}, stream=1)
+
+
+def test_bound_arrays_are_looked_at_once(pair):
+    net, found = pair
+    a, b = Remote(A.copy()), Remote(B.copy())
+    total, gap = Remote(np.empty(4, np.float32)), Remote(np.empty(4, np.float32))
+    bound = net.bind({"b": b, "a": a}, outputs={"gap": gap, "total": total}, stream=7)
+    assert found.log == [("view", 7)] * 4
+    for value in (3, 5):
+        a.memory[:] = value
+        assert bound() is bound.outputs
+        assert bound.outputs["gap"] is gap
+        np.testing.assert_array_equal(gap.memory, value - B)
+        np.testing.assert_array_equal(total.memory, value + B)
+    assert found.log[4:] == [("enqueue", 7), ("enqueue", 7)]
+
+
+def test_a_bound_call_makes_its_outputs_once():
+    net, found = resident(scale_model(2, (4,)))
+    x = Remote(A.copy())
+    bound = net.bind({"x": x})
+    first = bound()
+    np.testing.assert_array_equal(first.memory, 2 * A)
+    x.memory[:] = 3
+    assert bound() is first is bound.outputs["y"]
+    np.testing.assert_array_equal(first.memory, np.full(4, 6))
+    assert found.log == [("view", 1), ("enqueue", 1), ("enqueue", 1)]
+
+
+def test_the_stream_of_a_bound_call_is_asked_for_in_each_call(pair):
+    net, found = pair
+    bound = net.bind({"a": Remote(A), "b": Remote(B)}, stream=7)
+
+    def refuse(stream):
+        raise OptionError(f"stream={stream}")
+
+    found.stream_of = refuse
+    with pytest.raises(OptionError, match="stream=7"):
+        bound()
+    assert ("enqueue", 7) not in found.log
+
+
+def test_what_is_bound_is_checked(pair):
+    net, _ = pair
+    arrays = {"a": Remote(A), "b": Remote(B)}
+    with pytest.raises(InputTypeError, match="float64"):
+        net.bind(arrays | {"a": Remote(A.astype(np.float64))})
+    with pytest.raises(PlacementError, match="some inputs lie on the host"):
+        net.bind(arrays | {"a": A})
+    with pytest.raises(OutputError, match="'total' is to be written where another"):
+        net.bind(arrays, outputs={"total": arrays["a"], "gap": Remote(np.empty(4, np.float32))})
+
+
+def test_bound_arrays_of_the_host():
+    net = rammer.compile(pair_model(), "reference")
+    a, total, gap = A.copy(), np.empty(4, np.float32), np.empty(4, np.float32)
+    bound = net.bind({"a": a, "b": B}, outputs={"total": total, "gap": gap})
+    for value in (3, 5):
+        a[:] = value
+        assert bound()["total"] is total
+        np.testing.assert_array_equal(total, value + B)
+    with pytest.raises(PlacementError, match="a stream"):
+        net.bind({"a": a, "b": B}, stream=1)
+
+
+@pytest.mark.parametrize(
+    "copied", [np.arange(8, dtype=np.float32)[::2], [True, False, True, True]], ids=["rows", "list"]
+)
+def test_a_host_input_that_would_be_copied_cannot_be_bound(copied):
+    is_list = isinstance(copied, list)
+    net = rammer.compile(unary_model("Not", TensorProto.BOOL, (4,)) if is_list else scale_model(2, (4,)), "reference")
+    assert net(copied).shape == (4,)
+    with pytest.raises(PlacementError, match="input 'x' would be read from a copy"):
+        net.bind({"x": copied})

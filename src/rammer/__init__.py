@@ -14,7 +14,8 @@ from rammer import errors
 from rammer.compiler import compile, load
 from rammer.errors import RammerError
 from rammer.options import CompileOptions
+from rammer.runtime.bound import BoundCall
 from rammer.runtime.executable import Executable
 from rammer.runtime.signature import Port, Signature
 
-__all__ = ["CompileOptions", "Executable", "Port", "RammerError", "Signature", "compile", "errors", "load"]
+__all__ = ["BoundCall", "CompileOptions", "Executable", "Port", "RammerError", "Signature", "compile", "errors", "load"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, Source, Trace, View
 from rammer.errors import ArtifactWriteError, OutputError, PlacementError
 from rammer.ir.graph import Array
 from rammer.options import CompileOptions
 from rammer.runtime.arrays import room_for, row_by_row, row_strides
+from rammer.runtime.bound import BoundCall
 from rammer.runtime.container import Buffer, Json, write_container
 from rammer.runtime.signature import Port, Signature, check_input, check_output, host_input, host_output
 
@@ -105,6 +105,30 @@ class Executable:
         into = None if outputs is None else self.signature.arrange_outputs(outputs)
         return self._by_name(self._run(self.signature.arrange((), inputs), into, stream))
 
+    def bind(
+        self, inputs: Mapping[str, object], *, outputs: Mapping[str, object] | None = None, stream: object = None
+    ) -> BoundCall:
+        """The model tied to arrays, as a call without arguments: they are looked at once, not in every call.
+
+        Args:
+            inputs: as for `run`; calls read what they hold then, so what would be read from a copy is refused.
+            outputs: as for `run`; None makes one array for each output, which all calls write.
+            stream: as for `run`.
+
+        Raises:
+            CallError: the inputs or outputs are not what the signature says, or lie in different places.
+            OptionError: the stream cannot be used.
+        """
+        given = self.signature.arrange((), inputs)
+        into = None if outputs is None else self.signature.arrange_outputs(outputs)
+        work, arrays, where, results = self._prepared(given, into, stream)
+        if work == self._loaded.run:
+            _check_not_copied(self.signature.inputs, given, arrays)
+            run = partial(work, arrays, where)
+        else:
+            run = partial(self._enqueue, arrays, where)
+        return BoundCall(run, given, self._by_name(results))
+
     def wait(self) -> None:
         """Wait until all runs on streams are over.
 
@@ -121,7 +145,8 @@ class Executable:
             CallError: the inputs are not what the signature says.
             RunTimeoutError: the run stopped making progress.
         """
-        return self._loaded.trace(self._host_inputs(self.signature.arrange((), inputs)), self._empty())
+        arrays, results = self._on_host(self.signature.arrange((), inputs), None)
+        return self._loaded.trace(arrays, results)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the compiled model to one file that `rammer.load` reads.
@@ -146,54 +171,75 @@ class Executable:
 
     # What stands in the way of every call counts positions: zip with strict=True takes three times as long.
 
-    def _run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None, stream: object) -> list[Any]:
+    def _run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None, stream: object) -> Sequence[Any]:
+        work, arrays, where, results = self._prepared(inputs, outputs, stream)
+        work(arrays, where)
+        return results
+
+    def _prepared(
+        self, inputs: Sequence[Any], outputs: Sequence[Any] | None, stream: object
+    ) -> tuple[Callable[[Any, Any], None], Sequence[Any], Any, Sequence[Any]]:
+        """A run of checked arrays: what does it, its two arguments, and the results that it writes."""
         resident = self._resident
         if resident is not None and not _on_the_host(inputs):
             handle = resident.stream_of(stream)
-            views = [view for array in inputs if (view := resident.view(array, handle)) is not None]
-            if len(views) == len(inputs):
-                return self._run_resident(resident, views, outputs, handle)
-            if views:
-                raise PlacementError("some inputs lie on the host, others on the device", hint="move them together")
+            addresses = self._places(resident, inputs, handle)
+            if addresses:
+                results = self._results(resident, addresses, outputs, handle)
+                return resident.enqueue, addresses, handle, results
         if stream is not None:
             raise PlacementError("a stream for inputs on the host", hint="give arrays in the device's memory")
-        arrays = self._host_inputs(inputs)
-        if outputs is None:
-            results = self._empty()
-        else:
-            results = [host_output(outputs[i], port) for i, port in enumerate(self.signature.outputs)]
-            self._check_apart(list(map(_address, arrays + results)))
-        self._loaded.run(arrays, results)
-        return results
+        arrays, rooms = self._on_host(inputs, outputs)
+        return self._loaded.run, arrays, rooms, rooms
 
-    def _run_resident(
-        self, resident: Resident, inputs: Sequence[View], outputs: Sequence[Any] | None, stream: int
-    ) -> list[Any]:
+    def _enqueue(self, addresses: Sequence[int], stream: int) -> None:
+        """Give another run to a stream, which may be captured by now."""
+        assert self._resident is not None
+        self._resident.enqueue(addresses, self._resident.stream_of(stream))
+
+    def _on_host(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> tuple[list[Array], list[Array]]:
+        """Inputs and results as arrays of the host."""
+        arrays = [host_input(inputs[i], port) for i, port in enumerate(self.signature.inputs)]
+        if outputs is None:
+            return arrays, [room() for room in self._host_rooms]
+        results = [host_output(outputs[i], port) for i, port in enumerate(self.signature.outputs)]
+        self._check_apart(list(map(_address, arrays + results)))
+        return arrays, results
+
+    def _places(self, resident: Resident, inputs: Sequence[Any], stream: int) -> list[int]:
+        """Where inputs lie in the device's memory; nothing where all lie on the host."""
         addresses = []
         for i, expected in enumerate(self._input_views):
-            view = inputs[i]
+            view = resident.view(inputs[i], stream)
+            if view is None:
+                if i or any(resident.view(array, stream) is not None for array in inputs):
+                    raise PlacementError("some inputs lie on the host, others on the device", hint="move them together")
+                break
             if view[1:4] != expected:
                 _check_input(self.signature.inputs[i], view)
             addresses.append(view[0])
-        results: list[Any] = []
+        return addresses
+
+    def _results(
+        self, resident: Resident, addresses: list[int], outputs: Sequence[Any] | None, stream: int
+    ) -> Sequence[Any]:
+        """The given outputs, or fresh ones; where they lie is added to `addresses`."""
         if outputs is None:
-            for room in self._rooms:
-                result = room(stream)
-                results.append(result)
+            fresh = [room(stream) for room in self._rooms]
+            for result in fresh:
                 addresses.append(result.address)
-        else:
-            results += outputs
-            for i, wanted in enumerate(self._output_views):
-                found = resident.view(results[i], stream)
-                if found is None:
-                    name = self.signature.outputs[i].name
-                    raise OutputError(f"output '{name}' is to be written elsewhere", hint="give an array on the device")
-                if found[1:] != wanted:
-                    _check_output(self.signature.outputs[i], found)
-                addresses.append(found[0])
+            return fresh
+        for i, wanted in enumerate(self._output_views):
+            found = resident.view(outputs[i], stream)
+            if found is None:
+                name = self.signature.outputs[i].name
+                raise OutputError(f"output '{name}' is to be written elsewhere", hint="give an array on the device")
+            if found[1:] != wanted:
+                _check_output(self.signature.outputs[i], found)
+            addresses.append(found[0])
+        if addresses != self._apart:
             self._check_apart(addresses)
-        resident.enqueue(addresses, stream)
-        return results
+        return outputs
 
     @cached_property
     def _rooms(self) -> list[Callable[[int], DeviceArray]]:
@@ -206,8 +252,6 @@ class Executable:
 
         Inputs may share memory.
         """
-        if addresses == self._apart:
-            return
         inputs = len(self.signature.inputs)
         taken = written = last = 0  # of the arrays that begin before: where they end, where the outputs do, and which
         for i in sorted(range(len(addresses)), key=addresses.__getitem__):
@@ -223,13 +267,7 @@ class Executable:
                 written, last = end, i
         self._apart = addresses
 
-    def _host_inputs(self, inputs: Sequence[npt.ArrayLike]) -> list[Array]:
-        return [host_input(inputs[i], port) for i, port in enumerate(self.signature.inputs)]
-
-    def _empty(self) -> list[Array]:
-        return [room() for room in self._host_rooms]
-
-    def _by_name(self, outputs: list[Any]) -> dict[str, Any]:
+    def _by_name(self, outputs: Sequence[Any]) -> dict[str, Any]:
         named = {}
         for i, name in enumerate(self._output_names):
             named[name] = outputs[i]
@@ -261,6 +299,16 @@ def _check_input(port: Port, view: View) -> None:
 def _check_output(port: Port, view: View) -> None:
     _, dtype, shape, strides, writable = view
     check_output(port, dtype, shape, contiguous=row_by_row(shape, strides), writable=writable)
+
+
+def _check_not_copied(ports: Sequence[Port], given: Sequence[Any], arrays: Sequence[Array]) -> None:
+    """What the host's inputs were given as are arrays that lie where the run reads."""
+    for port, array, read in zip(ports, given, arrays, strict=True):
+        if read.nbytes and _address(np.asarray(array)) != _address(read):
+            raise PlacementError(
+                f"input '{port.name}' would be read from a copy, which later changes do not reach",
+                hint="give an array that lies row by row",
+            )
 
 
 def _address(array: Array) -> int:

@@ -38,21 +38,19 @@ class Signature:
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
 
-    def arrange(self, positional: Sequence[object], named: Mapping[str, object]) -> list[Any]:
+    def arrange(self, positional: Sequence[object], named: Mapping[str, object]) -> Sequence[Any]:
         """Inputs in order, as they were given.
 
         Raises:
             InputNameError: an input is missing, unknown or given twice.
         """
-        arranged = list(positional)
         if len(positional) + len(named) == len(self.inputs):
+            if not named:
+                return positional
             try:
-                for port in self.inputs[len(positional) :]:
-                    arranged.append(named[port.name])
+                return [*positional, *[named[port.name] for port in self.inputs[len(positional) :]]]
             except KeyError:
                 pass
-            else:
-                return arranged
         raise self._misnamed(positional, named)
 
     def _misnamed(self, positional: Sequence[object], named: Mapping[str, object]) -> InputNameError:

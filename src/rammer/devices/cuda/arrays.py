@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rammer.devices.base import View
 from rammer.devices.cuda.driver import Driver
-from rammer.devices.cuda.order import LASTING_STREAMS, LEGACY_STREAM, Order
+from rammer.devices.cuda.order import LEGACY_STREAM, Order
 from rammer.errors import OptionError
 from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
@@ -41,14 +41,15 @@ def stream_of(driver: Driver, stream: object) -> int:
     if stream is None:
         return LEGACY_STREAM
     handle: object = stream
-    if callable(told := getattr(stream, "__cuda_stream__", None)):
-        _, handle = told()
-    elif not isinstance(stream, int):
-        handle = getattr(stream, "cuda_stream", None)  # PyTorch's
+    if not isinstance(stream, int):
+        if callable(told := getattr(stream, "__cuda_stream__", None)):
+            _, handle = told()
+        else:
+            handle = getattr(stream, "cuda_stream", None)  # PyTorch's
     if not isinstance(handle, int) or handle < 0:
         raise OptionError(f"stream={stream!r}", hint="give a stream's handle, or an object with __cuda_stream__")
-    if handle in {0, *LASTING_STREAMS}:
-        return handle or LEGACY_STREAM
+    if handle in {_NULL_STREAM, LEGACY_STREAM}:  # which cannot be captured
+        return LEGACY_STREAM
     if driver.call("cuStreamIsCapturing", handle) != driver.api.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
         raise OptionError(
             "a stream that is captured into a CUDA graph", hint="call the model outside: each run counts on the last"

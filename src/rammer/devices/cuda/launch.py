@@ -52,6 +52,7 @@ class LoadedModel:
         self._driver.enter()
         self._exchange = Exchange(self._driver.ordinal)
         self.view = self._exchange.view
+        self.stream_of = partial(stream_of, self._driver)
         self._order = Order(self._driver)
         self._memory = Memory(self._driver)
         try:
@@ -190,10 +191,6 @@ class LoadedModel:
             self._give_up()
 
     # --- Arrays in the GPU's memory -----------------------------------------------------------------------------------
-
-    def stream_of(self, stream: object) -> int:
-        """The caller's stream; see `Resident.stream_of`."""
-        return stream_of(self._driver, stream)
 
     def room(self, type: TensorType) -> Callable[[int], DeviceArray]:
         """Room for outputs of a type; see `Resident.room`."""

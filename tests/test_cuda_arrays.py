@@ -190,7 +190,7 @@ def test_threads_with_streams_of_their_own(layer, torch):
 def test_bound_calls_follow_what_their_stream_was_given_before(layer, torch):
     for stream in (None, torch.cuda.Stream()):
         with torch.cuda.stream(stream):
-            x, y = torch.zeros(2, 3, device="cuda"), torch.empty(2, 3, device="cuda")
+            x, y = torch.zeros(2, 3, device="cuda"), torch.empty(2, 4, device="cuda")
             bound = layer.bind({"x": x}, outputs={"y": y}, stream=stream)
             for i in range(20):
                 torch.cuda._sleep(200_000)

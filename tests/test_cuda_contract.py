@@ -225,6 +225,23 @@ def aligned(kernel, elements):
     return replace(kernel, alignments=(elements,) * len(kernel.layouts))
 
 
+@pytest.mark.parametrize(("elements", "run"), [(16, 4), (4, 4), (2, 2), (1, 1)])
+def test_weights_of_as_many_points_are_one_load_as_are_aligned(elements, run):
+    expr = expression("MatMul", types((1, 4096), (4096, 1024)))
+    text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], elements), "k").text
+    assert f"sum0[{run}] = {{}};" in text
+    assert text.count("rammer_vector<float, ") == 2 * (run > 1)
+    assert (f"rammer_vector<float, {run}>" in text) == (run > 1)
+
+
+def test_a_thread_takes_one_point_where_all_threads_have_points_of_their_own():
+    kernel = aligned(Bound(expression("MatMul", types((1, 64), (64, 1 << 20))), [1], H200).kernels[0], 16)
+    assert math.prod(kernel.tile.task) > 4 * kernel.resources.threads
+    text = emit_kernel(kernel, "k").text
+    assert "sum0[1] = {};" in text
+    assert "rammer_vector<" not in text
+
+
 @pytest.mark.parametrize(("elements", "width"), [(4, 16), (16, 16), (2, 8), (1, 4)])
 def test_as_many_elements_are_copied_at_a_time_as_are_aligned(elements, width):
     text = emit_kernel(aligned(bound("image").kernels[0], elements), "k").text

@@ -15,7 +15,7 @@ from rammer.devices.cuda.emit.points import Side
 from rammer.devices.cuda.emit.reduce import emit_reduce, fold
 from rammer.devices.cuda.emit.residence import Residence, Resident, residence_of
 from rammer.devices.cuda.emit.resident import emit_bring, emit_keep, emit_step
-from rammer.devices.cuda.emit.stream import is_stream
+from rammer.devices.cuda.emit.stream import STREAM, is_stream
 from rammer.devices.cuda.emit.wait import emit_meet, takes_apart
 from rammer.ir.expr import Load
 from rammer.ir.pattern import Skeleton
@@ -133,7 +133,7 @@ def _writer(kernel: RKernel) -> Writer:
 
 def _readers(kernel: RKernel, streamed: Collection[int]) -> dict[int, str]:
     """How elements are read that are not read plainly."""
-    return dict.fromkeys(streamed, "rammer_stream") | dict.fromkeys(_tagged(kernel), "rammer_take{record}")
+    return dict.fromkeys(streamed, STREAM) | dict.fromkeys(_tagged(kernel), "rammer_take{record}")
 
 
 def _tagged(kernel: RKernel) -> list[int]:

@@ -1,24 +1,36 @@
 """A contraction with few points and long sums: matrix-vector products, recurrent cells.
 
-Neighbouring threads take neighbouring points along the lane axis, so that weights stream in whole lines; threads that
-have the same point split the sums, and their parts are put together through shuffles and shared memory.
+Neighbouring threads take neighbouring points along the lane axis, so that weights stream in whole lines; a thread takes
+a *run* of them where one load brings the weights of all. Threads that have the same points split the sums, and their
+parts are put together through shuffles and shared memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 from rammer.devices.codegen.scalar import C_TYPES
-from rammer.devices.codegen.scope import Scope
+from rammer.devices.codegen.scope import Position, Scope
+from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.map import lane_first
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
 from rammer.devices.cuda.emit.wait import emit_meet, emit_wait
 from rammer.ir.blocks import WARP, blocks_of, group_order
-from rammer.ir.expr import Expr, Load
+from rammer.ir.expr import Axis, Expr, Load, Reduce
 from rammer.ir.pattern import Contraction, Group, Skeleton, Term
 from rammer.ir.task import RKernel
+from rammer.ir.types import DType
 
-_LOADS_IN_FLIGHT = 96  # of each thread
+STREAM = "rammer_stream"
+"""The function that reads an element, or a run of them, which nobody will read again soon."""
+
+_REGISTERS_IN_FLIGHT = 96  # of each thread, for what it loads
+_REGISTER_BYTES = 4
+_RUN_BYTES = 16  # that one load brings at most
+_RUN_SUMS = 8  # of a thread at most, where it takes more than a point
+_WORTH_PARTS = 64  # elements of a thread's part, where threads had whole sums if each took one point
 
 
 def is_stream(kernel: RKernel) -> bool:
@@ -33,50 +45,130 @@ def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
     ordered, threads = lane_first(kernel, sides), kernel.resources.threads
     points = count(ordered)
     width = min(threads, 1 << (points - 1).bit_length())
-    splits = threads // width
+    run = _run(scope, ordered[0], found, width)
+    splits = threads * run // width
     element = C_TYPES[found.terms[0].reduce.dtype]
     writer.let("uint32_t", "place", f"threadIdx.x % {width}")
-    writer.let("uint32_t", "split", f"threadIdx.x / {width}")
+    writer.let("uint32_t", "split", f"threadIdx.x / {width // run}")
     emit_wait(writer)
     with writer.block(f"for (uint32_t first = 0; first < {points}u; first += {width})"):
         writer.let("uint32_t", "point", "first + place")
         positions, conditions = decode(writer, "point", ordered)
         if points % width:
             conditions.append(f"point < {points}u")
-        sums = {term: writer.name("sum") for term in found.terms}
-        for name in sums.values():
-            writer.line(f"{element} {name} = 0;")
         at_point = scope.enter(positions)
         if not conditions:  # what the rest will read is on its way while the sums run
             at_point.hoist(other_loads(scope))
-        with guarded(writer, conditions):
-            for group in found.groups:
-                _sum(at_point.enter({}), group, splits, sums)
+        sums = {term: writer.name("sum") for term in found.terms}
+        for name in sums.values():
+            writer.line(f"{element} {name}[{run}] = {{}};")
+        with writer.block(""):
+            writer.let("uint32_t", "head", f"first + threadIdx.x % {width // run} * {run}")
+            heads, present = decode(writer, "head", ordered)
+            if points % width:
+                present.append(f"head < {points}u")
+            with guarded(writer, present):
+                for group in found.groups:
+                    _sum(scope, heads, ordered[0].axis, group, splits, run, sums)
         if splits > 1:
             emit_meet(scope)
-            _combine(scope, list(sums.values()), width, element)
-            conditions.append("split == 0")
+            _combine(scope, list(sums.values()), width, run, element)
+            conditions.append(f"threadIdx.x < {width}")
         with guarded(writer, conditions):
             for term, name in sums.items():
-                at_point.bind(term.reduce, name)
+                at_point.bind(term.reduce, f"{name}[0]")
             at_point.store_results()
-    return 2 * len(sums) * threads * found.terms[0].reduce.dtype.itemsize_bytes
+    parts = min(splits, threads // WARP)
+    return (parts + 1) * width * len(sums) * found.terms[0].reduce.dtype.itemsize_bytes
 
 
-def _sum(scope: Scope, group: Group, splits: int, sums: Mapping[Term, str]) -> None:
-    """A thread's part of the sums of a group."""
+def _run(scope: Scope, lane: Side, found: Contraction, width: int) -> int:
+    """How many neighbouring points a thread takes: the weights of all are one load, and each thread still has sums."""
+    threads = scope.operands.kernel.resources.threads
+    operands = [operand for term in found.terms for operand in term.operands]
+    along = [node for node in scope.operands.reach(operands) if lane.axis in scope.operands.free[node]]
+    loads = [node for node in along if isinstance(node, Load)]
+    length = min(count([Side.whole(axis) for axis in group.axes]) for group in found.groups)
+    least = 1 if width < threads else _WORTH_PARTS
+    run = _RUN_BYTES // max((load.dtype.itemsize_bytes for load in loads), default=_RUN_BYTES)
+    while run > 1 and not (
+        run * len(found.terms) <= _RUN_SUMS
+        and least * threads * run <= length * width
+        and lane.size % run == lane.axis.extent % run == 0
+        and not any(isinstance(node, Reduce) for node in along)
+        and all(_lies_in_runs(scope, load, lane.axis, run) for load in loads)
+    ):
+        run //= 2
+    return run
+
+
+def _lies_in_runs(scope: Scope, load: Load, axis: Axis, run: int) -> bool:
+    """Whether an axis's points lie side by side, each `run` of them at a multiple of a run, and are read plainly."""
+    kernel, address = scope.operands.kernel, scope.operands.loads[load]
+    if not kernel.alignments or kernel.alignments[load.slot] % run or address.checks:
+        return False
+    if load.dtype is DType.BOOL or scope.operands.readers.get(load.slot, STREAM) != STREAM:
+        return False
+    for part in address.parts:
+        panel = part.panel
+        if panel is None or part.clamp is not None or part.stride != 1 or panel.width % run or panel.stride % run:
+            return False
+    forms = (address.form, *(part.form for part in address.parts))
+    others = [coefficient for form in forms for atom, coefficient in form.terms if atom is not axis]
+    return (
+        sum(form.coefficient(axis) for form in forms) == 1
+        and not any(axis in scope.operands.free[atom] for atom in address.atoms)
+        and all(number % run == 0 for number in (*others, *(form.offset for form in forms)))
+    )
+
+
+def _sum(
+    scope: Scope,
+    heads: Mapping[Axis, Position],
+    lane: Axis,
+    group: Group,
+    splits: int,
+    run: int,
+    sums: Mapping[Term, str],
+) -> None:
+    """A thread's part of the sums of a group, for the run of points along `lane` that begins at `heads`."""
     writer = scope.writer
-    scope.hoist(operand for term in group.terms for operand in term.operands)
+    operands = [operand for term in group.terms for operand in term.operands]
+    scope = scope.enter({axis: place for axis, place in heads.items() if run == 1 or axis is not lane})
+    scope.hoist(operands)
     sides = [Side.whole(axis) for axis in reversed(group_order(group, scope.operands.kernel.layouts))]
     length = count(sides)
-    loads = len({operand for term in group.terms for operand in term.operands})
-    writer.line(f"#pragma unroll {_unrolled(-(-length // splits), _LOADS_IN_FLIGHT // loads)}")
+    runs = {load: run if lane in scope.operands.free[load] else 1 for load in _loads(scope, operands)}
+    registers = sum(-(-load.dtype.itemsize_bytes * taken // _REGISTER_BYTES) for load, taken in runs.items())
+    writer.line(f"#pragma unroll {_unrolled(-(-length // splits), _REGISTERS_IN_FLIGHT // max(1, registers))}")
     with writer.block(f"for (uint32_t element = split; element < {length}u; element += {splits})"):
         positions, _ = decode(writer, "element", sides)
         at_element = scope.enter(positions)
-        for term in group.terms:
-            left, right = (at_element.value(operand) for operand in term.operands)
-            writer.line(f"{sums[term]} += {left} * {right};")
+        at_element.hoist(operands)
+        points = [at_element]
+        if run > 1:
+            points = [at_element.enter({lane: replace(heads[lane], offset=i, multiple=run)}) for i in range(run)]
+            for load in (load for load, taken in runs.items() if taken > 1):
+                name = _load_run(points[0], load, run)
+                for i, at_point in enumerate(points):
+                    at_point.bind(load, f"{name}.lane[{i}]")
+        for i, at_point in enumerate(points):
+            for term in group.terms:
+                left, right = (at_point.value(operand) for operand in term.operands)
+                writer.line(f"{sums[term]}[{i}] += {left} * {right};")
+
+
+def _loads(scope: Scope, operands: Sequence[Expr]) -> list[Load]:
+    return [node for node in scope.operands.reach(operands) if isinstance(node, Load)]
+
+
+def _load_run(scope: Scope, load: Load, run: int) -> str:
+    """The name of a vector of a run's elements, of which `scope` is at the first."""
+    address, _ = scope.element(load)
+    vector = f"rammer_vector<{C_TYPES[load.dtype]}, {run}>"
+    place = f"(const {vector} *)&in{load.slot}[{address}]"
+    text = f"{STREAM}({place})" if load.slot in scope.operands.readers else f"*{place}"
+    return scope.writer.let(vector, scope.writer.name("run"), text)
 
 
 def _unrolled(count: int, most: int) -> int:
@@ -99,22 +191,25 @@ def other_loads(scope: Scope, known: Collection[Expr] = ()) -> list[Load]:
     return [node for node in seen if isinstance(node, Load)]
 
 
-def _combine(scope: Scope, sums: Sequence[str], width: int, element: str) -> None:
-    """Put the parts of all threads that have the same point together; those with split 0 get the whole."""
-    writer, threads = scope.writer, scope.operands.kernel.resources.threads
+def _combine(scope: Scope, sums: Sequence[str], width: int, run: int, element: str) -> None:
+    """Put the parts of all threads that have the same points together; the first `width` threads get a whole each."""
+    writer, threads, taken = scope.writer, scope.operands.kernel.resources.threads, width // run
     for name in sums:
-        distance = WARP // 2
-        while distance >= width:
-            writer.line(f"{name} += __shfl_xor_sync(0xffffffffu, {name}, {distance});")
-            distance //= 2
-    parts = min(threads // width, threads // WARP)  # that remain of each sum, `across` apart
+        with _over_run(writer, run):
+            distance = WARP // 2
+            while distance >= taken:
+                writer.line(f"{name}[i] += __shfl_xor_sync(0xffffffffu, {name}[i], {distance});")
+                distance //= 2
+    parts = min(threads // taken, threads // WARP)  # that remain of each sum, `width` apart
     writer.line(f"{element} *partial = ({element} *)scratch;")
     writer.line(f"{element} *whole = partial + {len(sums) * parts * width};")
     writer.line("__syncthreads();")
-    part = "split" if width >= WARP else f"threadIdx.x / {WARP}"
-    with guarded(writer, [] if width >= WARP else [f"threadIdx.x % {WARP} < {width}"]):
-        for i, name in enumerate(sums):
-            writer.line(f"partial[({i * parts} + {part}) * {width} + place] = {name};")
+    part = "split" if taken >= WARP else f"threadIdx.x / {WARP}"
+    with guarded(writer, [] if taken >= WARP else [f"threadIdx.x % {WARP} < {taken}"]):
+        for number, name in enumerate(sums):
+            with _over_run(writer, run):
+                place = f"({number * parts} + {part}) * {width} + threadIdx.x % {taken} * {run} + i"
+                writer.line(f"partial[{place}] = {name}[i];")
     writer.line("__syncthreads();")
     with writer.block(f"for (uint32_t i = threadIdx.x; i < {len(sums) * width}u; i += RAMMER_THREADS)"):
         writer.line(f"const {element} *from = partial + i / {width} * {parts * width} + i % {width};")
@@ -123,5 +218,13 @@ def _combine(scope: Scope, sums: Sequence[str], width: int, element: str) -> Non
             writer.line(f"total += from[part * {width}];")
         writer.line("whole[i] = total;")
     writer.line("__syncthreads();")
-    for i, name in enumerate(sums):
-        writer.line(f"{name} = whole[{i * width} + place];")
+    for number, name in enumerate(sums):
+        writer.line(f"{name}[0] = whole[{number * width} + place];")
+
+
+@contextmanager
+def _over_run(writer: Writer, run: int) -> Iterator[None]:
+    """For each point `i` of a run."""
+    writer.line("#pragma unroll")
+    with writer.loop("i", "0", str(run)):
+        yield

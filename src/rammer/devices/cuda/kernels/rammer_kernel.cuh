@@ -91,6 +91,26 @@ RAMMER_INLINE uint16_t rammer_stream(const uint16_t *from) {
     return value;
 }
 template <typename T> RAMMER_INLINE T rammer_stream(const T *from) { return *from; }
+template <typename T, int lanes> RAMMER_INLINE rammer_vector<T, lanes> rammer_stream(const rammer_vector<T, lanes> *from) {
+    static_assert(sizeof(*from) == 16 || sizeof(*from) == 8 || sizeof(*from) == 4, "as much as a load brings");
+    union {
+        rammer_vector<T, lanes> vector;
+        uint32_t words[sizeof(*from) / 4];
+    } value;
+    if constexpr (sizeof(*from) == 16)
+        asm("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+            : "=r"(value.words[0]), "=r"(value.words[1]), "=r"(value.words[2]), "=r"(value.words[3])
+            : "l"(from), "l"(rammer_evict_first()));
+    else if constexpr (sizeof(*from) == 8)
+        asm("ld.global.L1::no_allocate.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+            : "=r"(value.words[0]), "=r"(value.words[1])
+            : "l"(from), "l"(rammer_evict_first()));
+    else
+        asm("ld.global.L1::no_allocate.L2::cache_hint.u32 %0, [%1], %2;"
+            : "=r"(value.words[0])
+            : "l"(from), "l"(rammer_evict_first()));
+    return value.vector;
+}
 
 /* --- Reductions over threads that all take part. Every thread gets the result, each the same bits. ---------------- */
 

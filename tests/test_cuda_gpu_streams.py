@@ -1,0 +1,80 @@
+"""Products that stream their weights on a GPU: runs of points, what is left over, any precision. `pytest -m gpu`."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from rammer.compiler import plan_graph
+from rammer.devices.cuda import source as cuda_source
+from rammer.devices.cuda.emit.stream import is_stream
+from rammer.devices.registry import find_device
+from rammer.frontends.onnx import load_graph
+from rammer.options import CompileOptions
+from tests.support.small_models import FLOAT, small_model
+
+pytestmark = pytest.mark.gpu
+
+
+@dataclass(frozen=True)
+class Case:
+    """max(x @ w + bias, 0): shapes of x and of w, which is a constant or an input."""
+
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    is_constant: bool = True
+
+    def wanted(self, inputs):
+        """In float64."""
+        return np.maximum(inputs["x"].astype(np.float64) @ inputs["w"] + inputs["bias"], 0)
+
+
+CASES = {
+    "wide": Case((1, 1024), (1024, 4096)),
+    "long": Case((1, 9217), (9217, 40)),
+    "short": Case((1, 100), (100, 4096)),
+    "odd width": Case((1, 9001), (9001, 27)),
+    "halves of runs": Case((1, 500), (500, 1004)),
+    "rows": Case((3, 512), (512, 96)),
+    "batches": Case((5, 1, 130), (5, 130, 48)),
+    "input": Case((1, 700), (700, 64), is_constant=False),
+}
+
+
+def model_of(case, inputs):
+    shape = (*case.x[:-1], case.w[-1])
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Add", ["product", "bias"], ["sum"]),
+        helper.make_node("Relu", ["sum"], ["y"]),
+    ]
+    ports = {"x": (FLOAT, case.x)} | ({} if case.is_constant else {"w": (FLOAT, case.w)})
+    constants = {"bias": inputs["bias"]} | ({"w": inputs["w"]} if case.is_constant else {})
+    return small_model(nodes, ports, {"y": (FLOAT, shape)}, constants)
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["in L2", "in memory"])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("tf32", 2e-3), ("fp16", 2e-3), ("bf16", 2e-2)])
+@pytest.mark.parametrize("name", CASES)
+def test_streams(name, precision, tolerance, stays, monkeypatch, tmp_path):
+    case, rng = CASES[name], np.random.default_rng(0)
+    shapes = {"x": case.x, "w": case.w, "bias": case.w[-1:]}
+    inputs = {key: rng.standard_normal(shape).astype(np.float32) for key, shape in shapes.items()}
+    options = CompileOptions(device="cuda", precision=precision, veus=7, cache_dir=tmp_path)
+    device, graph = find_device("cuda"), load_graph(model_of(case, inputs))
+    vdevice = device.describe(options)
+    plan = plan_graph(graph, vdevice, options)
+    assert any(is_stream(kernel) for kernel in plan.kernels)
+    if not stays:
+        monkeypatch.setattr(cuda_source, "ahead_limit_bytes", lambda *_: 1 << 16)
+    source = device.emit(plan, vdevice)
+    loaded = device.load(source, device.build(source, options), options)
+    arrays = [inputs[graph.values[number].name] for number in graph.inputs]
+    wanted, bits = case.wanted(inputs), set()
+    for _ in range(20):
+        y = np.full(wanted.shape, 77, dtype=np.float32)
+        loaded.run(arrays, [y])
+        assert np.linalg.norm(y - wanted) / np.linalg.norm(wanted) < tolerance
+        bits.add(y.tobytes())
+    assert len(bits) == 1

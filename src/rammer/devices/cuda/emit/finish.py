@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.cuda.emit.blocked import BlockedTile
-from rammer.devices.cuda.emit.points import Side, count, decode, guarded
+from rammer.devices.cuda.emit.points import decode, guarded, within
 from rammer.devices.cuda.emit.stream import other_loads
 from rammer.ir.blocks import PART_PADDING
 from rammer.ir.expr import Load
@@ -76,8 +76,6 @@ class Finish:
                 at_place.store_results()
         if not self.early:
             self._emit_many(scope, sums)
-        if blocks.count > 1 and not blocks.chained:
-            writer.line("__syncthreads();")  # before the next block's operands
         return len(sums) * blocks.splits * size * _ELEMENT_BYTES
 
     def _emit_many(self, scope: Scope, sums: Mapping[Term, str]) -> None:
@@ -138,13 +136,8 @@ class Finish:
         writer, tile, blocks = scope.writer, self.tile, self.tile.blocks
         writer.let("uint32_t", "row", f"row0 + place / {blocks.lanes}")
         writer.let("uint32_t", "lane", f"lane0 + place % {blocks.lanes}")
-        rows, within = decode(writer, "row", tile.rows)
+        rows, inside = decode(writer, "row", tile.rows)
         lanes, beyond = decode(writer, "lane", tile.lanes)
-        within += [*beyond, *_within("row", tile.rows, blocks.rows), *_within("lane", tile.lanes, blocks.lanes)]
-        with guarded(writer, [*conditions, *within]):
+        inside += [*beyond, *within("row", tile.rows, blocks.rows), *within("lane", tile.lanes, blocks.lanes)]
+        with guarded(writer, [*conditions, *inside]):
             yield scope.enter({**rows, **lanes})
-
-
-def _within(name: str, sides: Sequence[Side], size: int) -> list[str]:
-    """The condition that a row or lane of a block is one of the tile's."""
-    return [] if count(sides) % size == 0 else [f"{name} < {count(sides)}u"]

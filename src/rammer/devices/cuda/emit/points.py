@@ -71,6 +71,11 @@ def decode(writer: Writer, number: str, sides: Sequence[Side]) -> tuple[dict[Axi
     return positions, conditions
 
 
+def within(number: str, sides: Sequence[Side], part: int) -> list[str]:
+    """The condition that `number` is one of the points of `sides`, if parts of so many points reach beyond them."""
+    return [] if count(sides) % part == 0 else [f"{number} < {count(sides)}u"]
+
+
 @contextmanager
 def guarded(writer: Writer, conditions: Sequence[str]) -> Iterator[None]:
     """What is written inside runs if all conditions hold."""

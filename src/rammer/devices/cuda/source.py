@@ -16,7 +16,7 @@ from rammer.devices.cuda.describe import KIND, MULTIPROCESSOR_THREADS
 from rammer.devices.cuda.emit.dispatch import emit_dispatch
 from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
 from rammer.devices.cuda.emit.residence import Family
-from rammer.devices.cuda.emit.resident import emit_runs
+from rammer.devices.cuda.emit.runs import emit_runs
 from rammer.devices.cuda.emit.stream import is_stream
 from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records

@@ -14,9 +14,12 @@ from rammer.devices.cuda.emit.map import emit_map
 from rammer.devices.cuda.emit.points import Side
 from rammer.devices.cuda.emit.reduce import emit_reduce, fold
 from rammer.devices.cuda.emit.residence import Residence, Resident, residence_of
-from rammer.devices.cuda.emit.resident import emit_bring, emit_keep, emit_step
+from rammer.devices.cuda.emit.resident import emit_step
+from rammer.devices.cuda.emit.rest import emit_keep
 from rammer.devices.cuda.emit.stream import STREAM, is_stream
 from rammer.devices.cuda.emit.wait import emit_meet, takes_apart
+from rammer.devices.cuda.emit.weights import emit_bring
+from rammer.ir.blocks import WARP
 from rammer.ir.expr import Load
 from rammer.ir.pattern import Skeleton
 from rammer.ir.task import RKernel
@@ -101,7 +104,7 @@ def emit_kernel(
 
 
 def _emit_resident(kernel: RKernel, symbol: str, residence: Residence, unwritten: Collection[int]) -> KernelText:
-    """The three functions of a resident rKernel."""
+    """The three functions of a resident rKernel, in which `warp` and `lane` are the thread's."""
     resident = residence.resident
     others = [slot for slot in range(len(kernel.layouts)) if slot not in resident.weights]
     inlined = "static __device__ __forceinline__ void"
@@ -115,7 +118,10 @@ def _emit_resident(kernel: RKernel, symbol: str, residence: Residence, unwritten
         with writer.block(f"{inlined} {symbol}_{name}({arguments})"):
             for line in _operand_lines(operands, slots):
                 writer.line(line)
-            yield Scope(writer, operands, fold), _write_sides(writer, kernel)
+            sides = _write_sides(writer, kernel)
+            writer.let("uint32_t", "warp", f"threadIdx.x / {WARP}")
+            writer.let("uint32_t", "lane", f"threadIdx.x % {WARP}")
+            yield Scope(writer, operands, fold), sides
 
     with function("bring", "float *weights", resident.weights) as (scope, sides):
         emit_bring(scope, sides, residence)

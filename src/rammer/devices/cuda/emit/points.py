@@ -71,6 +71,16 @@ def decode(writer: Writer, number: str, sides: Sequence[Side]) -> tuple[dict[Axi
     return positions, conditions
 
 
+def decode_inside(writer: Writer, number: str, sides: Sequence[Side]) -> tuple[dict[Axis, Position], list[str]]:
+    """As `decode`, but positions are kept within the axes, whatever the conditions say."""
+    positions, conditions = decode(writer, number, sides)
+    for side in sides:
+        if side.is_ragged:
+            inside = f"min({positions[side.axis].text}, ({writer.index_type}){side.axis.extent - 1})"
+            positions[side.axis] = Position(writer.let(writer.index_type, f"{side.axis.name}_inside", inside))
+    return positions, conditions
+
+
 def within(number: str, sides: Sequence[Side], part: int) -> list[str]:
     """The condition that `number` is one of the points of `sides`, if parts of so many points reach beyond them."""
     return [] if count(sides) % part == 0 else [f"{number} < {count(sides)}u"]

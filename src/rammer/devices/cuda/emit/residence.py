@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from rammer.devices.cuda.describe import MAX_WEIGHTS
 from rammer.devices.cuda.emit.totals import Total, find_totals
 from rammer.ir.blocks import WARP
-from rammer.ir.expr import Axis, Cast, Expr, Load
-from rammer.ir.pattern import Contraction, Skeleton, Term, contraction
+from rammer.ir.expr import Axis, Cast, Expr, Load, nodes
+from rammer.ir.pattern import Contraction, Skeleton, Term, contraction, reduction_order
 from rammer.ir.task import RKernel
-from rammer.ir.types import DType
+from rammer.ir.types import DType, Layout
 
 _VECTOR = 4
 _MAX_ROWS = 256  # whose sums of all warps lie in shared memory
@@ -72,6 +72,15 @@ class Part:
     def length(self) -> int:
         """Elements of the vector."""
         return math.prod(axis.extent for axis in self.axes)
+
+    @property
+    def loads(self) -> list[Load]:
+        """Where the vector comes from."""
+        return [node for node in nodes(self.vector) if isinstance(node, Load)]
+
+    def fastest_first(self, layouts: Sequence[Layout]) -> tuple[Axis, ...]:
+        """The axes, those along which the vector lies first; `layouts` are those of the slots."""
+        return tuple(reversed(reduction_order(self.loads, self.axes, layouts)))
 
     @property
     def slice(self) -> int:

@@ -14,6 +14,7 @@ chained, an rTask of several blocks waits before the first.
 
 A convolution is such a product, too: an operand's element is whatever its index expressions say, padding included.
 Elements that are short sums, *windows*, are computed on the way.
+This file has the order of all that; `product.py`, `staging.py`, `arithmetic.py` and `finish.py` have its parts.
 `kernels/rammer_contract.cuh` has the copies and what a warp multiplies; `ir.blocks` has the sizes.
 """
 
@@ -93,7 +94,10 @@ def _at_step(steps: Steps, step: int) -> list[str]:
 
 
 def _emit_one_by_one(scope: Scope, tile: BlockedTile, products: Sequence[Product], terms: Sequence[Term]) -> int:
-    """Blocks one after another, each from its first copies to its results."""
+    """Blocks one after another, each from its first copies to its results.
+
+    The only block of an rTask begins before the rTask waits.
+    """
     writer, blocks = scope.writer, tile.blocks
     is_alone = blocks.count == 1
     if not is_alone:

@@ -48,9 +48,9 @@ class Operand:
         return f"({C_TYPES[self.form.dtype]} *)({stage} + {self.at}) + {point} * {self.pitch} + {element}"
 
     def decode(self, writer: Writer, element: str) -> tuple[dict[Axis, Position], list[str]]:
-        """Write the positions of the element `element` of a step of point `point_` of a block.
+        """Write the positions of point `point_` of a block and of element `element` of a step.
 
-        Returns them, and conditions that hold unless it is beyond the operand.
+        Returns them, and conditions that hold unless they are beyond the operand.
         """
         writer.let("uint32_t", "point", f"{self.first} + point_")
         writer.let("uint32_t", "element", f"element0 + {element}")

@@ -4,7 +4,7 @@
 `kernels/rammer_kernel.cuh`; it follows from the rKernel and from which operands are constants, so equal rKernels over
 equal operands have equal code.
 
-Each skeleton has its file. `contract` has three forms:
+Each skeleton has its file; `points`, `loads` and `wait` serve them all. `contract` has three forms:
 
 - `contract`: operands are staged in shared memory for blocks of sums, one after another or as one pipeline. `blocked`
   has the tile in blocks, `product` the operands in shared memory and the loop over their `steps`; `staging` and

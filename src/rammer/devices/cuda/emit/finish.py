@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.cuda.emit.blocked import BlockedTile
+from rammer.devices.cuda.emit.loads import other_loads
 from rammer.devices.cuda.emit.points import decode, guarded, within
-from rammer.devices.cuda.emit.stream import other_loads
 from rammer.ir.blocks import PART_PADDING
 from rammer.ir.expr import Load
 from rammer.ir.pattern import Term

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rammer.devices.codegen.scope import Scope
-from rammer.devices.cuda.emit.points import Side, count, decode, guarded
+from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_first
 from rammer.devices.cuda.emit.wait import emit_wait
-from rammer.ir.task import RKernel
 
 
 def emit_map(scope: Scope, sides: Sequence[Side]) -> int:
@@ -20,10 +19,3 @@ def emit_map(scope: Scope, sides: Sequence[Side]) -> int:
         with guarded(writer, conditions):
             scope.enter(positions).store_results()
     return 0
-
-
-def lane_first(kernel: RKernel, sides: Sequence[Side]) -> list[Side]:
-    """Sides in the order in which threads take their points: the lane axis fastest, then inner axes before outer."""
-    lane = None if kernel.tile.lane is None else kernel.expr.axes[kernel.tile.lane]
-    others = [side for side in reversed(sides) if side.axis is not lane]
-    return [*(side for side in sides if side.axis is lane), *others]

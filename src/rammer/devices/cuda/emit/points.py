@@ -11,6 +11,7 @@ from rammer.devices.codegen.scope import Position
 from rammer.devices.codegen.writer import Writer
 from rammer.errors import UnsupportedFeatureError
 from rammer.ir.expr import Axis
+from rammer.ir.task import RKernel
 
 _MAX_POINTS = 1 << 31
 
@@ -79,6 +80,13 @@ def decode_inside(writer: Writer, number: str, sides: Sequence[Side]) -> tuple[d
             inside = f"min({positions[side.axis].text}, ({writer.index_type}){side.axis.extent - 1})"
             positions[side.axis] = Position(writer.let(writer.index_type, f"{side.axis.name}_inside", inside))
     return positions, conditions
+
+
+def lane_first(kernel: RKernel, sides: Sequence[Side]) -> list[Side]:
+    """Sides in the order in which threads take their points: the lane axis fastest, then inner axes before outer."""
+    lane = None if kernel.tile.lane is None else kernel.expr.axes[kernel.tile.lane]
+    others = [side for side in reversed(sides) if side.axis is not lane]
+    return [*(side for side in sides if side.axis is lane), *others]
 
 
 def within(number: str, sides: Sequence[Side], part: int) -> list[str]:

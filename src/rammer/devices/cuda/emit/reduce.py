@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.codegen.scope import Position, Scope
-from rammer.devices.cuda.emit.map import lane_first
-from rammer.devices.cuda.emit.points import Side, count, decode, guarded
+from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_first
 from rammer.devices.cuda.emit.wait import emit_wait
 from rammer.ir.blocks import WARP
 from rammer.ir.evaluate import identity

@@ -16,8 +16,7 @@ from collections.abc import Collection, Sequence
 
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.codegen.writer import Writer
-from rammer.devices.cuda.emit.map import lane_first
-from rammer.devices.cuda.emit.points import Side, decode, guarded
+from rammer.devices.cuda.emit.points import Side, decode, guarded, lane_first
 from rammer.devices.cuda.emit.residence import Part, Residence
 from rammer.devices.cuda.emit.rest import emit_rest, hoist_rest, write_point
 from rammer.devices.cuda.emit.wait import takes_apart

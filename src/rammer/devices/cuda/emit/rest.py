@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from rammer.devices.codegen.scalar import call_text
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
-from rammer.devices.cuda.emit.map import lane_first
-from rammer.devices.cuda.emit.points import Side, decode_inside, guarded
+from rammer.devices.cuda.emit.loads import other_loads
+from rammer.devices.cuda.emit.points import Side, decode_inside, guarded, lane_first
 from rammer.devices.cuda.emit.residence import Residence
-from rammer.devices.cuda.emit.stream import other_loads
 from rammer.ir.expr import Axis, Load, ScalarFn
 from rammer.ir.types import DType
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Scope
+from rammer.devices.cuda.emit.loads import is_constant
 from rammer.devices.cuda.emit.points import Side, guarded
 from rammer.devices.cuda.emit.product import Operand, Product
-from rammer.devices.cuda.emit.wait import is_constant
 from rammer.devices.cuda.emit.windows import stage_windows
 from rammer.ir.expr import Expr, Load, nodes
 from rammer.ir.pattern import stride_along, window_points

@@ -7,15 +7,15 @@ parts are put together through shuffles and shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
-from rammer.devices.cuda.emit.map import lane_first
-from rammer.devices.cuda.emit.points import Side, count, decode, guarded
+from rammer.devices.cuda.emit.loads import other_loads
+from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_first
 from rammer.devices.cuda.emit.wait import emit_meet, emit_wait
 from rammer.ir.blocks import WARP, blocks_of, group_order
 from rammer.ir.expr import Axis, Expr, Load, Reduce
@@ -177,18 +177,6 @@ def _unrolled(count: int, most: int) -> int:
     Those that are left over at the end are loaded one by one.
     """
     return min(range(max(1, min(most, count)), 0, -1), key=lambda together: count // together + count % together)
-
-
-def other_loads(scope: Scope, known: Collection[Expr] = ()) -> list[Load]:
-    """Loads outside of sums and of what is `known`."""
-    seen: dict[Expr, None] = {}
-    stack = list(scope.operands.results)
-    while stack:
-        node = stack.pop()
-        if node not in seen and node not in known:
-            seen[node] = None
-            stack.extend(scope.operands.below(node))
-    return [node for node in seen if isinstance(node, Load)]
 
 
 def _combine(scope: Scope, sums: Sequence[str], width: int, run: int, element: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.codegen.writer import Writer
-from rammer.ir.expr import Expr, Load, nodes
 from rammer.ir.task import RKernel
 
 
@@ -28,9 +27,3 @@ def emit_meet(scope: Scope) -> None:
     kernel = scope.operands.kernel
     if any(layout.tagged for layout in kernel.layouts[: len(kernel.expr.inputs)]):
         scope.writer.line("rammer_meet();")
-
-
-def is_constant(scope: Scope, expr: Expr) -> bool:
-    """Whether a value depends on constants alone: it may be read before the Waits."""
-    loads = [node for node in nodes(expr) if isinstance(node, Load)]
-    return all(load.slot in scope.operands.constants for load in loads)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rammer.devices.codegen.scope import Scope
-from rammer.devices.cuda.emit.map import lane_first
-from rammer.devices.cuda.emit.points import Side, decode, decode_inside
+from rammer.devices.cuda.emit.points import Side, decode, decode_inside, lane_first
 from rammer.devices.cuda.emit.residence import Part, Residence
 
 

@@ -20,11 +20,12 @@ from rammer.devices.cuda.emit.runs import emit_runs
 from rammer.devices.cuda.emit.stream import is_stream
 from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
+from rammer.devices.cuda.turns import take_turns
 from rammer.ir.program import Plan
 from rammer.ir.task import RKernel, TaskGraph, TensorRole
 from rammer.ir.vdevice import VDevice
 
-ABI = 6
+ABI = 7
 CODE = "program.cu"
 LAUNCH = "launch.json"
 DEVICE_RECORDS = "device_records.bin"
@@ -75,14 +76,17 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     assembly = assemble(plan, emit, vdevice.alignment_bytes, ABI)
     kernels = {symbol: emitted[symbol] for symbol in assembly.functions}
     data = assembly.data
+    residents = {i: kernel.resident for i, kernel in enumerate(kernels.values()) if kernel.resident is not None}
     records, starts = device_records(
         np.frombuffer(data[RECORDS], dtype=RECORD),
         assembly.manifest.starts,
         np.frombuffer(data[SLOTS], dtype=SLOT),
         np.frombuffer(data[SIGNALS], dtype=SIGNAL_COUNT),
         slots,
-        {number: kernel.resident for number, kernel in enumerate(kernels.values()) if kernel.resident is not None},
+        residents,
     )
+    if vdevice.tagged_handover_us is not None:
+        take_turns(records, starts.tolist(), residents, vdevice.tagged_handover_us.value)
     look_ahead(
         records,
         starts.tolist(),

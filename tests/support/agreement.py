@@ -221,3 +221,14 @@ def attempt_seed(seed: int) -> Agreement | str:
         return check_seed(seed)
     except Exception:  # noqa: BLE001  (whatever it is, the other seeds go on)
         return traceback.format_exc(limit=-4)
+
+
+def check_runs(loaded: Loaded, inputs: Sequence[Array], wanted: Array, tolerance: float, runs: int = 20) -> None:
+    """Each run of a model with one output agrees with `wanted`, and all give the same bits."""
+    bits = set()
+    for _ in range(runs):
+        found = np.full(wanted.shape, 77, dtype=np.float32)
+        loaded.run(inputs, [found])
+        assert np.linalg.norm(found - wanted) / np.linalg.norm(wanted) < tolerance
+        bits.add(found.tobytes())
+    assert len(bits) == 1

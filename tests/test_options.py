@@ -7,7 +7,7 @@ import pytest
 from rammer.errors import OptionError
 from rammer.options import CompileOptions
 
-VARIABLES = ("DEVICE", "VEUS", "CACHE_DIR", "COMPILE_TIMEOUT_S", "RUN_TIMEOUT_S", "SPIN_US")
+VARIABLES = ("DEVICE", "VEUS", "CACHE_DIR", "CACHE_BYTES", "COMPILE_TIMEOUT_S", "RUN_TIMEOUT_S", "SPIN_US")
 
 
 @pytest.fixture(autouse=True)
@@ -22,11 +22,13 @@ def test_defaults():
     assert options.veus is None
     assert options.cc is None
     assert options.cache_dir == Path("~/.cache/rammer").expanduser()
+    assert options.cache_bytes == 4 << 30
 
 
 def test_environment_gives_what_is_not_given(monkeypatch, tmp_path):
     monkeypatch.setenv("CC", "ccache gcc")
     monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("RAMMER_CACHE_BYTES", "1000000")
     monkeypatch.setenv("RAMMER_VEUS", "3")
     monkeypatch.setenv("RAMMER_DEVICE", "reference")
     monkeypatch.setenv("RAMMER_RUN_TIMEOUT_S", "0.5")
@@ -35,6 +37,7 @@ def test_environment_gives_what_is_not_given(monkeypatch, tmp_path):
     monkeypatch.setenv("RAMMER_DELAYS", "1")
     options = CompileOptions(device="cpu")
     assert (options.cc, options.cache_dir, options.veus) == ("ccache gcc", tmp_path, 3)
+    assert options.cache_bytes == 1_000_000
     assert (options.run_timeout_s, options.compile_timeout_s, options.spin_us) == (0.5, 7.0, 0.0)
     assert options.delays
     assert options.device == "cpu"
@@ -54,7 +57,13 @@ def test_empty_variable_counts_as_not_set(monkeypatch):
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("RAMMER_VEUS", "two"), ("RAMMER_SPIN_US", "fast"), ("RAMMER_VEUS", "0"), ("RAMMER_DELAYS", "yes")],
+    [
+        ("RAMMER_VEUS", "two"),
+        ("RAMMER_SPIN_US", "fast"),
+        ("RAMMER_CACHE_BYTES", "4G"),
+        ("RAMMER_VEUS", "0"),
+        ("RAMMER_DELAYS", "yes"),
+    ],
 )
 def test_bad_variable_is_named(monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
@@ -69,6 +78,7 @@ def test_bad_variable_is_named(monkeypatch, variable, value):
     [
         {"veus": 0},
         {"veus": -1},
+        {"cache_bytes": -1},
         {"precision": "fp8"},
         {"run_timeout_s": 0.0},
         {"run_timeout_s": float("inf")},

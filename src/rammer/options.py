@@ -62,6 +62,7 @@ class CompileOptions:
         dump_dir: a folder for every intermediate form of the model; None writes nothing.
         cc: the C compiler, a command with arguments if need be (`CC`); None looks for one.
         cache_dir: compiled code (`RAMMER_CACHE_DIR`, else `$XDG_CACHE_HOME/rammer`, else `~/.cache/rammer`).
+        cache_bytes: what compiled code may take there; what was used least recently goes first (`RAMMER_CACHE_BYTES`).
         compile_timeout_s: after which one call of a compiler counts as hung (`RAMMER_COMPILE_TIMEOUT_S`).
         run_timeout_s: after which a run without progress ends with an error (`RAMMER_RUN_TIMEOUT_S`).
         spin_us: how long idle workers poll for the next run before they sleep (`RAMMER_SPIN_US`).
@@ -81,6 +82,7 @@ class CompileOptions:
     dump_dir: Path | None = None
     cc: str | None = field(default_factory=_variable("CC", str, lambda: None))
     cache_dir: Path = field(default_factory=_variable("RAMMER_CACHE_DIR", Path, _default_cache_dir))
+    cache_bytes: int = field(default_factory=_variable("RAMMER_CACHE_BYTES", int, lambda: 4 << 30))
     compile_timeout_s: float = field(default_factory=_variable("RAMMER_COMPILE_TIMEOUT_S", float, lambda: 300.0))
     run_timeout_s: float = field(default_factory=_variable("RAMMER_RUN_TIMEOUT_S", float, lambda: 10.0))
     spin_us: float = field(default_factory=_variable("RAMMER_SPIN_US", float, lambda: 50.0))
@@ -91,6 +93,8 @@ class CompileOptions:
             raise OptionError(f"precision '{self.precision}'", hint=f"choose one of {', '.join(_PRECISIONS)}")
         if self.tune not in TUNINGS:
             raise OptionError(f"tune '{self.tune}'", hint=f"choose one of {', '.join(TUNINGS)}")
+        if self.cache_bytes < 0:
+            raise OptionError(f"cache_bytes={self.cache_bytes}", hint="give a number of bytes, 0 to keep nothing")
         if self.veus is not None and self.veus < 1:
             raise OptionError(f"veus={self.veus}", hint="give a number of execution units from 1 on, or none")
         for name in ("compile_timeout_s", "run_timeout_s"):

@@ -1,25 +1,32 @@
 """Compiled code on disk, by content: a key says what a blob was made from, a checksum that it is whole.
 
-Several processes may use one folder: a blob appears under its name in one step, and equal keys mean equal blobs. A
-cache that cannot be read or written makes compilation slower, never wrong: it warns once and the work goes on.
+Several processes may use one folder: a blob appears under its name in one step, equal keys mean equal blobs, and one
+that another process takes away is missing, no more. A cache that cannot be read or written makes compilation slower,
+never wrong: it warns once and the work goes on.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import os
+import shutil
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import ClassVar
 
 from rammer.errors import CacheError
 
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _PROBE = b"\0" * 4096
+_NEW, _WORK = ".new-", "work-"  # how the names of what is under way begin
+_HOUR_S, _DAY_S = 3600, 86400
 _HINT = "set RAMMER_CACHE_DIR to a folder that can be written and has room"
 
 
@@ -47,15 +54,22 @@ class Cache:
 
     def get(self, key: str) -> bytes | None:
         """The blob, or None where there is none, or only a damaged one."""
+        path = self._path(key)
         try:
-            stored = self._path(key).read_bytes()
+            with path.open("rb") as file:
+                stored, used_s = file.read(), os.fstat(file.fileno()).st_mtime
         except FileNotFoundError:
             return None
         except OSError as error:
             self._warn("read", error)
             return None
         checksum, blob = stored[:_CHECKSUM_BYTES], stored[_CHECKSUM_BYTES:]
-        return blob if hashlib.sha256(blob).digest() == checksum else None
+        if hashlib.sha256(blob).digest() != checksum:
+            return None
+        if time.time() - used_s > _HOUR_S:  # a file's own time of access is often not kept
+            with suppress(OSError):
+                os.utime(path)
+        return blob
 
     def put(self, key: str, blob: bytes) -> None:
         """Keep a blob, replacing a damaged one."""
@@ -84,13 +98,72 @@ class Cache:
             warnings.warn(message, CacheWarning, stacklevel=3)
 
 
+class CodeCache(Cache):
+    """Compiled code in a cache folder, within a bound: what was used least recently goes first.
+
+    A process looks at all blobs when it first puts one, and whenever it has put a tenth of the bound since. Where they
+    take more than nine tenths, it removes some until they take eight: a process alone stays within the bound.
+    """
+
+    _rooms_bytes: ClassVar[dict[Path, int]] = {}  # by folder: what this process may put before it looks again
+    _rooms_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, cache_dir: Path, limit_bytes: int) -> None:
+        super().__init__(cache_dir / "objects")
+        self._cache_dir = cache_dir
+        self._limit_bytes = limit_bytes
+
+    def put(self, key: str, blob: bytes) -> None:
+        """Keep a blob, replacing a damaged one; others may have to go."""
+        super().put(key, blob)
+        with self._rooms_lock:
+            room_bytes = self._rooms_bytes.get(self._folder, 0) - len(blob) - _CHECKSUM_BYTES
+            if room_bytes < 0:
+                self._sweep()
+                room_bytes = self._limit_bytes // 10
+            self._rooms_bytes[self._folder] = room_bytes
+
+    def _sweep(self) -> None:
+        """Remove what is too much, and what killed processes left."""
+        long_ago_s = time.time() - _DAY_S
+        for entry, status in _listing(self._cache_dir):
+            if entry.name.startswith(_WORK) and status.st_mtime < long_ago_s:
+                shutil.rmtree(entry, ignore_errors=True)
+        blobs: list[tuple[int, str, int]] = []
+        for entry, status in itertools.chain(*(_listing(shard) for shard, _ in _listing(self._folder))):
+            if not entry.name.startswith(_NEW):
+                blobs.append((status.st_mtime_ns, entry.path, status.st_size))
+            elif status.st_mtime < long_ago_s:
+                with suppress(OSError):
+                    Path(entry).unlink()
+        taken_bytes = sum(size_bytes for _, _, size_bytes in blobs)
+        if taken_bytes <= self._limit_bytes * 9 // 10:
+            return
+        for _, path, size_bytes in sorted(blobs):
+            with suppress(OSError):
+                Path(path).unlink(missing_ok=True)
+                taken_bytes -= size_bytes
+            if taken_bytes <= self._limit_bytes * 8 // 10:
+                return
+
+
+def _listing(folder: Path | os.DirEntry[str]) -> list[tuple[os.DirEntry[str], os.stat_result]]:
+    """What is in a folder; nothing where it cannot be read."""
+    found = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                found.append((entry, entry.stat(follow_symlinks=False)))
+    return found
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that nobody ever sees a part of it.
 
     Raises:
         OSError: the folder cannot be written; nothing is left behind.
     """
-    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=_NEW, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -125,7 +198,7 @@ def _try_folder(place: Callable[[], Path], refusals: list[str]) -> tempfile.Temp
     """A fresh folder that has been written to: a full disk still makes folders."""
     try:
         place().mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(prefix="work-", dir=place(), ignore_cleanup_errors=True)
+        folder = tempfile.TemporaryDirectory(prefix=_WORK, dir=place(), ignore_cleanup_errors=True)
         try:
             (Path(folder.name) / "probe").write_bytes(_PROBE)
         except OSError:

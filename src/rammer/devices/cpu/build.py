@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from rammer.devices.base import Binary, Buffer, Progress, Source
-from rammer.devices.cache import Cache, content_key, scratch_folder
+from rammer.devices.cache import Cache, CodeCache, content_key, scratch_folder
 from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import KernelEntry, Manifest
 from rammer.devices.cpu.machine import Machine
@@ -36,7 +36,7 @@ def build(source: Source, machine: Machine, options: CompileOptions, progress: P
     toolchain = find_toolchain(options.cc)
     workshop = _Workshop(
         toolchain=toolchain,
-        cache=Cache(options.cache_dir / "objects"),
+        cache=CodeCache(options.cache_dir, options.cache_bytes),
         cache_dir=options.cache_dir,
         timeout_s=options.compile_timeout_s,
         identity="\n".join([toolchain.version, machine.architecture, machine.name, *machine.features]),

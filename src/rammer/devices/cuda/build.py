@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rammer.devices.base import Binary, Progress, Source
-from rammer.devices.cache import Cache, content_key
+from rammer.devices.cache import CodeCache, content_key
 from rammer.devices.cuda.describe import KIND
 from rammer.devices.cuda.source import CODE
 from rammer.devices.cuda.toolchain import find_toolchain
@@ -29,7 +29,7 @@ def compile_source(source: Source, architecture: str, options: CompileOptions, *
         CompilerFailedError: it refuses the source.
     """
     toolchain = find_toolchain()
-    cache = Cache(options.cache_dir / "cubins")
+    cache = CodeCache(options.cache_dir, options.cache_bytes)
     macros = [macro for macro, is_wanted in ((TRACE_MACRO, trace), (DELAYS_MACRO, options.delays)) if is_wanted]
     text = bytes(source.files[CODE])
     key = content_key(toolchain.version, architecture, *macros, text)

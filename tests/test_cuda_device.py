@@ -188,9 +188,10 @@ def stall(queues, reached, seen, steps=None):
         ),
         steps=steps or (tuple(map(len, queues)),),
         first_counters=(0,) if steps is None else (0, 1),
-        array_count=2,
+        array_bytes=(4, 4),
         arena_bytes=0,
         alignment_bytes=128,
+        table_bytes={},
     )
     records = np.array([record for queue in queues for record in queue], dtype=RECORD)
     return Stall(

@@ -176,7 +176,7 @@ class ArtifactNotFoundError(ArtifactError):
 
 
 class ArtifactCorruptError(ArtifactError):
-    """The file is truncated or altered."""
+    """The file is truncated or altered, or its parts do not belong together."""
 
     code = "R401"
 

@@ -207,12 +207,26 @@ class Device(Protocol):
         """
         ...
 
-    def outdated(self, source: Source) -> str | None:
-        """Why this Rammer cannot read a saved source, or None if it can. Only compiling the model again helps."""
+    def outdated(self, source: Source, array_bytes: Sequence[int]) -> str | None:
+        """Why this Rammer cannot read a saved source, or None if it can. Only compiling the model again helps.
+
+        What is read then is checked as far as that is cheap: forms and sizes. Tables and code are taken at their word.
+
+        Args:
+            source: what was saved.
+            array_bytes: what each input, then each output takes by the model's signature.
+
+        Raises:
+            FormError: the source is of this version, but has another form, or does not fit together or the arrays.
+        """
         ...
 
     def mismatch(self, binary: Binary) -> str | None:
-        """Why this machine cannot run `binary`, or None if it can. Building its source again helps."""
+        """Why this machine cannot run `binary`, or None if it can. Building its source again helps.
+
+        Raises:
+            FormError: it does not say what it needs.
+        """
         ...
 
     def start(self) -> None:

@@ -9,11 +9,14 @@ from threading import Thread
 from typing import Any
 
 from rammer.devices.base import Binary, Device, Source
-from rammer.errors import ArtifactCorruptError, ArtifactDeviceError, ArtifactVersionError, DeviceError, OptionError
+from rammer.errors import ArtifactDeviceError, ArtifactVersionError, DeviceError, OptionError
+from rammer.ir.form import Form, FormError, check_form
 from rammer.options import CompileOptions
-from rammer.runtime.container import Buffer, open_container
+from rammer.runtime.container import Buffer, Container, corrupt, open_container
 from rammer.runtime.executable import Executable
 from rammer.runtime.signature import Signature
+
+_META: Form = {"name": str, "device": str, "machine": {str: str}, "signature": {}}
 
 
 class RebuiltWarning(UserWarning):
@@ -36,8 +39,19 @@ def load_artifact(
             rebuilt here.
     """
     container = open_container(path)
+    try:
+        return _load(path, container, options, find_device)
+    except FormError as error:
+        raise corrupt(path, str(error)) from error
+
+
+def _load(
+    path: str | os.PathLike[str], container: Container, options: CompileOptions, find_device: Callable[[str], Device]
+) -> Executable:
     meta: Mapping[str, Any] = container.meta
-    device_name = str(meta["device"])
+    check_form(meta, _META, "its header.meta")
+    signature = Signature.from_json(meta["signature"])
+    device_name = meta["device"]
     try:
         device = find_device(device_name)
     except OptionError as error:
@@ -50,17 +64,15 @@ def load_artifact(
         sections = container.sections()
     finally:
         starting.join()
-    source = Source(device=device_name, files=_under("source/", sections))
-    binary = Binary(device=device_name, machine=meta["machine"], files=_under("binary/", sections))
-    if "report" not in sections:
-        raise ArtifactCorruptError(f"{path} cannot be used: it has no report", hint="compile the model again")
-    if (reason := device.outdated(source)) is not None:
+    source = Source(device=device_name, files=_Files("source/", sections))
+    binary = Binary(device=device_name, machine=meta["machine"], files=_Files("binary/", sections))
+    if (reason := device.outdated(source, signature.array_bytes)) is not None:
         raise ArtifactVersionError(
             f"{path} cannot be used: {reason}", hint="compile the model again and save it with this version"
         )
     reason = device.mismatch(binary)
     if reason is not None:
-        warnings.warn(f"{path}: {reason}; rebuilding it for this machine", RebuiltWarning, stacklevel=3)
+        warnings.warn(f"{path}: {reason}; rebuilding it for this machine", RebuiltWarning, stacklevel=4)
         try:
             binary = device.build(source, options)
         except DeviceError as error:
@@ -69,15 +81,24 @@ def load_artifact(
                 hint=error.hint or "compile the model on this machine",
             ) from error
     return Executable(
-        name=str(meta["name"]),
-        signature=Signature.from_json(meta["signature"]),
+        name=meta["name"],
+        signature=signature,
         device=device,
         source=source,
         binary=binary,
-        report=sections["report"],
+        report=_Files("", sections)["report"],
         options=options,
     )
 
 
-def _under(prefix: str, sections: Mapping[str, memoryview]) -> dict[str, Buffer]:
-    return {name.removeprefix(prefix): section for name, section in sections.items() if name.startswith(prefix)}
+class _Files(dict[str, Buffer]):
+    """The sections whose names begin with a prefix, by what follows it."""
+
+    def __init__(self, prefix: str, sections: Mapping[str, memoryview]) -> None:
+        super().__init__(
+            (name.removeprefix(prefix), data) for name, data in sections.items() if name.startswith(prefix)
+        )
+        self._prefix = prefix
+
+    def __missing__(self, name: str) -> Buffer:
+        raise FormError(f"it has no section '{self._prefix}{name}'")

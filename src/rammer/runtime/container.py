@@ -34,12 +34,14 @@ from rammer.errors import (
     ArtifactVersionError,
     ArtifactWriteError,
 )
+from rammer.ir.form import Form, FormError, read_json
 
 FORMAT_VERSION = 1
 _MAGIC = b"RAMMER\r\n"
 _PREFIX = struct.Struct("<8sIIQ32s")
 _ALIGNMENT_BYTES = 4096
 _PIECE_BYTES = 8 << 20
+_HEADER: Form = {"meta": {}, "sections": [(str, int, [str])]}
 _REBUILD = "compile the model again and save it with this version"
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
@@ -113,12 +115,12 @@ class Container:
             end = offset + length
             offset = end + _padding(length)
             if len(sections[name]) != length or any(self._content[end:offset]):
-                raise _corrupt(self._source, f"section '{name}' is cut short or altered")
+                raise corrupt(self._source, f"section '{name}' is cut short or altered")
         if offset != len(self._content):
-            raise _corrupt(self._source, f"it is {len(self._content)} bytes long instead of {offset}")
+            raise corrupt(self._source, f"it is {len(self._content)} bytes long instead of {offset}")
         for (name, _, expected), actual in zip(self._table, _digests(sections.values()), strict=True):
             if list(expected) != actual:
-                raise _corrupt(self._source, f"section '{name}' does not match its checksum")
+                raise corrupt(self._source, f"section '{name}' does not match its checksum")
         return sections
 
 
@@ -144,7 +146,7 @@ def open_container(path: str | os.PathLike[str]) -> Container:
 def _header(content: memoryview, source: Path) -> tuple[Mapping[str, Json], list[_Entry], int]:
     """The checked header: meta data, table of sections and where the first one starts."""
     if len(content) < _PREFIX.size or bytes(content[: len(_MAGIC)]) != _MAGIC:
-        raise _corrupt(source, "it is not a Rammer artifact")
+        raise corrupt(source, "it is not a Rammer artifact")
     _, version, reserved, length, digest = _PREFIX.unpack_from(content)
     if version != FORMAT_VERSION:
         raise ArtifactVersionError(
@@ -152,16 +154,22 @@ def _header(content: memoryview, source: Path) -> tuple[Mapping[str, Json], list
         )
     raw = content[_PREFIX.size : _PREFIX.size + length]
     if reserved or len(raw) != length or hashlib.sha256(raw).digest() != digest:
-        raise _corrupt(source, "its header is cut short or altered")
-    header = json.loads(bytes(raw))
+        raise corrupt(source, "its header is cut short or altered")
+    try:
+        header = read_json(raw, _HEADER, "its header")
+        if len({name for name, _, _ in header["sections"]}) != len(header["sections"]):
+            raise FormError("its header names a section twice")
+    except FormError as error:
+        raise corrupt(source, str(error)) from error
     start = _PREFIX.size + length
     offset = start + _padding(start)
     if any(content[start:offset]):
-        raise _corrupt(source, "its header is altered")
+        raise corrupt(source, "its header is altered")
     return header["meta"], [tuple(entry) for entry in header["sections"]], offset
 
 
-def _corrupt(source: Path, reason: str) -> ArtifactCorruptError:
+def corrupt(source: str | os.PathLike[str], reason: str) -> ArtifactCorruptError:
+    """The error for a file that cannot be used."""
     return ArtifactCorruptError(f"{source} cannot be used: {reason}", hint=_REBUILD)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -12,11 +11,12 @@ import numpy as np
 
 from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, Source, Trace, View
 from rammer.errors import ArtifactWriteError, OutputError, PlacementError
+from rammer.ir.form import FormError, read_json
 from rammer.ir.graph import Array
 from rammer.options import CompileOptions
 from rammer.runtime.arrays import room_for, row_by_row, row_strides
 from rammer.runtime.bound import BoundCall
-from rammer.runtime.container import Buffer, Json, write_container
+from rammer.runtime.container import Buffer, Json, corrupt, write_container
 from rammer.runtime.signature import Port, Signature, check_input, check_output, host_input, host_output
 
 
@@ -50,7 +50,7 @@ class Executable:
         self.name = name
         self.signature = signature
         self._output_names = [port.name for port in signature.outputs]
-        self._sizes_bytes = [port.type.nbytes for port in (*signature.inputs, *signature.outputs)]
+        self._sizes_bytes = signature.array_bytes
         # What views of arrays that fit mostly hold behind the address. An input need not be writable.
         self._input_views = [_expected(port) for port in signature.inputs]
         self._output_views = [(*_expected(port), True) for port in signature.outputs]
@@ -65,8 +65,15 @@ class Executable:
 
     @property
     def report(self) -> Mapping[str, Any]:
-        """What runs where and why, as JSON data; `rammer.inspection` renders it."""
-        parsed: Mapping[str, Any] = json.loads(bytes(self._report))
+        """What runs where and why, as JSON data; `rammer.inspection` renders it.
+
+        Raises:
+            ArtifactCorruptError: the file that the model was loaded from has none.
+        """
+        try:
+            parsed: Mapping[str, Any] = read_json(self._report, {}, "its report")
+        except FormError as error:
+            raise corrupt(self.name, str(error)) from error
         return parsed
 
     # As a union, every caller would have to tell its parts apart, though the model decides which one it is.

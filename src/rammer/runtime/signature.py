@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from rammer.errors import InputNameError, InputShapeError, InputTypeError, OutputError, PlacementError
+from rammer.ir.form import Form, FormError, check_form
 from rammer.ir.graph import Array
-from rammer.ir.types import DType, TensorType
+from rammer.ir.types import MODEL_DTYPES, TensorType
 from rammer.runtime.container import Json
 
 _OUTPUT_HINT = "give an array of the output's type that lies where the inputs do, row by row, or leave outputs= out"
+_FORM: Form = {"inputs": [(str, str, [int])], "outputs": [(str, str, [int])]}
+_DTYPES = {dtype.value: dtype for dtype in MODEL_DTYPES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +94,37 @@ class Signature:
             for side, ports in (("inputs", self.inputs), ("outputs", self.outputs))
         }
 
+    @property
+    def array_bytes(self) -> list[int]:
+        """What each input, then each output takes."""
+        return [port.type.nbytes for port in (*self.inputs, *self.outputs)]
+
     @classmethod
-    def from_json(cls, data: Mapping[str, Sequence[tuple[str, str, Sequence[int]]]]) -> Signature:
-        """The signature that `to_json` wrote."""
+    def from_json(cls, data: object) -> Signature:
+        """The signature that `to_json` wrote.
 
-        def ports(side: str) -> tuple[Port, ...]:
-            return tuple(Port(name, TensorType(DType(dtype), tuple(shape))) for name, dtype, shape in data[side])
+        Raises:
+            FormError: it has another form, names a port twice, or has an array that NumPy has not.
+        """
+        check_form(data, _FORM, "its signature")
+        sides = cast(Mapping[str, Sequence[tuple[str, str, Sequence[int]]]], data)
+        return cls(inputs=_ports(sides["inputs"]), outputs=_ports(sides["outputs"]))
 
-        return cls(inputs=ports("inputs"), outputs=ports("outputs"))
+
+def _ports(rows: Sequence[tuple[str, str, Sequence[int]]]) -> tuple[Port, ...]:
+    """The inputs or the outputs of a signature as JSON data."""
+    if len({name for name, _, _ in rows}) != len(rows):
+        raise FormError("its signature names an input or output twice")
+    ports = []
+    for name, dtype, shape in rows:
+        if dtype not in _DTYPES:
+            raise FormError(f"'{name}' in its signature has the dtype '{dtype}', which there is not")
+        try:
+            np.broadcast_to(np.empty((), _DTYPES[dtype].numpy), shape)
+        except ValueError as error:
+            raise FormError(f"'{name}' in its signature has a shape that no array has: {error}") from error
+        ports.append(Port(name, TensorType(_DTYPES[dtype], tuple(shape))))
+    return tuple(ports)
 
 
 def host_input(given: npt.ArrayLike, port: Port) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.base import Buffer, Source
-from rammer.devices.codegen.tables import KernelEntry, Manifest, OperatorEntry, bindings, build_tables
+from rammer.devices.codegen.tables import (
+    EXECUTE,
+    RECORD,
+    SIGNAL_COUNT,
+    SLOT,
+    KernelEntry,
+    Manifest,
+    OperatorEntry,
+    bindings,
+    build_tables,
+)
+from rammer.ir.form import FormError, read_json
 from rammer.ir.program import Plan
 from rammer.ir.task import Binding, RKernel, ROperator, TensorRole
 
@@ -24,6 +34,7 @@ CONSTANTS = "constants.bin"
 
 EmitKernel = Callable[[RKernel, str], str]
 _NAMED_OPERATORS = 3
+_MOST_ALIGNMENT_BYTES = 4096  # a page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,6 +65,12 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
     makers = _makers(plan, executed)
     constants, offsets = _constants(plan, executed, alignment_bytes)
     tables = build_tables(plan, {i: numbers[symbol] for i, symbol in symbols.items()}, first_slots, offsets)
+    data: dict[str, Buffer] = {
+        RECORDS: tables.records.tobytes(),
+        SLOTS: tables.slots.tobytes(),
+        SIGNALS: tables.signals.tobytes(),
+        CONSTANTS: constants.data,
+    }
     manifest = Manifest(
         abi=abi,
         kernels=tuple(KernelEntry(symbol=symbol, where=where_of(found)) for symbol, found in users.items()),
@@ -70,24 +87,63 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
             for program in plan.schedule.programs
         ),
         first_counters=tables.first_counters,
-        array_count=len(plan.graph.inputs) + len(plan.graph.outputs),
+        array_bytes=tuple(plan.graph.tensors[i].nbytes for i in (*plan.graph.inputs, *plan.graph.outputs)),
         arena_bytes=plan.memory.arena_bytes,
         alignment_bytes=max(alignment_bytes, plan.memory.alignment_bytes),
+        table_bytes={name: len(table) for name, table in data.items()},
     )
-    data: dict[str, Buffer] = {
-        MANIFEST: manifest.to_bytes(),
-        RECORDS: tables.records.tobytes(),
-        SLOTS: tables.slots.tobytes(),
-        SIGNALS: tables.signals.tobytes(),
-        CONSTANTS: constants.data,
-    }
-    return Assembly(manifest=manifest, functions=texts, data=data)
+    return Assembly(manifest=manifest, functions=texts, data={MANIFEST: manifest.to_bytes(), **data})
 
 
-def outdated(source: Source, abi: int) -> str | None:
-    """Why a runtime that reads version `abi` of the tables cannot read those of a source, or None if it can."""
-    written = json.loads(bytes(source.files[MANIFEST]))["abi"]
-    return None if written == abi else f"its tables are of version {written}, this Rammer reads version {abi}"
+def outdated(source: Source, abi: int, array_bytes: Sequence[int]) -> str | None:
+    """Why a runtime that reads version `abi` of the tables cannot read those of a source; see `Device.outdated`."""
+    content = source.files[MANIFEST]
+    try:
+        manifest = Manifest.from_bytes(content)
+        written = manifest.abi
+        if written == abi:
+            _check_tables(manifest, source.files, array_bytes)
+            return None
+    except FormError:  # which another version's has
+        written = read_json(content, {"abi": int}, "its manifest")["abi"]
+        if written == abi:
+            raise
+    return f"its tables are of version {written}, this Rammer reads version {abi}"
+
+
+def _check_tables(manifest: Manifest, files: Mapping[str, Buffer], array_bytes: Sequence[int]) -> None:
+    """See whether the tables of a saved source are those of its manifest, and that the manifest of these arrays.
+
+    Records and slots may name what there is alone; that they are what the compiler wrote is for checksums to say.
+    """
+    if manifest.array_bytes != tuple(array_bytes):
+        raise FormError(f"its program takes arrays of {manifest.array_bytes} bytes, its signature {tuple(array_bytes)}")
+    for name in (RECORDS, SLOTS, SIGNALS, CONSTANTS):
+        expected = manifest.table_bytes.get(name)
+        if len(files[name]) != expected:
+            raise FormError(f"its table {name} has {len(files[name])} bytes instead of {expected}")
+    alignment_bytes = manifest.alignment_bytes
+    if alignment_bytes.bit_count() != 1 or alignment_bytes > _MOST_ALIGNMENT_BYTES:
+        raise FormError(f"its program asks for memory at multiples of {alignment_bytes} bytes")
+    if {len(program) for program in manifest.steps} - {manifest.veus}:
+        raise FormError("its rPrograms are for different numbers of vEUs")
+    counters = len(files[SIGNALS]) // SIGNAL_COUNT.itemsize
+    if len(manifest.first_counters) != len(manifest.steps) or max(manifest.first_counters, default=0) > counters:
+        raise FormError("the counters of its rPrograms are not those of its tables")
+    if len(files[RECORDS]) != manifest.starts[-1] * RECORD.itemsize:
+        raise FormError("the steps of its rPrograms are not those of its tables")
+    records, slots = np.frombuffer(files[RECORDS], dtype=RECORD), np.frombuffer(files[SLOTS], dtype=SLOT)
+    opcodes, segments = records["opcode"], slots["segment"]
+    targets = np.array([len(manifest.kernels), counters, counters])  # by opcode: how many there are
+    sizes_bytes = np.array([manifest.arena_bytes, len(files[CONSTANTS]), *array_bytes], dtype=np.uint64)
+    if not (
+        (opcodes < len(targets)).all()
+        and (records["a"] < targets[opcodes]).all()
+        and (records["c"][opcodes == EXECUTE] < len(slots)).all()
+        and (segments < len(sizes_bytes)).all()
+        and (slots["offset_bytes"] <= sizes_bytes[segments]).all()
+    ):
+        raise FormError("its steps are for other rKernels, counters or operands than there are")
 
 
 def aligned_bytes(size_bytes: int, alignment_bytes: int) -> npt.NDArray[np.uint8]:

@@ -23,6 +23,7 @@ from rammer.devices.cpu.toolchain import (
     find_toolchain,
     native_flags,
 )
+from rammer.ir.form import check_form
 from rammer.options import CompileOptions
 
 KERNELS_LIBRARY = "kernels.so"
@@ -76,6 +77,7 @@ def requirements(machine: Machine) -> dict[str, str]:
 def mismatch(binary: Binary, machine: Machine) -> str | None:
     """Why `machine` cannot run `binary`, or None if it can."""
     needed, here = dict(binary.machine), requirements(machine)
+    check_form(needed, dict.fromkeys(here, str), "its machine")
     for fact in ("system", "architecture"):
         if needed[fact] != here[fact]:
             return f"it was built for {fact} {needed[fact]}, this is {fact} {here[fact]}"

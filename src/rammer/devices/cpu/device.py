@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 
 from rammer.devices.base import Binary, Progress, Source, no_progress
@@ -12,7 +13,7 @@ from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.devices.cpu.launch import LoadedModel
 from rammer.devices.cpu.machine import read_machine
 from rammer.devices.cpu.peaks import find_peaks
-from rammer.devices.cpu.source import ABI, DEVICE, assemble
+from rammer.devices.cpu.source import ABI, DEVICE, assemble, check_code
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
@@ -42,9 +43,12 @@ class CpuDevice:
         """Shared objects for this processor; see `Device.build`."""
         return build(source, read_machine(), options, progress)
 
-    def outdated(self, source: Source) -> str | None:
+    def outdated(self, source: Source, array_bytes: Sequence[int]) -> str | None:
         """Why the runtime cannot read a source; see `Device.outdated`."""
-        return outdated(source, ABI)
+        reason = outdated(source, ABI, array_bytes)
+        if reason is None:
+            check_code(source)
+        return reason
 
     def mismatch(self, binary: Binary) -> str | None:
         """Why this processor cannot run a binary; see `Device.mismatch`."""

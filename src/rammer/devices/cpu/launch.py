@@ -112,7 +112,7 @@ class LoadedModel:
             "slots": np.frombuffer(source.files[SLOTS], dtype=SLOT),
             "signals": np.frombuffer(source.files[SIGNALS], dtype=SIGNAL_COUNT),
             "cores": np.array([machine.core_of(veu) for veu in range(manifest.veus)], dtype=np.int32),
-            "arena": aligned_bytes(manifest.arena_bytes, manifest.alignment_bytes),
+            "arena": _arena(manifest),
             "constants": _in_place(source.files[CONSTANTS], manifest.alignment_bytes),
         }
         crowded = manifest.veus > len(machine.cores)
@@ -129,7 +129,7 @@ class LoadedModel:
         self._model = runtime.new(ctypes.byref(program))
         if not self._model:
             raise MemoryError
-        self._addresses = ctypes.c_void_p * manifest.array_count
+        self._addresses = ctypes.c_void_p * len(manifest.array_bytes)
         # C holds addresses only; these live until the model is freed, which at exit is not worth the wait.
         weakref.finalize(self, _free, runtime, self._model, kernels, tables).atexit = False
 
@@ -153,8 +153,9 @@ class LoadedModel:
         )
 
     def _run(self, inputs: Sequence[Array], outputs: Sequence[Array], spans: int | None) -> None:
-        if len(inputs) + len(outputs) != self._manifest.array_count:
-            raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs, {self._manifest.array_count} in all")
+        if len(inputs) + len(outputs) != len(self._manifest.array_bytes):
+            expected = len(self._manifest.array_bytes)
+            raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs, {expected} in all")
         addresses = self._addresses(*[array.ctypes.data for array in (*inputs, *outputs)])
         stall = Stall()
         code = self._call(self._model, addresses, spans, ctypes.byref(stall))
@@ -187,6 +188,16 @@ class LoadedModel:
             if record["opcode"] == EXECUTE:
                 return f"before rTask {record['b']} of {self._manifest.operator_at(record['c'])}"
         return "behind the last rTask of the vEU"
+
+
+def _arena(manifest: Manifest) -> npt.NDArray[np.uint8]:
+    try:
+        return aligned_bytes(manifest.arena_bytes, manifest.alignment_bytes)
+    except (MemoryError, ValueError) as error:  # the latter where there can be none of that size
+        raise DeviceUnavailableError(
+            f"the model takes {manifest.arena_bytes} bytes between its rOperators, which there are not",
+            hint="compile a smaller model or batch, or use a machine with more memory",
+        ) from error
 
 
 def _in_place(content: Buffer, alignment_bytes: int) -> npt.NDArray[np.uint8]:

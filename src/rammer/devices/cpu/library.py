@@ -71,7 +71,7 @@ class Library:
     def _find(self, name: str) -> ctypes._NamedFuncPointer:
         try:
             return self._library[name]
-        except AttributeError as error:
+        except (AttributeError, ValueError) as error:  # there is none of that name, or none can have it
             raise DeviceUnavailableError(
                 f"compiled code has no function '{name}'", hint="compile the model again here"
             ) from error

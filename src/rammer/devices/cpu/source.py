@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rammer.devices.base import Source
-from rammer.devices.codegen.source import EmitKernel
+from rammer.devices.codegen.source import MANIFEST, EmitKernel
 from rammer.devices.codegen.source import assemble as assemble_plan
+from rammer.devices.codegen.tables import Manifest
+from rammer.ir.form import FormError
 from rammer.ir.program import Plan
 
 DEVICE = "cpu"
-ABI = 1
+ABI = 2
 KERNEL_FOLDER = "kernels/"
+
+
+def check_code(source: Source) -> None:
+    """See whether the code of each kernel is there, for a machine that has to build it.
+
+    Raises:
+        FormError: it is not.
+    """
+    for kernel in Manifest.from_bytes(source.files[MANIFEST]).kernels:
+        if not source.files[f"{KERNEL_FOLDER}{kernel.symbol}.c"]:
+            raise FormError(f"its code of {kernel.symbol} is empty")
 
 
 def assemble(plan: Plan, emit_kernel: EmitKernel, headers: Mapping[str, str], alignment_bytes: int) -> Source:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rammer.devices.base import Binary, Loaded, Progress, Source, no_progress
 from rammer.devices.codegen.source import outdated
 from rammer.devices.cuda.architecture import Gpu, named
-from rammer.devices.cuda.build import build, mismatch
+from rammer.devices.cuda.build import CUBIN, build, mismatch
 from rammer.devices.cuda.deferred import DeferredModel
 from rammer.devices.cuda.describe import KIND, NOT_MEASURED, describe
 from rammer.devices.cuda.driver import find_driver, read_gpu
 from rammer.devices.cuda.launch import LoadedModel
 from rammer.devices.cuda.peaks import find_peaks
-from rammer.devices.cuda.source import ABI, source_of
+from rammer.devices.cuda.source import ABI, check_launch, source_of
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.errors import CompilerNotFoundError, DeviceError, DeviceUnavailableError
+from rammer.ir.form import FormError
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
@@ -51,9 +53,12 @@ class CudaDevice:
         """Machine code for the architecture; see `Device.build`."""
         return build(source, self._gpu().architecture, options, progress)
 
-    def outdated(self, source: Source) -> str | None:
+    def outdated(self, source: Source, array_bytes: Sequence[int]) -> str | None:
         """Why the runtime cannot read a source; see `Device.outdated`."""
-        return outdated(source, ABI)
+        reason = outdated(source, ABI, array_bytes)
+        if reason is None:
+            check_launch(source, array_bytes)
+        return reason
 
     def mismatch(self, binary: Binary) -> str | None:
         """Why the GPU cannot run a binary; see `Device.mismatch`. Where there is none, `load` says so."""
@@ -70,6 +75,8 @@ class CudaDevice:
 
     def load(self, source: Source, binary: Binary, options: CompileOptions) -> Loaded:
         """A model ready to run; see `Device.load`."""
+        if not binary.files[CUBIN]:
+            raise FormError(f"its {CUBIN} is empty")
         if self.architecture is not None:
             return DeferredModel(lambda: LoadedModel(source, binary, options))
         return LoadedModel(source, binary, options)

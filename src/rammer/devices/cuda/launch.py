@@ -79,7 +79,7 @@ class LoadedModel:
         status[:] = 0
         self._stalled = ctypes.c_uint32.from_address(status.ctypes.data)
         self._counters_bytes = (signals.size + 1) * COUNTER.itemsize  # and one where the blocks of a traced run meet
-        self._program = program_type(CALLER + manifest.array_count)(
+        self._program = program_type(CALLER + len(manifest.array_bytes))(
             records=memory.copied(self._records),
             starts=memory.copied(np.array(self._launch["starts"], dtype=np.uint32)),
             counters=memory.device(self._counters_bytes),

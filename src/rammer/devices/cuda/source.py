@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 
 import numpy as np
@@ -20,7 +20,9 @@ from rammer.devices.cuda.emit.runs import emit_runs
 from rammer.devices.cuda.emit.stream import is_stream
 from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
+from rammer.devices.cuda.tables import record_dtype
 from rammer.devices.cuda.turns import take_turns
+from rammer.ir.form import Form, FormError, read_json
 from rammer.ir.program import Plan
 from rammer.ir.task import RKernel, TaskGraph, TensorRole
 from rammer.ir.vdevice import VDevice
@@ -29,6 +31,15 @@ ABI = 7
 CODE = "program.cu"
 LAUNCH = "launch.json"
 DEVICE_RECORDS = "device_records.bin"
+_LAUNCH: Form = {
+    "threads": int,
+    "scratch_bytes": int,
+    "slots": int,
+    "starts": [int],
+    "input_bytes": [int],
+    "output_bytes": [int],
+    "far_outputs": bool,
+}
 _FAR_BYTES = 16 << 10  # more is quicker only where it is written row by row (ADR 0016)
 _LEAST_SLOTS = 2  # a model may have no operator that computes anything, C has no empty arrays
 _BEFORE_KERNELS = (
@@ -112,6 +123,23 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
             CODE: translation_unit(kernels, vdevice.threads, slots, CALLER + arrays).encode(),
         },
     )
+
+
+def check_launch(source: Source, array_bytes: Sequence[int]) -> None:
+    """See whether what a launch needs to know is there, and fits the records and arrays of these sizes.
+
+    Raises:
+        FormError: it is not, or does not.
+    """
+    launch = read_json(source.files[LAUNCH], _LAUNCH, "its launch")
+    if launch["input_bytes"] + launch["output_bytes"] != list(array_bytes):
+        raise FormError("its launch is for other arrays than its signature says")
+    starts = launch["starts"]
+    record_bytes = record_dtype(0).itemsize + launch["slots"] * np.dtype(np.uint64).itemsize
+    if starts != sorted(starts) or len(source.files[DEVICE_RECORDS]) != max(starts, default=0) * record_bytes:
+        raise FormError("its launch is for other records")
+    if not source.files[CODE]:
+        raise FormError(f"its {CODE} is empty")
 
 
 def translation_unit(kernels: Mapping[str, KernelText], threads: int, slots: int, segments: int) -> str:

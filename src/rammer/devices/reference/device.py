@@ -9,6 +9,7 @@ from rammer.devices.base import Binary, Progress, Source, Trace, no_progress
 from rammer.devices.reference.execution import Interpreter
 from rammer.devices.reference.pickers import Random
 from rammer.errors import DeviceUnavailableError
+from rammer.ir.form import FormError
 from rammer.ir.graph import Array
 from rammer.ir.pattern import Skeleton
 from rammer.ir.program import Plan
@@ -74,9 +75,9 @@ class ReferenceDevice:
         """Nothing is to be built."""
         return Binary(device=self.name, machine={}, files={})
 
-    def outdated(self, source: Source) -> str | None:
-        """Its programs are never saved, so they are of this version."""
-        return None
+    def outdated(self, source: Source, array_bytes: Sequence[int]) -> str | None:
+        """Programs are never saved; see `Device.outdated`."""
+        raise FormError("programs of the reference device are never saved")
 
     def mismatch(self, binary: Binary) -> str | None:
         """It runs everywhere."""

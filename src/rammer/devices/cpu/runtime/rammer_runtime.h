@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RAMMER_ABI 1
+#define RAMMER_ABI 2
 
 /* Computes one rTask: rTile `tile` over the operands that `pointers` holds, inputs first, then outputs. */
 typedef void (*rammer_kernel)(char *const *restrict pointers, int32_t tile);

@@ -1,0 +1,50 @@
+"""The form of JSON data: what fits passes, what does not is named with its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rammer.ir.form import Form, FormError, check_form, read_json
+
+FORM: Form = {"name": str, "on": bool, "rows": [(str, int)], "sizes": {str: int}}
+FITTING = {"name": "", "on": False, "rows": [["a", 0], ["b", (1 << 63) - 1]], "sizes": {"c": 1}, "more": None}
+
+
+def test_what_fits() -> None:
+    check_form(FITTING, FORM, "it")
+    check_form({**FITTING, "rows": [], "sizes": {}}, FORM, "it")
+    assert read_json(memoryview(b'{"a": [1, 2]}'), {"a": [int]}, "it") == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": 1}, "it.name is not a text"),
+        ({"on": 1}, "it.on is not true or false"),
+        ({"rows": {}}, "it.rows is not a list"),
+        ({"rows": [["a", 0], ["b"]]}, "it.rows[1] is not a list of 2"),
+        ({"rows": [["a", 0], ["b", True]]}, "it.rows[1][1] is not a number from 0 on, below 2**63"),
+        ({"rows": [["a", -1]]}, "it.rows[0][1] is not a number from 0 on, below 2**63"),
+        ({"rows": [["a", 1 << 63]]}, "it.rows[0][1] is not a number from 0 on, below 2**63"),
+        ({"rows": [["a", 1.0]]}, "it.rows[0][1] is not a number from 0 on, below 2**63"),
+        ({"sizes": []}, "it.sizes is not an object"),
+        ({"sizes": {"c": "1"}}, "it.sizes.c is not a number from 0 on, below 2**63"),
+    ],
+)
+def test_what_does_not(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(FormError) as caught:
+        check_form({**FITTING, **change}, FORM, "it")
+    assert str(caught.value) == message
+
+
+def test_what_is_missing() -> None:
+    with pytest.raises(FormError, match="it has no 'on'"):
+        check_form({"name": ""}, FORM, "it")
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b"9" * 10_000])
+def test_what_is_no_json(data: bytes) -> None:
+    with pytest.raises(FormError, match="it is not JSON: "):
+        read_json(data, {}, "it")

@@ -21,8 +21,7 @@ from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
 from rammer.devices.cuda.records import device_records, step_times
 from rammer.devices.cuda.source import CODE, LAUNCH
 from rammer.devices.cuda.stall import Stall
-from rammer.devices.cuda.tables import DONE, NOTHING, SEGMENT_SHIFT, SIGNALS, SPAN, record_dtype
-from rammer.devices.cuda.turns import take_turns
+from rammer.devices.cuda.tables import DONE, NOTHING, SEGMENT_SHIFT, SIGNALS, SPAN
 from rammer.devices.registry import DEVICES, GPUS, find_device
 from rammer.errors import CompilerNotFoundError, DeviceUnavailableError, OptionError, TooManyArraysError
 from rammer.frontends.onnx import load_graph
@@ -294,8 +293,7 @@ def records_of(queues, signals, residents=None, slots=((1, 0, 8), (0, 0, 16), (1
 
 
 def resident(kept, weights=(0,), registers=8):
-    family = Family(arrangement=(), registers=registers, vectors=32)
-    return Resident(family=family, kept=kept, weights=weights, reads=(), writes=())
+    return Resident(family=Family(arrangement=(), registers=registers, vectors=32), kept=kept, weights=weights)
 
 
 def test_record_holds_an_rtask_with_its_waits_and_signals():
@@ -343,37 +341,6 @@ def test_run_joins_one_of_another_rkernel_over_the_same_weights():
     assert records["joins"].tolist() == [1, 0, 0, 0, 0]
     records, _ = records_of([queue], [1], {3: here, 5: resident(kept=(1,), weights=(1,), registers=9)}, slots)
     assert not records["joins"].any()
-
-
-def test_runs_take_turns():
-    """Rows: kernel, tile, and where the rTask reads and writes; kernels 3 and 5 are resident."""
-    rtasks = [
-        (3, 0, 8, 16),
-        (3, 1, 8, 16),
-        (5, 0, 16, 24),
-        (3, 0, 24, 32),
-        (4, 0, 32, 40),
-        (3, 0, 40, 48),
-        (3, 0, 56, 56),
-    ]
-    records = np.zeros(len(rtasks), dtype=record_dtype(2))
-    for record, (kernel, tile, read, written) in zip(records, rtasks, strict=True):
-        record["kernel"], record["tile"], record["operands"] = kernel, tile, (read, written)
-    records["run"] = records["kernel"] != 4
-    one = replace(resident(kept=()), reads=(0,), writes=(1,))
-    take_turns(records, [0, 1, 2, 3, 4, 5, 6, 7], {3: one, 5: one}, 0.3)
-    assert records["later_ns"].tolist() == [0, 0, 300, 600, 0, 0, 0]
-    take_turns(records, [0, 7], {3: one, 5: one}, 100.0)
-    assert records["later_ns"].tolist() == [0, 0, 0xFFFF, 0xFFFF, 0, 0, 0]
-
-
-@pytest.mark.parametrize(("run", "joins"), [(2, 0), (1, 1)])
-def test_what_goes_on_takes_no_turn(run, joins):
-    records = np.zeros(3, dtype=record_dtype(2))
-    records["kernel"], records["operands"] = 3, [(8, 16), (16, 24), (24, 32)]
-    records["run"], records["joins"] = (run, 1, 1), (joins, 0, 0)
-    take_turns(records, [0, 3], {3: replace(resident(kept=()), reads=(0,), writes=(1,))}, 0.3)
-    assert records["later_ns"].tolist() == [0, 0, 0]
 
 
 def test_run_is_busy_if_one_of_its_records_is():

@@ -65,17 +65,6 @@ def test_cells_of_a_layer_are_one_run(graph):
     assert not records["busy"].any()
 
 
-def test_layers_bring_their_weights_in_the_order_in_which_they_begin(graph):
-    source = DEVICE.emit(plan_graph(graph, H200, OPTIONS), H200)
-    launch = json.loads(bytes(source.files[LAUNCH]))
-    records = np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(launch["slots"]))
-    later_ns = records["later_ns"].reshape(-1, STEPS)
-    assert H200.tagged_handover_us is not None
-    handover_ns = round(1e3 * H200.tagged_handover_us.value)
-    assert set(later_ns[:, 0].tolist()) == {handover_ns * layer for layer in range(LAYERS)}
-    assert not later_ns[:, 1:].any()
-
-
 def test_what_keeps_nothing_has_no_runs(graph):
     plain = replace(H200, resident_bytes=0)
     source = DEVICE.emit(plan_graph(graph, plain, OPTIONS), plain)

@@ -21,7 +21,6 @@ from rammer.devices.cuda.emit.stream import is_stream
 from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
 from rammer.devices.cuda.tables import record_dtype
-from rammer.devices.cuda.turns import take_turns
 from rammer.ir.form import Form, FormError, read_json
 from rammer.ir.program import Plan
 from rammer.ir.task import RKernel, TaskGraph, TensorRole
@@ -87,17 +86,14 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     assembly = assemble(plan, emit, vdevice.alignment_bytes, ABI)
     kernels = {symbol: emitted[symbol] for symbol in assembly.functions}
     data = assembly.data
-    residents = {i: kernel.resident for i, kernel in enumerate(kernels.values()) if kernel.resident is not None}
     records, starts = device_records(
         np.frombuffer(data[RECORDS], dtype=RECORD),
         assembly.manifest.starts,
         np.frombuffer(data[SLOTS], dtype=SLOT),
         np.frombuffer(data[SIGNALS], dtype=SIGNAL_COUNT),
         slots,
-        residents,
+        {number: kernel.resident for number, kernel in enumerate(kernels.values()) if kernel.resident is not None},
     )
-    if vdevice.tagged_handover_us is not None:
-        take_turns(records, starts.tolist(), residents, vdevice.tagged_handover_us.value)
     look_ahead(
         records,
         starts.tolist(),

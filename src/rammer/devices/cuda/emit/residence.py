@@ -105,7 +105,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residence:
-    """The parts of a resident rKernel, its totals, and the operands that stay; `reads` and `writes` are the others.
+    """The parts of a resident rKernel, its totals, and the operands that stay.
 
     `across` is how many lanes of each of the `warps` have different rows.
     """
@@ -117,8 +117,6 @@ class Residence:
     parts: tuple[Part, ...]
     across: int
     kept: tuple[int, ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
 
     @property
     def resident(self) -> Resident:
@@ -132,8 +130,6 @@ class Residence:
             ),
             kept=self.kept,
             weights=tuple(slot for part in self.parts for slot in part.tables.values()),
-            reads=self.reads,
-            writes=self.writes,
         )
 
     @property
@@ -199,16 +195,11 @@ class Family:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
-    """What a resident rKernel keeps: its family, the operands that stay, and those of them that are weights.
-
-    `reads` are its other inputs, `writes` its outputs.
-    """
+    """What a resident rKernel keeps: its family, the operands that stay, and those of them that are weights."""
 
     family: Family
     kept: tuple[int, ...]
     weights: tuple[int, ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
 
 
 def residence_of(kernel: RKernel, constants: Collection[int], resident_bytes: int) -> Residence | None:
@@ -235,7 +226,7 @@ def residence_of(kernel: RKernel, constants: Collection[int], resident_bytes: in
     for number, total in enumerate(totals):
         for term in total.terms:
             members[parts[products[term].key]][number] = products[term]
-    kept, inputs = tuple(sorted(constants)), len(kernel.expr.inputs)
+    kept = tuple(sorted(constants))
     shared_out = (
         Residence(
             tile=(kernel.expr.axes, kernel.tile.task),
@@ -245,8 +236,6 @@ def residence_of(kernel: RKernel, constants: Collection[int], resident_bytes: in
             parts=_parts(members, points, warps, across),
             across=across,
             kept=kept,
-            reads=tuple(slot for slot in range(inputs) if slot not in constants),
-            writes=tuple(range(inputs, len(kernel.layouts))),
         )
         for across in _ACROSS
     )

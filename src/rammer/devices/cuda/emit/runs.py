@@ -28,7 +28,6 @@ def emit_runs(symbol: str, family: Family, members: Mapping[int, str]) -> str:
         writer.line("float *shared = (float *)scratch;")
         # Values that no path leaves open: the compiler would keep their registers for the whole program.
         writer.line(f"float weights[{family.registers}] = {{}};")
-        writer.line("rammer_stand_back(rammer_at(position)->later_ns);")
         with writer.block("switch (rammer_at(position)->kernel)"):
             for number, member in members.items():
                 writer.line(f"case {number}: {member}_bring({pointers}, tile, weights); break;")

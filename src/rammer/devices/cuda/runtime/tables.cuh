@@ -36,8 +36,7 @@ struct rammer_wait {
  *
  * An operand is a segment and an offset into it as the host writes it, and an address once a vEU has fetched it.
  * `run` is 0, or the number of records from this one on that are one rTask over the same resident constants.
- * `busy` is 0 if these have neither Waits nor Signals; `joins` is not 0 if the next record has the same weights. A run
- * brings its weights `later_ns` after it could, for others need theirs sooner.
+ * `busy` is 0 if these have neither Waits nor Signals; `joins` is not 0 if the next record has the same weights.
  * `number` is its place among the records of all vEUs.
  * The next rTask of the queue will read `ahead_bytes` of the constants from `ahead_offset` on.
  */
@@ -50,9 +49,8 @@ struct __align__(16) rammer_record {
     uint32_t step;
     uint16_t wait_count;
     uint16_t signal_count;
-    uint8_t busy;
-    uint8_t joins;
-    uint16_t later_ns;
+    uint16_t busy;
+    uint16_t joins;
     rammer_wait waits[RAMMER_WAITS];
     uint32_t signals[RAMMER_SIGNALS];
     uint64_t ahead_offset;

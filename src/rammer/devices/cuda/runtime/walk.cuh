@@ -66,14 +66,6 @@ static __device__ __forceinline__ uint64_t rammer_now_ns(void) {
     return now;
 }
 
-/* Lets some time pass, in which others have the memory. A cycle is taken for half a nanosecond: %globaltimer may stand
- * still for longer than the time asked for. */
-static __device__ __forceinline__ void rammer_stand_back(uint32_t nanoseconds) {
-    const int64_t begin = clock64();
-    while (clock64() - begin < 2 * (int64_t)nanoseconds) {
-    }
-}
-
 /* Looks at the clock. Returns whether waiting may go on; if not, the run is given up. 0 is no deadline yet. */
 static __device__ __forceinline__ bool rammer_is_in_time(uint64_t *deadline_ns) {
     if (rammer_load_relaxed(&rammer_given.status->stalled) != 0)

@@ -11,6 +11,7 @@ driver is counted; `start` is that alone.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from rammer.devices.registry import find_device
 from rammer.options import CompileOptions
 
 _UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+# NVRTC keeps what it compiled with what the driver compiled, wherever our own cache lies.
+_WITHOUT_CACHE = {"CUDA_CACHE_DISABLE": "1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,9 @@ def cold_device(device: str) -> Cold:
 
 def _in_process(*arguments: str) -> Cold:
     command = [sys.executable, "-m", "benchmarks.harness.cold", *arguments]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | _WITHOUT_CACHE, stdout=subprocess.PIPE, text=True, check=True
+    )
     found: Mapping[str, float] = json.loads(done.stdout)
     return Cold(
         seconds=found["seconds"],

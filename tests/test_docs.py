@@ -23,7 +23,7 @@ from rammer.options import CompileOptions
 from rammer.passes.pipeline import run_passes
 from rammer.schedule.policies import POLICIES
 from rammer.verify import graph, program, tasks
-from tests.support import traced_example
+from tests.support import measured_chart, traced_example
 from tests.support.traced_example import PAGE, PICTURE, Example
 from tests.support.walkthroughs import ROOT, blocks, change, copy_tree, programs, pytest_arguments
 
@@ -277,6 +277,13 @@ def test_quotations_are_current(example):
 
 def test_picture_of_the_run_is_current(example):
     assert traced_example.picture(example) == PICTURE.read_text(encoding="utf-8"), STALE
+
+
+def test_the_chart_shows_the_table():
+    page = README.read_text(encoding="utf-8")
+    assert [row.network for row in measured_chart.rows(page)][-2:] == ["LSTM-TC", "Seq2Seq"]
+    stale = "the README's table has changed: run python -m tests.support.measured_chart"
+    assert measured_chart.picture(page) == measured_chart.PICTURE.read_text(encoding="utf-8"), stale
 
 
 def test_what_the_page_says_of_the_run_is_so(example):

@@ -11,9 +11,10 @@ from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.emit.kernel import emit_kernel
 from rammer.devices.registry import find_device
 from rammer.ir.blocks import WARP, blocks_of, group_order, moving_axes
+from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, TensorExpr, cast, load
 from rammer.ir.packing import preferred_layouts
 from rammer.ir.pattern import contraction
-from rammer.ir.types import DType, Layout
+from rammer.ir.types import DType, Layout, TensorType
 from rammer.lowering.lower import lower
 from rammer.operators.builder import GraphBuilder
 from rammer.options import CompileOptions
@@ -232,6 +233,18 @@ def test_weights_of_as_many_points_are_one_load_as_are_aligned(elements, run):
     assert f"sum0[{run}] = {{}};" in text
     assert text.count("rammer_vector<float, ") == 2 * (run > 1)
     assert (f"rammer_vector<float, {run}>" in text) == (run > 1)
+
+
+@pytest.mark.parametrize(("elements", "run"), [(16, 8), (4, 4), (2, 1)])
+def test_a_run_fills_a_register_at_least(elements, run):
+    n, k = Axis("s0", 1024), Axis("r0", 4096)
+    x, w = TensorType(DType.FLOAT32, (4096,)), TensorType(DType.INT8, (4096, 1024))
+    product = load(0, x, (k,)) * cast(DType.FLOAT32, load(1, w, (k, n)))
+    y = Output(type=TensorType(DType.FLOAT32, (1024,)), indices=(n,), body=Reduce(ReduceFn.SUM, (k,), product))
+    expr = TensorExpr(axes=(n,), inputs=(x, w), outputs=(y,))
+    text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], elements), "k").text
+    assert f"sum0[{run}] = {{}};" in text
+    assert (f"rammer_vector<int8_t, {run}>" in text) == (run > 1)
 
 
 def test_a_thread_takes_one_point_where_all_threads_have_points_of_their_own():

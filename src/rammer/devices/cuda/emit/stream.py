@@ -107,6 +107,8 @@ def _lies_in_runs(scope: Scope, load: Load, axis: Axis, run: int) -> bool:
     kernel, address = scope.operands.kernel, scope.operands.loads[load]
     if not kernel.alignments or kernel.alignments[load.slot] % run or address.checks:
         return False
+    if run * load.dtype.itemsize_bytes < _REGISTER_BYTES:
+        return False
     if load.dtype is DType.BOOL or scope.operands.readers.get(load.slot, STREAM) != STREAM:
         return False
     for part in address.parts:

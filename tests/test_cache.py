@@ -23,7 +23,7 @@ def keys(count: int) -> list[str]:
 
 
 def path_of(cache_dir: Path, key: str) -> Path:
-    return cache_dir / "objects" / key[:2] / key[2:]
+    return cache_dir / "rammer-objects" / key[:2] / key[2:]
 
 
 def age(path: Path, days: float) -> None:
@@ -34,7 +34,7 @@ def filled(cache_dir: Path, count: int) -> list[str]:
     """So many blobs, as other processes put them: the first one was used longest ago."""
     found = keys(count)
     for i, key in enumerate(found):
-        Cache(cache_dir / "objects").put(key, BLOB)
+        Cache(cache_dir / "rammer-objects").put(key, BLOB)
         age(path_of(cache_dir, key), count - i)
     return found
 
@@ -123,15 +123,32 @@ def test_leftovers_of_killed_processes_go(tmp_path: Path) -> None:
     (key,) = filled(tmp_path, 1)
     shard = path_of(tmp_path, key).parent
     for name, days in (("old", 1.5), ("young", 0.5)):
-        (tmp_path / f"work-{name}").mkdir()
-        (tmp_path / f"work-{name}" / "kernel.c").write_bytes(BLOB)
+        (tmp_path / f"rammer-work-{name}").mkdir()
+        (tmp_path / f"rammer-work-{name}" / "kernel.c").write_bytes(BLOB)
         (shard / f".new-{name}").write_bytes(BLOB)
-        for path in (tmp_path / f"work-{name}", shard / f".new-{name}"):
+        for path in (tmp_path / f"rammer-work-{name}", shard / f".new-{name}"):
             age(path, days)
     CodeCache(tmp_path, 1 << 20).put(content_key("new"), BLOB)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["objects", "work-young"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rammer-objects", "rammer-work-young"]
     assert [path.name for path in shard.glob(".new-*")] == [".new-young"]
     assert path_of(tmp_path, key).exists()
+
+
+def test_what_is_not_ours_stays(tmp_path: Path) -> None:
+    (key,) = filled(tmp_path, 1)
+    kept_files = [
+        tmp_path / "work-2024" / "thesis.tex",
+        tmp_path / "objects" / key[:2] / key[2:],
+        path_of(tmp_path, key).with_name("notes"),
+    ]
+    for path in kept_files:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(5000))
+        age(path, 1000)
+        age(path.parent, 1000)
+    CodeCache(tmp_path, 10).put(content_key("new"), BLOB)
+    assert not path_of(tmp_path, key).exists()
+    assert all(path.exists() for path in kept_files)
 
 
 def test_blobs_that_others_take_away_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def options(folder, **given):
 
 
 def entries(folder):
-    return sorted(path for path in (folder / "objects").rglob("*") if path.is_file())
+    return sorted(path for path in (folder / "rammer-objects").rglob("*") if path.is_file())
 
 
 def script(folder, text):
@@ -341,8 +341,10 @@ def test_two_processes_compile_at_once(tmp_path):
     for process in started:
         _, log = process.communicate()
         assert process.returncode == 0, log.decode()
-    assert all(Cache(tmp_path / "objects").get("".join(path.parts[-2:])) is not None for path in entries(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["objects"]
+    assert all(
+        Cache(tmp_path / "rammer-objects").get("".join(path.parts[-2:])) is not None for path in entries(tmp_path)
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["rammer-objects"]
 
 
 def test_folder_that_cannot_be_made(tmp_path):

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import itertools
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -25,7 +26,9 @@ from rammer.errors import CacheError
 
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _PROBE = b"\0" * 4096
-_NEW, _WORK = ".new-", "work-"  # how the names of what is under way begin
+_NEW, _WORK = ".new-", "rammer-work-"  # how the names of what is under way begin
+_OBJECTS = "rammer-objects"  # a folder may hold others' things, too: names say what may be taken away
+_KEY = re.compile(rf"[0-9a-f]{{{2 * hashlib.sha256().digest_size - 2}}}")  # but for its first two digits
 _HOUR_S, _DAY_S = 3600, 86400
 _HINT = "set RAMMER_CACHE_DIR to a folder that can be written and has room"
 
@@ -109,7 +112,7 @@ class CodeCache(Cache):
     _rooms_lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, cache_dir: Path, limit_bytes: int) -> None:
-        super().__init__(cache_dir / "objects")
+        super().__init__(cache_dir / _OBJECTS)
         self._cache_dir = cache_dir
         self._limit_bytes = limit_bytes
 
@@ -131,9 +134,9 @@ class CodeCache(Cache):
                 shutil.rmtree(entry, ignore_errors=True)
         blobs: list[tuple[int, str, int]] = []
         for entry, status in itertools.chain(*(_listing(shard) for shard, _ in _listing(self._folder))):
-            if not entry.name.startswith(_NEW):
+            if _KEY.fullmatch(entry.name):
                 blobs.append((status.st_mtime_ns, entry.path, status.st_size))
-            elif status.st_mtime < long_ago_s:
+            elif entry.name.startswith(_NEW) and status.st_mtime < long_ago_s:
                 with suppress(OSError):
                     Path(entry).unlink()
         taken_bytes = sum(size_bytes for _, _, size_bytes in blobs)

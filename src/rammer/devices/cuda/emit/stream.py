@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
@@ -38,18 +38,47 @@ def is_stream(kernel: RKernel) -> bool:
     return kernel.skeleton == Skeleton.CONTRACT and blocks_of(kernel) is None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shares:
+    """How `threads` share out `width` points: each takes a `run` of them along `lane`, and a part of their sums."""
+
+    lane: Axis
+    threads: int
+    width: int
+    run: int
+
+    @classmethod
+    def of(cls, scope: Scope, ordered: Sequence[Side], found: Contraction) -> _Shares:
+        """Those of an rTask whose points are in the order of `ordered`."""
+        threads = scope.operands.kernel.resources.threads
+        width = min(threads, 1 << (count(ordered) - 1).bit_length())
+        return cls(lane=ordered[0].axis, threads=threads, width=width, run=_run(scope, ordered[0], found, width))
+
+    @property
+    def across(self) -> int:
+        """Threads that have different points."""
+        return self.width // self.run
+
+    @property
+    def splits(self) -> int:
+        """Threads that have the same points."""
+        return self.threads // self.across
+
+    @property
+    def parts(self) -> int:
+        """Parts of each sum that are left where a warp has put its own together."""
+        return min(self.splits, self.threads // WARP)
+
+
 def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
     """Write the loops over one rTask. Returns the scratch that it takes, in bytes."""
     writer = scope.writer
-    kernel = scope.operands.kernel
-    ordered, threads = lane_first(kernel, sides), kernel.resources.threads
-    points = count(ordered)
-    width = min(threads, 1 << (points - 1).bit_length())
-    run = _run(scope, ordered[0], found, width)
-    splits = threads * run // width
+    ordered = lane_first(scope.operands.kernel, sides)
+    points, shares = count(ordered), _Shares.of(scope, ordered, found)
+    width, run = shares.width, shares.run
     element = C_TYPES[found.terms[0].reduce.dtype]
     writer.let("uint32_t", "place", f"threadIdx.x % {width}")
-    writer.let("uint32_t", "split", f"threadIdx.x / {width // run}")
+    writer.let("uint32_t", "split", f"threadIdx.x / {shares.across}")
     emit_wait(writer)
     with writer.block(f"for (uint32_t first = 0; first < {points}u; first += {width})"):
         writer.let("uint32_t", "point", "first + place")
@@ -63,23 +92,22 @@ def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
         for name in sums.values():
             writer.line(f"{element} {name}[{run}] = {{}};")
         with writer.block(""):
-            writer.let("uint32_t", "head", f"first + threadIdx.x % {width // run} * {run}")
+            writer.let("uint32_t", "head", f"first + threadIdx.x % {shares.across} * {run}")
             heads, present = decode(writer, "head", ordered)
             if points % width:
                 present.append(f"head < {points}u")
             with guarded(writer, present):
                 for group in found.groups:
-                    _sum(scope, heads, ordered[0].axis, group, splits, run, sums)
-        if splits > 1:
+                    _sum(scope, heads, group, shares, sums)
+        if shares.splits > 1:
             emit_meet(scope)
-            _combine(scope, list(sums.values()), width, run, element)
+            _combine(scope, list(sums.values()), shares, element)
             conditions.append(f"threadIdx.x < {width}")
         with guarded(writer, conditions):
             for term, name in sums.items():
                 at_point.bind(term.reduce, f"{name}[0]")
             at_point.store_results()
-    parts = min(splits, threads // WARP)
-    return (parts + 1) * width * len(sums) * found.terms[0].reduce.dtype.itemsize_bytes
+    return (shares.parts + 1) * width * len(sums) * found.terms[0].reduce.dtype.itemsize_bytes
 
 
 def _run(scope: Scope, lane: Side, found: Contraction, width: int) -> int:
@@ -124,16 +152,9 @@ def _lies_in_runs(scope: Scope, load: Load, axis: Axis, run: int) -> bool:
     )
 
 
-def _sum(
-    scope: Scope,
-    heads: Mapping[Axis, Position],
-    lane: Axis,
-    group: Group,
-    splits: int,
-    run: int,
-    sums: Mapping[Term, str],
-) -> None:
-    """A thread's part of the sums of a group, for the run of points along `lane` that begins at `heads`."""
+def _sum(scope: Scope, heads: Mapping[Axis, Position], group: Group, shares: _Shares, sums: Mapping[Term, str]) -> None:
+    """A thread's part of the sums of a group, for the run of points that begins at `heads`."""
+    lane, run, splits = shares.lane, shares.run, shares.splits
     writer = scope.writer
     operands = [operand for term in group.terms for operand in term.operands]
     scope = scope.enter({axis: place for axis, place in heads.items() if run == 1 or axis is not lane})
@@ -181,24 +202,23 @@ def _unrolled(count: int, most: int) -> int:
     return min(range(max(1, min(most, count)), 0, -1), key=lambda together: count // together + count % together)
 
 
-def _combine(scope: Scope, sums: Sequence[str], width: int, run: int, element: str) -> None:
+def _combine(scope: Scope, sums: Sequence[str], shares: _Shares, element: str) -> None:
     """Put the parts of all threads that have the same points together; the first `width` threads get a whole each."""
-    writer, threads, taken = scope.writer, scope.operands.kernel.resources.threads, width // run
+    writer, width, run, across, parts = scope.writer, shares.width, shares.run, shares.across, shares.parts
     for name in sums:
         with _over_run(writer, run):
             distance = WARP // 2
-            while distance >= taken:
+            while distance >= across:
                 writer.line(f"{name}[i] += __shfl_xor_sync(0xffffffffu, {name}[i], {distance});")
                 distance //= 2
-    parts = min(threads // taken, threads // WARP)  # that remain of each sum, `width` apart
     writer.line(f"{element} *partial = ({element} *)scratch;")
     writer.line(f"{element} *whole = partial + {len(sums) * parts * width};")
     writer.line("__syncthreads();")
-    part = "split" if taken >= WARP else f"threadIdx.x / {WARP}"
-    with guarded(writer, [] if taken >= WARP else [f"threadIdx.x % {WARP} < {taken}"]):
+    part = "split" if across >= WARP else f"threadIdx.x / {WARP}"
+    with guarded(writer, [] if across >= WARP else [f"threadIdx.x % {WARP} < {across}"]):
         for number, name in enumerate(sums):
             with _over_run(writer, run):
-                place = f"({number * parts} + {part}) * {width} + threadIdx.x % {taken} * {run} + i"
+                place = f"({number * parts} + {part}) * {width} + threadIdx.x % {across} * {run} + i"
                 writer.line(f"partial[{place}] = {name}[i];")
     writer.line("__syncthreads();")
     with writer.block(f"for (uint32_t i = threadIdx.x; i < {len(sums) * width}u; i += RAMMER_THREADS)"):

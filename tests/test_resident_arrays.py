@@ -1,5 +1,7 @@
 """Models whose arrays lie in a device's own memory: what is asked of the device, and what is refused. No GPU needed."""
 
+import gc
+import weakref
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -284,6 +286,22 @@ def test_the_stream_of_a_bound_call_is_asked_for_in_each_call(pair):
     with pytest.raises(OptionError, match="stream=7"):
         bound()
     assert ("enqueue", 7) not in found.log
+
+
+def test_what_is_bound_lives_on(pair):
+    class Stream:
+        def __int__(self):
+            return 7
+
+    stream, a = Stream(), Remote(A.copy())
+    seen = weakref.ref(stream), weakref.ref(a)
+    bound = pair[0].bind({"a": a, "b": Remote(B)}, stream=stream)
+    del stream, a
+    gc.collect()
+    assert all(one() is not None for one in seen)
+    del bound
+    gc.collect()
+    assert all(one() is None for one in seen)
 
 
 def test_what_is_bound_is_checked(pair):

@@ -134,7 +134,7 @@ class Executable:
             run = partial(work, arrays, where)
         else:
             run = partial(self._enqueue, arrays, where)
-        return BoundCall(run, given, self._by_name(results))
+        return BoundCall(run, self._by_name(results), (given, stream))
 
     def wait(self) -> None:
         """Wait until all runs on streams are over.
@@ -219,7 +219,7 @@ class Executable:
         for i, expected in enumerate(self._input_views):
             view = resident.view(inputs[i], stream)
             if view is None:
-                if i or any(resident.view(array, stream) is not None for array in inputs):
+                if i or any(resident.view(array, stream) is not None for array in inputs[1:]):
                     raise PlacementError("some inputs lie on the host, others on the device", hint="move them together")
                 break
             if view[1:4] != expected:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Scope
-from rammer.devices.cuda.emit.loads import is_constant
+from rammer.devices.cuda.emit.loads import is_constant, lies_in_groups
 from rammer.devices.cuda.emit.points import Side, guarded
 from rammer.devices.cuda.emit.product import Operand, Product
 from rammer.devices.cuda.emit.windows import stage_windows
@@ -98,14 +98,14 @@ def _copied(scope: Scope, form: Expr, innermost: Side) -> tuple[Load | None, int
 
 
 def _lies_in_chunks(scope: Scope, load: Load, innermost: Side, chunk: int) -> bool:
-    """Whether groups of elements along an axis lie side by side, each at a multiple of a group, all padding or none."""
-    kernel, address = scope.operands.kernel, scope.operands.loads[load]
-    if not kernel.alignments or kernel.alignments[load.slot] % chunk or innermost.size % chunk:
-        return False
-    if address.parts or address.form.coefficient(innermost.axis) != 1 or not address.is_linear_in(innermost.axis):
-        return False
-    others = [coefficient for atom, coefficient in address.form.terms if atom is not innermost.axis]
-    return all(number % chunk == 0 for number in (*others, address.form.offset))
+    """Whether a step's elements lie in such groups, each all padding or none."""
+    address = scope.operands.loads[load]
+    return (
+        innermost.size % chunk == 0
+        and not address.parts
+        and address.is_linear_in(innermost.axis)
+        and lies_in_groups(scope, load, innermost.axis, chunk)
+    )
 
 
 def _runs_along_points(scope: Scope, operand: Operand) -> bool:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
-from rammer.devices.cuda.emit.loads import other_loads
-from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_first
+from rammer.devices.cuda.emit.loads import lies_in_groups, other_loads
+from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_first, within
 from rammer.devices.cuda.emit.wait import emit_meet, emit_wait
 from rammer.ir.blocks import WARP, blocks_of, group_order
 from rammer.ir.expr import Axis, Expr, Load, Reduce
@@ -83,20 +83,17 @@ def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
     with writer.block(f"for (uint32_t first = 0; first < {points}u; first += {width})"):
         writer.let("uint32_t", "point", "first + place")
         positions, conditions = decode(writer, "point", ordered)
-        if points % width:
-            conditions.append(f"point < {points}u")
+        conditions += within("point", ordered, width)
         at_point = scope.enter(positions)
         if not conditions:  # what the rest will read is on its way while the sums run
             at_point.hoist(other_loads(scope))
         sums = {term: writer.name("sum") for term in found.terms}
         for name in sums.values():
             writer.line(f"{element} {name}[{run}] = {{}};")
-        with writer.block(""):
+        with writer.block():
             writer.let("uint32_t", "head", f"first + threadIdx.x % {shares.across} * {run}")
             heads, present = decode(writer, "head", ordered)
-            if points % width:
-                present.append(f"head < {points}u")
-            with guarded(writer, present):
+            with guarded(writer, [*present, *within("head", ordered, width)]):
                 for group in found.groups:
                     _sum(scope, heads, group, shares, sums)
         if shares.splits > 1:
@@ -124,31 +121,20 @@ def _run(scope: Scope, lane: Side, found: Contraction, width: int) -> int:
         and least * threads * run <= length * width
         and lane.size % run == lane.axis.extent % run == 0
         and not any(isinstance(node, Reduce) for node in along)
-        and all(_lies_in_runs(scope, load, lane.axis, run) for load in loads)
+        and all(_is_read_in_runs(scope, load, lane.axis, run) for load in loads)
     ):
         run //= 2
     return run
 
 
-def _lies_in_runs(scope: Scope, load: Load, axis: Axis, run: int) -> bool:
-    """Whether an axis's points lie side by side, each `run` of them at a multiple of a run, and are read plainly."""
-    kernel, address = scope.operands.kernel, scope.operands.loads[load]
-    if not kernel.alignments or kernel.alignments[load.slot] % run or address.checks:
-        return False
-    if run * load.dtype.itemsize_bytes < _REGISTER_BYTES:
-        return False
-    if load.dtype is DType.BOOL or scope.operands.readers.get(load.slot, STREAM) != STREAM:
-        return False
-    for part in address.parts:
-        panel = part.panel
-        if panel is None or part.clamp is not None or part.stride != 1 or panel.width % run or panel.stride % run:
-            return False
-    forms = (address.form, *(part.form for part in address.parts))
-    others = [coefficient for form in forms for atom, coefficient in form.terms if atom is not axis]
+def _is_read_in_runs(scope: Scope, load: Load, axis: Axis, run: int) -> bool:
+    """Whether one load can bring a run's elements: they are read plainly, and take a register at least."""
     return (
-        sum(form.coefficient(axis) for form in forms) == 1
-        and not any(axis in scope.operands.free[atom] for atom in address.atoms)
-        and all(number % run == 0 for number in (*others, *(form.offset for form in forms)))
+        run * load.dtype.itemsize_bytes >= _REGISTER_BYTES
+        and load.dtype is not DType.BOOL
+        and scope.operands.readers.get(load.slot, STREAM) == STREAM
+        and not scope.operands.loads[load].checks
+        and lies_in_groups(scope, load, axis, run)
     )
 
 

@@ -135,6 +135,7 @@ def compile_with(model: ModelSource, options: CompileOptions, progress: Progress
     costs = MeasuredCosts(measured, predicted)
     plan = schedule_tasks(tasks, vdevice, costs, options, dump, progress)
     source = device.emit(plan, vdevice)
+    progress("build", 0, 1)
     binary = device.build(source, options, lambda done, total: progress("build", done, total))
     return Executable(
         name=graph.name,

@@ -13,7 +13,7 @@ from rammer.devices.codegen.source import RECORDS, SIGNALS, SLOTS, assemble, whe
 from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT, bindings
 from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
 from rammer.devices.cuda.describe import KIND, MULTIPROCESSOR_THREADS
-from rammer.devices.cuda.emit.dispatch import emit_dispatch
+from rammer.devices.cuda.emit.dispatch import Target, emit_dispatch
 from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
 from rammer.devices.cuda.emit.residence import Family
 from rammer.devices.cuda.emit.runs import emit_runs
@@ -147,22 +147,16 @@ def translation_unit(kernels: Mapping[str, KernelText], threads: int, slots: int
         slots: operands that a record has room for.
         segments: in which operands lie.
     """
-    numbered = list(enumerate(kernels.items()))
-    plain = {number: symbol for number, (symbol, kernel) in numbered if kernel.resident is None}
     families: dict[Family, dict[int, str]] = {}
-    for number, (symbol, kernel) in numbered:
+    for number, (symbol, kernel) in enumerate(kernels.items()):
         if kernel.resident is not None:
             families.setdefault(kernel.resident.family, {})[number] = symbol
+    targets = [Target(symbol, apart=kernel.apart) for symbol, kernel in kernels.items()]
     walks = {f"walk_{min(members)}": (family, members) for family, members in families.items()}
-    resident = "".join(
-        f"    {' '.join(f'case {number}:' for number in members)} return {symbol}(position, scratch);\n"
-        for symbol, (_, members) in walks.items()
-    )
-    walk = (
-        "static __device__ __forceinline__ uint32_t rammer_execute_run("
-        "uint32_t kernel, uint32_t position, char *scratch) {\n"
-        f"    switch (kernel) {{\n{resident}    default: return position;\n    }}\n}}\n"
-    )
+    for symbol, (_, members) in walks.items():
+        walk = Target(symbol, walks=True, apart=any(targets[number].apart for number in members))
+        for number in members:
+            targets[number] = walk
     sizes = {
         "THREADS": threads,
         "BLOCKS": MULTIPROCESSOR_THREADS // threads,
@@ -174,9 +168,7 @@ def translation_unit(kernels: Mapping[str, KernelText], threads: int, slots: int
     headers = (_text(*name) for name in _BEFORE_KERNELS)
     functions = [kernel.text for kernel in kernels.values()]
     functions += [emit_runs(symbol, *walk) for symbol, walk in walks.items()]
-    apart = [number for number, (_, kernel) in numbered if kernel.apart]
-    dispatch = emit_dispatch(plain, len(kernels), apart)
-    return "\n".join([macros, *headers, *functions, dispatch, walk, _text(*_INTERPRETER)])
+    return "\n".join([macros, *headers, *functions, emit_dispatch(targets), _text(*_INTERPRETER)])
 
 
 def _far_outputs(graph: TaskGraph) -> bool:

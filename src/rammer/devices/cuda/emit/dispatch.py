@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rammer.devices.codegen.writer import Writer
+
+CALLED = 'extern "C" __attribute__((used)) __device__ __noinline__'
+"""What a function is that the dispatch calls."""
 
 _DONE = "done"
 _APART = "apart"
 
 
-def emit_dispatch(symbols: Mapping[int, str], count: int, apart: Collection[int] = ()) -> str:
-    """The function that calls `symbols[kernel]`, and does nothing for other numbers below `count`.
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A function with C linkage that runs rTasks, and whose code the compiler does not inline.
 
-        void rammer_execute(uint32_t kernel, const rammer_record *record)
+    One that `walks` goes along a queue: `uint32_t symbol(uint32_t position)` returns the position that it came to.
+    Others run the rTask of one record: `void symbol(const rammer_record *record)`. `apart` says whether lanes of a warp
+    may come apart in it; the compiler is not to believe that a warp is whole there.
+    """
+
+    symbol: str
+    walks: bool = False
+    apart: bool = False
+
+
+def emit_dispatch(targets: Sequence[Target]) -> str:
+    """The function that runs the record at a position, and returns that, or the position that a walk came to.
+
+        uint32_t rammer_execute(uint32_t kernel, const rammer_record *record, uint32_t position)
 
     It is in PTX, whose table of labels takes one jump. Of a switch over a hundred rKernels the compiler makes a tree of
     comparisons; behind a table of pointers it would save registers for functions that it does not know.
@@ -22,33 +40,41 @@ def emit_dispatch(symbols: Mapping[int, str], count: int, apart: Collection[int]
     what a warp has once in the registers for that; else it moves it there before each access to memory (ADR 0032).
 
     Args:
-        symbols: functions `void symbol(const rammer_record *record)` with C linkage, by number.
-        count: of all rKernels.
-        apart: numbers of functions in which lanes may come apart; the compiler is not to believe that a warp is whole.
+        targets: by the number of the rKernel, which several may share.
     """
     writer = Writer()
-    head = "static __device__ __forceinline__ void rammer_execute(uint32_t kernel, const rammer_record *record)"
-    with writer.block(head):
-        if symbols:
+    parameters = "uint32_t kernel, const rammer_record *record, uint32_t position"
+    with writer.block(f"static __device__ __forceinline__ uint32_t rammer_execute({parameters})"):
+        if targets:
             writer.line("const uint32_t alike = __reduce_max_sync(RAMMER_ALL, kernel);")
             writer.line("asm volatile(")
-            for line in ["{", *_jumps(symbols, count, apart), f"{_DONE}:", "}"]:
+            for line in ["{", *_jumps(targets), f"{_DONE}:", "}"]:
                 writer.line(f'    "{line}\\n"')
-            writer.line('    : : "r"(alike), "r"(kernel), "l"(record) : "memory");')
+            writer.line('    : "+r"(position) : "r"(alike), "r"(kernel), "l"(record) : "memory");')
+        writer.line("return position;")
     return writer.text()
 
 
-def _jumps(symbols: Mapping[int, str], count: int, apart: Collection[int]) -> Iterator[str]:
-    labels = {number: f"kernel{number}" for number in symbols}
-    yield from _jump("targets", "%0", labels | dict.fromkeys(apart, _APART), count)
-    if apart:
+def _jumps(targets: Sequence[Target]) -> Iterator[str]:
+    yield from _jump("targets", "%1", [_APART if target.apart else _label(target) for target in targets])
+    if any(target.apart for target in targets):
         yield f"{_APART}:"
-        yield from _jump("targets_apart", "%1", {number: labels[number] for number in apart}, count)
-    for number, symbol in symbols.items():
-        call = f".param .b64 at; st.param.b64 [at], %2; call {symbol}, (at); bra {_DONE};"
-        yield f"{labels[number]}: {{ {call} }}"
+        yield from _jump("targets_apart", "%2", [_label(target) if target.apart else _DONE for target in targets])
+    for target in dict.fromkeys(targets):
+        yield f"{_label(target)}: {{ {_call(target)} bra {_DONE}; }}"
 
 
-def _jump(table: str, index: str, labels: Mapping[int, str], count: int) -> Iterator[str]:
-    yield f"{table}: .branchtargets {', '.join(labels.get(number, _DONE) for number in range(count))};"
+def _jump(table: str, index: str, labels: Sequence[str]) -> Iterator[str]:
+    yield f"{table}: .branchtargets {', '.join(labels)};"
     yield f"brx.idx {index}, {table};"
+
+
+def _label(target: Target) -> str:
+    return f"call_{target.symbol}"
+
+
+def _call(target: Target) -> str:
+    if target.walks:
+        passed = ".param .b32 from; .param .b32 to; st.param.b32 [from], %0;"
+        return f"{passed} call (to), {target.symbol}, (from); ld.param.b32 %0, [to];"
+    return f".param .b64 at; st.param.b64 [at], %3; call {target.symbol}, (at);"

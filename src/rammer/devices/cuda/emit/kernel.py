@@ -10,6 +10,7 @@ from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Operands, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.contract import emit_contract
+from rammer.devices.cuda.emit.dispatch import CALLED
 from rammer.devices.cuda.emit.map import emit_map
 from rammer.devices.cuda.emit.points import Side
 from rammer.devices.cuda.emit.reduce import emit_reduce, fold
@@ -17,7 +18,7 @@ from rammer.devices.cuda.emit.residence import Residence, Resident, residence_of
 from rammer.devices.cuda.emit.resident import emit_step
 from rammer.devices.cuda.emit.rest import emit_keep
 from rammer.devices.cuda.emit.stream import STREAM, is_stream
-from rammer.devices.cuda.emit.wait import emit_meet, takes_apart
+from rammer.devices.cuda.emit.wait import emit_meet, takes_any_apart, takes_apart
 from rammer.devices.cuda.emit.weights import emit_bring
 from rammer.ir.blocks import WARP
 from rammer.ir.expr import Load
@@ -88,8 +89,7 @@ def emit_kernel(
     streamed = constants if not constants_stay and is_stream(kernel) else ()
     writer = _writer(kernel)
     operands = Operands(kernel, _readers(kernel, streamed), constants)
-    called = 'extern "C" __attribute__((used)) __device__ __noinline__ void'
-    with writer.block(f"{called} {symbol}(const rammer_record *record)"):
+    with writer.block(f"{CALLED} void {symbol}(const rammer_record *record)"):
         writer.line("__builtin_assume(__isShared(record));")
         writer.line("char *const scratch = rammer_scratch;")
         writer.line("char *const *pointers = rammer_operands(record);")
@@ -129,7 +129,12 @@ def _emit_resident(kernel: RKernel, symbol: str, residence: Residence, unwritten
         elements = emit_keep(scope, sides, residence)
     with function("step", "uint32_t position, float *shared, const float *weights", others) as (scope, sides):
         emit_step(scope, sides, residence, unwritten)
-    return KernelText(text=writer.text(), scratch_bytes=elements * DType.FLOAT32.itemsize_bytes, resident=resident)
+    return KernelText(
+        text=writer.text(),
+        scratch_bytes=elements * DType.FLOAT32.itemsize_bytes,
+        resident=resident,
+        apart=takes_any_apart(kernel),
+    )
 
 
 def _writer(kernel: RKernel) -> Writer:

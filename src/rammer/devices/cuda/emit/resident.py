@@ -19,7 +19,7 @@ from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.points import Side, decode, guarded, lane_first
 from rammer.devices.cuda.emit.residence import Part, Residence
 from rammer.devices.cuda.emit.rest import emit_rest, hoist_rest, write_point
-from rammer.devices.cuda.emit.wait import takes_apart
+from rammer.devices.cuda.emit.wait import takes_any_apart
 from rammer.ir.blocks import WARP
 from rammer.ir.types import Layout
 
@@ -84,8 +84,7 @@ def _take(scope: Scope, parts: Sequence[Part]) -> None:
                 place = f"element / {part.slice}u * {part.pitch}u + element % {part.slice}u"
                 writer.line(f"shared[{part.vector_at} + {place}] = {value};")
         end = first
-    is_apart = any(takes_apart(kernel, slot) for slot in range(len(kernel.expr.inputs)))
-    writer.line("rammer_meet();" if is_apart else "__syncthreads();")
+    writer.line("rammer_meet();" if takes_any_apart(kernel) else "__syncthreads();")
 
 
 def _taken(part: Part) -> int:

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rammer.devices.codegen.writer import Writer
+from rammer.devices.cuda.emit.dispatch import CALLED
 from rammer.devices.cuda.emit.residence import Family
 
 
 def emit_runs(symbol: str, family: Family, members: Mapping[int, str]) -> str:
-    """The function that walks runs of a family that join, from the record at `position` on. It returns what is behind.
+    """The function that walks runs of a family that join, from the record at `position` on.
 
-        uint32_t symbol(uint32_t position, char *scratch)
+    It returns the position of the last of them, which its caller ends, or of the first that waited in vain.
+
+        uint32_t symbol(uint32_t position)
 
     Args:
         symbol: the function's name.
@@ -23,9 +26,9 @@ def emit_runs(symbol: str, family: Family, members: Mapping[int, str]) -> str:
         members: its rKernels' symbols by number.
     """
     writer, pointers = Writer(), "rammer_operands(rammer_at(position))"
-    with writer.block(f"static __device__ __noinline__ uint32_t {symbol}(uint32_t position, char *scratch)"):
+    with writer.block(f"{CALLED} uint32_t {symbol}(uint32_t position)"):
         writer.let("uint32_t", "tile", "rammer_at(position)->tile")
-        writer.line("float *shared = (float *)scratch;")
+        writer.line("float *shared = (float *)rammer_scratch;")
         # Values that no path leaves open: the compiler would keep their registers for the whole program.
         writer.line(f"float weights[{family.registers}] = {{}};")
         with writer.block("switch (rammer_at(position)->kernel)"):
@@ -45,12 +48,13 @@ def emit_runs(symbol: str, family: Family, members: Mapping[int, str]) -> str:
                         writer.line("if (busy && !rammer_begin(rammer_at(position)))")
                         writer.line("    return position;")
                         writer.line(f"{member}_step({pointers}, tile, position, shared, weights);")
-                        writer.line("if (busy)")
-                        writer.line("    rammer_end_early(rammer_at(position));")
                         writer.line("if (position == last)")
                         writer.line("    break;")
+                        writer.line("if (busy)")
+                        writer.line("    rammer_end_early(rammer_at(position));")
                     writer.line("break;")
-            with writer.block("if (rammer_at(position)->joins == 0)"):
-                writer.line("__syncthreads();")
-                writer.line("return position + 1;")
+            writer.line("if (rammer_at(position)->joins == 0)")
+            writer.line("    return position;")
+            writer.line("if (busy)")
+            writer.line("    rammer_end_early(rammer_at(position));")
     return writer.text()

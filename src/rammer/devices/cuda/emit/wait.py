@@ -22,6 +22,11 @@ def takes_apart(kernel: RKernel, slot: int) -> bool:
     return kernel.layouts[slot].tagged and slot in padded
 
 
+def takes_any_apart(kernel: RKernel) -> bool:
+    """Whether that is so for any slot."""
+    return any(takes_apart(kernel, slot) for slot in range(len(kernel.expr.inputs)))
+
+
 def emit_meet(scope: Scope) -> None:
     """Write a barrier, if lanes may have waited for tagged elements."""
     kernel = scope.operands.kernel

@@ -7,12 +7,9 @@
 #ifndef RAMMER_INTERPRETER_CUH
 #define RAMMER_INTERPRETER_CUH
 
-/* Runs a record, whose kernel is `kernel`: its Waits and its rTask. All threads call it. */
-static __device__ void rammer_execute(uint32_t kernel, const rammer_record *record);
-
-/* Walks the runs of records that begin with that of the resident rKernel `kernel` at `position`. Returns the position
- * behind them. */
-static __device__ uint32_t rammer_execute_run(uint32_t kernel, uint32_t position, char *scratch);
+/* Runs the record at `position`, whose kernel is `kernel`: its Waits and its rTask. Where that is the first of a run, it
+ * walks on. Returns the position of the last record that it came to, which is to be ended. All threads call it. */
+static __device__ uint32_t rammer_execute(uint32_t kernel, const rammer_record *record, uint32_t position);
 
 extern "C" __global__ void __launch_bounds__(RAMMER_THREADS, RAMMER_BLOCKS)
 rammer_run(const __grid_constant__ rammer_program program) {
@@ -23,19 +20,15 @@ rammer_run(const __grid_constant__ rammer_program program) {
         const rammer_head head = rammer_head_of(record);
         if (!rammer_goes_on(position))
             break;
-        if (head.run != 0) {
-            position = rammer_execute_run(head.kernel, position, rammer_scratch);
-        } else {
-            if (head.ahead_bytes != 0)
-                rammer_look_ahead(record);
-            if (head.kernel != RAMMER_NOTHING)
-                rammer_execute(head.kernel, record);
-            else
-                rammer_begin(record);
-            __syncthreads(); /* the rTask is whole before a Signal, and done with shared memory before the next */
-            rammer_end(record);
-            ++position;
-        }
+        if (head.ahead_bytes != 0)
+            rammer_look_ahead(record);
+        if (head.kernel != RAMMER_NOTHING)
+            position = rammer_execute(head.kernel, record, position);
+        else
+            rammer_begin(record);
+        __syncthreads(); /* the rTask is whole before a Signal, and done with shared memory before the next */
+        rammer_end(rammer_at(position));
+        ++position;
     }
     rammer_finish();
 }

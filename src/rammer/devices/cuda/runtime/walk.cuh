@@ -83,33 +83,50 @@ static __device__ __forceinline__ bool rammer_is_in_time(uint64_t *deadline_ns) 
  * warp calls it, whose lanes see the same. */
 static __device__ __forceinline__ bool rammer_await(uint32_t counter, uint32_t wanted) {
     const uint32_t *signals = &rammer_given.counters[counter].signals;
+    /* The difference of numbers that wrap around. */
+    if ((int32_t)(rammer_load_acquire(signals) - wanted) >= 0)
+        return true;
     uint64_t deadline_ns = 0;
-    for (uint32_t poll = 1;; ++poll) {
-        /* The difference of numbers that wrap around. */
-        if ((int32_t)(rammer_load_acquire(signals) - wanted) >= 0)
-            return true;
-        if (poll % RAMMER_POLLS == 0 && !rammer_is_in_time(&deadline_ns))
+    uint32_t poll = 1;
+#pragma unroll 1
+    do {
+        if (++poll % RAMMER_POLLS == 0 && !rammer_is_in_time(&deadline_ns))
             return false;
-    }
+    } while ((int32_t)(rammer_load_acquire(signals) - wanted) < 0);
+    return true;
+}
+
+/* An element and its tag as they are now, the tag in the upper half. */
+static __device__ __forceinline__ uint64_t rammer_look(const rammer_tagged *from) {
+    uint64_t word;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+    return word;
+}
+
+/* Whether `holds` of every lane of a warp that is whole, or of this lane. */
+template <bool whole> static __device__ __forceinline__ bool rammer_agree(bool holds) {
+    return whole ? __all_sync(RAMMER_ALL, holds) : holds;
 }
 
 /* Waits for the element at `from` until this run has written it. Returns whether it came in time. Where a whole warp calls
- * it, all lanes leave it by one vote. */
+ * it, all lanes leave it by one vote. The first look is on its way before anything else is done (ADR 0042). */
 template <bool whole> static __device__ __forceinline__ bool rammer_receive(const rammer_tagged *from, float *value) {
-    uint64_t deadline_ns = 0;
-    for (uint32_t poll = 1;; ++poll) {
-        uint64_t word;
-        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
-        *value = __uint_as_float((uint32_t)word);
-        const bool is_there = (uint32_t)(word >> 32) == rammer_given.tag;
-        if (whole ? __all_sync(RAMMER_ALL, is_there) : is_there)
-            return true;
-        if (poll % RAMMER_POLLS == 0) {
-            const bool goes_on = rammer_is_in_time(&deadline_ns);
-            if (!(whole ? __all_sync(RAMMER_ALL, goes_on) : goes_on))
-                return is_there;
-        }
+    uint64_t word = rammer_look(from);
+    const uint32_t tag = rammer_given.tag;
+    bool is_there = (uint32_t)(word >> 32) == tag;
+    if (!rammer_agree<whole>(is_there)) {
+        uint64_t deadline_ns = 0;
+        uint32_t poll = 1;
+#pragma unroll 1
+        do {
+            word = rammer_look(from);
+            is_there = (uint32_t)(word >> 32) == tag;
+            if (++poll % RAMMER_POLLS == 0 && !rammer_agree<whole>(rammer_is_in_time(&deadline_ns)))
+                break;
+        } while (!rammer_agree<whole>(is_there));
     }
+    *value = __uint_as_float((uint32_t)word);
+    return is_there;
 }
 
 /* The element at `from` for the rTask of a record; anything if the run is given up. */

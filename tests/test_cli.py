@@ -19,7 +19,7 @@ from rammer.devices.cuda.architecture import named
 from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.device import CudaDevice
 from rammer.errors import RammerError
-from tests.support.artifacts import built_elsewhere
+from tests.support.artifacts import built_elsewhere, with_sections
 from tests.support.small_models import (
     FLOAT,
     layer_model,
@@ -220,6 +220,25 @@ def test_inspect(call, compiled):
     assert "registers" in kernels
     report = json.loads(call("inspect", compiled, "--json")[1])
     assert report == dict(rammer.load(compiled).report)
+
+
+@pytest.mark.parametrize("options", [[], ["--kernels"], ["--json"], ["--timeline", "run.html"]])
+def test_inspect_refuses_reports_of_others(call, compiled, tmp_path, options):
+    path = tmp_path / "other.rammer"
+    path.write_bytes(compiled.read_bytes())
+    with_sections(path, lambda sections: sections.update({"report": b"{}"}))
+    code, _, err = call("inspect", path, *options)
+    assert (code, "[R401]" in err, "its report has no 'name'" in err) == (5, True, True)
+
+
+def test_a_timeline_needs_the_report_of_the_program_that_runs(call, compiled, tmp_path):
+    path = tmp_path / "other.rammer"
+    path.write_bytes(compiled.read_bytes())
+    report = json.dumps({**rammer.load(compiled).report, "programs": [[[["execute", 0, 0]]]]}).encode()
+    with_sections(path, lambda sections: sections.update({"report": report}))
+    assert call("inspect", path)[0] == 0
+    code, _, err = call("inspect", path, "--timeline", "run.html")
+    assert (code, "its report is of another program" in err) == (5, True)
 
 
 def test_inspect_shows_every_candidate(call, compiled):

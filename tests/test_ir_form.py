@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rammer.ir.form import Form, FormError, check_form, read_json
+from rammer.ir.form import Form, FormError, OrNull, check_form, read_json
 
 FORM: Form = {"name": str, "on": bool, "rows": [(str, int)], "sizes": {str: int}}
 FITTING = {"name": "", "on": False, "rows": [["a", 0], ["b", (1 << 63) - 1]], "sizes": {"c": 1}, "more": None}
@@ -37,6 +37,29 @@ def test_what_does_not(change: dict[str, Any], message: str) -> None:
     with pytest.raises(FormError) as caught:
         check_form({**FITTING, **change}, FORM, "it")
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("data", [0, -1, 1.5, -(1 << 62)])
+def test_any_number(data: float) -> None:
+    check_form(data, float, "it")
+
+
+@pytest.mark.parametrize("data", [None, True, "1", float("nan"), float("inf"), 10**400, -(1 << 63)])
+def test_what_is_not_any_number(data: Any) -> None:
+    with pytest.raises(FormError, match=r"it is not a number, below 2\*\*63"):
+        check_form(data, float, "it")
+
+
+def test_what_may_be_null() -> None:
+    check_form([None, 1], [OrNull(int)], "it")
+    with pytest.raises(FormError, match=r"it\[0\] is not a number from 0 on"):
+        check_form([-1], [OrNull(int)], "it")
+
+
+def test_a_list_of_anything() -> None:
+    check_form([None, 1, [2]], [], "it")
+    with pytest.raises(FormError, match="it is not a list"):
+        check_form({}, [], "it")
 
 
 def test_what_is_missing() -> None:

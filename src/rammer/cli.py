@@ -35,9 +35,12 @@ from rammer.errors import (
     RammerError,
 )
 from rammer.inspection import tables
-from rammer.inspection.timeline import SpansNs, end_ns, to_chrome_trace, to_html
+from rammer.inspection.report import check_report
+from rammer.inspection.timeline import Report, SpansNs, end_ns, fits, to_chrome_trace, to_html
+from rammer.ir.form import FormError
 from rammer.options import TUNINGS, CompileOptions
 from rammer.runtime.arrays import json_array, random_inputs, read_arrays, write_arrays
+from rammer.runtime.container import corrupt
 from rammer.runtime.executable import Executable
 from rammer.schedule.policies import POLICIES
 
@@ -147,7 +150,7 @@ def compile_command(
     if as_json:
         _print_json({"output": str(output), "seconds": seconds, "signature": executable.signature.to_json()})
     else:
-        _output.print(tables.summary(executable.report))
+        _output.print(tables.summary(_report(executable)))
         _say(f"wrote {output} ({output.stat().st_size / 1e6:.2f} MB) in {seconds:.1f} s")
 
 
@@ -259,9 +262,9 @@ def inspect(
     if timeline is not None and timeline.suffix not in _TIMELINES:
         raise OptionError(f"--timeline {timeline}", hint="end its name in .html (a page) or .json (a trace)")
     executable = _open(model, _options(device, policy, precision, tune, veus, shape, dump_dir))
-    report = executable.report
+    report = _report(executable)
     if timeline is not None:
-        _write_timeline(executable, timeline)
+        _write_timeline(executable, report, timeline)
     if as_json:
         _print_json(report)
         return
@@ -295,23 +298,35 @@ def devices(as_json: JsonOption = False) -> None:
     _say(f"To compile for a GPU that is not here: {', '.join(elsewhere)}")
 
 
-def _to_page(executable: Executable, spans_ns: SpansNs) -> str:
-    return to_html(executable.report, spans_ns, f"{executable.name} on {executable.device}")
+def _report(executable: Executable) -> Report:
+    """The report of a compiled model, which may come from a file of somebody else's."""
+    report = executable.report
+    try:
+        check_report(report)
+    except FormError as error:
+        raise corrupt(executable.name, str(error)) from error
+    return report
 
 
-def _to_trace(executable: Executable, spans_ns: SpansNs) -> str:
-    return to_chrome_trace(executable.report, spans_ns)
+def _to_page(executable: Executable, report: Report, spans_ns: SpansNs) -> str:
+    return to_html(report, spans_ns, f"{executable.name} on {executable.device}")
 
 
-_TIMELINES: Mapping[str, Callable[[Executable, SpansNs], str]] = {".html": _to_page, ".json": _to_trace}
+def _to_trace(_: Executable, report: Report, spans_ns: SpansNs) -> str:
+    return to_chrome_trace(report, spans_ns)
 
 
-def _write_timeline(executable: Executable, path: Path) -> None:
+_TIMELINES: Mapping[str, Callable[[Executable, Report, SpansNs], str]] = {".html": _to_page, ".json": _to_trace}
+
+
+def _write_timeline(executable: Executable, report: Report, path: Path) -> None:
     inputs = random_inputs(executable.signature)
     traces = [executable.trace(inputs).spans_ns for _ in range(_TRACES)]
     spans_ns = min(traces, key=end_ns)  # others may have been interrupted
+    if not fits(report, spans_ns):
+        raise corrupt(executable.name, "its report is of another program")
     try:
-        path.write_text(_TIMELINES[path.suffix](executable, spans_ns), encoding="utf-8")
+        path.write_text(_TIMELINES[path.suffix](executable, report, spans_ns), encoding="utf-8")
     except OSError as error:
         raise OptionError(f"cannot write {path}: {error.strerror}", hint="name another file") from error
 

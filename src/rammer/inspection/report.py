@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from rammer.ir.form import Form, FormError, OrNull, check_form
 from rammer.ir.program import Execute, Plan, Signal, Step, Wait
 from rammer.ir.task import RKernel, ROperator, TensorRole
 from rammer.ir.timeline import Timeline
@@ -19,6 +20,38 @@ class ExplainedCosts(CostModel, Protocol):
         """What an rTask of `kernel` takes its time for: "compute" or "memory"."""
         ...
 
+
+_CANDIDATE: Form = {
+    "skeleton": str,
+    "task": [int],
+    "register": [int],
+    "tasks": int,
+    "predicted_us": float,
+    "measured_us": OrNull(float),
+    "bound": str,
+    "task_us": {"value": float},
+}
+_OPERATOR: Form = {
+    "name": str,
+    "kind": str,
+    "chosen": int,
+    "reason": str,
+    "candidates": [_CANDIDATE],
+    "sources": [(str, str)],
+}
+_REPORT: Form = {
+    "name": str,
+    "policy": str,
+    "device": {"name": str, "veus": int},
+    "kernels": int,
+    "operators": [_OPERATOR],
+    "programs": [[[]]],
+    "memory": {"arena_bytes": int, "constant_bytes": int, "intermediates": int},
+    "predicted": {"total_us": float},
+}
+"""What is read of a report; the steps of programs are looked at apart."""
+
+_STEPS: Mapping[str, Form] = {"execute": (str, int, int), "wait": (str, int, int), "signal": (str, int)}
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
@@ -62,6 +95,27 @@ def build_report(
         "predicted": {"total_us": predicted.total_us, "waiting_us": list(predicted.waiting_us)},
     }
     return json.dumps(report, sort_keys=True).encode()
+
+
+def check_report(report: object) -> None:
+    """See whether JSON data that comes from elsewhere is a report that can be rendered.
+
+    Raises:
+        FormError: it is not; the message says where.
+    """
+    check_form(report, _REPORT, "its report")
+    assert isinstance(report, Mapping)
+    operators = report["operators"]
+    for number, operator in enumerate(operators):
+        if operator["chosen"] >= len(operator["candidates"]):
+            raise FormError(f"its report.operators[{number}].chosen is none of its candidates")
+    for step in (step for program in report["programs"] for queue in program for step in queue):
+        kind = step[0] if isinstance(step, list) and step else None
+        if not isinstance(kind, str) or kind not in _STEPS:
+            raise FormError("its report has a step that is none of " + ", ".join(_STEPS))
+        check_form(step, _STEPS[kind], f"its report's step '{kind}'")
+        if kind == "execute" and step[1] >= len(operators):
+            raise FormError(f"its report runs operator {step[1]} of {len(operators)}")
 
 
 def _device(device: VDevice) -> Json:

@@ -45,6 +45,12 @@ class Bar:
         return self.end_us - self.start_us
 
 
+def fits(report: Report, spans_ns: SpansNs) -> bool:
+    """Whether a traced run has the steps that a report says."""
+    measured = [[len(times) for times in program] for program in spans_ns]
+    return measured == [[len(queue) for queue in program] for program in report["programs"]]
+
+
 def bars(report: Report, spans_ns: SpansNs) -> Iterator[Bar]:
     """The bars of a traced run, by rProgram, then vEU, then time.
 
@@ -122,7 +128,7 @@ def _listing(report: Report, operators: Sequence[int]) -> str:
 
 def _page(report: Report, drawn: Sequence[Bar], title: str) -> Mapping[str, object]:
     """What the page's script draws."""
-    veus = max((len(program) for program in report["programs"]), default=1)
+    veus = max((len(program) for program in report["programs"]), default=0) or 1
     total_us = max((bar.end_us for bar in drawn), default=0.0) or 1.0
     tasks = [0] * len(report["operators"])
     task_us = [0.0] * len(report["operators"])

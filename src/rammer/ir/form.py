@@ -1,19 +1,35 @@
 """The form that JSON data of a file should have. Files come from elsewhere: what they hold is checked where it is read.
 
-A form is `str`, `bool`, or `int` for a number from 0 on; `[form]`, a list of any length; `(form, form)`, a list of so
-many; `{"name": form}`, an object with these entries and perhaps others; `{str: form}`, an object with any.
+A form is `str`, `bool`, `int` for a number from 0 on, `float` for any; `OrNull(form)`; `[form]`, a list of any length,
+`[]`, one of anything; `(form, form)`, a list of so many; `{"name": form}`, an object with these entries and perhaps
+others; `{str: form}`, an object with any.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-Form = type[str] | type[bool] | type[int] | Sequence["Form"] | Mapping[Any, "Form"]
+
+@dataclass(frozen=True, slots=True)
+class OrNull:
+    """Null, or what has a form."""
+
+    form: Form
+
+
+Form = type[str] | type[bool] | type[int] | type[float] | OrNull | Sequence["Form"] | Mapping[Any, "Form"]
 
 _END = 1 << 63  # of numbers
-_NAMES = {str: "a text", bool: "true or false", int: "a number from 0 on, below 2**63", dict: "an object"}
+_NAMES = {
+    str: "a text",
+    bool: "true or false",
+    int: "a number from 0 on, below 2**63",
+    float: "a number, below 2**63",
+    dict: "an object",
+}
 
 
 class FormError(ValueError):
@@ -49,8 +65,13 @@ def _misfit(data: Any, form: Any) -> str | None:  # noqa: ANN401
     """Where data first departs from a form and how, or None. Manifests are large: this is about as quick as reading."""
     kind = type(form)
     if kind is type:
-        fits = type(data) is form and (form is not int or 0 <= data < _END)
+        if form is float:
+            fits = type(data) in (int, float) and -_END < data < _END
+        else:
+            fits = type(data) is form and (form is not int or 0 <= data < _END)
         return None if fits else f" is not {_NAMES[form]}"
+    if kind is OrNull:
+        return None if data is None else _misfit(data, form.form)
     if kind is dict:
         if type(data) is not dict:
             return f" is not {_NAMES[dict]}"

@@ -1,0 +1,116 @@
+"""The report of a compiled model: whatever passes the check can be rendered, and what a compilation leaves passes."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import rammer
+from rammer.inspection import tables
+from rammer.inspection.report import check_report
+from rammer.inspection.timeline import fits, to_chrome_trace, to_html
+from rammer.ir.form import FormError
+from tests.support.small_models import layer_model, mlp_model
+
+ANOTHER: list[Any] = [None, True, -1, 1.5, 10**30, 1 << 62, float("nan"), "text", "", [], [1], {}, {"a": 1}]
+STEPS: list[Any] = [
+    ["execute", 99, 0],
+    ["execute", 0],
+    ["wait", 0],
+    ["signal", 0, 0],
+    ["signal", -1],
+    ["halt", 0],
+    [["a"]],
+]
+
+
+@pytest.fixture(scope="module")
+def report() -> Mapping[str, Any]:
+    """That of a small model of several rOperators on two vEUs, with Waits and Signals."""
+    return rammer.compile(layer_model(), "cpu", veus=2).report
+
+
+def spans_of(report: Mapping[str, Any]) -> list[list[np.ndarray[Any, Any]]]:
+    """A traced run of its program, in which nothing takes any time."""
+    return [[np.zeros((len(queue), 2), np.int64) for queue in program] for program in report["programs"]]
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """Everything that is made of a report."""
+    console = Console(width=200, file=io.StringIO(), record=True)
+    for table in (tables.summary(report), tables.operators(report), tables.candidates(report)):
+        console.print(table)
+    spans_ns = spans_of(report)
+    return console.export_text() + to_html(report, spans_ns, "") + to_chrome_trace(report, spans_ns)
+
+
+def places(tree: Any) -> Iterator[tuple[Any, ...]]:
+    """The way to everything in JSON data: the first two entries of lists stand for all of them."""
+    if isinstance(tree, (dict, list)):
+        for key in list(tree) if isinstance(tree, dict) else range(min(2, len(tree))):
+            yield (key,)
+            yield from ((key, *way) for way in places(tree[key]))
+
+
+def changed(report: Mapping[str, Any], way: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    """A copy with something else there, or nothing if that is Ellipsis."""
+    tree = copy.deepcopy(dict(report))
+    *path, last = way
+    place: Any = tree
+    for key in path:
+        place = place[key]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return tree
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference", "cuda:sm_90"])
+def test_what_a_compilation_leaves_passes(device: str) -> None:
+    if device.startswith("cuda"):
+        pytest.importorskip("cuda.bindings")
+    report = rammer.compile(mlp_model(), device).report
+    check_report(report)
+    assert report["name"] in render(report)
+
+
+def test_what_passes_can_be_rendered(report: Mapping[str, Any]) -> None:
+    refused = 0
+    for way in places(report):
+        for value in (*ANOTHER, ...):
+            tree = changed(report, way, value)
+            try:
+                check_report(tree)
+            except FormError as error:
+                refused += 1
+                assert str(error).startswith("its report")  # noqa: PT017 - most of the values are refused, not all
+            else:
+                render(tree)
+    assert refused > 500
+
+
+@pytest.mark.parametrize("step", [*ANOTHER, *STEPS])
+def test_steps_that_there_are_not(report: Mapping[str, Any], step: Any) -> None:
+    with pytest.raises(FormError, match="its report"):
+        check_report(changed(report, ("programs", 0, 0, 0), step))
+
+
+def test_a_choice_among_no_candidates(report: Mapping[str, Any]) -> None:
+    with pytest.raises(FormError, match=r"its report.operators\[0\].chosen is none of its candidates"):
+        check_report(changed(report, ("operators", 0, "candidates"), []))
+
+
+def test_a_run_of_another_program_does_not_fit(report: Mapping[str, Any]) -> None:
+    spans_ns = spans_of(report)
+    assert fits(report, spans_ns)
+    assert not fits(report, spans_ns[1:])
+    assert not fits(report, [[times[1:] for times in program] for program in spans_ns])
+    assert json.loads(to_chrome_trace(report, spans_ns))["traceEvents"]

@@ -8,6 +8,7 @@ import pytest
 from rammer.devices.cuda.describe import MAX_WEIGHTS
 from rammer.devices.cuda.emit.kernel import emit_kernel
 from rammer.devices.cuda.emit.residence import residence_of
+from rammer.devices.cuda.source import translation_unit
 from rammer.devices.registry import find_device
 from rammer.ir.blocks import WARP
 from rammer.ir.expr import Load, ScalarFn, const, rebuild
@@ -154,8 +155,21 @@ def test_lanes_that_have_padding_do_not_vote():
     outputs = tuple(replace(output, body=body) for output, body in zip(expr.outputs, bodies, strict=True))
     layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
     padded_kernel = replace(kernel, expr=replace(expr, outputs=outputs), layouts=layouts)
-    text = emit_kernel(padded_kernel, "k", slots, H200.resident_bytes).text
-    step = text[text.index("k_step(") :]
+    emitted = emit_kernel(padded_kernel, "k", slots, H200.resident_bytes)
+    step = emitted.text[emitted.text.index("k_step(") :]
     assert "rammer_take{" in step
     assert "rammer_take_by_warps" not in step
     assert step.rindex("rammer_take{") < step.index("rammer_meet()") < step.index("__syncthreads()")
+    whole = emit_kernel(replace(kernel, layouts=layouts), "w", slots, H200.resident_bytes)
+    assert (emitted.apart, whole.apart) == (True, False)
+
+
+def test_the_compiler_learns_that_a_warp_is_whole_only_of_walks_in_which_it_is():
+    kernel, slots, _ = residences("lstm of short vectors")[0]
+    emitted = emit_kernel(kernel, "k", slots, H200.resident_bytes)
+    for kernels, apart in (([emitted], False), ([emitted, replace(emitted, apart=True)], True)):
+        unit = translation_unit({f"k{number}": one for number, one in enumerate(kernels)}, H200.threads, 8, 8)
+        to = ", ".join(["apart" if apart else "call_walk_0"] * len(kernels))
+        assert f"targets: .branchtargets {to};" in unit
+        assert ("targets_apart: .branchtargets call_walk_0, call_walk_0;" in unit) == apart
+        assert unit.count("uint32_t walk_0(uint32_t position)") == 1

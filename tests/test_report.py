@@ -17,7 +17,7 @@ from rammer.inspection import tables
 from rammer.inspection.report import check_report
 from rammer.inspection.timeline import fits, to_chrome_trace, to_html
 from rammer.ir.form import FormError
-from tests.support.small_models import layer_model, mlp_model
+from tests.support.small_models import mlp_model
 
 ANOTHER: list[Any] = [None, True, -1, 1.5, 10**30, 1 << 62, float("nan"), "text", "", [], [1], {}, {"a": 1}]
 STEPS: list[Any] = [
@@ -34,7 +34,11 @@ STEPS: list[Any] = [
 @pytest.fixture(scope="module")
 def report() -> Mapping[str, Any]:
     """That of a small model of several rOperators on two vEUs, with Waits and Signals."""
-    return rammer.compile(layer_model(), "cpu", veus=2).report
+    report = rammer.compile(mlp_model(), "cpu", veus=2).report
+    assert len(report["operators"]) > 1
+    kinds = {step[0] for program in report["programs"] for queue in program for step in queue}
+    assert kinds == {"execute", "wait", "signal"}
+    return report
 
 
 def spans_of(report: Mapping[str, Any]) -> list[list[np.ndarray[Any, Any]]]:
@@ -52,9 +56,9 @@ def render(report: Mapping[str, Any]) -> str:
 
 
 def places(tree: Any) -> Iterator[tuple[Any, ...]]:
-    """The way to everything in JSON data: the first two entries of lists stand for all of them."""
+    """The way to everything in JSON data: the first three entries of lists stand for all of them."""
     if isinstance(tree, (dict, list)):
-        for key in list(tree) if isinstance(tree, dict) else range(min(2, len(tree))):
+        for key in list(tree) if isinstance(tree, dict) else range(min(3, len(tree))):
             yield (key,)
             yield from ((key, *way) for way in places(tree[key]))
 
@@ -76,7 +80,7 @@ def changed(report: Mapping[str, Any], way: tuple[Any, ...], value: Any) -> dict
 @pytest.mark.parametrize("device", ["cpu", "reference", "cuda:sm_90"])
 def test_what_a_compilation_leaves_passes(device: str) -> None:
     if device.startswith("cuda"):
-        pytest.importorskip("cuda.bindings")
+        pytest.importorskip("cuda.core", reason="needs the cuda extra")
     report = rammer.compile(mlp_model(), device).report
     check_report(report)
     assert report["name"] in render(report)

@@ -150,7 +150,7 @@ def compile_command(
     if as_json:
         _print_json({"output": str(output), "seconds": seconds, "signature": executable.signature.to_json()})
     else:
-        _output.print(tables.summary(_report(executable)))
+        _output.print(tables.summary(executable.report))
         _say(f"wrote {output} ({output.stat().st_size / 1e6:.2f} MB) in {seconds:.1f} s")
 
 

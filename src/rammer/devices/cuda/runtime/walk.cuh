@@ -79,12 +79,16 @@ static __device__ __forceinline__ bool rammer_is_in_time(uint64_t *deadline_ns) 
     return false;
 }
 
+/* Whether a counter came to `wanted`, by the difference of numbers that wrap around. */
+static __device__ __forceinline__ bool rammer_came_to(const uint32_t *signals, uint32_t wanted) {
+    return (int32_t)(rammer_load_acquire(signals) - wanted) >= 0;
+}
+
 /* Returns whether `counter` came to `wanted`; if not in time, or if another block gave up, the run is given up. A whole
  * warp calls it, whose lanes see the same. */
 static __device__ __forceinline__ bool rammer_await(uint32_t counter, uint32_t wanted) {
     const uint32_t *signals = &rammer_given.counters[counter].signals;
-    /* The difference of numbers that wrap around. */
-    if ((int32_t)(rammer_load_acquire(signals) - wanted) >= 0)
+    if (rammer_came_to(signals, wanted))
         return true;
     uint64_t deadline_ns = 0;
     uint32_t poll = 1;
@@ -92,7 +96,7 @@ static __device__ __forceinline__ bool rammer_await(uint32_t counter, uint32_t w
     do {
         if (++poll % RAMMER_POLLS == 0 && !rammer_is_in_time(&deadline_ns))
             return false;
-    } while ((int32_t)(rammer_load_acquire(signals) - wanted) < 0);
+    } while (!rammer_came_to(signals, wanted));
     return true;
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,11 @@ from benchmarks.harness.cases import Case
 from benchmarks.harness.contestant import Prepared, installed_version
 
 _WARMUP_CALLS = 3
-_COMPILE_MODES = {"inductor": "default", "max-autotune": "max-autotune-no-cudagraphs"}
+_COMPILED: Mapping[str, Mapping[str, Any]] = {
+    "inductor": {},
+    "frozen": {"options": {"freezing": True}},
+    "max-autotune": {"mode": "max-autotune-no-cudagraphs"},
+}
 
 DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
 """By precision, the type of parameters and inputs, as PyTorch and JAX both call it."""
@@ -20,8 +24,8 @@ DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bflo
 class PyTorch:
     """A module of `benchmarks.networks.torch_modules`, its parameters and input in the precision.
 
-    `form` is "eager", "graph" (recorded once, replayed in each call), "inductor" or "max-autotune" (compiled by
-    TorchInductor, then recorded).
+    `form` is "eager", "graph" (recorded once, replayed in each call), or compiled by TorchInductor, then recorded:
+    "inductor", "frozen" (its parameters are constants) or "max-autotune".
     """
 
     form: str
@@ -49,8 +53,8 @@ class PyTorch:
         (given,) = case.inputs.values()
         x = torch.from_numpy(given).to("cuda", dtype)
         module: Any = torch_module(case.form.network, case.model, **case.form.sizes).to("cuda", dtype)
-        if self.form in _COMPILE_MODES:
-            module = torch.compile(module, mode=_COMPILE_MODES[self.form], dynamic=False)
+        if self.form in _COMPILED:
+            module = torch.compile(module, dynamic=False, **_COMPILED[self.form])
         with torch.inference_mode():
             for _ in range(_WARMUP_CALLS):
                 module(x)

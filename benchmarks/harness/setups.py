@@ -52,7 +52,7 @@ def _cpu(veus: int, precision: str) -> Setup:
 
 
 def _cuda(veus: int, precision: str) -> Setup:
-    forms = ("eager", "graph", "inductor", "max-autotune")
+    forms = ("eager", "graph", "inductor", "frozen", "max-autotune")
     return Setup(
         region="on the GPU, from the first kernel's start to the last one's end",
         clock=DeviceClock(),

@@ -79,9 +79,10 @@ def _recorded(module: Any, x: Any) -> Callable[[], Any]:  # noqa: ANN401 - PyTor
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         y = module(x)
+    recorded = graph, module, x  # it reads their memory, which PyTorch would give back
 
     def run() -> object:
-        graph.replay()
+        recorded[0].replay()
         return y
 
     return run

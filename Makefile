@@ -42,7 +42,7 @@ test-long: $(STAMPS)/extra-test $(STAMPS)/extra-cc ## Run the tests marked long
 
 .PHONY: test-cuda
 test-cuda: $(STAMPS)/extra-test $(STAMPS)/extra-cuda ## Compile the six networks for GPUs; needs no GPU
-	$(VENV_PYTHON) -m pytest -n 2 --timeout 600 -m "not gpu" tests/test_cuda_compile.py $(PYTEST_ARGS)
+	$(VENV_PYTHON) -m pytest -n 2 --timeout 600 -m "not gpu" tests/devices/cuda/test_compile.py $(PYTEST_ARGS)
 
 # pytest exits with 5 when no test is selected, which is no failure here.
 .PHONY: test-torch

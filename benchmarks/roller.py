@@ -39,7 +39,6 @@ from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.expr import TensorExpr
-from rammer.ir.pattern import contraction
 from rammer.ir.task import RKernel, ROperator
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
@@ -47,6 +46,7 @@ from rammer.options import CompileOptions
 from rammer.profiler.measure import load, measure
 from rammer.roller.construct import construct, whole_us
 from rammer.roller.model import predict
+from rammer.tiling.pattern import contraction
 
 _INSTANCES = 100
 _APART = 1.1  # times of an operator's candidates have to differ by this for their ranks to mean anything

@@ -76,7 +76,7 @@ class Agreement:
 
 
 def check_seed(seed: int) -> Agreement:
-    """`check_agreement` on a random model; see `tests.test_random_graphs`."""
+    """`check_agreement` on a random model; see `tests.end_to_end.test_random_graphs`."""
     model, inputs = random_model(seed, mixed=seed % 3 == 2)
     return check_agreement(model, inputs, spread=seed % 2 == 1, seed=seed)
 

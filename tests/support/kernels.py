@@ -17,12 +17,12 @@ from rammer.devices import codegen, cpu
 from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Array, Attribute
-from rammer.ir.packing import preferred_layouts
 from rammer.ir.task import Binding, RKernel
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.lowering.canonical import View, canonical
 from rammer.roller.construct import construct
+from rammer.tiling.packing import preferred_layouts
 from tests.support.operators import expression
 
 HEADERS = (Path(cpu.__file__).parent / "kernels", Path(codegen.__file__).parent)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.vdevice import VDevice
-from rammer.passes.rewrite import Rewriter
+from rammer.passes.helpers.rewrite import Rewriter
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
 

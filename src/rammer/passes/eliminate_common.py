@@ -15,7 +15,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from rammer.ir.graph import Array, Graph, Operator
-from rammer.passes.rewrite import Rewriter
+from rammer.passes.helpers.rewrite import Rewriter
 
 
 def run(graph: Graph) -> Graph:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rammer.ir.graph import Graph, Operator
-from rammer.passes.rewrite import Rewriter
-from rammer.passes.slots import without_unused_slots
+from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.slots import without_unused_slots
 
 
 def run(graph: Graph) -> Graph:

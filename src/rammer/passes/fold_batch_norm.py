@@ -27,7 +27,7 @@ from rammer.ir.graph import Array, Attributes, Graph, Operator
 from rammer.ir.types import DType, TensorType
 from rammer.operators.attributes import flag, integer, number
 from rammer.operators.shapes import plain_result, spatial_axes
-from rammer.passes.rewrite import Rewriter
+from rammer.passes.helpers.rewrite import Rewriter
 
 # NumPy's stubs give `generic` no arithmetic.
 _Numbers = npt.NDArray[Any]

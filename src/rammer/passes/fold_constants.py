@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from rammer.ir.evaluate import evaluate
 from rammer.ir.graph import Array, Graph, Operator
-from rammer.passes.rewrite import Rewriter
+from rammer.passes.helpers.rewrite import Rewriter
 
 LARGEST_GROWTH_BYTES = 64 << 20
 

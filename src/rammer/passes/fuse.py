@@ -27,9 +27,9 @@ from dataclasses import dataclass, replace
 
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.types import TensorType
-from rammer.passes.fusion import side_by_side, with_epilogue, with_prologue
-from rammer.passes.rewrite import PLACED_KINDS, Rewriter, in_topological_order
-from rammer.passes.work import Work, lift, lower
+from rammer.passes.helpers.fusion import side_by_side, with_epilogue, with_prologue
+from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter, in_topological_order
+from rammer.passes.helpers.work import Work, lift, lower
 
 _KINDS_SHOWN = 4
 

@@ -19,16 +19,16 @@ from dataclasses import replace
 
 from rammer.ir.expr import Axis, Load, TensorExpr, nodes, substitute
 from rammer.ir.graph import Graph, Operator
-from rammer.ir.packing import is_staged
-from rammer.ir.pattern import MAX_WINDOW_POINTS, contraction
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
-from rammer.passes.fusion import LARGEST_OPERANDS
-from rammer.passes.predicted import predicted_us
-from rammer.passes.rewrite import Rewriter
-from rammer.passes.shares import shares
-from rammer.passes.views import Definition, definition
-from rammer.passes.work import lift, lower
+from rammer.passes.helpers.fusion import LARGEST_OPERANDS
+from rammer.passes.helpers.predicted import predicted_us
+from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.shares import shares
+from rammer.passes.helpers.views import Definition, definition
+from rammer.passes.helpers.work import lift, lower
+from rammer.tiling.packing import is_staged
+from rammer.tiling.pattern import MAX_WINDOW_POINTS, contraction
 
 
 def run(graph: Graph, device: VDevice) -> Graph:

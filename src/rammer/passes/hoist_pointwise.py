@@ -25,8 +25,8 @@ import numpy as np
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Graph, Operator, SourceLocation
 from rammer.operators.attributes import integer, integers
-from rammer.passes.pointwise import Pointwise, pointwise
-from rammer.passes.rewrite import PLACED_KINDS, Rewriter
+from rammer.passes.helpers.pointwise import Pointwise, pointwise
+from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
 
 LARGEST_PARTS = 16
 """Concatenations of more parts keep what follows them: one operator is better than very many small ones."""

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from rammer.ir.expr import Const, Expr, Load, const
 from rammer.ir.graph import Graph, Operator
-from rammer.passes.rewrite import PLACED_KINDS, Rewriter
-from rammer.passes.simplify import simplified
-from rammer.passes.slots import map_bodies, without_unused_slots
+from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
+from rammer.passes.helpers.simplify import simplified
+from rammer.passes.helpers.slots import map_bodies, without_unused_slots
 
 
 def run(graph: Graph) -> Graph:

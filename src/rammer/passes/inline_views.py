@@ -17,9 +17,9 @@ from dataclasses import replace
 from rammer.ir.expr import Cast, Expr, Load, TensorExpr, cast
 from rammer.ir.graph import Graph, Operator, SourceLocation
 from rammer.ir.types import TensorType
-from rammer.passes.rewrite import PLACED_KINDS, Rewriter
-from rammer.passes.slots import map_bodies, without_unused_slots
-from rammer.passes.views import Joined, View, joined, view_of
+from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
+from rammer.passes.helpers.slots import map_bodies, without_unused_slots
+from rammer.passes.helpers.views import Joined, View, joined, view_of
 
 
 def run(graph: Graph) -> Graph:

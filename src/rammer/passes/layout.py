@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rammer.ir.graph import Graph, Operator
-from rammer.ir.packing import preferred_layouts
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
-from rammer.passes.rewrite import Rewriter
+from rammer.passes.helpers.rewrite import Rewriter
+from rammer.tiling.packing import preferred_layouts
 
 
 def run(graph: Graph, device: VDevice) -> Graph:

@@ -30,9 +30,9 @@ import numpy as np
 from rammer.ir.graph import Array, Attributes, Graph, Operator
 from rammer.ir.vdevice import VDevice
 from rammer.operators.attributes import flag, integer
-from rammer.passes.pointwise import pointwise
-from rammer.passes.rewrite import Rewriter
-from rammer.passes.views import view_of
+from rammer.passes.helpers.pointwise import pointwise
+from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.views import view_of
 
 WORTH_AN_OPERATOR = 3
 """Products to merge before a separate elementwise operator is a fair price."""

@@ -24,7 +24,7 @@ from rammer.ir.expr import Cast, Expr, Load, cast, nodes, rebuild
 from rammer.ir.graph import Graph, Operator, Value
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import VDevice
-from rammer.passes.rewrite import PLACED_KINDS
+from rammer.passes.helpers.rewrite import PLACED_KINDS
 from rammer.passes.round_products import ROUNDED, is_copied
 
 

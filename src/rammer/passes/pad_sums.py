@@ -21,13 +21,13 @@ import numpy as np
 
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr, const, nodes, rebuild, substitute
 from rammer.ir.graph import Graph, Operator
-from rammer.ir.packing import is_staged
-from rammer.ir.pattern import broadcast_loads, contraction, plain_load, reduction_order
 from rammer.ir.region import depends_on_data
 from rammer.ir.vdevice import VDevice
-from rammer.passes.predicted import laid_out, predicted_us
-from rammer.passes.rewrite import Rewriter
-from rammer.passes.shares import shares
+from rammer.passes.helpers.predicted import laid_out, predicted_us
+from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.shares import shares
+from rammer.tiling.packing import is_staged
+from rammer.tiling.pattern import broadcast_loads, contraction, plain_load, reduction_order
 
 _MULTIPLE = 4  # elements: 16 bytes of float32, 8 of 16 bits
 _WORTH = 0.95

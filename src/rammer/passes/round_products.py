@@ -23,11 +23,11 @@ from dataclasses import replace
 from rammer.ir.evaluate import converted
 from rammer.ir.expr import Call, Cast, Expr, Load, Reduce, ScalarFn, TensorExpr, cast, rebuild
 from rammer.ir.graph import Graph, Operator
-from rammer.ir.packing import is_staged
-from rammer.ir.pattern import Contraction, contraction
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import VDevice
-from rammer.passes.rewrite import Rewriter
+from rammer.passes.helpers.rewrite import Rewriter
+from rammer.tiling.packing import is_staged
+from rammer.tiling.pattern import Contraction, contraction
 
 ROUNDED: Mapping[str, DType] = {"tf32": DType.TF32, "fp16": DType.FLOAT16, "bf16": DType.BFLOAT16}
 """What operands of products are rounded to, by precision."""

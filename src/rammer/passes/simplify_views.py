@@ -14,8 +14,8 @@ from __future__ import annotations
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.types import TensorType
 from rammer.operators.attributes import integers
-from rammer.passes.rewrite import Rewriter
-from rammer.passes.views import View, view_of
+from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.views import View, view_of
 
 
 def run(graph: Graph) -> Graph:

@@ -20,8 +20,8 @@ from rammer.ir.graph import Array, Attributes, Graph, Operator
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.operators.attributes import integer
+from rammer.passes.helpers.rewrite import Rewriter
 from rammer.passes.hoist_pointwise import LARGEST_PARTS
-from rammer.passes.rewrite import Rewriter
 
 
 def run(graph: Graph, device: VDevice) -> Graph:

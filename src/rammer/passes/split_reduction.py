@@ -23,13 +23,13 @@ from dataclasses import dataclass, replace
 
 from rammer.ir.expr import Axis, Load, Output, Reduce, TensorExpr, substitute
 from rammer.ir.graph import Graph, Operator, Value
-from rammer.ir.pattern import free_axes
 from rammer.ir.types import Layout, TensorType
 from rammer.ir.vdevice import VDevice
-from rammer.passes.predicted import laid_out, predicted_us
-from rammer.passes.rewrite import Rewriter
-from rammer.passes.shares import shares
-from rammer.passes.work import Work, lift, lower
+from rammer.passes.helpers.predicted import laid_out, predicted_us
+from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.shares import shares
+from rammer.passes.helpers.work import Work, lift, lower
+from rammer.tiling.pattern import free_axes
 
 _LEAST_ELEMENTS = 32
 """Elements of the reduction that each part keeps."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from rammer.ir.graph import Graph, Operator
 from rammer.operators.builder import GraphBuilder
 from rammer.operators.registry import CompositeDef, definition_of
-from rammer.passes.rewrite import Rewriter
+from rammer.passes.helpers.rewrite import Rewriter
 
 
 def run(graph: Graph) -> Graph:

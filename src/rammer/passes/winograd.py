@@ -38,11 +38,11 @@ from rammer.ir.vdevice import MemoryLevel, VDevice
 from rammer.operators.attributes import integer, integers
 from rammer.operators.shapes import padded_load
 from rammer.passes import channels_last
-from rammer.passes.alone import alone, predicted_alone_us
-from rammer.passes.minimal_filtering import Filtering, filterings, in_two_dimensions
-from rammer.passes.peaks import level_of, operations, peak_us
-from rammer.passes.rewrite import Rewriter
-from rammer.passes.shares import shares
+from rammer.passes.helpers.alone import alone, predicted_alone_us
+from rammer.passes.helpers.minimal_filtering import Filtering, filterings, in_two_dimensions
+from rammer.passes.helpers.peaks import level_of, operations, peak_us
+from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.shares import shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

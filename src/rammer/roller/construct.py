@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from rammer.ir.expr import TensorExpr
-from rammer.ir.pattern import Skeleton, chosen_axes, contraction, skeleton_of, stride_along
 from rammer.ir.task import Resources, RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
@@ -16,6 +15,7 @@ from rammer.roller.lane import choose_lane, transposed_with
 from rammer.roller.model import predict
 from rammer.roller.register import RegisterTile, efficiency, register_tiles
 from rammer.roller.tile import scale_out
+from rammer.tiling.pattern import Skeleton, chosen_axes, contraction, skeleton_of, stride_along
 
 # Below this fraction of the peak the general skeleton is as good as a micro-kernel that gathers its lanes.
 _LEAST_EFFICIENCY = 0.1

@@ -13,7 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rammer.ir.blocks import (
+from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
+from rammer.ir.region import Affine, affine
+from rammer.ir.task import Resources, RKernel, RTile
+from rammer.ir.types import DType, Layout
+from rammer.ir.vdevice import VDevice
+from rammer.roller.resident import LANES, resident_count
+from rammer.roller.tile import TaskTile, footprint_bytes, scale_out, task_count
+from rammer.tiling.blocks import (
     LEAST_ROWS,
     WARP,
     Arithmetic,
@@ -24,14 +31,7 @@ from rammer.ir.blocks import (
     operands_of,
     staged_form,
 )
-from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
-from rammer.ir.pattern import Contraction, Group, Skeleton, chosen_axes, contraction, stride_along, window_points
-from rammer.ir.region import Affine, affine
-from rammer.ir.task import Resources, RKernel, RTile
-from rammer.ir.types import DType, Layout
-from rammer.ir.vdevice import VDevice
-from rammer.roller.resident import LANES, resident_count
-from rammer.roller.tile import TaskTile, footprint_bytes, scale_out, task_count
+from rammer.tiling.pattern import Contraction, Group, Skeleton, chosen_axes, contraction, stride_along, window_points
 
 _STREAM_LANES = 8  # one sector of float32
 _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from rammer.ir.expr import Axis, Expr, Load, Reduce, TensorExpr, nodes
-from rammer.ir.pattern import free_axes, stride_along
 from rammer.ir.types import Layout
+from rammer.tiling.pattern import free_axes, stride_along
 
 
 def choose_lane(expr: TensorExpr, layouts: Sequence[Layout], vector: int) -> int | None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rammer.ir.expr import Axis, Call, Cast, Expr, Load, Reduce, ScalarFn, TensorExpr
-from rammer.ir.pattern import Skeleton, choices, contraction, free_axes, values
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
 from rammer.ir.vdevice import Figure, VDevice
 from rammer.roller import cuda
 from rammer.roller.register import efficiency
 from rammer.roller.tile import footprint_bytes
+from rammer.tiling.pattern import Skeleton, choices, contraction, free_axes, values
 
 # Vector operations that a function takes; the rest take one. `_SCALAR` are calls of the C library, lane by lane.
 _OPERATIONS: Mapping[ScalarFn, float] = {

@@ -12,8 +12,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr
-from rammer.ir.packing import pack_points, packed_operands, scattered_operands
-from rammer.ir.pattern import (
+from rammer.ir.task import RKernel
+from rammer.ir.types import DType, Layout
+from rammer.ir.vdevice import VDevice
+from rammer.tiling.packing import pack_points, packed_operands, scattered_operands
+from rammer.tiling.pattern import (
     Contraction,
     Group,
     borders,
@@ -24,9 +27,6 @@ from rammer.ir.pattern import (
     sliding_axes,
     stride_along,
 )
-from rammer.ir.task import RKernel
-from rammer.ir.types import DType, Layout
-from rammer.ir.vdevice import VDevice
 
 _MAX_ROWS = 16
 _MAX_VECTORS = 8

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 
 from rammer.ir.expr import Load, TensorExpr, nodes
-from rammer.ir.pattern import contraction
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
+from rammer.tiling.pattern import contraction
 
 LANES = 4  # what a resident rTask's size is a multiple of: a gate's sums are shared out among lanes evenly
 

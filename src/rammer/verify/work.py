@@ -8,10 +8,10 @@ import numpy as np
 
 from rammer.errors import VerificationError
 from rammer.ir.expr import Axis, Load, Output, TensorExpr, nodes
-from rammer.ir.pattern import Skeleton
 from rammer.ir.region import Interval, affine, depends_on_data, interval_of
 from rammer.ir.task import Binding, RKernel, ROperator, TaskGraph
 from rammer.ir.types import DType, TensorType
+from rammer.tiling.pattern import Skeleton
 from rammer.verify.footprints import index_positions
 from rammer.verify.naming import describe_operator, describe_tensor, sources_of
 

@@ -14,10 +14,10 @@ from rammer.devices.codegen.index import Address, Check, Linear, Part, address_o
 from rammer.devices.codegen.scalar import C_TYPES, call_text, clamp_text, convert, literal
 from rammer.devices.codegen.writer import Writer
 from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ScalarFn
-from rammer.ir.pattern import Border, Skeleton, choice_of, chosen_axes, free_axes
 from rammer.ir.region import affine, interval_of
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
+from rammer.tiling.pattern import Border, Skeleton, choice_of, chosen_axes, free_axes
 
 
 class Operands:

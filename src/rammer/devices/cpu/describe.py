@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from rammer.devices.cpu.machine import Cache, Machine
 from rammer.errors import OptionError
-from rammer.ir.pattern import Skeleton
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
+from rammer.tiling.pattern import Skeleton
 
 MAX_VEUS = 1024
 SKELETONS = (Skeleton.MAP, Skeleton.REDUCE, Skeleton.CONTRACT)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from rammer.devices.cuda.architecture import OLDEST, Gpu
 from rammer.errors import DeviceUnavailableError, OptionError
-from rammer.ir.blocks import LEAST_ROWS, WARP
-from rammer.ir.pattern import Skeleton
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
+from rammer.tiling.blocks import LEAST_ROWS, WARP
+from rammer.tiling.pattern import Skeleton
 
 KIND = "cuda"
 MULTIPROCESSOR_THREADS = 512  # of all its blocks: with 128 registers each they take all 65,536

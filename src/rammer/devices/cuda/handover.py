@@ -21,11 +21,11 @@ import numpy.typing as npt
 
 from rammer.devices.base import Loaded, Trace
 from rammer.ir.expr import Axis, Output, TensorExpr, load
-from rammer.ir.pattern import Skeleton
 from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Signal, Step, Wait
 from rammer.ir.task import Binding, Resources, RKernel, ROperator, RTask, RTile, TaskGraph, Tensor, TensorRole
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VDevice
+from rammer.tiling.pattern import Skeleton
 
 _ELEMENTS = 256  # as many as the state of a recurrent layer may have
 _ALONE = 200  # rTasks that depend on nothing

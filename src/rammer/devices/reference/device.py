@@ -11,11 +11,11 @@ from rammer.devices.reference.pickers import Random
 from rammer.errors import DeviceUnavailableError
 from rammer.ir.form import FormError
 from rammer.ir.graph import Array
-from rammer.ir.pattern import Skeleton
 from rammer.ir.program import Plan
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.options import CompileOptions
+from rammer.tiling.pattern import Skeleton
 
 _DEFAULT_VEUS = 4
 _ASSUMED = "assumed: the reference device is no machine"

@@ -31,8 +31,8 @@ from rammer.devices.cpu.emit.micro import Block, Place, edges_of, emit_group, ve
 from rammer.devices.cpu.emit.nest import Loop, Range, nest
 from rammer.devices.cpu.emit.pack import emit_packs
 from rammer.ir.expr import Axis
-from rammer.ir.pattern import Border, Term, contraction, stride_along
 from rammer.ir.task import RKernel
+from rammer.tiling.pattern import Border, Term, contraction, stride_along
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

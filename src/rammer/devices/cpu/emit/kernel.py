@@ -10,9 +10,9 @@ from rammer.devices.cpu.emit.map import emit_map
 from rammer.devices.cpu.emit.nest import Range
 from rammer.devices.cpu.emit.reduce import emit_reduce, fold
 from rammer.ir.expr import Axis, Load
-from rammer.ir.pattern import Skeleton
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
+from rammer.tiling.pattern import Skeleton
 
 _EMITTERS = {Skeleton.MAP: emit_map, Skeleton.REDUCE: emit_reduce, Skeleton.CONTRACT: emit_contract}
 

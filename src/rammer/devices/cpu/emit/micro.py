@@ -12,7 +12,8 @@ from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.nest import Range, within
 from rammer.ir.expr import Axis, Expr, Load, nodes
-from rammer.ir.pattern import (
+from rammer.ir.types import DType, TensorType
+from rammer.tiling.pattern import (
     Border,
     Contraction,
     Group,
@@ -24,7 +25,6 @@ from rammer.ir.pattern import (
     sliding_axes,
     stride_along,
 )
-from rammer.ir.types import DType, TensorType
 
 # Such stretches of a row operand end before processors see a stream coming; for shorter ones there would be a prefetch
 # for few products.

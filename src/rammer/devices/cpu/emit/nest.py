@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from rammer.devices.codegen.index import Address, Linear, combine
 from rammer.devices.codegen.scope import Operands, Position, Scope
 from rammer.ir.expr import Axis, Expr, Load
-from rammer.ir.pattern import Border, borders_of
 from rammer.ir.region import Interval, interval_of
+from rammer.tiling.pattern import Border, borders_of
 
 
 @dataclass(frozen=True, slots=True)

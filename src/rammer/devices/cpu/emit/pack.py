@@ -9,8 +9,8 @@ from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.micro import Block, Pack
 from rammer.ir.expr import Axis, Expr
-from rammer.ir.packing import pack_points, packed_operands, scattered_operands
-from rammer.ir.pattern import Group
+from rammer.tiling.packing import pack_points, packed_operands, scattered_operands
+from rammer.tiling.pattern import Group
 
 
 def emit_packs(scope: Scope, block: Block) -> dict[tuple[Group, Expr], Pack]:

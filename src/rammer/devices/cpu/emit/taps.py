@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.cpu.emit.nest import Loop, parts_of
 from rammer.ir.expr import Axis, Expr, Reduce
-from rammer.ir.pattern import Border
 from rammer.ir.region import Interval
+from rammer.tiling.pattern import Border
 
 MAX_TAPS = 25
 _MAX_LINES = 256  # of taps, in all runs together

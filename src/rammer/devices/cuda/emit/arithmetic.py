@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.product import Product
-from rammer.ir.blocks import WARP, Arithmetic, Blocks
-from rammer.ir.pattern import Term
+from rammer.tiling.blocks import WARP, Arithmetic, Blocks
+from rammer.tiling.pattern import Term
 
 _MULTIPLIERS: Mapping[Arithmetic, str] = {
     Arithmetic.FLOAT32: "rammer_multiply_adds<",

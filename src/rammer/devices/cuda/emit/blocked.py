@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rammer.devices.cuda.emit.points import Side
-from rammer.ir.blocks import Blocks
+from rammer.tiling.blocks import Blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

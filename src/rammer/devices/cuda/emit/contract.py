@@ -15,7 +15,7 @@ chained, an rTask of several blocks waits before the first.
 A convolution is such a product, too: an operand's element is whatever its index expressions say, padding included.
 Elements that are short sums, *windows*, are computed on the way.
 This file has the order of all that; `product.py`, `staging.py`, `arithmetic.py` and `finish.py` have its parts.
-`kernels/rammer_contract.cuh` has the copies and what a warp multiplies; `ir.blocks` has the sizes.
+`kernels/rammer_contract.cuh` has the copies and what a warp multiplies; `tiling.blocks` has the sizes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from rammer.devices.cuda.emit.staging import stage_step
 from rammer.devices.cuda.emit.steps import Steps
 from rammer.devices.cuda.emit.stream import emit_stream
 from rammer.devices.cuda.emit.wait import emit_wait
-from rammer.ir.blocks import blocks_of
-from rammer.ir.pattern import Term, contraction
+from rammer.tiling.blocks import blocks_of
+from rammer.tiling.pattern import Term, contraction
 
 
 def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:

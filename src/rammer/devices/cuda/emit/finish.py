@@ -11,10 +11,10 @@ from rammer.devices.codegen.scope import Scope
 from rammer.devices.cuda.emit.blocked import BlockedTile
 from rammer.devices.cuda.emit.loads import other_loads
 from rammer.devices.cuda.emit.points import decode, guarded, within
-from rammer.ir.blocks import PART_PADDING
 from rammer.ir.expr import Load
-from rammer.ir.pattern import Term
 from rammer.ir.types import DType
+from rammer.tiling.blocks import PART_PADDING
+from rammer.tiling.pattern import Term
 
 _EARLY_TURNS = 4  # of a thread at the end of a block, for which it keeps what it will read in registers
 _PLAIN_TURNS = 16  # of one whose rest reads nothing; more is more code only

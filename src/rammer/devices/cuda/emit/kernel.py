@@ -20,11 +20,11 @@ from rammer.devices.cuda.emit.rest import emit_keep
 from rammer.devices.cuda.emit.stream import STREAM, is_stream
 from rammer.devices.cuda.emit.wait import emit_meet, takes_any_apart, takes_apart
 from rammer.devices.cuda.emit.weights import emit_bring
-from rammer.ir.blocks import WARP
 from rammer.ir.expr import Load
-from rammer.ir.pattern import Skeleton
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
+from rammer.tiling.blocks import WARP
+from rammer.tiling.pattern import Skeleton
 
 _EMITTERS: Mapping[Skeleton, Callable[[Scope, Sequence[Side]], int]] = {
     Skeleton.MAP: emit_map,

@@ -16,10 +16,10 @@ from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.blocked import BlockedTile
 from rammer.devices.cuda.emit.points import Side, decode, within
 from rammer.devices.cuda.emit.steps import Steps, advance
-from rammer.ir.blocks import Blocks, group_order, operands_of, staged_form
 from rammer.ir.expr import Axis, Expr
-from rammer.ir.pattern import Contraction, Group, Term
 from rammer.ir.task import RKernel
+from rammer.tiling.blocks import Blocks, group_order, operands_of, staged_form
+from rammer.tiling.pattern import Contraction, Group, Term
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_first
 from rammer.devices.cuda.emit.wait import emit_wait
-from rammer.ir.blocks import WARP
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Load, Reduce, nodes
-from rammer.ir.pattern import reduction_order
+from rammer.tiling.blocks import WARP
+from rammer.tiling.pattern import reduction_order
 
 _UNROLLED = 8  # points of a loop whose loads are all in flight together
 _ELEMENT_BYTES = 8  # of the widest type

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from rammer.devices.cuda.describe import MAX_WEIGHTS
 from rammer.devices.cuda.emit.totals import Total, find_totals
-from rammer.ir.blocks import WARP
 from rammer.ir.expr import Axis, Cast, Expr, Load, nodes
-from rammer.ir.pattern import Contraction, Skeleton, Term, contraction, reduction_order
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
+from rammer.tiling.blocks import WARP
+from rammer.tiling.pattern import Contraction, Skeleton, Term, contraction, reduction_order
 
 _VECTOR = 4
 _MAX_ROWS = 256  # whose sums of all warps lie in shared memory

@@ -20,8 +20,8 @@ from rammer.devices.cuda.emit.points import Side, decode, guarded, lane_first
 from rammer.devices.cuda.emit.residence import Part, Residence
 from rammer.devices.cuda.emit.rest import emit_rest, hoist_rest, write_point
 from rammer.devices.cuda.emit.wait import takes_any_apart
-from rammer.ir.blocks import WARP
 from rammer.ir.types import Layout
+from rammer.tiling.blocks import WARP
 
 
 def emit_step(scope: Scope, sides: Sequence[Side], residence: Residence, unwritten: Collection[int]) -> None:

@@ -15,8 +15,8 @@ from rammer.devices.cuda.emit.points import Side, guarded
 from rammer.devices.cuda.emit.product import Operand, Product
 from rammer.devices.cuda.emit.windows import stage_windows
 from rammer.ir.expr import Expr, Load, nodes
-from rammer.ir.pattern import stride_along, window_points
 from rammer.ir.types import DType, Layout
+from rammer.tiling.pattern import stride_along, window_points
 
 _COPIES_BYTES = (16, 8, 4)  # that one instruction copies
 _COPIES_TOGETHER = 4  # of a thread; more is more code only

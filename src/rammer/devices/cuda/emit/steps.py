@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.points import Side, count
-from rammer.ir.blocks import Blocks, moving_axes
+from rammer.tiling.blocks import Blocks, moving_axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

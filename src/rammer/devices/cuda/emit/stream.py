@@ -17,11 +17,11 @@ from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.loads import lies_in_groups, other_loads
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_first, within
 from rammer.devices.cuda.emit.wait import emit_meet, emit_wait
-from rammer.ir.blocks import WARP, blocks_of, group_order
 from rammer.ir.expr import Axis, Expr, Load, Reduce
-from rammer.ir.pattern import Contraction, Group, Skeleton, Term
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
+from rammer.tiling.blocks import WARP, blocks_of, group_order
+from rammer.tiling.pattern import Contraction, Group, Skeleton, Term
 
 STREAM = "rammer_stream"
 """The function that reads an element, or a run of them, which nobody will read again soon."""

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.expr import Call, Expr, Load, ScalarFn
-from rammer.ir.pattern import Term, values
 from rammer.ir.types import DType
+from rammer.tiling.pattern import Term, values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

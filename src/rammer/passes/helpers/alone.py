@@ -1,0 +1,54 @@
+"""What Roller predicts of a part of a graph once the passes that follow are through with it.
+
+A pass that chooses early asks here. At its point values have no layouts, constants are not packed and long sums are
+whole; a graph of one operator that goes through the rest of the pipeline has all of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from rammer.ir.graph import Graph, Operator
+from rammer.ir.vdevice import VDevice
+from rammer.passes.helpers.predicted import predicted_us
+from rammer.passes.helpers.rewrite import PLACED_KINDS
+
+
+def alone(operator: Operator, graph: Graph) -> Graph:
+    """The graph of one operator of a graph. Constants keep their types, but are zeros, which take no memory."""
+    constants = {
+        value: np.broadcast_to(np.zeros((), graph.constants[value].dtype), graph.constants[value].shape)
+        for value in operator.inputs
+        if value in graph.constants
+    }
+    return Graph(
+        name=operator.name,
+        values=MappingProxyType({value: graph.values[value] for value in (*operator.inputs, *operator.outputs)}),
+        operators=(operator,),
+        inputs=tuple(value for value in dict.fromkeys(operator.inputs) if value not in constants),
+        outputs=operator.outputs,
+        constants=MappingProxyType(constants),
+    )
+
+
+def predicted_alone_us(graph: Graph, device: VDevice, veus: int, rest: Callable[[Graph, VDevice], Graph]) -> float:
+    """The time of operators that follow each other on `veus` units, each with its hand-over, in microseconds.
+
+    Args:
+        graph: of these operators alone, its inputs and outputs laid out as they will be in the whole.
+        device: the machine.
+        veus: so many of its units.
+        rest: the passes that these operators have yet to go through.
+    """
+    share = replace(device, veus=device.veus[:veus])
+    done = rest(graph, share)
+    total_us = 0.0
+    for operator in done.operators:
+        if operator.expr is not None and operator.kind not in PLACED_KINDS:
+            layouts = tuple(done.values[value].storage for value in (*operator.inputs, *operator.outputs))
+            total_us += predicted_us(operator.expr, layouts, share, veus) + device.handover_us.value
+    return total_us

@@ -1,0 +1,34 @@
+"""What Roller predicts of an expression: passes that compare forms of an operator ask here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from rammer.ir.expr import TensorExpr
+from rammer.ir.types import Layout
+from rammer.ir.vdevice import VDevice
+from rammer.roller.construct import construct
+from rammer.roller.model import predict
+from rammer.tiling.packing import preferred_layouts
+
+
+def predicted_us(expr: TensorExpr, layouts: tuple[Layout, ...], device: VDevice, veus: int) -> float:
+    """The time of an operator that has `veus` units to itself, in microseconds.
+
+    Args:
+        expr: what it computes.
+        layouts: of what its slots and outputs are bound to, slots first.
+        device: the machine.
+        veus: so many of its units.
+    """
+    overhead_us = device.task_overhead_us.value
+    kernels = construct(expr, layouts, device)
+    return min(-(-kernel.task_count // veus) * (predict(kernel, device).task_us + overhead_us) for kernel in kernels)
+
+
+def laid_out(
+    expr: TensorExpr, layouts: Sequence[Layout], constants: Collection[int], device: VDevice
+) -> tuple[Layout, ...]:
+    """The layouts of slots and outputs once the pass `layout` has laid out the slots that are `constants`."""
+    preferred = preferred_layouts(expr, constants, layouts[: len(expr.inputs)], device)
+    return tuple(preferred.get(slot, layout) for slot, layout in enumerate(layouts))

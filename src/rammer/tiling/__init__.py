@@ -1,0 +1,1 @@
+"""Tiles, blocks and packing: what Roller constructs rKernels with and emitters read."""

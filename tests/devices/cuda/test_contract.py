@@ -1,0 +1,382 @@
+"""Contractions on GPUs, as far as they can be tried without one: blocks, tiles, layouts, copies of operands."""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from rammer.devices.cuda.architecture import NAMED
+from rammer.devices.cuda.describe import describe
+from rammer.devices.cuda.emit.kernel import emit_kernel
+from rammer.devices.registry import find_device
+from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, TensorExpr, cast, load
+from rammer.ir.types import DType, Layout, TensorType
+from rammer.lowering.lower import lower
+from rammer.operators.builder import GraphBuilder
+from rammer.options import CompileOptions
+from rammer.passes import layout, round_products
+from rammer.roller import cuda
+from rammer.roller.model import predict
+from rammer.tiling.blocks import WARP, blocks_of, group_order, moving_axes
+from rammer.tiling.packing import preferred_layouts
+from rammer.tiling.pattern import contraction
+from tests.support.kernels import AVX2, Bound, conv, types
+from tests.support.operators import expression
+from tests.support.passes import Net
+
+H200, IN_HALVES = (find_device("cuda:sm_90").describe(CompileOptions(veus=veus)) for veus in (132, 264))
+_NAMED_BYTES = 13 << 10  # of shared memory, for records and a vEU's queue
+
+SHAPES = {
+    "image": conv((1, 64, 32, 32), (64, 64, 3, 3), bias=True),
+    "small image": conv((1, 64, 8, 8), (64, 64, 3, 3)),
+    "odd image": conv((1, 192, 13, 13), (384, 192, 3, 3)),
+    "three channels": conv((1, 3, 32, 32), (16, 3, 3, 3)),
+    "wide": expression("MatMul", types((1024, 64), (64, 1024))),
+    "deep": expression("MatMul", types((64, 4096), (4096, 64))),
+    "few": expression("MatMul", types((8, 512), (512, 24))),
+    "batches": expression("MatMul", types((5, 64, 48), (5, 48, 64))),
+    "many batches": expression("MatMul", types((5, 80, 64, 48), (5, 80, 48, 64))),
+    "cells": expression(
+        "LSTMCell",
+        types((64, 96), (64, 128), (64, 128), (512, 96), (512, 128), (1024,)),
+        activations=("Sigmoid", "Tanh", "Tanh"),
+        activation_alpha=(0.0,) * 3,
+        activation_beta=(0.0,) * 3,
+        input_forget=False,
+        batched_inputs=False,
+    ),
+}
+
+
+def bound(name, vdevice=H200):
+    expr = SHAPES[name]
+    images = (0, len(expr.inputs)) if expr.inputs[0].rank == 4 else ()
+    return Bound(expr, [1], vdevice, images)
+
+
+def rounded_product(height, elements, width, vdevice):
+    net = Net()
+    graph = net.build(net.add("MatMul", net.input(height, elements), net.weight(elements, width)))
+    (operator,) = lower(layout.run(round_products.run(graph, vdevice), vdevice), vdevice).operators
+    return operator
+
+
+@pytest.mark.parametrize(("vdevice", "warps"), [(H200, 16), (IN_HALVES, 8)], ids=["one", "two"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_blocks_hold_every_sum_of_a_tile(name, vdevice, warps):
+    for kernel in bound(name, vdevice).kernels:
+        blocks = blocks_of(kernel)
+        assert blocks is not None
+        sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+        axes = (*blocks.row_axes, *blocks.lane_axes, *blocks.batch_axes)
+        assert sorted(axis.name for axis in axes) == sorted(axis.name for axis in sizes)
+        assert (blocks.rows % blocks.warp_rows, blocks.lanes % blocks.warp_lanes) == (0, 0)
+        assert blocks.threads == kernel.resources.threads == warps * WARP
+        assert blocks.warps * blocks.splits <= warps
+        assert blocks.step % (4 * blocks.splits) == 0
+        found = contraction(kernel.expr)
+        assert found is not None
+        assert len(found.terms) * blocks.warp_rows * blocks.warp_lanes <= 32 * 32
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_half_a_multiprocessor_takes_up_to_twice_as_long(name):
+    whole = bound(name).kernels[0].resources
+    for kernel in bound(name, IN_HALVES).kernels:
+        half_us = cuda.compute_us(kernel, IN_HALVES)
+        whole_us = cuda.compute_us(replace(kernel, resources=whole), H200)
+        assert whole_us < half_us < 2.2 * whole_us  # smaller blocks copy some operands once more
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_candidates_are_the_best_of_all_tiles(name):
+    some = bound(name).kernels[0]
+    found = contraction(some.expr)
+    assert found is not None
+    assert some.tile.lane is not None
+    tiles = list(cuda._boxes(some.expr, found, some.expr.axes[some.tile.lane], H200))
+    assert len(set(tiles)) == len(tiles)
+    kernels = [replace(some, tile=replace(some.tile, task=task)) for task in tiles]
+    time_us = {kernel: predict(kernel, H200).task_us for kernel in kernels if blocks_of(kernel)}
+
+    def first(veus):
+        return min(time_us, key=lambda kernel: -(-kernel.task_count // veus) * time_us[kernel])
+
+    best = dict.fromkeys(map(first, (1, *(H200.veu_count >> halved for halved in range(5)))))
+    assert cuda.candidates(some.expr, some.layouts, H200) == list(best)
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("architecture", NAMED)
+@pytest.mark.parametrize("name", SHAPES)
+def test_scratch_is_no_more_than_a_block_has(name, architecture, blocks):
+    vdevice = describe(NAMED[architecture], blocks * NAMED[architecture].multiprocessors)
+    for kernel in bound(name, vdevice).kernels:
+        assert 0 < emit_kernel(kernel, "k").scratch_bytes <= kernel.resources.scratch_bytes
+        assert kernel.resources.scratch_bytes <= vdevice.levels[0].capacity_bytes - _NAMED_BYTES
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("architecture", NAMED)
+@pytest.mark.parametrize("precision", ["tf32", "fp16"])
+@pytest.mark.parametrize(("height", "elements", "width"), [(16, 1024, 32), (1024, 64, 1024), (128, 576, 64)])
+def test_scratch_of_rounded_products_is_no_more_than_a_block_has(
+    height, elements, width, precision, architecture, blocks
+):
+    gpu = NAMED[architecture]
+    vdevice = replace(describe(gpu, blocks * gpu.multiprocessors), precision=precision)
+    for kernel in rounded_product(height, elements, width, vdevice).kernels:
+        assert 0 < emit_kernel(kernel, "k").scratch_bytes <= kernel.resources.scratch_bytes
+        assert kernel.resources.scratch_bytes <= vdevice.levels[0].capacity_bytes - _NAMED_BYTES
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_first_candidate_fills_the_device(name):
+    fastest = bound(name).kernels[0]
+    waves = math.ceil(fastest.task_count / H200.veu_count)
+    others = bound(name).kernels[1:]
+    assert all(
+        waves * predict(fastest, H200).task_us
+        <= math.ceil(one.task_count / H200.veu_count) * predict(one, H200).task_us + 2 * H200.handover_us.value
+        for one in others
+    )
+
+
+@pytest.mark.parametrize("name", ["image", "small image", "odd image", "deep"])
+def test_steps_are_in_line_with_the_axes_where_they_can(name):
+    for kernel in bound(name).kernels:
+        blocks, found = blocks_of(kernel), contraction(kernel.expr)
+        assert blocks is not None
+        assert found is not None
+        extents = [axis.extent for axis in reversed(group_order(found.groups[0], kernel.layouts))]
+        assert moving_axes(extents, blocks.step) > 0
+
+
+@pytest.mark.parametrize("elements", [363, 432, 500, 1000])
+def test_the_last_step_is_about_as_full_as_the_others(elements):
+    for kernel in Bound(expression("MatMul", types((64, elements), (elements, 64))), [1], H200).kernels:
+        blocks = blocks_of(kernel)
+        assert blocks is not None
+        steps = -(-elements // blocks.step)
+        unit = max(blocks.arithmetic.least_step, blocks.splits * blocks.arithmetic.grain)
+        assert blocks.step % unit == 0
+        assert steps * blocks.step - elements < steps * unit
+
+
+def test_copies_of_single_elements_take_longer():
+    narrow, wide = (Bound(conv((1, c, 32, 32), (64, c, 3, 3)), [1], H200, (0, 2)) for c in (62, 64))
+    assert predict(narrow.kernels[0], H200).task_us > 1.1 * predict(wide.kernels[0], H200).task_us
+
+
+def test_results_are_loaded_for_side_by_side():
+    kernel = next(one for one in bound("image").kernels if math.prod(one.tile.task) >= 2048)
+    text = emit_kernel(kernel, "k").text
+    assert "float result0[4];" in text
+    assert text.index("result0[i] =") < text.index("out0[s")
+
+
+@pytest.mark.parametrize(("task", "side_by_side"), [((64, 64), False), ((128, 128), True)])
+def test_few_results_that_load_nothing_are_stored_one_by_one(task, side_by_side):
+    kernel = bound("wide").kernels[0]
+    text = emit_kernel(replace(kernel, tile=replace(kernel.tile, task=task)), "k").text
+    assert ("result0[i]" in text) == side_by_side
+
+
+@pytest.mark.parametrize(
+    ("extents", "step", "moving"),
+    [((64, 3, 3), 32, 1), ((64, 3, 3), 192, 2), ((64, 3, 3), 96, 2), ((64, 3, 3), 128, 0)],
+)
+def test_axes_that_move_in_a_step(extents, step, moving):
+    assert moving_axes(extents, step) == moving
+
+
+def test_few_sums_stream_instead():
+    expr = expression("MatMul", types((3, 512), (512, 64)))
+    assert all(blocks_of(kernel) is None for kernel in Bound(expr, [1], H200).kernels)
+
+
+def test_float64_is_not_staged():
+    expr = expression("MatMul", types((64, 64), (64, 64), dtype=DType.FLOAT64))
+    assert all(blocks_of(kernel) is None for kernel in Bound(expr, [1], H200).kernels)
+
+
+def test_weights_that_are_staged_have_their_sums_innermost():
+    expr = SHAPES["image"]
+    layouts = [Layout.ordered((1, 64, 32, 32), (0, 2, 3, 1)), *(Layout.row_major(t.shape) for t in expr.inputs[1:])]
+    staged = preferred_layouts(expr, {1}, layouts, H200)[1]
+    assert staged == Layout.ordered((64, 64, 3, 3), (0, 2, 3, 1))
+    assert preferred_layouts(expr, {1}, layouts, AVX2)[1].panel is not None
+
+
+def test_depthwise_weights_have_their_channels_innermost():
+    expr = conv((1, 32, 16, 16), (32, 1, 5, 5), group=32)
+    layouts = [Layout.ordered((1, 32, 16, 16), (0, 2, 3, 1)), *(Layout.row_major(t.shape) for t in expr.inputs[1:])]
+    assert preferred_layouts(expr, {1}, layouts, H200)[1].strides[0] == 1
+
+
+def test_weights_that_stream_keep_their_lanes_innermost():
+    expr = expression("MatMul", types((1, 512), (512, 64)))
+    layouts = [Layout.row_major(t.shape) for t in expr.inputs]
+    assert preferred_layouts(expr, {1}, layouts, H200)[1].panel is not None
+
+
+def aligned(kernel, elements):
+    return replace(kernel, alignments=(elements,) * len(kernel.layouts))
+
+
+@pytest.mark.parametrize(("elements", "run"), [(16, 4), (4, 4), (2, 2), (1, 1)])
+def test_weights_of_as_many_points_are_one_load_as_are_aligned(elements, run):
+    expr = expression("MatMul", types((1, 4096), (4096, 1024)))
+    text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], elements), "k").text
+    assert f"sum0[{run}] = {{}};" in text
+    assert text.count("rammer_vector<float, ") == 2 * (run > 1)
+    assert (f"rammer_vector<float, {run}>" in text) == (run > 1)
+
+
+@pytest.mark.parametrize(("elements", "run"), [(16, 8), (4, 4), (2, 1)])
+def test_a_run_fills_a_register_at_least(elements, run):
+    n, k = Axis("s0", 1024), Axis("r0", 4096)
+    x, w = TensorType(DType.FLOAT32, (4096,)), TensorType(DType.INT8, (4096, 1024))
+    product = load(0, x, (k,)) * cast(DType.FLOAT32, load(1, w, (k, n)))
+    y = Output(type=TensorType(DType.FLOAT32, (1024,)), indices=(n,), body=Reduce(ReduceFn.SUM, (k,), product))
+    expr = TensorExpr(axes=(n,), inputs=(x, w), outputs=(y,))
+    text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], elements), "k").text
+    assert f"sum0[{run}] = {{}};" in text
+    assert (f"rammer_vector<int8_t, {run}>" in text) == (run > 1)
+
+
+def test_a_thread_takes_one_point_where_all_threads_have_points_of_their_own():
+    kernel = aligned(Bound(expression("MatMul", types((1, 64), (64, 1 << 20))), [1], H200).kernels[0], 16)
+    assert math.prod(kernel.tile.task) > 4 * kernel.resources.threads
+    text = emit_kernel(kernel, "k").text
+    assert "sum0[1] = {};" in text
+    assert "rammer_vector<" not in text
+
+
+@pytest.mark.parametrize(("elements", "width"), [(4, 16), (16, 16), (2, 8), (1, 4)])
+def test_as_many_elements_are_copied_at_a_time_as_are_aligned(elements, width):
+    text = emit_kernel(aligned(bound("image").kernels[0], elements), "k").text
+    assert text.count(f"rammer_copy<{width}>") == text.count("rammer_copy<") == 2
+
+
+def test_channels_that_are_no_multiple_of_a_copy_go_one_by_one():
+    text = emit_kernel(aligned(bound("three channels").kernels[0], 16), "k").text
+    assert text.count("rammer_copy<4>") == 2
+
+
+def test_elements_that_no_copy_takes_are_stored_one_by_one():
+    expr = expression("MatMul", types((64, 63), (63, 64), dtype=DType.FLOAT16))
+    text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], 16), "k").text
+    assert "rammer_copy<" not in text
+    assert text.count("uint16_t value = 0;") == 2
+
+
+@pytest.mark.parametrize(
+    ("precision", "multiplier", "copies"),
+    [
+        ("tf32", "tf32_products<", ["float", "uint32_t"]),
+        ("fp16", "half_products<rammer_f16, ", ["float", "uint16_t"]),
+        ("bf16", "half_products<rammer_bf16, ", ["float", "uint16_t"]),
+    ],
+)
+def test_rounded_products_run_on_tensor_cores(precision, multiplier, copies):
+    for kernel in rounded_product(64, 128, 64, replace(H200, precision=precision)).kernels:
+        blocks = blocks_of(kernel)
+        assert blocks is not None
+        assert blocks.step // blocks.splits % 16 == 0
+        text = emit_kernel(kernel, "k").text
+        assert f"rammer_{multiplier}{blocks.warp_rows}, {blocks.warp_lanes}>" in text
+        assert re.findall(r"rammer_copy<\d+>\(\((\w+) \*\)", text) == copies
+
+
+def test_products_of_16_bit_operands_run_on_tensor_cores():
+    expr = expression("MatMul", types((64, 64), (64, 64), dtype=DType.FLOAT16))
+    text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], 16), "k").text
+    assert "rammer_half_products<rammer_f16" in text
+    assert re.findall(r"rammer_copy<(\d+)>\(\((\w+) \*\)", text) == [("16", "uint16_t")] * 2
+
+
+def test_alignment_follows_from_the_place_in_storage():
+    builder = GraphBuilder("test")
+    x = builder.input("x", *types((1, 24)))
+    (left,) = builder.add("Relu", [x], name="left")
+    (right,) = builder.add("Neg", [x], name="right")
+    slices = [
+        builder.add("Slice", [value], {"starts": (0, 0), "steps": (1, 1), "sizes": (1, 6)}, name="six")[0]
+        for value in (left, right)
+    ]
+    (joined,) = builder.add("Concat", slices, {"axis": 1}, name="joined")
+    (y,) = builder.add("Exp", [joined], name="y")
+    operators = lower(builder.build([y]), H200).operators
+    assert [one.kernels[0].alignments for one in operators if one.name == "y"] == [(16, 1)]  # y lies anywhere
+    written = {one.writes[0].origin: one.kernels[0].alignments[-1] for one in operators if one.name != "y"}
+    assert written[0, 6] == 2
+
+
+def around_waits(text):
+    """What comes before and behind the Waits of a record, the names of operands left out."""
+    before, behind = text.split("if (!rammer_begin(record))")
+    return before.split("tile;", 1)[1].split("char *into")[-1], behind
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_rtasks_read_nothing_but_constants_before_they_wait(name):
+    for kernel in bound(name).kernels:
+        before, behind = around_waits(emit_kernel(kernel, "k", constants=[1]).text)
+        assert not re.search(r"in[02-9] \+|in[02-9]\[", before)
+        assert "in0" in behind
+
+
+def test_copies_of_weights_are_on_their_way_before_an_rtask_waits():
+    kernel = bound("image").kernels[0]
+    before, behind = around_waits(emit_kernel(aligned(kernel, 16), "k", constants=[1]).text)
+    assert "in1 +" in before
+    assert "in1 +" not in behind
+    assert "in1 +" in around_waits(emit_kernel(aligned(kernel, 16), "k").text)[1]
+
+
+def test_what_the_rest_reads_is_on_its_way_while_sums_run():
+    kernel = bound("image").kernels[0]
+    text = emit_kernel(kernel, "k").text
+    assert "in2[" in text.split(".multiply<")[0]
+    assert "in2[" not in text.split(".multiply<")[1]
+
+
+def of_several_blocks(name="many batches"):
+    return next(kernel for kernel in bound(name).kernels if found_blocks(kernel).count > 1)
+
+
+def found_blocks(kernel):
+    blocks = blocks_of(kernel)
+    assert blocks is not None
+    return blocks
+
+
+def test_chained_blocks_begin_before_they_wait():
+    before, behind = around_waits(emit_kernel(aligned(of_several_blocks(), 16), "k", constants=[1]).text)
+    assert "in1 +" in before
+    assert "in1 +" not in behind
+
+
+def test_sums_of_chained_blocks_lie_behind_the_stages():
+    kernel = of_several_blocks()
+    assert found_blocks(kernel).chained
+    text = emit_kernel(kernel, "k").text
+    ((last, stage_bytes),) = re.findall(r"filled = filled == (\d+) \? 0 : filled \+ (\d+);", text)
+    assert f"float *parts = (float *)(scratch + {int(last) + int(stage_bytes)});" in text
+
+
+def test_sums_over_different_axes_are_not_chained():
+    kernel = of_several_blocks("cells")
+    assert not found_blocks(kernel).chained
+    assert "float *parts = (float *)scratch;" in emit_kernel(kernel, "k").text
+
+
+def test_blocks_are_chained_if_there_is_room_for_their_sums():
+    kernel = of_several_blocks()
+    assert [
+        found_blocks(replace(kernel, resources=replace(kernel.resources, scratch_bytes=kib << 10))).chained
+        for kib in (160, 48, 32)
+    ] == [True, True, False]

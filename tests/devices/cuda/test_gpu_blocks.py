@@ -1,0 +1,87 @@
+"""rTasks of several blocks on a GPU, whatever tiles Roller would choose. Run by `pytest -m gpu`."""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from rammer.compiler import plan_graph
+from rammer.devices.registry import find_device
+from rammer.frontends.onnx import load_graph
+from rammer.options import CompileOptions
+from rammer.roller import cuda
+from rammer.tiling.blocks import blocks_of
+from tests.support.agreement import check_runs
+from tests.support.small_models import FLOAT, small_model
+
+pytestmark = pytest.mark.gpu
+
+
+@dataclass(frozen=True)
+class Case:
+    """max(x @ w + other, 0): shapes of x and of w, and the tile."""
+
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    task: tuple[int, ...]
+    is_constant: bool = False  # w
+    other: tuple[int, ...] = ()
+
+    def wanted(self, inputs):
+        """In float64."""
+        product = inputs["x"].astype(np.float64) @ inputs["w"]
+        return np.maximum(product + inputs["other"], 0) if self.other else product
+
+
+CASES = {
+    "one step": Case((36, 64, 64), (36, 64, 64), (5, 64, 64), is_constant=True),
+    "odd sizes": Case((7, 37, 53), (7, 53, 41), (3, 37, 41)),
+    "small blocks": Case((9, 16, 24), (9, 24, 16), (4, 16, 16), other=(9, 16, 16)),
+    "long sums": Case((9, 64, 500), (9, 500, 60), (4, 64, 60)),
+    "long sums of constants": Case((9, 40, 500), (9, 500, 64), (2, 40, 64), is_constant=True, other=(64,)),
+    "rows and lanes": Case((2, 300, 70), (2, 70, 200), (2, 300, 200), other=(2, 300, 200)),
+    "ragged rows and lanes": Case((3, 300, 64), (3, 64, 250), (2, 170, 130), other=(250,)),
+    "no batches": Case((300, 96), (96, 200), (300, 150), is_constant=True, other=(200,)),
+    "two axes of batches": Case((2, 5, 33, 40), (2, 5, 40, 34), (2, 2, 33, 34)),
+}
+
+
+def model_of(case, w):
+    shape = (*case.x[:-1], case.w[-1])
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["product" if case.other else "y"])]
+    if case.other:
+        nodes += [helper.make_node("Add", ["product", "other"], ["sum"]), helper.make_node("Relu", ["sum"], ["y"])]
+    ports = {"x": case.x} | ({} if case.is_constant else {"w": case.w}) | ({"other": case.other} if case.other else {})
+    constants = {"w": w} if case.is_constant else {}
+    inputs = {name: (FLOAT, shape) for name, shape in ports.items()}
+    return small_model(nodes, inputs, {"y": (FLOAT, shape)}, constants)
+
+
+@pytest.mark.parametrize("delays", [False, True])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("tf32", 2e-3), ("fp16", 2e-3)])
+@pytest.mark.parametrize("name", CASES)
+def test_blocks(name, precision, tolerance, delays, monkeypatch, tmp_path):
+    case, rng = CASES[name], np.random.default_rng(0)
+    monkeypatch.setattr(cuda, "_best", lambda expr, *_: [tile_of(case, expr)])
+    monkeypatch.setattr(cuda, "_boxes", lambda expr, *_: [tile_of(case, expr)])
+    shapes = {"x": case.x, "w": case.w, "other": case.other or (1,)}
+    inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    options = CompileOptions(device="cuda", precision=precision, delays=delays, veus=7, cache_dir=tmp_path)
+    device, graph = find_device("cuda"), load_graph(model_of(case, inputs["w"]))
+    vdevice = device.describe(options)
+    plan = plan_graph(graph, vdevice, options)
+    found = [blocks for kernel in plan.kernels if (blocks := blocks_of(kernel)) is not None]
+    assert [blocks.count > 1 for blocks in found] == [True]
+    source = device.emit(plan, vdevice)
+    loaded = device.load(source, device.build(source, options), options)
+    arrays = [inputs[graph.values[number].name] for number in graph.inputs]
+    check_runs(loaded, arrays, case.wanted(inputs), tolerance)
+
+
+def tile_of(case, expr):
+    """The tile of a case; axes of one point are left out of expressions."""
+    extents = tuple(axis.extent for axis in expr.axes)
+    assert prod(extents) == prod((*case.x[:-1], case.w[-1]))
+    return case.task if len(extents) == len(case.task) else pytest.fail(f"axes {extents}")

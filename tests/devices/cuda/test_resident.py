@@ -1,0 +1,175 @@
+"""Recurrent cells whose weights stay in registers, as far as they can be tried without a GPU."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from rammer.devices.cuda.describe import MAX_WEIGHTS
+from rammer.devices.cuda.emit.kernel import emit_kernel
+from rammer.devices.cuda.emit.residence import residence_of
+from rammer.devices.cuda.source import translation_unit
+from rammer.devices.registry import find_device
+from rammer.ir.expr import Load, ScalarFn, const, rebuild
+from rammer.options import CompileOptions
+from rammer.tiling.blocks import WARP
+from tests.support.kernels import Bound, lstm_cell, types
+from tests.support.operators import expression
+
+H200, IN_HALVES = (find_device("cuda:sm_90").describe(CompileOptions(veus=veus)) for veus in (132, 264))
+SIGMOID, TANH = ScalarFn.SIGMOID, ScalarFn.TANH
+
+
+def gru_cell(width, n):
+    """One step of a GRU whose reset gate comes after the product: slots x, h, w, r, b."""
+    return expression(
+        "GRUCell",
+        types((1, width), (1, n), (3 * n, width), (3 * n, n), (6 * n,)),
+        activations=("Sigmoid", "Tanh"),
+        activation_alpha=(0.0,) * 2,
+        activation_beta=(0.0,) * 2,
+        linear_before_reset=True,
+        batched_inputs=False,
+    )
+
+
+CELLS = {
+    "lstm": (lstm_cell(1, 256, 256), {3, 4, 5}),
+    "lstm of short vectors": (lstm_cell(1, 128, 128), {3, 4, 5}),
+    "lstm of odd sizes": (lstm_cell(1, 100, 72), {3, 4, 5}),
+    "lstm of long inputs": (lstm_cell(1, 1000, 32), {3, 4, 5}),
+    "gru": (gru_cell(96, 128), {2, 3, 4}),
+}
+
+
+def residences(name, vdevice=H200):
+    """Each candidate that keeps its weights, with its constant slots and how it keeps them."""
+    expr, constants = CELLS[name]
+    bound = Bound(expr, constants, vdevice)
+    slots = frozenset(i for i, b in enumerate(bound.bindings) if b.tensor in constants)
+    found = [(kernel, slots, residence_of(kernel, slots, vdevice.resident_bytes)) for kernel in bound.kernels]
+    return [one for one in found if one[2] is not None]
+
+
+@pytest.mark.parametrize(
+    ("name", "vdevice"),
+    [
+        *(pytest.param(name, H200, id=name) for name in CELLS),
+        *(pytest.param(name, IN_HALVES, id=f"{name}, in halves") for name in CELLS if name != "lstm of long inputs"),
+    ],
+)
+def test_every_product_is_some_lanes(name, vdevice):
+    assert residences(name, vdevice)
+    for _, _, residence in residences(name, vdevice):
+        assert residence.weights <= MAX_WEIGHTS
+        for part in residence.parts:
+            held: Counter[tuple[int, int]] = Counter()
+            for thread in range(vdevice.threads):
+                warp, lane = divmod(thread, WARP)
+                deep, across = divmod(lane, residence.across)
+                rows = [(part.first_slot + i) * residence.across + across for i in range(part.slots)]
+                places = range(deep * part.elements, (deep + 1) * part.elements)
+                elements = [warp * part.slice + place for place in places if place < part.slice]
+                held.update((row, element) for row in rows for element in elements)
+            rows = [total * residence.points + point for total in part.tables for point in range(residence.points)]
+            assert all(held[row, element] == 1 for row in rows for element in range(part.length))
+
+
+def test_all_that_a_gate_adds_up_is_one_total():
+    for _, slots, residence in residences("lstm"):
+        assert [len(total.terms) for total in residence.totals] == [2] * 4
+        assert Counter(total.function for total in residence.totals) == {SIGMOID: 3, TANH: 1}
+        biases = [bias.slot for total in residence.totals for bias in total.biases]
+        assert len(biases) == len(set(biases)) == 8
+        assert slots.issuperset(biases)
+
+
+def test_sums_that_something_else_uses_stay_apart():
+    for _, _, residence in residences("gru"):
+        assert sorted((len(total.terms), total.function is SIGMOID) for total in residence.totals) == [
+            (1, False),
+            (1, False),
+            (2, True),
+            (2, True),
+        ]
+        assert all(part.tables.keys() == set(range(min(part.tables), max(part.tables) + 1)) for part in residence.parts)
+
+
+def test_what_is_no_constant_does_not_stay():
+    kernel, slots, _ = residences("lstm")[0]
+    assert residence_of(kernel, (), H200.resident_bytes) is None
+    assert residence_of(kernel, slots, 1 << 10) is None
+    assert emit_kernel(kernel, "k", slots, H200.resident_bytes).resident
+    assert not emit_kernel(kernel, "k").resident
+
+
+def test_what_the_block_itself_wrote_is_read_behind_a_barrier():
+    kernel, slots, residence = residences("lstm")[0]
+    vectors = {part.vector.slot for part in residence.parts}
+
+    def step(unwritten):
+        text = emit_kernel(kernel, "k", slots, H200.resident_bytes, unwritten=unwritten).text
+        return text[text.index("k_step(") :]
+
+    assert step(slots).count("__syncthreads()") == step(slots | vectors).count("__syncthreads()") + 1
+    assert step(slots).index("__syncthreads()") < step(slots).index("float sums")
+
+
+@pytest.mark.parametrize(("name", "takes"), [("lstm", 2), ("lstm of short vectors", 1), ("lstm of odd sizes", 1)])
+def test_tagged_vectors_are_taken_at_once_where_a_thread_takes_one_element(name, takes):
+    kernel, slots, residence = residences(name)[0]
+    vectors = {part.vector.slot for part in residence.parts}
+    layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
+    text = emit_kernel(replace(kernel, layouts=layouts), "k", slots, H200.resident_bytes).text
+    step = text[text.index("k_step(") :]
+    assert step.count("__syncthreads()") == takes + 1  # and one before all sums are put together
+    assert step.count("rammer_take_by_warps{") == 2
+    assert ("min(turn, 99u)" in step) == (name == "lstm of odd sizes")  # whole warps, the last element more than once
+
+
+def test_lanes_that_wait_for_elements_meet_before_they_exchange_sums():
+    kernel, _, residence = residences("lstm")[0]
+    vectors = {part.vector.slot for part in residence.parts}
+    layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
+    emitted = emit_kernel(replace(kernel, layouts=layouts), "k")
+    text = emitted.text
+    assert emitted.apart
+    assert text.rindex("rammer_take{") < text.index("rammer_meet()") < text.index("__shfl_xor_sync")
+    assert text.count("rammer_meet()") == 2  # and one at the end
+    alone = emit_kernel(kernel, "k")
+    assert "rammer_meet()" not in alone.text
+    assert not alone.apart
+
+
+def test_lanes_that_have_padding_do_not_vote():
+    kernel, slots, residence = residences("lstm of short vectors")[0]
+    vectors = {part.vector.slot for part in residence.parts}
+
+    def padded(node):
+        if isinstance(node, Load) and node.slot in vectors:
+            return Load(node.slot, node.indices, node.type, const(0.0, node.type))
+        return None
+
+    expr = kernel.expr
+    bodies = rebuild(expr.roots, padded)
+    outputs = tuple(replace(output, body=body) for output, body in zip(expr.outputs, bodies, strict=True))
+    layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
+    padded_kernel = replace(kernel, expr=replace(expr, outputs=outputs), layouts=layouts)
+    emitted = emit_kernel(padded_kernel, "k", slots, H200.resident_bytes)
+    step = emitted.text[emitted.text.index("k_step(") :]
+    assert "rammer_take{" in step
+    assert "rammer_take_by_warps" not in step
+    assert step.rindex("rammer_take{") < step.index("rammer_meet()") < step.index("__syncthreads()")
+    whole = emit_kernel(replace(kernel, layouts=layouts), "w", slots, H200.resident_bytes)
+    assert (emitted.apart, whole.apart) == (True, False)
+
+
+def test_the_compiler_learns_that_a_warp_is_whole_only_of_walks_in_which_it_is():
+    kernel, slots, _ = residences("lstm of short vectors")[0]
+    emitted = emit_kernel(kernel, "k", slots, H200.resident_bytes)
+    for kernels, apart in (([emitted], False), ([emitted, replace(emitted, apart=True)], True)):
+        unit = translation_unit({f"k{number}": one for number, one in enumerate(kernels)}, H200.threads, 8, 8)
+        to = ", ".join(["apart" if apart else "call_walk_0"] * len(kernels))
+        assert f"targets: .branchtargets {to};" in unit
+        assert ("targets_apart: .branchtargets call_walk_0, call_walk_0;" in unit) == apart
+        assert unit.count("uint32_t walk_0(uint32_t position)") == 1

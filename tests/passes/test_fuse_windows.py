@@ -1,0 +1,96 @@
+"""Products compute the short sums that they multiply, where a device stages operands and its figures promise a gain."""
+
+import re
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from rammer.devices.cuda.emit.kernel import emit_kernel
+from rammer.devices.reference.device import describe
+from rammer.devices.registry import find_device
+from rammer.ir.vdevice import Figure
+from rammer.lowering.lower import lower
+from rammer.options import CompileOptions
+from rammer.passes import channels_last, fuse, fuse_windows, layout, round_products
+from rammer.tiling.blocks import blocks_of
+from rammer.tiling.pattern import contraction, window_points
+from tests.support.passes import Net, expression_of, only, rewritten, unchanged
+
+H200 = find_device("cuda:sm_90").describe(CompileOptions())
+CHANNELS = 32
+
+
+def on(device=H200):
+    return partial(fuse_windows.run, device=device)
+
+
+def separable(kernel=3, size=16, features=64, taps=1, keep=False):
+    """A depthwise convolution, a product over its channels with bias and activation, and what keeps them apart."""
+    net = Net()
+    x = net.add("Abs", net.input(1, CHANNELS, size, size))
+    y = net.conv(x, net.weight(CHANNELS, 1, kernel, kernel), pad=kernel // 2, group=CHANNELS, name="depthwise")
+    z = net.conv(y, net.weight(features, CHANNELS, taps, taps), net.weight(features), pad=taps // 2, name="pointwise")
+    z = net.add("Neg", net.add("Relu", z))
+    return net.build(z, net.add("Neg", y)) if keep else net.build(z)
+
+
+@pytest.mark.parametrize("kernel", [3, 5, 7])
+def test_a_depthwise_convolution_joins_its_product(kernel):
+    after = rewritten(separable(kernel), fuse.run, on())
+    product = only(after, "Conv+Conv+Relu+Neg")
+    found = contraction(expression_of(product))
+    assert found is not None
+    (term,) = found.terms
+    assert [axis.extent for axis in term.reduce.axes] == [CHANNELS]
+    assert sorted(map(window_points, term.operands)) == [0, kernel * kernel]
+    assert {source.node for source in product.sources} >= {"depthwise", "pointwise"}
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+def test_so_does_a_pooling(kind):
+    net = Net()
+    attributes: dict[str, Any] = {"kernel": (3, 3), "strides": (1, 1), "dilations": (1, 1), "pads": (1,) * 4}
+    attributes |= {"out_shape": (16, 16)} | ({"count_include_pad": False} if kind == "AveragePool" else {})
+    y = net.add(kind, net.input(1, CHANNELS, 16, 16), **attributes)
+    (product,) = rewritten(net.build(net.conv(y, net.weight(64, CHANNELS, 1, 1))), fuse.run, on()).operators
+    assert product.kind == f"{kind}+Conv"
+
+
+def test_not_for_devices_that_read_operands_from_memory():
+    assert unchanged(separable(), on(describe(4)))
+
+
+def test_not_if_others_read_the_sums():
+    assert unchanged(separable(keep=True), on())
+
+
+def test_not_if_the_product_has_taps_itself():
+    assert unchanged(separable(taps=3), on())
+
+
+def test_not_if_sums_are_long():
+    assert unchanged(separable(kernel=9), on())
+
+
+def test_not_where_many_rtasks_would_compute_the_same_sums():
+    graph = separable(kernel=7, size=16, features=4096)
+    quick, slow = (Figure(time_us, "nominal: a test") for time_us in (0.0, 10.0))
+    assert unchanged(graph, on(replace(H200, handover_us=quick, task_overhead_us=quick)))
+    assert not unchanged(graph, on(replace(H200, handover_us=slow)))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
+def test_a_thread_loads_once_what_neighbouring_sums_share(precision):
+    device = replace(H200, precision=precision)
+    round_, lay_out = partial(round_products.run, device=device), partial(layout.run, device=device)
+    graph = separable(kernel=5, size=32)
+    after = rewritten(graph, fuse.run, channels_last.run, round_, lay_out, on(device), tolerance=2e-2)
+    operator = lower(after, device).operators[-1]
+    texts = [emit_kernel(kernel, "k").text for kernel in operator.kernels if blocks_of(kernel)]
+    together = [len(re.findall(r" value\d+ = 0;", text)) for text in texts]
+    assert max(together) == 4
+    for text, count in zip(texts, together, strict=True):
+        assert len(re.findall(r"in0\[", text)) == 5 * (5 + count - 1)
+        assert len(re.findall(r"in1\[", text)) == 25

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rammer.frontends.builder import FoldingBuilder
 from rammer.frontends.onnx.agreement import check_declared
 from rammer.frontends.onnx.binding import Symbols, bind_inputs, declaration_of
 from rammer.frontends.onnx.checking import check_graph_names, check_version
 from rammer.frontends.onnx.converters import CONVERTERS
-from rammer.frontends.onnx.emitter import Emitter
 from rammer.frontends.onnx.functions import model_functions
 from rammer.frontends.onnx.importer import Importer, Scope
 from rammer.frontends.onnx.operators import check_operators
@@ -49,19 +49,19 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
     check_operators(graph.node, functions, CONVERTERS, where)
     check_graph_names(graph, where)
 
-    emitter, scope, symbols = Emitter(graph.name or where), Scope(), Symbols()
+    builder, scope, symbols = FoldingBuilder(graph.name or where), Scope(), Symbols()
     for tensor in graph.initializer:
         array = array_of(tensor, source.folder, f"initialiser '{tensor.name}' of {where}")
-        scope[tensor.name] = emitter.constant(array, tensor.name)
+        scope[tensor.name] = builder.constant(array, tensor.name)
     inputs = [declaration_of(value, where) for value in graph.input if value.name not in scope]
     for declared, type_ in zip(inputs, bind_inputs(inputs, input_shapes or {}, symbols, where), strict=True):
-        scope[declared.name] = emitter.input(declared.name, type_)
+        scope[declared.name] = builder.input(declared.name, type_)
 
-    importer = Importer(model=source, functions=functions, emitter=emitter)
+    importer = Importer(model=source, functions=functions, builder=builder)
     names = [value.name for value in graph.output]
     makers = importer.convert(graph.node, scope, names, proto.opset_import)
     values = (*graph.input, *graph.value_info, *graph.output)
     typed = [declaration_of(value, where) for value in values if value.type.WhichOneof("value") is not None]
     check_declared(typed, scope, makers, symbols, where)
     outputs = [(name, operand) for name in names if (operand := scope[name]) is not None]
-    return emitter.finish(outputs, SourceLocation(model=where, node="outputs", op_type="Identity"))
+    return builder.finish(outputs, SourceLocation(model=where, node="outputs", op_type="Identity"))

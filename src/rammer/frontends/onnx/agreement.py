@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rammer.errors import ShapeDisagreementError
+from rammer.frontends.builder import Operand
 from rammer.frontends.onnx.binding import Declaration, Symbols
-from rammer.frontends.onnx.emitter import Operand
 from rammer.ir.graph import SourceLocation
 
 

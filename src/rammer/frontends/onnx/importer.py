@@ -9,9 +9,9 @@ import onnx
 from onnx import checker
 
 from rammer.errors import InvalidModelError
+from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.onnx.checking import default_opset, domain_of, node_names, node_order
 from rammer.frontends.onnx.converters import CONVERTERS
-from rammer.frontends.onnx.emitter import Emitter, Operand
 from rammer.frontends.onnx.functions import FunctionId, function_id, instantiate, standard_function
 from rammer.frontends.onnx.node import Node
 from rammer.frontends.onnx.reading import Model
@@ -24,11 +24,11 @@ Scope = dict[str, Operand | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importer:
-    """Converts nodes into operators of the emitter's graph."""
+    """Converts nodes into operators of the builder's graph."""
 
     model: Model
     functions: Mapping[FunctionId, onnx.FunctionProto]
-    emitter: Emitter
+    builder: FoldingBuilder
 
     def convert(
         self,
@@ -69,7 +69,7 @@ class Importer:
                 if name and result is None:
                     raise InvalidModelError(f"its output {output} is not computed", where=str(location))
                 if name and result is not None:
-                    self.emitter.name(result, prefix + name)
+                    self.builder.name(result, prefix + name)
                     scope[name] = result
                     makers[name] = location
         return makers
@@ -96,7 +96,7 @@ class Importer:
             opset=opset,
             location=location,
             inputs=operands,
-            emitter=self.emitter,
+            builder=self.builder,
             folder=self.model.folder,
         )
         check_operands(node)

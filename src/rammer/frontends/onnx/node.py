@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx.defs import OpSchema
 
-from rammer.errors import InvalidModelError, UnsupportedFeatureError
-from rammer.frontends.onnx.emitter import Emitter, Operand
+from rammer.frontends.builder import Operand
+from rammer.frontends.node import ModelNode
 from rammer.frontends.onnx.tensors import array_of
-from rammer.ir.graph import Array, Attribute, SourceLocation
+from rammer.ir.graph import Array
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Node:
+class Node(ModelNode):
     """A node of the model. `inputs` has None for an optional operand that is left out."""
 
     proto: onnx.NodeProto
     schema: OpSchema
     opset: int
-    location: SourceLocation
     inputs: tuple[Operand | None, ...]
-    emitter: Emitter
     folder: Path | None
-    _added: int = field(default=0, init=False)
 
     @property
     def op_type(self) -> str:
@@ -142,62 +139,6 @@ class Node:
         if len(elements) != 1:
             raise self.invalid(f"its input '{self.schema.inputs[position].name}' has {len(elements)} elements, not 1")
         return elements[0]
-
-    def axis(self, axis: int, rank: int) -> int:
-        """A dimension counted from the front.
-
-        Raises:
-            InvalidModelError: there is no such dimension.
-        """
-        if not -rank <= axis < rank:
-            raise self.invalid(f"axis {axis} of a tensor of rank {rank}")
-        return axis % rank
-
-    def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-        """Dimensions counted from the front, in the order given.
-
-        Raises:
-            InvalidModelError: one does not exist or is named twice.
-        """
-        positions = tuple(self.axis(axis, rank) for axis in axes)
-        if len(set(positions)) < len(positions):
-            raise self.invalid(f"axes {list(axes)} name a dimension twice")
-        return positions
-
-    # Results.
-
-    def constant(self, array: Array) -> Operand:
-        """A new constant."""
-        return self.emitter.constant(array, self._next_name())
-
-    def add(self, kind: str, *operands: Operand, **attributes: Attribute) -> Operand:
-        """The result of an operator that has one."""
-        (result,) = self.add_all(kind, *operands, **attributes)
-        return result
-
-    def add_all(self, kind: str, *operands: Operand, **attributes: Attribute) -> tuple[Operand, ...]:
-        """All results of an operator.
-
-        Raises:
-            ModelError: the operands or attributes do not fit.
-        """
-        return self.emitter.add(kind, operands, attributes, name=self._next_name(), source=self.location)
-
-    # Errors, to be raised by the caller.
-
-    def unsupported(self, message: str, hint: str = "") -> UnsupportedFeatureError:
-        """The node has a form that Rammer does not have."""
-        return UnsupportedFeatureError(message, where=str(self.location), hint=hint)
-
-    def invalid(self, message: str) -> InvalidModelError:
-        """The node breaks ONNX's rules."""
-        return InvalidModelError(message, where=str(self.location))
-
-    def _next_name(self) -> str:
-        """The node's name for its first operator or constant, numbered names for the following ones."""
-        name = f"{self.location.node}.{self._added}" if self._added else self.location.node
-        self._added += 1
-        return name
 
     def _attribute(self, name: str) -> onnx.AttributeProto | None:
         for attribute in self.proto.attribute:

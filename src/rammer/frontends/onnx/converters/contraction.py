@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rammer.frontends.onnx.converters.einsum import einsum
+from rammer.frontends.builder import Operand
+from rammer.frontends.einsum import einsum
 from rammer.frontends.onnx.converters.elementwise import plain
-from rammer.frontends.onnx.emitter import Operand
 from rammer.frontends.onnx.node import Converter, Node
+
+
+def _einsum(node: Node) -> Sequence[Operand]:
+    return [einsum(node, node.text("equation"), node.operands)]
 
 
 def _gemm(node: Node) -> Sequence[Operand]:
@@ -17,7 +21,7 @@ def _gemm(node: Node) -> Sequence[Operand]:
 
 
 CONVERTERS: Mapping[str, Converter] = {
-    "Einsum": einsum,
+    "Einsum": _einsum,
     "Gemm": _gemm,
     "MatMul": plain,
 }

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from rammer.frontends.onnx.emitter import Operand
+from rammer.frontends.builder import Operand
+from rammer.frontends.moves import converted
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.tensors import dtype_of
 from rammer.ir.graph import Attribute
-from rammer.ir.types import DType
 
 _PLAIN = (
     *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos", "Cosh", "Erf", "Exp"),
@@ -112,11 +112,6 @@ def _cast(node: Node) -> Sequence[Operand]:
 
 def _cast_like(node: Node) -> Sequence[Operand]:
     return [converted(node, node.operand(0), node.operand(1).dtype)]
-
-
-def converted(node: Node, x: Operand, dtype: DType) -> Operand:
-    """The operand as another element type; itself where it has it."""
-    return x if x.dtype is dtype else node.add("Cast", x, to=dtype)
 
 
 CONVERTERS: Mapping[str, Converter] = {

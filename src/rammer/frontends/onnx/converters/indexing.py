@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rammer.frontends.onnx.converters.elementwise import converted
-from rammer.frontends.onnx.converters.movement import expanded, part, reshaped
-from rammer.frontends.onnx.emitter import Operand
+from rammer.frontends.builder import Operand
+from rammer.frontends.moves import counted_from_front, expanded, part, reshaped
 from rammer.frontends.onnx.node import Converter, Node
-from rammer.ir.types import DType
 
 _MOST_CLASSES = 1 << 28
 
@@ -35,7 +33,7 @@ def _gather_nd(node: Node) -> Sequence[Operand]:
         raise node.invalid(f"the batch dimensions of {x.type} and {indices.type} differ")
     depth = batch + indices.shape[-1]
     indexed, rest = x.shape[batch:depth], x.shape[depth:]
-    wrapped = _wrapped(node, indices, node.constant(np.array(indexed, dtype=np.int64)))
+    wrapped = counted_from_front(node, indices, node.constant(np.array(indexed, dtype=np.int64)))
     strides = np.array([math.prod(indexed[position + 1 :]) for position in range(len(indexed))], dtype=np.int64)
     offsets = node.add("Mul", wrapped, node.constant(strides))
     positions = node.add("ReduceSum", offsets, axes=(indices.rank - 1,), keepdims=False)
@@ -59,18 +57,11 @@ def _one_hot(node: Node) -> Sequence[Operand]:
     axis = node.axis(node.integer("axis"), indices.rank + 1)
     position_shape = (count, *(1 for _ in range(indices.rank - axis)))
     positions = node.constant(np.arange(count, dtype=np.int64).reshape(position_shape))
-    wrapped = _wrapped(node, indices, node.constant(np.array(count, dtype=np.int64)))
+    wrapped = counted_from_front(node, indices, node.constant(np.array(count, dtype=np.int64)))
     column = reshaped(node, wrapped, (*indices.shape[:axis], 1, *indices.shape[axis:]))
     off, on = (reshaped(node, part(node, values, 0, position, 1), ()) for position in range(2))
     chosen = node.add("Where", node.add("Equal", column, positions), on, off)
     return [expanded(node, chosen, (*indices.shape[:axis], count, *indices.shape[axis:]))]
-
-
-def _wrapped(node: Node, indices: Operand, extents: Operand) -> Operand:
-    """Indices as int64, negative ones counted from the end of `extents`, which broadcast."""
-    indices = converted(node, indices, DType.INT64)
-    negative = node.add("Less", indices, node.constant(np.array(0, dtype=np.int64)))
-    return node.add("Where", negative, node.add("Add", indices, extents), indices)
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -5,36 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from rammer.frontends.onnx.emitter import Operand
+from rammer.frontends.builder import Operand
+from rammer.frontends.moves import concatenated, expanded, part, reshaped, strided, transposed
 from rammer.frontends.onnx.node import Converter, Node
-
-
-def reshaped(node: Node, x: Operand, shape: Sequence[int]) -> Operand:
-    """The operand with another shape of the same size; itself where it has it."""
-    return x if x.shape == tuple(shape) else node.add("Reshape", x, shape=tuple(shape))
-
-
-def expanded(node: Node, x: Operand, shape: Sequence[int]) -> Operand:
-    """The operand broadcast to a shape; itself where it has it."""
-    return x if x.shape == tuple(shape) else node.add("Expand", x, shape=tuple(shape))
-
-
-def transposed(node: Node, x: Operand, perm: Sequence[int]) -> Operand:
-    """The operand with its dimensions in another order; itself where that is theirs."""
-    return x if list(perm) == list(range(x.rank)) else node.add("Transpose", x, perm=tuple(perm))
-
-
-def part(node: Node, x: Operand, axis: int, start: int, size: int) -> Operand:
-    """`size` neighbouring elements along a dimension."""
-    if size == x.shape[axis]:
-        return x
-    return node.add(
-        "Slice",
-        x,
-        starts=tuple(start if dim == axis else 0 for dim in range(x.rank)),
-        steps=(1,) * x.rank,
-        sizes=tuple(size if dim == axis else extent for dim, extent in enumerate(x.shape)),
-    )
 
 
 def _reshape(node: Node) -> Sequence[Operand]:
@@ -104,23 +77,13 @@ def _slice(node: Node) -> Sequence[Operand]:
         raise node.invalid("starts, ends, axes and steps differ in length")
     if 0 in steps:
         raise node.invalid("a step is 0")
-    ranges = [range(extent) for extent in x.shape]
+    ranges: dict[int, range] = {}
     for axis, start, end, step in zip(node.axes(axes, x.rank), starts, ends, steps, strict=True):
         # Going backwards, ONNX clamps to the first element where Python finds nothing.
         first = max(start, -x.shape[axis])
         stop = None if step < 0 and end < -x.shape[axis] else end
-        ranges[axis] = ranges[axis][first:stop:step]
-    if all(indices == range(extent) for indices, extent in zip(ranges, x.shape, strict=True)):
-        return [x]
-    return [
-        node.add(
-            "Slice",
-            x,
-            starts=tuple(indices.start for indices in ranges),
-            steps=tuple(indices.step for indices in ranges),
-            sizes=tuple(len(indices) for indices in ranges),
-        )
-    ]
+        ranges[axis] = range(x.shape[axis])[first:stop:step]
+    return [strided(node, x, ranges)]
 
 
 def _split(node: Node) -> Sequence[Operand]:
@@ -143,8 +106,7 @@ def _split(node: Node) -> Sequence[Operand]:
 
 
 def _concat(node: Node) -> Sequence[Operand]:
-    axis = node.axis(node.integer("axis"), node.operand(0).rank)
-    return [node.operand(0)] if len(node.operands) == 1 else [node.add("Concat", *node.operands, axis=axis)]
+    return [concatenated(node, node.operands, node.axis(node.integer("axis"), node.operand(0).rank))]
 
 
 def _pad(node: Node) -> Sequence[Operand]:

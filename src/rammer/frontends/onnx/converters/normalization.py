@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rammer.frontends.onnx.emitter import Operand
+from rammer.frontends.builder import Operand
 from rammer.frontends.onnx.node import Converter, Node
 
 _FLOAT = 1

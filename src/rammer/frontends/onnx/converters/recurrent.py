@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rammer.frontends.onnx.emitter import Operand
+from rammer.frontends.builder import Operand
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.ir.graph import Attribute
 

@@ -10,16 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from rammer.frontends.onnx.converters.elementwise import converted
-from rammer.frontends.onnx.converters.movement import expanded, reshaped
-from rammer.frontends.onnx.emitter import Operand
+from rammer.frontends.builder import Operand
+from rammer.frontends.moves import converted
 from rammer.frontends.onnx.node import Converter, Node
+from rammer.frontends.resampling import Floats, cubic, picked, weighted
 from rammer.ir.types import DType
-
-Floats = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
 
 _MOST_ELEMENTS = 1 << 24
 """A resized dimension, and the weights of a filter for all of it, may not have more elements."""
@@ -51,7 +47,7 @@ def _resized(node: Node, x: Operand, dimensions: Sequence[_Dimension]) -> Operan
         return x
     result = converted(node, x, x.dtype.compute if x.dtype.is_float else DType.FLOAT32)
     for dimension in dimensions:
-        result = _interpolated(node, result, dimension)
+        result = weighted(node, result, dimension.axis, *_taps(node, dimension))
     return converted(node, result, x.dtype)
 
 
@@ -110,32 +106,7 @@ def _picked(node: Node, x: Operand, dim: _Dimension) -> Operand:
             rounded = np.ceil(source)
         case _:
             raise node.invalid(f"nearest_mode '{mode}' does not exist")
-    positions = _clamped(rounded, dim.extent)
-    times, rest = divmod(dim.out, dim.extent)
-    if rest == 0 and np.array_equal(positions, np.arange(dim.out) // max(times, 1)):
-        return _repeated(node, x, dim.axis, times)
-    return node.add("Gather", x, node.constant(positions), axis=dim.axis)
-
-
-def _repeated(node: Node, x: Operand, axis: int, times: int) -> Operand:
-    """Each element several times in a row, with affine indices."""
-    before, extent, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
-    column = reshaped(node, x, (*before, extent, 1, *after))
-    return reshaped(node, expanded(node, column, (*before, extent, times, *after)), (*before, extent * times, *after))
-
-
-def _interpolated(node: Node, x: Operand, dim: _Dimension) -> Operand:
-    """The weighted sum of the elements around each source coordinate."""
-    positions, weights = _taps(node, dim)
-    shape = (dim.out, *(1 for _ in x.shape[dim.axis + 1 :]))
-    total: Operand | None = None
-    for tap, weight in zip(positions, weights, strict=True):
-        element = node.add("Gather", x, node.constant(_clamped(tap, dim.extent)), axis=dim.axis)
-        term = node.add("Mul", element, node.constant(weight.astype(x.dtype.numpy).reshape(shape)))
-        total = term if total is None else node.add("Add", total, term)
-    if total is None:
-        raise node.invalid("its filter is empty")
-    return total
+    return picked(node, x, dim.axis, rounded)
 
 
 def _taps(node: Node, dim: _Dimension) -> tuple[Floats, Floats]:
@@ -155,17 +126,10 @@ def _taps(node: Node, dim: _Dimension) -> tuple[Floats, Floats]:
     base = np.ceil(source) - 1  # an element at the coordinate itself counts as the right neighbour
     positions = base + np.arange(1 - reach, reach + 1, dtype=np.float64).reshape(-1, 1)
     distance = np.abs(positions - source) * width
-    weights = np.maximum(1 - distance, 0) if mode == "linear" else _cubic(distance, node.number("cubic_coeff_a"))
+    weights = np.maximum(1 - distance, 0) if mode == "linear" else cubic(distance, node.number("cubic_coeff_a"))
     if node.flag("exclude_outside"):
         weights = np.where((positions >= 0) & (positions < dim.extent), weights, 0)
     return positions, weights / weights.sum(axis=0)
-
-
-def _cubic(distance: Floats, a: float) -> Floats:
-    """Keys' cubic convolution kernel."""
-    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
-    far = ((distance - 5) * distance + 8) * distance * a - 4 * a
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
 
 
 def _source(node: Node, dim: _Dimension) -> Floats:
@@ -187,10 +151,6 @@ def _source(node: Node, dim: _Dimension) -> Floats:
             return shift + (target + 0.5) / dim.scale - 0.5
         case _:
             raise node.unsupported(f"coordinate_transformation_mode '{mode}'")
-
-
-def _clamped(positions: Floats, extent: int) -> Positions:
-    return np.clip(positions, 0, extent - 1).astype(np.int64)
 
 
 CONVERTERS: Mapping[str, Converter] = {"Resize": _resize}

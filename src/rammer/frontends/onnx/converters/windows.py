@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rammer.frontends.builder import Operand
 from rammer.frontends.onnx.converters.elementwise import plain
-from rammer.frontends.onnx.emitter import Operand
 from rammer.frontends.onnx.node import Converter, Node
 
 

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rammer.frontends.onnx.converters.movement import expanded, reshaped, transposed
-from rammer.frontends.onnx.emitter import Operand
-from rammer.frontends.onnx.node import Node
+from rammer.frontends.builder import Operand
+from rammer.frontends.moves import expanded, reshaped, transposed
+from rammer.frontends.node import ModelNode
 
 _EQUATION = re.compile(r"[a-zA-Z.]*(,[a-zA-Z.]*)*(->[a-zA-Z.]*)?")
 _ELLIPSIS = "..."
@@ -31,27 +31,32 @@ class _Term:
         return self.operand.shape[self.labels.index(label)] if label in self.labels else 1
 
 
-def einsum(node: Node) -> Sequence[Operand]:
-    """The sum over all labels that the result does not have."""
-    equation = node.text("equation").replace(" ", "")
+def einsum(node: ModelNode, equation: str, operands: Sequence[Operand]) -> Operand:
+    """The sum over all labels that the result does not have.
+
+    Raises:
+        InvalidModelError: the equation is none, or does not fit the operands.
+        UnsupportedFeatureError: there are more than two operands.
+    """
+    equation = equation.replace(" ", "")
     if _EQUATION.fullmatch(equation) is None:
         raise node.invalid(f"'{equation}' is no Einstein sum")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
-    if len(terms) != len(node.operands):
-        raise node.invalid(f"'{equation}' is for {len(terms)} operand(s), not {len(node.operands)}")
+    if len(terms) != len(operands):
+        raise node.invalid(f"'{equation}' is for {len(terms)} operand(s), not {len(operands)}")
     if len(terms) > 2:
         raise node.unsupported(f"an Einstein sum of {len(terms)} operands", "split it into sums of two")
-    spelled = [_labels(node, term, x.rank) for term, x in zip(terms, node.operands, strict=True)]
+    spelled = [_labels(node, term, x.rank) for term, x in zip(terms, operands, strict=True)]
     dots = max(((label for labels in spelled for label in labels if label.isdigit())), key=int, default="-1")
     result = _result_labels(node, spelled, right if arrow else None, int(dots) + 1)
-    diagonals = [_diagonal(node, x, labels) for x, labels in zip(node.operands, spelled, strict=True)]
+    diagonals = [_diagonal(node, x, labels) for x, labels in zip(operands, spelled, strict=True)]
     parts = [_summed(node, diagonal, result, spelled) for diagonal in diagonals]
     term = parts[0] if len(parts) == 1 else _product(node, parts[0], parts[1], result)
-    return [transposed(node, term.operand, [term.labels.index(label) for label in result])]
+    return transposed(node, term.operand, [term.labels.index(label) for label in result])
 
 
-def _labels(node: Node, text: str, rank: int) -> Labels:
+def _labels(node: ModelNode, text: str, rank: int) -> Labels:
     """A label per dimension; those of an ellipsis are numbered from the last, so that they align as in NumPy."""
     before, dots, after = text.partition(_ELLIPSIS)
     hidden = rank - len(before) - len(after) if dots else 0
@@ -60,7 +65,7 @@ def _labels(node: Node, text: str, rank: int) -> Labels:
     return (*before, *map(str, reversed(range(hidden))), *after)
 
 
-def _result_labels(node: Node, terms: Sequence[Labels], spelled: str | None, dots: int) -> Labels:
+def _result_labels(node: ModelNode, terms: Sequence[Labels], spelled: str | None, dots: int) -> Labels:
     """Labels of the result: as spelled, or the ellipsis and then, in order, the letters that appear once."""
     counts = Counter(label for labels in terms for label in labels)
     hidden = tuple(str(number) for number in reversed(range(dots)))
@@ -74,7 +79,7 @@ def _result_labels(node: Node, terms: Sequence[Labels], spelled: str | None, dot
     return result
 
 
-def _diagonal(node: Node, x: Operand, labels: Labels) -> _Term:
+def _diagonal(node: ModelNode, x: Operand, labels: Labels) -> _Term:
     """The operand with one dimension per label: of two with the same, every (n + 1)-th element of both together."""
     for label, count in Counter(labels).items():
         for _ in range(count - 1):
@@ -92,7 +97,7 @@ def _diagonal(node: Node, x: Operand, labels: Labels) -> _Term:
     return _Term(operand=x, labels=labels)
 
 
-def _summed(node: Node, term: _Term, result: Labels, terms: Sequence[Labels]) -> _Term:
+def _summed(node: ModelNode, term: _Term, result: Labels, terms: Sequence[Labels]) -> _Term:
     """The term summed over the labels that neither the result nor another term has."""
     alone = [label for label in term.labels if label not in result and sum(label in labels for labels in terms) == 1]
     if not alone:
@@ -102,7 +107,7 @@ def _summed(node: Node, term: _Term, result: Labels, terms: Sequence[Labels]) ->
     return _Term(operand=operand, labels=tuple(label for label in term.labels if label not in alone))
 
 
-def _product(node: Node, a: _Term, b: _Term, result: Labels) -> _Term:
+def _product(node: ModelNode, a: _Term, b: _Term, result: Labels) -> _Term:
     """A matrix product per batch, the matrices' dimensions being products of labelled ones."""
     shared = [label for label in a.labels if label in b.labels]
     batch = [label for label in shared if label in result]
@@ -123,7 +128,7 @@ def _product(node: Node, a: _Term, b: _Term, result: Labels) -> _Term:
     return _Term(operand=reshaped(node, product, [extents[label] for label in labels]), labels=labels)
 
 
-def _common(node: Node, label: str, one: int, other: int) -> int:
+def _common(node: ModelNode, label: str, one: int, other: int) -> int:
     """The extent of a label: extents of 1 broadcast."""
     if one != other and 1 not in (one, other):
         raise node.invalid(f"'{label}' stands for extents {one} and {other}")

@@ -44,7 +44,7 @@ class Operand:
         return self.type.dtype
 
 
-class Emitter:
+class FoldingBuilder:
     """Adds operators on operands to a graph, or evaluates them."""
 
     def __init__(self, name: str) -> None:

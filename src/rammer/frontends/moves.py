@@ -1,0 +1,72 @@
+"""Small steps that converters of every front end take: other shapes, orders, parts and element types.
+
+Each gives the operand itself where nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rammer.frontends.builder import Operand
+from rammer.frontends.node import ModelNode
+from rammer.ir.types import DType
+
+
+def converted(node: ModelNode, x: Operand, dtype: DType) -> Operand:
+    """The operand as another element type."""
+    return x if x.dtype is dtype else node.add("Cast", x, to=dtype)
+
+
+def reshaped(node: ModelNode, x: Operand, shape: Sequence[int]) -> Operand:
+    """The operand with another shape of the same size."""
+    return x if x.shape == tuple(shape) else node.add("Reshape", x, shape=tuple(shape))
+
+
+def expanded(node: ModelNode, x: Operand, shape: Sequence[int]) -> Operand:
+    """The operand broadcast to a shape."""
+    return x if x.shape == tuple(shape) else node.add("Expand", x, shape=tuple(shape))
+
+
+def transposed(node: ModelNode, x: Operand, perm: Sequence[int]) -> Operand:
+    """The operand with its dimensions in another order."""
+    return x if list(perm) == list(range(x.rank)) else node.add("Transpose", x, perm=tuple(perm))
+
+
+def part(node: ModelNode, x: Operand, axis: int, start: int, size: int) -> Operand:
+    """`size` neighbouring elements along a dimension."""
+    return strided(node, x, {axis: range(start, start + size)})
+
+
+def strided(node: ModelNode, x: Operand, ranges: Mapping[int, range]) -> Operand:
+    """The elements at the positions of a range along some dimensions, all along the others."""
+    taken = [ranges.get(axis, range(extent)) for axis, extent in enumerate(x.shape)]
+    if all(positions == range(extent) for positions, extent in zip(taken, x.shape, strict=True)):
+        return x
+    return node.add(
+        "Slice",
+        x,
+        starts=tuple(positions.start for positions in taken),
+        steps=tuple(positions.step for positions in taken),
+        sizes=tuple(len(positions) for positions in taken),
+    )
+
+
+def concatenated(node: ModelNode, parts: Sequence[Operand], axis: int) -> Operand:
+    """The operands one after the other along a dimension."""
+    return parts[0] if len(parts) == 1 else node.add("Concat", *parts, axis=axis)
+
+
+def repeated(node: ModelNode, x: Operand, axis: int, times: int) -> Operand:
+    """Each element several times in a row, with affine indices."""
+    before, extent, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    column = reshaped(node, x, (*before, extent, 1, *after))
+    return reshaped(node, expanded(node, column, (*before, extent, times, *after)), (*before, extent * times, *after))
+
+
+def counted_from_front(node: ModelNode, positions: Operand, extents: Operand) -> Operand:
+    """Positions as int64, negative ones counted from the end of `extents`, which broadcast."""
+    positions = converted(node, positions, DType.INT64)
+    negative = node.add("Less", positions, node.constant(np.array(0, dtype=np.int64)))
+    return node.add("Where", negative, node.add("Add", positions, extents), positions)

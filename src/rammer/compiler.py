@@ -65,8 +65,8 @@ def compile(
             not be here) or "reference"; None takes `RAMMER_DEVICE`, else "cpu".
         policy: "wavefront" (Algorithm 1 of the Rammer paper) or "sequential" (operator after operator).
         precision: "fp32" is IEEE float32 products and sums; reassociation and minimal filtering of convolutions are
-            allowed (ADR 0018). On GPUs, "tf32", "bf16" and "fp16" round the operands of products for tensor cores;
-            sums and all else stay float32 (ADR 0020).
+            allowed (ADR 0011). On GPUs, "tf32", "bf16" and "fp16" round the operands of products for tensor cores;
+            sums and all else stay float32 (ADR 0007).
         tune: "measured" chooses rKernels by measured times, which are kept for later; "none" by predicted ones.
         veus: execution units to use; None takes all there are.
         input_shapes: shapes for inputs with symbolic dimensions, by name.

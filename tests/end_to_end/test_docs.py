@@ -152,8 +152,8 @@ def test_readme_names_the_targets_that_make_has():
     assert named <= targets
 
 
-def test_readme_names_all_variables_devices_and_policies():
-    page = README.read_text(encoding="utf-8")
+def test_usage_names_all_variables_devices_and_policies():
+    page = text_of("usage.md")
     variables = set(re.findall(r'_variable\("(\w+)"', inspect.getsource(sys.modules[CompileOptions.__module__])))
     assert variables <= set(re.findall(r"`([A-Z_]+)`", page))
     assert all(f"`{name}`" in page for name in (*DEVICES, *POLICIES))

@@ -8,7 +8,7 @@ traffic, a second operator and a hand-over, so Roller's model decides: an operat
 predicted to end clearly sooner than the whole, on that share of the units that is its own among the operators beside
 it. Roller as published cuts spatial axes alone.
 
-Float sums are reassociated, which every precision allows (ADR 0010).
+Float sums are reassociated, which every precision allows (ADR 0007).
 
 Ordering restriction: after `channels_last`, since parts lie as the result does; before `layout`, which packs constants
 for the halves.

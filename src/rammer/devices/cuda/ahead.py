@@ -1,7 +1,7 @@
 """Constants that a vEU brings into L2 before the rTask that reads them waits for its other operands (DESIGN D6).
 
 Each record names a part of the constants that the next rTask of its vEU streams, at most `limit_bytes` of it, so that
-memory stays busy while vEUs hand over. More would only take its turn from what rTasks read now (ADR 0025). Where all
+memory stays busy while vEUs hand over. More would only take its turn from what rTasks read now (ADR 0015). Where all
 fit L2 they are there from run to run, and nothing is asked for.
 """
 

@@ -1,7 +1,7 @@
 """Figures of the GPU that is here, measured once: hand-overs by counter and by tags, and what an rTask costs.
 
 They are medians of what `handover.py` measures, kept in the cache folder under a key made from GPU, compiler and code.
-Whoever stored them first is believed, so equal compilations see equal figures (ADR 0014).
+Whoever stored them first is believed, so equal compilations see equal figures (ADR 0010).
 """
 
 from __future__ import annotations

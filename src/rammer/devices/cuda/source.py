@@ -39,7 +39,7 @@ _LAUNCH: Form = {
     "output_bytes": [int],
     "far_outputs": bool,
 }
-_FAR_BYTES = 16 << 10  # more is quicker only where it is written row by row (ADR 0016)
+_FAR_BYTES = 16 << 10  # more is quicker only where it is written row by row (ADR 0013)
 _LEAST_SLOTS = 2  # a model may have no operator that computes anything, C has no empty arrays
 _BEFORE_KERNELS = (
     ("rammer.devices.cuda", "runtime/tables.cuh"),

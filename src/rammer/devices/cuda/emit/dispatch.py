@@ -37,7 +37,7 @@ def emit_dispatch(targets: Sequence[Target]) -> str:
     comparisons; behind a table of pointers it would save registers for functions that it does not know.
 
     The number comes from memory. Only where the compiler knows that all lanes of a warp have the same one does it keep
-    what a warp has once in the registers for that; else it moves it there before each access to memory (ADR 0032).
+    what a warp has once in the registers for that; else it moves it there before each access to memory (ADR 0015).
 
     Args:
         targets: by the number of the rKernel, which several may share.

@@ -1,6 +1,6 @@
 """Where an rTask waits for what others write: before its first look at it, and no sooner.
 
-Where lanes may have waited one by one, threads meet before they do anything together (ADR 0035).
+Where lanes may have waited one by one, threads meet before they do anything together (ADR 0003).
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ template <bool whole> static __device__ __forceinline__ bool rammer_agree(bool h
 }
 
 /* Waits for the element at `from` until this run has written it. Returns whether it came in time. Where a whole warp calls
- * it, all lanes leave it by one vote. The first look is on its way before anything else is done (ADR 0042). */
+ * it, all lanes leave it by one vote. The first look is on its way before anything else is done (ADR 0014). */
 template <bool whole> static __device__ __forceinline__ bool rammer_receive(const rammer_tagged *from, float *value) {
     uint64_t word = rammer_look(from);
     const uint32_t tag = rammer_given.tag;

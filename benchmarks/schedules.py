@@ -1,0 +1,59 @@
+"""How far each policy's schedules are from what any schedule could reach. Needs no device: times are predicted.
+
+    python -m benchmarks.schedules --device cuda:sm_90 --networks nasnet,resnext
+
+Prints, for each network and policy, the simulated time and the bounds of `rammer.schedule.bound`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.networks import NETWORKS, SMALL
+from rammer.compiler import lower_graph
+from rammer.devices.registry import find_device
+from rammer.frontends.onnx import load_graph
+from rammer.inspection.dump import Dump
+from rammer.options import CompileOptions
+from rammer.roller.model import ModelCosts
+from rammer.schedule.bound import find_bounds
+from rammer.schedule.policies import POLICIES
+from rammer.schedule.simulator import simulate
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda:sm_90")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--small", action="store_true", help="networks of little work")
+    options = parser.parse_args()
+    compile_options = CompileOptions(device=options.device, precision=options.precision)
+    vdevice = find_device(options.device).describe(compile_options)
+    costs = ModelCosts(vdevice)
+    heads = ("network", "policy", "simulated, us", "bound of its rKernels", "bound of any", "any, with hand-overs", "s")
+    table = Table(*heads, title=f"{vdevice.name}, {vdevice.veu_count} vEUs, {options.precision}")
+    for name in options.networks.split(","):
+        model = NETWORKS[name](seed=0, **(SMALL[name] if options.small else {}))
+        tasks = lower_graph(load_graph(model, input_shapes={}), vdevice, compile_options, Dump(None))
+        for policy in options.policies.split(","):
+            began = time.perf_counter()
+            schedule = POLICIES[policy](tasks, vdevice, costs)
+            seconds = time.perf_counter() - began
+            simulated = simulate(tasks, schedule, vdevice, costs)
+            bounds = find_bounds(tasks, vdevice, costs, schedule.choice)
+            figures = (simulated.total_us, bounds.chosen_us, bounds.any_us, bounds.with_handovers_us)
+            table.add_row(name, policy, *(f"{figure:.1f}" for figure in figures), f"{seconds:.1f}")
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

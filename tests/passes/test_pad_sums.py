@@ -66,7 +66,7 @@ def test_padded_rows_are_copied_in_pieces(precision, sizes):
     graph = rewritten(first_convolution(), fuse.run, channels_last.run, *passes, tolerance=1e-2)
     kernel = lower(graph, device).operators[0].kernels[0]
     text = emit_kernel(kernel, "k").text
-    assert sorted(size for size in sizes if f"rammer_copy<{size}>" in text) == sorted(sizes)
+    assert sorted(size for size in sizes if f"rammer_cp_async<{size}>" in text) == sorted(sizes)
 
 
 def test_even_rows_stay():

@@ -258,18 +258,18 @@ def test_a_thread_takes_one_point_where_all_threads_have_points_of_their_own():
 @pytest.mark.parametrize(("elements", "width"), [(4, 16), (16, 16), (2, 8), (1, 4)])
 def test_as_many_elements_are_copied_at_a_time_as_are_aligned(elements, width):
     text = emit_kernel(aligned(bound("image").kernels[0], elements), "k").text
-    assert text.count(f"rammer_copy<{width}>") == text.count("rammer_copy<") == 2
+    assert text.count(f"rammer_cp_async<{width}>") == text.count("rammer_cp_async<") == 2
 
 
 def test_channels_that_are_no_multiple_of_a_copy_go_one_by_one():
     text = emit_kernel(aligned(bound("three channels").kernels[0], 16), "k").text
-    assert text.count("rammer_copy<4>") == 2
+    assert text.count("rammer_cp_async<4>") == 2
 
 
 def test_elements_that_no_copy_takes_are_stored_one_by_one():
     expr = expression("MatMul", types((64, 63), (63, 64), dtype=DType.FLOAT16))
     text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], 16), "k").text
-    assert "rammer_copy<" not in text
+    assert "rammer_cp_async<" not in text
     assert text.count("uint16_t value = 0;") == 2
 
 
@@ -288,14 +288,14 @@ def test_rounded_products_run_on_tensor_cores(precision, multiplier, copies):
         assert blocks.step // blocks.splits % 16 == 0
         text = emit_kernel(kernel, "k").text
         assert f"rammer_{multiplier}{blocks.warp_rows}, {blocks.warp_lanes}>" in text
-        assert re.findall(r"rammer_copy<\d+>\(\((\w+) \*\)", text) == copies
+        assert re.findall(r"rammer_cp_async<\d+>\(\((\w+) \*\)", text) == copies
 
 
 def test_products_of_16_bit_operands_run_on_tensor_cores():
     expr = expression("MatMul", types((64, 64), (64, 64), dtype=DType.FLOAT16))
     text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], 16), "k").text
     assert "rammer_half_products<rammer_f16" in text
-    assert re.findall(r"rammer_copy<(\d+)>\(\((\w+) \*\)", text) == [("16", "uint16_t")] * 2
+    assert re.findall(r"rammer_cp_async<(\d+)>\(\((\w+) \*\)", text) == [("16", "uint16_t")] * 2
 
 
 def test_alignment_follows_from_the_place_in_storage():

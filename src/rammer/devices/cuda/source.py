@@ -43,6 +43,7 @@ _FAR_BYTES = 16 << 10  # more is quicker only where it is written row by row (AD
 _LEAST_SLOTS = 2  # a model may have no operator that computes anything, C has no empty arrays
 _BEFORE_KERNELS = (
     ("rammer.devices.cuda", "runtime/tables.cuh"),
+    ("rammer.devices.cuda", "kernels/rammer_intrinsics.cuh"),
     ("rammer.devices.cuda", "runtime/walk.cuh"),
     ("rammer.devices.cuda", "kernels/rammer_kernel.cuh"),
     ("rammer.devices.cuda", "kernels/rammer_contract.cuh"),

@@ -34,7 +34,8 @@ def emit_dispatch(targets: Sequence[Target]) -> str:
         uint32_t rammer_execute(uint32_t kernel, const rammer_record *record, uint32_t position)
 
     It is in PTX, whose table of labels takes one jump. Of a switch over a hundred rKernels the compiler makes a tree of
-    comparisons; behind a table of pointers it would save registers for functions that it does not know.
+    comparisons; behind a table of pointers it would save registers for functions that it does not know. A build that
+    has no PTX gets the switch.
 
     The number comes from memory. Only where the compiler knows that all lanes of a warp have the same one does it keep
     what a warp has once in the registers for that; else it moves it there before each access to memory (ADR 0015).
@@ -46,13 +47,23 @@ def emit_dispatch(targets: Sequence[Target]) -> str:
     parameters = "uint32_t kernel, const rammer_record *record, uint32_t position"
     with writer.block(f"static __device__ __forceinline__ uint32_t rammer_execute({parameters})"):
         if targets:
+            writer.line("#ifdef RAMMER_PTX")
             writer.line("const uint32_t alike = __reduce_max_sync(RAMMER_ALL, kernel);")
             writer.line("asm volatile(")
             for line in ["{", *_jumps(targets), f"{_DONE}:", "}"]:
                 writer.line(f'    "{line}\\n"')
             writer.line('    : "+r"(position) : "r"(alike), "r"(kernel), "l"(record) : "memory");')
+            writer.line("#else")
+            with writer.block("switch (kernel)"):
+                for number, target in enumerate(targets):
+                    writer.line(f"case {number}: {_call(target)} break;")
+            writer.line("#endif")
         writer.line("return position;")
     return writer.text()
+
+
+def _call(target: Target) -> str:
+    return f"position = {target.symbol}(position);" if target.walks else f"{target.symbol}(record);"
 
 
 def _jumps(targets: Sequence[Target]) -> Iterator[str]:
@@ -61,7 +72,7 @@ def _jumps(targets: Sequence[Target]) -> Iterator[str]:
         yield f"{_APART}:"
         yield from _jump("targets_apart", "%2", [_label(target) if target.apart else _DONE for target in targets])
     for target in dict.fromkeys(targets):
-        yield f"{_label(target)}: {{ {_call(target)} bra {_DONE}; }}"
+        yield f"{_label(target)}: {{ {_ptx_call(target)} bra {_DONE}; }}"
 
 
 def _jump(table: str, index: str, labels: Sequence[str]) -> Iterator[str]:
@@ -73,7 +84,7 @@ def _label(target: Target) -> str:
     return f"call_{target.symbol}"
 
 
-def _call(target: Target) -> str:
+def _ptx_call(target: Target) -> str:
     if target.walks:
         passed = ".param .b32 from; .param .b32 to; st.param.b32 [from], %0;"
         return f"{passed} call (to), {target.symbol}, (from); ld.param.b32 %0, [to];"

@@ -123,7 +123,7 @@ class Product:
         self.steps.declare(writer)
         with writer.block(f"for (uint32_t number = 0; number < {self.steps.total + self.ahead}u; ++number)"):
             with writer.block(f"if (number >= {self.ahead})"):
-                writer.line(f"rammer_copies_wait<{self.ahead - 1}>();")
+                writer.line(f"rammer_cp_async_wait<{self.ahead - 1}>();")
                 writer.line("__syncthreads();")  # all copies are there, and what is copied over is no longer read
             yield
 
@@ -132,7 +132,7 @@ class Product:
         """The part of the loop that sets a step on its way, if there is one; gives its number."""
         with writer.block(f"if (number < {self.steps.total})"):
             yield "number"
-        writer.line("rammer_copies_end();")
+        writer.line("rammer_cp_async_commit();")
 
     @contextmanager
     def multiplied(self, writer: Writer) -> Iterator[str]:

@@ -72,7 +72,7 @@ def _stage(scope: Scope, operand: Operand, threads: int) -> None:
         address, checks = at_element.element(load)
         present = " && ".join([*conditions, *checks]) or "true"
         size_bytes = chunk * load.type.itemsize_bytes
-        writer.line(f"rammer_copy<{size_bytes}>({place}, in{load.slot} + ({address}), {present});")
+        writer.line(f"rammer_cp_async<{size_bytes}>({place}, in{load.slot} + ({address}), {present});")
 
 
 def _compute(scope: Scope, form: Expr, place: str, conditions: Sequence[str]) -> None:

@@ -6,25 +6,6 @@
 #ifndef RAMMER_CONTRACT_CUH
 #define RAMMER_CONTRACT_CUH
 
-/* --- Copies into shared memory that run beside the arithmetic. ----------------------------------------------------- */
-
-/* Starts to copy `bytes` (4, 8 or 16, both addresses multiples of it); zeros, and nothing is read, unless `present`. */
-template <int bytes> RAMMER_INLINE void rammer_copy(void *into, const void *from, bool present) {
-    const uint32_t target = (uint32_t)__cvta_generic_to_shared(into);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
-                 :
-                 : "r"(target), "l"(from), "n"(bytes), "r"(present ? bytes : 0)
-                 : "memory");
-}
-
-/* Ends a group of copies. */
-RAMMER_INLINE void rammer_copies_end(void) { asm volatile("cp.async.commit_group;" : : : "memory"); }
-
-/* Waits for this thread's copies but for the last `pending` groups. */
-template <int pending> RAMMER_INLINE void rammer_copies_wait(void) {
-    asm volatile("cp.async.wait_group %0;" : : "n"(pending) : "memory");
-}
-
 /* --- What a warp holds: `rows` by `lanes` sums, `ROWS` by `LANES` in each thread. ------------------------------------
  *
  * Loops over elements are unrolled as far as hides the loop, and no further: a program that outgrows the instruction
@@ -93,20 +74,15 @@ template <int rows, int lanes> struct rammer_tensor_sums {
     }
 };
 
-/* Reads four matrices of 8 points by 4 elements; thread 8 i + j names point j of matrix i. */
-RAMMER_INLINE void rammer_load_tf32(uint32_t (&into)[4], const uint32_t *from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
-                 : "r"((uint32_t)__cvta_generic_to_shared(from))
-                 : "memory");
-}
+/* Four matrices of 8 points by 4 elements (see rammer_ldmatrix_x4). */
+RAMMER_INLINE void rammer_load_tf32(uint32_t (&into)[4], const uint32_t *from) { rammer_ldmatrix_x4(into, from); }
 
 /* Likewise, and rounds them. */
 RAMMER_INLINE void rammer_load_tf32(uint32_t (&into)[4], const float *from) {
-    rammer_load_tf32(into, (const uint32_t *)from);
+    rammer_ldmatrix_x4(into, from);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-        asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(into[i]) : "f"(__uint_as_float(into[i])));
+        into[i] = rammer_round_tf32(__uint_as_float(into[i]));
 }
 
 /* TF32; pitches are odd multiples of 4. */
@@ -130,42 +106,34 @@ template <int rows, int lanes> struct rammer_tf32_products : rammer_tensor_sums<
 #pragma unroll
             for (int i = 0; i < rows / 16; ++i)
 #pragma unroll
-                for (int j = 0; j < lanes / 8; ++j) {
-                    float (&to)[4] = this->sums[i][j];
-                    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-                                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                                 : "+f"(to[0]), "+f"(to[1]), "+f"(to[2]), "+f"(to[3])
-                                 : "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]),
-                                   "r"(b[j / 2][j % 2 * 2]), "r"(b[j / 2][j % 2 * 2 + 1]));
-                }
+                for (int j = 0; j < lanes / 8; ++j)
+                    rammer_mma_tf32(this->sums[i][j], a[i][0], a[i][1], a[i][2], a[i][3], b[j / 2][j % 2 * 2],
+                                    b[j / 2][j % 2 * 2 + 1]);
         }
     }
 };
 
 /* Floats of 16 bits: how four neighbouring elements of a point are kept in registers, and products of 16 elements. Which
  * thread has which elements is the same for both operands, and the order of a sum is free: each has four neighbours. */
-#define RAMMER_HALF_FORMAT(name, type)                                                                                \
-    struct name {                                                                                                     \
+#define RAMMER_HALF_FORMAT(name)                                                                                      \
+    struct rammer_##name {                                                                                            \
         uint32_t bits[2];                                                                                             \
                                                                                                                       \
         RAMMER_MEMBER void load(const uint16_t *from) { rammer_load_vector<2>(bits, (const uint32_t *)from); }        \
         RAMMER_MEMBER void load(const float *from) {                                                                  \
             float elements[4];                                                                                        \
             rammer_load_vector<4>(elements, from);                                                                    \
-            asm("cvt.rn." type "x2.f32 %0, %1, %2;" : "=r"(bits[0]) : "f"(elements[1]), "f"(elements[0]));            \
-            asm("cvt.rn." type "x2.f32 %0, %1, %2;" : "=r"(bits[1]) : "f"(elements[3]), "f"(elements[2]));            \
+            bits[0] = rammer_narrow_##name##x2(elements[0], elements[1]);                                             \
+            bits[1] = rammer_narrow_##name##x2(elements[2], elements[3]);                                             \
         }                                                                                                             \
-        static RAMMER_MEMBER void multiply(float *sums, const name &low, const name &high, const name &b) {           \
-            asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                               \
-                         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                            \
-                         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                 \
-                         : "r"(low.bits[0]), "r"(high.bits[0]), "r"(low.bits[1]), "r"(high.bits[1]),                  \
-                           "r"(b.bits[0]), "r"(b.bits[1]));                                                           \
+        static RAMMER_MEMBER void multiply(float (&sums)[4], const rammer_##name &low, const rammer_##name &high,     \
+                                           const rammer_##name &b) {                                                  \
+            rammer_mma_##name(sums, low.bits[0], high.bits[0], low.bits[1], high.bits[1], b.bits[0], b.bits[1]);      \
         }                                                                                                             \
     };
 
-RAMMER_HALF_FORMAT(rammer_f16, "f16")
-RAMMER_HALF_FORMAT(rammer_bf16, "bf16")
+RAMMER_HALF_FORMAT(f16)
+RAMMER_HALF_FORMAT(bf16)
 
 /* Pitches are 16 more than a multiple of 32. */
 template <typename Format, int rows, int lanes> struct rammer_half_products : rammer_tensor_sums<rows, lanes> {

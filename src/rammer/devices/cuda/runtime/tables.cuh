@@ -6,6 +6,7 @@
 #ifndef RAMMER_TABLES_CUH
 #define RAMMER_TABLES_CUH
 
+#ifdef __CUDACC_RTC__ /* which has no headers */
 typedef unsigned char uint8_t;
 typedef signed char int8_t;
 typedef unsigned short uint16_t;
@@ -14,6 +15,9 @@ typedef unsigned int uint32_t;
 typedef int int32_t;
 typedef unsigned long long uint64_t;
 typedef long long int64_t;
+#else
+#include <stdint.h>
+#endif
 
 enum {
     RAMMER_WAITS = 2,        /* of a record at most */

@@ -36,41 +36,19 @@ static __shared__ int64_t rammer_origin;
 static __shared__ uint64_t rammer_origin_ns;
 #endif
 
-static __device__ __forceinline__ uint32_t rammer_load_acquire(const uint32_t *address) {
-    uint32_t value;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-    return value;
-}
-
-static __device__ __forceinline__ uint32_t rammer_load_relaxed(const uint32_t *address) {
-    uint32_t value;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-    return value;
-}
-
-static __device__ __forceinline__ void rammer_add_release(uint32_t *address) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" : : "l"(address) : "memory");
-}
-
 /* A barrier of the block behind code in which lanes may have waited one by one. __syncthreads() takes a warp for whole that
  * the compiler believes to be: lanes that poll do not hold back those that wait for them where their paths join, and the
  * part of a warp that comes first counts as all of it. This one gathers the lanes first, as PTX has it for barriers that
  * are not `.aligned`. */
 static __device__ __forceinline__ void rammer_meet(void) {
-    asm volatile("barrier.sync 0;" : : : "memory");
-}
-
-static __device__ __forceinline__ uint64_t rammer_now_ns(void) {
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
+    rammer_barrier_sync();
 }
 
 /* Looks at the clock. Returns whether waiting may go on; if not, the run is given up. 0 is no deadline yet. */
 static __device__ __forceinline__ bool rammer_is_in_time(uint64_t *deadline_ns) {
     if (rammer_load_relaxed(&rammer_given.status->stalled) != 0)
         return false;
-    const uint64_t now_ns = rammer_now_ns();
+    const uint64_t now_ns = rammer_globaltimer_ns();
     if (*deadline_ns == 0)
         *deadline_ns = now_ns + rammer_given.timeout_ns;
     if (now_ns <= *deadline_ns)
@@ -102,9 +80,7 @@ static __device__ __forceinline__ bool rammer_await(uint32_t counter, uint32_t w
 
 /* An element and its tag as they are now, the tag in the upper half. */
 static __device__ __forceinline__ uint64_t rammer_look(const rammer_tagged *from) {
-    uint64_t word;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
-    return word;
+    return rammer_load_relaxed((const uint64_t *)from);
 }
 
 /* Whether `holds` of every lane of a warp that is whole, or of this lane. */
@@ -149,21 +125,20 @@ typedef rammer_taking<true> rammer_take_by_warps;
 /* Writes an element for everyone to take. */
 static __device__ __forceinline__ void rammer_give(rammer_tagged *to, float value) {
     const uint64_t word = (uint64_t)rammer_given.tag << 32 | __float_as_uint(value);
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(to), "l"(word) : "memory");
+    rammer_store_relaxed((uint64_t *)to, word);
 }
 
 /* Starts to fetch the chunk of records from `first` on. */
 static __device__ __forceinline__ void rammer_fetch(uint32_t first) {
     if (first < rammer_queue.count) {
         const uint32_t parts = min(rammer_queue.count - first, (uint32_t)RAMMER_CHUNK) * (sizeof(rammer_record) / 16);
-        const uint32_t target = (uint32_t)__cvta_generic_to_shared(rammer_chunks[first / RAMMER_CHUNK % 2]);
+        const uint32_t into = rammer_shared_address(rammer_chunks[first / RAMMER_CHUNK % 2]);
         const char *from = (const char *)(rammer_queue.records + first);
 #pragma unroll 1
         for (uint32_t part = threadIdx.x; part < parts; part += RAMMER_THREADS)
-            asm volatile("cp.async.ca.shared.global [%0], [%1], 16;"
-                         : : "r"(target + part * 16), "l"(from + part * 16) : "memory");
+            rammer_cp_async<16>(into + part * 16, from + part * 16);
     }
-    asm volatile("cp.async.commit_group;" : : : "memory");
+    rammer_cp_async_commit();
 }
 
 /* The record at a position that has been reached. */
@@ -191,7 +166,7 @@ static __device__ __forceinline__ void rammer_reach(uint32_t position) {
     if (position % RAMMER_CHUNK != 0)
         return;
     rammer_record *chunk = rammer_at(position);
-    asm volatile("cp.async.wait_all;" : : : "memory");
+    rammer_cp_async_wait_all();
     __syncthreads();
     const uint32_t operands = min(rammer_queue.count - position, (uint32_t)RAMMER_CHUNK) * RAMMER_SLOTS;
 #pragma unroll 1
@@ -220,11 +195,9 @@ struct rammer_head {
     uint32_t ahead_bytes;
 };
 static __device__ __forceinline__ rammer_head rammer_head_of(const rammer_record *record) {
-    rammer_head head;
-    asm volatile("ld.volatile.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(head.kernel), "=r"(head.tile), "=r"(head.run), "=r"(head.ahead_bytes)
-                 : "r"((uint32_t)__cvta_generic_to_shared(record)) : "memory");
-    return head;
+    uint32_t words[4];
+    rammer_load_shared(words, record);
+    return {words[0], words[1], words[2], words[3]};
 }
 
 /* Whether there is a record at a position, and no step before it waited in vain. All threads have passed a barrier since
@@ -238,10 +211,10 @@ static __device__ __forceinline__ void rammer_look_ahead(const rammer_record *re
     const char *from = rammer_given.segments[RAMMER_CONSTANTS] + record->ahead_offset;
 #if __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0)
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(from), "r"(record->ahead_bytes) : "memory");
+        rammer_prefetch_l2_bulk(from, record->ahead_bytes);
 #else
     for (uint32_t i = threadIdx.x * RAMMER_LINE_BYTES; i < record->ahead_bytes; i += RAMMER_THREADS * RAMMER_LINE_BYTES)
-        asm volatile("prefetch.global.L2 [%0];" : : "l"(from + i));
+        rammer_prefetch_l2(from + i);
 #endif
 }
 
@@ -276,7 +249,7 @@ static __device__ __forceinline__ void rammer_end(const rammer_record *record) {
     RAMMER_STAMP(record, computed);
     const uint32_t number = threadIdx.x - (RAMMER_THREADS - RAMMER_WARP);
     if (number < record->signal_count && rammer_queue.late == RAMMER_DONE)
-        rammer_add_release(&rammer_given.counters[record->signals[number]].signals);
+        rammer_add_release(&rammer_given.counters[record->signals[number]].signals, 1);
     RAMMER_STAMP(record, end);
 }
 
@@ -301,11 +274,11 @@ static __device__ __forceinline__ void rammer_start(const rammer_program *progra
 #ifdef RAMMER_TRACE
     if (threadIdx.x < RAMMER_WARP) {
         if (threadIdx.x == 0)
-            rammer_add_release(&rammer_given.counters[rammer_given.met].signals);
+            rammer_add_release(&rammer_given.counters[rammer_given.met].signals, 1);
         rammer_await(rammer_given.met, gridDim.x);
         if (threadIdx.x == 0) {
             rammer_origin = clock64();
-            rammer_origin_ns = rammer_now_ns();
+            rammer_origin_ns = rammer_globaltimer_ns();
         }
     }
 #endif
@@ -319,7 +292,7 @@ static __device__ __forceinline__ void rammer_finish(void) {
         rammer_given.reached[blockIdx.x] = rammer_queue.late;
 #ifdef RAMMER_TRACE
         rammer_given.clocks[blockIdx.x].cycles = clock64() - rammer_origin;
-        rammer_given.clocks[blockIdx.x].nanoseconds = (int64_t)(rammer_now_ns() - rammer_origin_ns);
+        rammer_given.clocks[blockIdx.x].nanoseconds = (int64_t)(rammer_globaltimer_ns() - rammer_origin_ns);
 #endif
     }
 }

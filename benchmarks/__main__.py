@@ -16,11 +16,13 @@ from benchmarks.harness.environment import OUT, environment
 from benchmarks.harness.measure import Row, measure
 from benchmarks.harness.report import table, write_json
 from benchmarks.harness.setups import SETUPS, TOLERANCES
+from benchmarks.networks import PAPER
 from rammer.devices.registry import find_device
 from rammer.errors import RammerError
 from rammer.options import CompileOptions
 from rammer.schedule.policies import POLICIES
 
+_DEFAULT = [name for name, form in FORMS.items() if form.task in PAPER]
 _BUSY_LOAD = 0.5  # processes that are running before we begin
 _console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
@@ -71,12 +73,12 @@ def _compare(arguments: argparse.Namespace) -> int:
     with _console.status("") as status:
         for name in arguments.networks:
             status.update(f"{name}: building the model")
-            case = build_case(name)
+            case = build_case(name, arguments.precision)
             try:
                 row = measure(case, contestants, setup, rounds=arguments.rounds, progress=status.update)
             except Exception as error:  # noqa: BLE001 - other runtimes raise what they like
                 said = str(error) if isinstance(error, RammerError) else f"{type(error).__name__}: {error}"
-                row = Row(case=name, network=case.form.network, refusal=said)
+                row = Row(case=name, network=case.form.task, refusal=said)
             rows.append(row)
             _console.print(f"{name}: {'not reported' if row.refusal else 'measured'}")
             write_json(arguments.json, rows, *names, settings)
@@ -90,7 +92,9 @@ def _arguments() -> argparse.Namespace:
         prog="python -m benchmarks", description="Measure Rammer beside other runtimes: one process, in turns."
     )
     parser.add_argument("--device", choices=SETUPS, default="cpu")
-    parser.add_argument("--networks", type=_names(FORMS), default=list(FORMS), help=f"of {','.join(FORMS)}")
+    parser.add_argument(
+        "--networks", type=_names(FORMS), default=_DEFAULT, help=f"of {','.join(FORMS)} (default: {','.join(_DEFAULT)})"
+    )
     parser.add_argument("--policies", type=_names(POLICIES), default=["wavefront"], help=f"of {','.join(POLICIES)}")
     parser.add_argument("--precision", choices=TOLERANCES, default="fp32", help="arithmetic of products and sums")
     parser.add_argument("--peers", type=_peers, help="by name; all by default, none with ''")

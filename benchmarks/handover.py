@@ -32,8 +32,8 @@ import rammer
 from benchmarks.harness.environment import OUT, environment
 from benchmarks.harness.gpu import gpu_facts
 from benchmarks.harness.ours_gpu import RammerOnGpu
-from benchmarks.networks import NETWORKS, SMALL
-from benchmarks.networks.builder import input_shapes, random_inputs
+from benchmarks.networks import NETWORKS, PAPER, SMALL
+from benchmarks.networks.builder import random_inputs
 from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.driver import find_driver, read_gpu
 from rammer.devices.cuda.handover import TURNS, handover_plan
@@ -150,7 +150,7 @@ def outcome(network: str, device: str, *, small: bool) -> Outcome:
     """Compile a network and trace it."""
     model = NETWORKS[network](**SMALL[network] if small else {})
     net = rammer.compile(model, device)
-    inputs, report = random_inputs(input_shapes(model), seed=0), net.report
+    inputs, report = random_inputs(model, seed=0), net.report
     runs = [read(report, net.trace(inputs).spans_ns) for _ in range(_WARMUP_RUNS + _RUNS)][_WARMUP_RUNS:]
     late_us = [late for run in runs for late in run.late_us]
     return Outcome(
@@ -271,7 +271,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--networks", nargs="*", choices=list(NETWORKS), default=list(NETWORKS))
+    parser.add_argument("--networks", nargs="*", choices=list(NETWORKS), default=list(PAPER))
     parser.add_argument(
         "--device", default="cuda", help="cuda:sm_90 and the like compile networks by nominal figures (default: cuda)"
     )

@@ -33,7 +33,7 @@ from rich.table import Table
 from benchmarks.harness.cases import build_case
 from benchmarks.harness.environment import OUT, environment
 from benchmarks.harness.shapes import SHAPES
-from benchmarks.networks import NETWORKS
+from benchmarks.networks import PAPER
 from rammer.compiler import lower_graph
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
@@ -121,7 +121,7 @@ def _deal(queues: Mapping[tuple[str, str], list[Instance]], count: int) -> Itera
 
 
 def _models() -> dict[str, Callable[[], onnx.ModelProto]]:
-    return {**{name: lambda name=name: build_case(name).model for name in NETWORKS}, **SHAPES}  # type: ignore[misc]
+    return {**{name: lambda name=name: build_case(name).model for name in PAPER}, **SHAPES}  # type: ignore[misc]
 
 
 def _kind(operator: ROperator, kernel: RKernel) -> str:

@@ -25,8 +25,8 @@ import numpy as np
 from benchmarks.harness.environment import OUT, environment
 from benchmarks.harness.gpu import gpu_facts
 from benchmarks.harness.ours_gpu import RammerOnGpu
-from benchmarks.networks import NETWORKS, SMALL
-from benchmarks.networks.builder import Float32, input_shapes, random_inputs
+from benchmarks.networks import NETWORKS, PAPER, SMALL
+from benchmarks.networks.builder import Array, random_inputs
 from rammer.compiler import compile_with
 from rammer.options import CompileOptions
 from rammer.runtime.executable import Executable
@@ -57,7 +57,7 @@ def stress(network: str, runs: int, *, small: bool, alone: bool, delays: bool, p
     """
     model = NETWORKS[network](**SMALL[network] if small else {})
     net = compile_with(model, CompileOptions(device="cuda", policy=policy, delays=delays))
-    given = [random_inputs(input_shapes(model), seed=seed) for seed in range(_INPUTS)]
+    given = [random_inputs(model, seed=seed) for seed in range(_INPUTS)]
     expected = [_bits(net.run(inputs)) for inputs in given]
     batch = _one_by_one(net, given) if alone else _in_flight(net, given)
     start_s = time.perf_counter()
@@ -76,7 +76,7 @@ def _one_by_one(net: Executable, given: Sequence[Mapping[str, Any]]) -> Batch:
     return lambda count: (net.run(given[i % _INPUTS]) for i in range(count))
 
 
-def _in_flight(net: Executable, given: Sequence[Mapping[str, Float32]]) -> Batch:
+def _in_flight(net: Executable, given: Sequence[Mapping[str, Array]]) -> Batch:
     import torch
 
     tensors = [{name: torch.from_numpy(array).cuda() for name, array in inputs.items()} for inputs in given]
@@ -143,7 +143,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stress", description=__doc__)
-    parser.add_argument("--networks", nargs="*", choices=list(NETWORKS), default=list(NETWORKS))
+    parser.add_argument("--networks", nargs="*", choices=list(NETWORKS), default=list(PAPER))
     parser.add_argument("--policy", default="wavefront")
     parser.add_argument("--runs", type=int, default=10_000, help="of each network (default: 10,000)")
     parser.add_argument("--small", action="store_true", help="networks of little work")

@@ -1,4 +1,4 @@
-"""What is measured: the six networks, and forms of them that some runtime may like better."""
+"""What is measured: the networks, and forms of them that some runtime may like better."""
 
 from __future__ import annotations
 
@@ -7,18 +7,31 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from benchmarks.networks import NETWORKS, inputs
-from benchmarks.networks.builder import Float32
+from benchmarks.networks import NETWORKS, PAPER
+from benchmarks.networks.builder import Array, random_inputs
+from benchmarks.networks.precision import ELEMENT_TYPES, converted
 
 SEED = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """One way to write a network down: its builder's arguments beyond the paper's."""
+    """One way to write a network down.
+
+    Attributes:
+        sizes: the builder's arguments beyond the defaults.
+        converts: whether in 16-bit precisions the model itself is of that type, or only products are.
+    """
 
     network: str
     sizes: Mapping[str, int] = field(default_factory=dict)
+    batch: int = 1
+    converts: bool = False
+
+    @property
+    def task(self) -> str:
+        """What forms have in common that are to be compared: the network and the batch."""
+        return self.network if self.batch == 1 else f"{self.network}, batch {self.batch}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,22 +41,21 @@ class Case:
     name: str
     form: Form
     model: onnx.ModelProto
-    inputs: Mapping[str, Float32]
+    inputs: Mapping[str, Array]
 
 
-FORMS: Mapping[str, Form] = {name: Form(network=name) for name in NETWORKS} | {
+FORMS: Mapping[str, Form] = {name: Form(network=name, converts=name not in PAPER) for name in NETWORKS} | {
     # The branches as one grouped convolution, the form that libraries have kernels for.
-    "resnext-grouped": Form(network="resnext", sizes={"grouped": True})
+    "resnext-grouped": Form(network="resnext", sizes={"grouped": True}),
+    "resnext-grouped-16": Form(network="resnext", sizes={"grouped": True}, batch=16),
 }
 """Every row by name. A network's own form comes first."""
 
 
-def build_case(name: str) -> Case:
-    """The row `name`, batch 1. Raises KeyError for an unknown name."""
+def build_case(name: str, precision: str = "fp32") -> Case:
+    """The row `name`, for a precision of `TOLERANCES`. Raises KeyError for an unknown name."""
     form = FORMS[name]
-    return Case(
-        name=name,
-        form=form,
-        model=NETWORKS[form.network](seed=SEED, **form.sizes),
-        inputs=inputs(form.network, SEED),
-    )
+    model = NETWORKS[form.network](seed=SEED, batch=form.batch, **form.sizes)
+    if form.converts and precision in ELEMENT_TYPES:
+        model = converted(model, precision)
+    return Case(name=name, form=form, model=model, inputs=random_inputs(model, SEED))

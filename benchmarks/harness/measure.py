@@ -79,13 +79,13 @@ def measure(
     if wrong:
         listing = ", ".join(f"{name} by {differences[name]:.1e}" for name in wrong)
         refusal = f"outputs differ from those of {setup.reference.name}: {listing} (allowed: {setup.tolerance:.0e})"
-        return Row(case=case.name, network=case.form.network, differences=differences, refusal=refusal)
+        return Row(case=case.name, network=case.form.task, differences=differences, refusal=refusal)
     times_us = _in_turns(
         prepared, setup.clock, rounds, lambda number: progress(f"{case.name}: round {number} of {rounds}")
     )
     return Row(
         case=case.name,
-        network=case.form.network,
+        network=case.form.task,
         differences=differences,
         timings={name: Timing.of(times) for name, times in times_us.items()},
     )

@@ -17,8 +17,10 @@ class RammerOnGpu(Rammer):
         """Compile the model."""
         import torch
 
+        from benchmarks.networks.torch_modules import as_tensor
+
         net = self.compiled(case)
-        inputs = {name: torch.from_numpy(array).cuda() for name, array in case.inputs.items()}
+        inputs = {name: as_tensor(array).cuda() for name, array in case.inputs.items()}
         results = {
             port.name: torch.empty(port.type.shape, dtype=getattr(torch, port.type.dtype.value), device="cuda")
             for port in net.signature.outputs
@@ -31,6 +33,6 @@ class RammerOnGpu(Rammer):
             for result in results.values():
                 result.fill_(float("nan"))
             run()
-            return [result.cpu().numpy() for result in results.values()]
+            return [result.to(torch.float64).cpu().numpy() for result in results.values()]
 
         return Prepared(run=run, outputs=outputs)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.harness.cases import Case
-from benchmarks.harness.contestant import Prepared, installed_version
+from benchmarks.harness.contestant import Array, Prepared, installed_version
 
 _WARMUP_CALLS = 3
 _COMPILED: Mapping[str, Mapping[str, Any]] = {
@@ -17,12 +17,19 @@ _COMPILED: Mapping[str, Mapping[str, Any]] = {
 }
 
 DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
-"""By precision, the type of parameters and inputs, as PyTorch and JAX both call it."""
+"""By precision, the type of parameters and floating-point inputs, as PyTorch and JAX both call it."""
+
+
+def on_device(x: Any, device: str, dtype: str) -> Any:  # noqa: ANN401 - PyTorch is not typed here
+    """A tensor on a device; floating-point ones become of the type."""
+    import torch
+
+    return x.to(device, getattr(torch, dtype)) if x.is_floating_point() else x.to(device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PyTorch:
-    """A module of `benchmarks.networks.torch_modules`, its parameters and input in the precision.
+    """A module of `benchmarks.networks.torch_modules`, its parameters and floating-point inputs in the precision.
 
     `form` is "eager", "graph" (recorded once, replayed in each call), or compiled by TorchInductor, then recorded:
     "inductor", "frozen" (its parameters are constants) or "max-autotune".
@@ -44,42 +51,48 @@ class PyTorch:
         """Load the weights, compile and record."""
         import torch
 
-        from benchmarks.networks.torch_modules import torch_module
+        from benchmarks.networks.torch_modules import module_inputs, torch_module
 
         tf32 = self.precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
         torch.backends.cudnn.benchmark = True
         dtype = getattr(torch, DTYPES[self.precision])
-        (given,) = case.inputs.values()
-        x = torch.from_numpy(given).to("cuda", dtype)
-        module: Any = torch_module(case.form.network, case.model, **case.form.sizes).to("cuda", dtype)
+        network = case.form.network
+        inputs = [on_device(x, "cuda", DTYPES[self.precision]) for x in module_inputs(network, case.inputs)]
+        module: Any = torch_module(network, case.model, **case.form.sizes).to("cuda", dtype)
         if self.form in _COMPILED:
             module = torch.compile(module, dynamic=False, **_COMPILED[self.form])
         with torch.inference_mode():
             for _ in range(_WARMUP_CALLS):
-                module(x)
-            run = _eager(module, x) if self.form == "eager" else _recorded(module, x)
-        return Prepared(run=run, outputs=lambda: [run().to(torch.float64).cpu().numpy()])
+                module(*inputs)
+            run = _eager(module, inputs) if self.form == "eager" else _recorded(module, inputs)
+
+        def outputs() -> list[Array]:
+            found = run()
+            results = found if isinstance(found, tuple) else (found,)
+            return [y.to(torch.float64).cpu().numpy() for y in results]
+
+        return Prepared(run=run, outputs=outputs)
 
 
-def _eager(module: Any, x: Any) -> Callable[[], Any]:  # noqa: ANN401 - PyTorch is not typed here
+def _eager(module: Any, inputs: Sequence[Any]) -> Callable[[], Any]:  # noqa: ANN401 - PyTorch is not typed here
     import torch
 
     def run() -> object:
         with torch.inference_mode():
-            return module(x)
+            return module(*inputs)
 
     return run
 
 
-def _recorded(module: Any, x: Any) -> Callable[[], Any]:  # noqa: ANN401 - PyTorch is not typed here
+def _recorded(module: Any, inputs: Sequence[Any]) -> Callable[[], Any]:  # noqa: ANN401 - PyTorch is not typed here
     import torch
 
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        y = module(x)
-    recorded = graph, module, x  # it reads their memory, which PyTorch would give back
+        y = module(*inputs)
+    recorded = graph, module, inputs  # it reads their memory, which PyTorch would give back
 
     def run() -> object:
         recorded[0].replay()

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from benchmarks.harness.cases import Case, Form
-from benchmarks.networks.builder import Attribute, Float32, GraphBuilder, Shape, Value, input_shapes, random_inputs
+from benchmarks.networks.builder import Attribute, Float32, GraphBuilder, Shape, Value, random_inputs
 from rammer.runtime.arrays import aligned_empty
 
 SEED = 0
@@ -53,7 +53,7 @@ class Single:
 
 def _inputs(model: onnx.ModelProto) -> dict[str, Float32]:
     placed: dict[str, Float32] = {}
-    for name, array in random_inputs(input_shapes(model), SEED).items():
+    for name, array in random_inputs(model, SEED).items():
         placed[name] = aligned_empty(array.shape, array.dtype).view(np.float32)
         placed[name][...] = array
     return placed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.harness.cases import Case
 from benchmarks.harness.contestant import Prepared, installed_version
-from benchmarks.harness.pytorch import DTYPES
+from benchmarks.harness.pytorch import DTYPES, on_device
 
 _PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 _PRODUCTS = {"fp32": "float32", "tf32": "tensorfloat32", "fp16": "default", "bf16": "default"}
@@ -15,7 +15,10 @@ _PRODUCTS = {"fp32": "float32", "tf32": "tensorfloat32", "fp16": "default", "bf1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Xla:
-    """Parameters and input are in the precision, on `device` ("cuda" or "cpu"), as PyTorch and JAX both call it."""
+    """Parameters and floating-point inputs are in the precision, on `device`.
+
+    `device` is "cuda" or "cpu", as PyTorch and JAX both call it.
+    """
 
     precision: str
     device: str = "cuda"
@@ -38,18 +41,19 @@ class Xla:
         from jax import numpy as jnp
 
         from benchmarks.networks.jax_function import jax_function
+        from benchmarks.networks.torch_modules import as_tensor
 
         function, weights = jax_function(case.model)
-        (given,) = case.inputs.values()
         dtype = DTYPES[self.precision]
-        x = torch.from_numpy(given).to(self.device, getattr(torch, dtype))
+        given = [on_device(as_tensor(array), self.device, dtype) for array in case.inputs.values()]
         place = jax.devices(self.device)[0]
         parameters = {name: jax.device_put(jnp.asarray(array, dtype), place) for name, array in weights.items()}
         with jax.default_matmul_precision(_PRODUCTS[self.precision]):
-            compiled = jax.jit(function).lower(parameters, jax.dlpack.from_dlpack(x)).compile()
+            compiled = jax.jit(function).lower(parameters, *(jax.dlpack.from_dlpack(x) for x in given)).compile()
 
-        def run() -> torch.Tensor:
+        def run() -> list[torch.Tensor]:
             # Its streams wait for PyTorch's, and PyTorch's for them: the clock's events enclose its work.
-            return torch.from_dlpack(compiled(parameters, jax.dlpack.from_dlpack(x)))
+            results = compiled(parameters, *(jax.dlpack.from_dlpack(x) for x in given))
+            return [torch.from_dlpack(result) for result in results]
 
-        return Prepared(run=run, outputs=lambda: [run().to(torch.float64).cpu().numpy()])
+        return Prepared(run=run, outputs=lambda: [y.to(torch.float64).cpu().numpy() for y in run()])

@@ -1,7 +1,8 @@
-"""The six networks of the Rammer paper (OSDI 2020, section 5) as ONNX models with random weights.
+"""The networks that are measured, as ONNX models with random weights.
 
-Everything is a function of the seed: equal arguments give byte-identical models. PyTorch modules with the
-same weights are in `benchmarks.networks.torch_modules`, which nothing here imports.
+The six of the Rammer paper (OSDI 2020, section 5), and transformers and image networks that people run today.
+Everything is a function of the seed: equal arguments give byte-identical models. PyTorch modules with the same weights
+are in `benchmarks.networks.torch_modules`, which nothing here imports.
 """
 
 from __future__ import annotations
@@ -11,10 +12,24 @@ from typing import Any
 
 import onnx
 
-from benchmarks.networks import alexnet, deepspeech2, lstm_tc, nasnet, resnext, seq2seq
-from benchmarks.networks.builder import Float32, Shape, random_inputs
+from benchmarks.networks import (
+    alexnet,
+    bert,
+    convnext,
+    deepspeech2,
+    efficientnet,
+    llama,
+    lstm_tc,
+    mobilenet,
+    nasnet,
+    resnet,
+    resnext,
+    seq2seq,
+    vit,
+    whisper,
+)
 
-__all__ = ["NETWORKS", "SMALL", "inputs"]
+__all__ = ["NETWORKS", "PAPER", "SMALL"]
 
 NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {
     "resnext": resnext.build,
@@ -23,8 +38,19 @@ NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {
     "deepspeech2": deepspeech2.build,
     "lstm_tc": lstm_tc.build,
     "seq2seq": seq2seq.build,
+    "llama": llama.build,
+    "whisper": whisper.build,
+    "vit": vit.build,
+    "bert": bert.build,
+    "convnext": convnext.build,
+    "resnet": resnet.build,
+    "efficientnet": efficientnet.build,
+    "mobilenet": mobilenet.build,
 }
-"""Name to builder. All take `seed`, `batch` and sizes of their own, by keyword, with the paper's as defaults."""
+"""Name to builder. All take `seed`, `batch` and sizes of their own, by keyword, with the published ones as defaults."""
+
+PAPER = ("resnext", "nasnet", "alexnet", "deepspeech2", "lstm_tc", "seq2seq")
+"""The networks of the Rammer paper."""
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "resnext": {"blocks": 1, "cardinality": 4, "width": 8},
@@ -33,19 +59,13 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "deepspeech2": {"frames": 40, "layers": 2, "hidden": 16},
     "lstm_tc": {"steps": 5, "layers": 3, "hidden": 16},
     "seq2seq": {"steps": 5, "layers": 2, "decoder_steps": 3, "decoder_layers": 2, "hidden": 16},
+    "llama": {"cached": 20, "layers": 2, "hidden": 64, "heads": 4, "groups": 2, "size": 16, "inner": 96, "words": 80},
+    "whisper": {"frames": 50, "layers": 1, "hidden": 32, "heads": 2},
+    "vit": {"image": 32, "patch": 8, "layers": 1, "hidden": 32, "heads": 2, "classes": 10},
+    "bert": {"tokens": 20, "layers": 2, "hidden": 32, "heads": 2, "words": 80},
+    "convnext": {"image": 32, "blocks": (1, 1), "width": 16, "classes": 10},
+    "resnet": {"image": 32, "blocks": (1, 1), "width": 8, "classes": 10},
+    "efficientnet": {"image": 32, "stages": 2, "last": 64, "classes": 10},
+    "mobilenet": {"image": 32, "stages": 2, "last": 64, "classes": 10},
 }
 """Sizes at which each network has all its kinds of operators and little work."""
-
-_INPUT_SHAPES: dict[str, Callable[[int], dict[str, Shape]]] = {
-    "resnext": resnext.input_shapes,
-    "nasnet": nasnet.input_shapes,
-    "alexnet": alexnet.input_shapes,
-    "deepspeech2": deepspeech2.input_shapes,
-    "lstm_tc": lstm_tc.input_shapes,
-    "seq2seq": seq2seq.input_shapes,
-}
-
-
-def inputs(name: str, seed: int, batch: int = 1) -> dict[str, Float32]:
-    """Standard normal inputs for network `name` in the paper's size. Raises KeyError for an unknown name."""
-    return random_inputs(_INPUT_SHAPES[name](batch), seed)

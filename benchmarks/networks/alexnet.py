@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from benchmarks.networks import operators, weights
-from benchmarks.networks.builder import GraphBuilder, Shape, Value
+from benchmarks.networks.builder import GraphBuilder, Value
 
 CHANNELS = (64, 192, 384, 256, 256)
 
@@ -37,11 +37,6 @@ WINDOWS = (
 )
 
 
-def input_shapes(batch: int = 1) -> dict[str, Shape]:
-    """`image`: (batch, 3, 224, 224)."""
-    return {"image": (batch, 3, 224, 224)}
-
-
 def build(
     *,
     seed: int = 0,
@@ -56,7 +51,7 @@ def build(
     """
     rng = np.random.default_rng(seed)
     graph = GraphBuilder("alexnet")
-    x = graph.input("image", input_shapes(batch)["image"])
+    x = graph.input("image", (batch, 3, 224, 224))
     for index, (outputs, window) in enumerate(zip(channels, WINDOWS, strict=True)):
         x = _convolution(graph, rng, f"features.{index}", x, outputs, window)
     x = operators.flatten(graph, "flatten", x)

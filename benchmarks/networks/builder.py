@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,18 +18,22 @@ from onnx import TensorProto, helper, numpy_helper
 
 Shape = tuple[int, ...]
 Float32 = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
 Attribute = int | float | str | Sequence[int]
 
-OPSET = 17
-"""Old enough for every peer; no later opset changes what the operators used here mean."""
+OPSET = 22
+"""The first in which all operators used here take bfloat16."""
 
-IR_VERSION = 8
-"""The ONNX IR version that was published together with opset 17."""
+INTEGERS = 64
+"""Words and positions that every network knows, however small: integer inputs are below it."""
+
+IR_VERSION = 10
+"""The ONNX IR version that was published together with opset 22."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A float32 or int64 tensor of the graph: its name and its static shape."""
+    """A float32, int64 or bool tensor of the graph: its name and its static shape."""
 
     name: str
     shape: Shape
@@ -44,9 +49,10 @@ class GraphBuilder:
         self._initializers: list[onnx.TensorProto] = []
         self._constants: dict[tuple[str, Shape, bytes], Value] = {}
 
-    def input(self, name: str, shape: Shape) -> Value:
-        """Declare a float32 graph input."""
-        self._inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+    def input(self, name: str, shape: Shape, dtype: npt.DTypeLike = np.float32) -> Value:
+        """Declare a graph input."""
+        element_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        self._inputs.append(helper.make_tensor_value_info(name, element_type, shape))
         return Value(name=name, shape=shape)
 
     def parameter(self, name: str, array: Float32) -> Value:
@@ -94,13 +100,13 @@ class GraphBuilder:
         self._nodes.append(node)
         return tuple(Value(name=output, shape=shape) for output, shape in outputs.items())
 
-    def build(self, output: Value) -> onnx.ModelProto:
-        """The finished model with `output`, a float32 value, as its only output."""
+    def build(self, *outputs: Value) -> onnx.ModelProto:
+        """The finished model with `outputs`, float32 values."""
         graph = helper.make_graph(
             nodes=self._nodes,
             name=self._name,
             inputs=self._inputs,
-            outputs=[helper.make_tensor_value_info(output.name, TensorProto.FLOAT, output.shape)],
+            outputs=[helper.make_tensor_value_info(value.name, TensorProto.FLOAT, value.shape) for value in outputs],
             initializer=self._initializers,
         )
         return helper.make_model(
@@ -111,15 +117,27 @@ class GraphBuilder:
         )
 
 
-def random_inputs(shapes: Mapping[str, Shape], seed: int) -> dict[str, Float32]:
-    """Standard normal float32 arrays; independent of the weights that the same seed gives a network."""
+def random_inputs(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
+    """Inputs for a model: standard normal floats, integers from 0 to `INTEGERS` - 1, booleans of which half are true.
+
+    They do not depend on the weights that the same seed gives a network.
+    """
     rng = np.random.default_rng((seed, 1))
-    return {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
-
-
-def input_shapes(model: onnx.ModelProto) -> dict[str, Shape]:
-    """The static shapes of a model's inputs."""
     return {
-        value.name: tuple(dimension.dim_value for dimension in value.type.tensor_type.shape.dim)
-        for value in model.graph.input
+        value.name: _random_array(rng, value.type.tensor_type.elem_type, _shape(value)) for value in model.graph.input
     }
+
+
+def _shape(value: onnx.ValueInfoProto) -> Shape:
+    return tuple(dimension.dim_value for dimension in value.type.tensor_type.shape.dim)
+
+
+def _random_array(rng: np.random.Generator, element_type: int, shape: Shape) -> Array:
+    match element_type:
+        case TensorProto.INT64:
+            return rng.integers(INTEGERS, size=shape)
+        case TensorProto.BOOL:
+            return np.asarray(rng.integers(2, size=shape), np.bool_)
+        case _:
+            floats: Array = rng.standard_normal(shape, dtype=np.float32)
+            return floats.astype(np.dtype(helper.tensor_dtype_to_np_dtype(element_type)), copy=False)

@@ -11,17 +11,12 @@ import numpy as np
 import onnx
 
 from benchmarks.networks import operators, weights
-from benchmarks.networks.builder import GraphBuilder, Shape, Value
+from benchmarks.networks.builder import GraphBuilder, Value
 
 FRAMES = 300
 FREQUENCIES = 171
 CHANNELS = 32
 EPSILON = 1e-5
-
-
-def input_shapes(batch: int = 1, *, frames: int = FRAMES) -> dict[str, Shape]:
-    """`spectrogram`: (batch, frames, 171, 1)."""
-    return {"spectrogram": (batch, frames, FREQUENCIES, 1)}
 
 
 def build(
@@ -40,7 +35,7 @@ def build(
     """
     rng = np.random.default_rng(seed)
     graph = GraphBuilder("deepspeech2")
-    x = graph.input("spectrogram", input_shapes(batch, frames=frames)["spectrogram"])
+    x = graph.input("spectrogram", (batch, frames, FREQUENCIES, 1))
     x = operators.transpose(graph, "channels_first", x, (0, 3, 1, 2))
     x = _convolution(graph, rng, 0, x, kernel=(41, 11), stride=(2, 2), pad=(20, 5))
     x = _convolution(graph, rng, 1, x, kernel=(21, 11), stride=(2, 1), pad=(10, 5))

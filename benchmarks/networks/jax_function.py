@@ -1,7 +1,8 @@
-"""A network's ONNX model as a JAX function, for XLA: an interpreter of the operators that the six networks are made of.
+"""A network's ONNX model as a JAX function, for XLA: an interpreter of the operators that the networks are made of.
 
-What comes from a `Constant` node stays NumPy's, so that shapes are known when the function is traced. Recurrent layers
-are scans; the products of their inputs are taken for all steps at once.
+What comes from a `Constant` node stays NumPy's, so that shapes are known when the function is traced. Floating-point
+constants and casts are of the parameters' type. Recurrent layers are scans; the products of their inputs are taken for
+all steps at once.
 """
 
 from __future__ import annotations
@@ -24,27 +25,70 @@ Ints = npt.NDArray[np.int64]
 _UNROLL = 10  # steps of a scan in one iteration of its loop, which takes longer on a GPU than the work of a step
 
 
-def jax_function(model: onnx.ModelProto) -> tuple[Callable[[Parameters, Array], Array], dict[str, Any]]:
-    """The model as a function of (parameters by name, its only input), and its parameters as float32 NumPy arrays.
+def jax_function(model: onnx.ModelProto) -> tuple[Callable[..., tuple[Array, ...]], dict[str, Any]]:
+    """The model as a function of (parameters by name, inputs in order), and its parameters as float32 NumPy arrays.
 
-    The function gives the model's only output in the type of its arguments. Raises KeyError for an operator that none
-    of the six networks has.
+    The function gives the model's outputs in the type of its parameters. Raises KeyError for an operator that none of
+    the networks has.
     """
-    (given,), (result,) = model.graph.input, model.graph.output
 
-    def function(parameters: Parameters, x: Array) -> Array:
-        values = {"": None, **parameters, given.name: x}
+    def function(parameters: Parameters, *inputs: Array) -> tuple[Array, ...]:
+        given = zip((value.name for value in model.graph.input), inputs, strict=True)
+        values = {"": None, **parameters, **dict(given)}
+        dtype = next(iter(parameters.values())).dtype
         for node in model.graph.node:
             attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-            outputs = _OPERATORS[node.op_type](attributes, *(values[name] for name in node.input))
+            outputs = _OPERATORS[node.op_type](attributes | {"dtype": dtype}, *(values[name] for name in node.input))
             values.update(zip(node.output, outputs if isinstance(outputs, tuple) else (outputs,), strict=False))
-        return values[result.name]
+        return tuple(values[result.name] for result in model.graph.output)
 
     return function, {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 
 
 def _constant(attributes: Attributes) -> npt.NDArray[np.generic]:
-    return numpy_helper.to_array(attributes["value"])
+    array: npt.NDArray[np.generic] = numpy_helper.to_array(attributes["value"])
+    return array.astype(attributes["dtype"]) if np.issubdtype(array.dtype, np.floating) else array
+
+
+def _cast(attributes: Attributes, x: Array) -> Array:
+    wanted = helper.tensor_dtype_to_np_dtype(attributes["to"])
+    return x.astype(attributes["dtype"] if np.issubdtype(wanted, np.floating) else wanted)
+
+
+def _layer_normalization(attributes: Attributes, x: Array, scale: Array, bias: Array) -> Array:
+    centered = x - x.mean(axis=-1, keepdims=True)
+    variance = (centered * centered).mean(axis=-1, keepdims=True)
+    return centered * (variance + attributes["epsilon"]) ** -0.5 * scale + bias
+
+
+def _softmax(attributes: Attributes, x: Array) -> Array:
+    import jax
+
+    return jax.nn.softmax(x, axis=attributes["axis"])
+
+
+def _unsqueeze(_: Attributes, x: Array, axes: Ints) -> Array:
+    from jax import numpy as jnp
+
+    return jnp.expand_dims(x, tuple(axes.tolist()))
+
+
+def _expand(_: Attributes, x: Array, shape: Ints) -> Array:
+    from jax import numpy as jnp
+
+    return jnp.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.tolist())))
+
+
+def _lax(name: str) -> Callable[[Attributes, Array], Array]:
+    """The function of that name of `jax.lax`, of one array."""
+
+    def operator(_: Attributes, x: Array) -> Array:
+        from jax import lax
+
+        y: Array = getattr(lax, name)(x)
+        return y
+
+    return operator
 
 
 def _conv(attributes: Attributes, x: Array, w: Array, b: Array | None = None) -> Array:
@@ -158,19 +202,38 @@ _OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Add": lambda _, a, b: a + b,
     "AveragePool": _average_pool,
     "BatchNormalization": _batch_normalization,
+    "Cast": _cast,
     "Clip": lambda _, x, low, high: x.clip(low.item(), high.item()),
     "Concat": _concat,
     "Constant": _constant,
     "Conv": _conv,
+    "Cos": _lax("cos"),
+    "Div": lambda _, a, b: a / b,
+    "Erf": _lax("erf"),
+    "Expand": _expand,
     "Flatten": lambda attributes, x: x.reshape(int(np.prod(x.shape[: attributes["axis"]])), -1),
+    "Gather": lambda attributes, x, indices: x.take(indices, axis=attributes["axis"]),
     "Gemm": _gemm,
     "GlobalAveragePool": lambda _, x: x.mean(axis=tuple(range(2, x.ndim)), keepdims=True),
     "LSTM": _lstm,
+    "LayerNormalization": _layer_normalization,
+    "MatMul": lambda _, a, b: a @ b,
     "MaxPool": _max_pool,
+    "Mul": lambda _, a, b: a * b,
+    "Neg": lambda _, x: -x,
     "Pad": _pad,
+    "Pow": lambda _, x, power: x ** power.item(),
+    "Reciprocal": lambda _, x: 1.0 / x,
+    "ReduceMean": lambda attributes, x, axes: x.mean(tuple(axes.tolist()), keepdims=bool(attributes["keepdims"])),
     "Relu": lambda _, x: x.clip(0.0),
     "Reshape": _reshape,
+    "Sigmoid": _lax("logistic"),
+    "Sin": _lax("sin"),
     "Slice": _slice,
+    "Softmax": _softmax,
+    "Sqrt": _lax("sqrt"),
     "Squeeze": lambda _, x, axes: x.squeeze(tuple(axes.tolist())),
+    "Sub": lambda _, a, b: a - b,
     "Transpose": lambda attributes, x: x.transpose(attributes["perm"]),
+    "Unsqueeze": _unsqueeze,
 }

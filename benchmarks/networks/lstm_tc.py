@@ -6,15 +6,10 @@ import numpy as np
 import onnx
 
 from benchmarks.networks import operators, weights
-from benchmarks.networks.builder import GraphBuilder, Shape
+from benchmarks.networks.builder import GraphBuilder
 
 STEPS = 100
 HIDDEN = 256
-
-
-def input_shapes(batch: int = 1, *, steps: int = STEPS, hidden: int = HIDDEN) -> dict[str, Shape]:
-    """`sequence`: (steps, batch, hidden)."""
-    return {"sequence": (steps, batch, hidden)}
 
 
 def build(
@@ -27,7 +22,7 @@ def build(
     """
     rng = np.random.default_rng(seed)
     graph = GraphBuilder("lstm_tc")
-    x = graph.input("sequence", input_shapes(batch, steps=steps, hidden=hidden)["sequence"])
+    x = graph.input("sequence", (steps, batch, hidden))
     stack = weights.lstm_stack(rng, layers=layers, inputs=hidden, hidden=hidden)
     top = operators.lstm_stack(graph, "lstm", x, stack)
     return graph.build(operators.squeeze(graph, "last", top.hidden, 0))

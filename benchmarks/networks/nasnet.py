@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from benchmarks.networks import operators, weights
-from benchmarks.networks.builder import Float32, GraphBuilder, Shape, Value
+from benchmarks.networks.builder import Float32, GraphBuilder, Value
 
 EPSILON = 1e-5
 STEM_MULTIPLIER = 3
@@ -93,11 +93,6 @@ def plan(cells: int) -> tuple[Cell, ...]:
     return stage + (REDUCTION_CELL, *stage) * REDUCTIONS
 
 
-def input_shapes(batch: int = 1) -> dict[str, Shape]:
-    """`image`: (batch, 3, 32, 32)."""
-    return {"image": (batch, 3, 32, 32)}
-
-
 def build(*, seed: int = 0, batch: int = 1, cells: int = 6, filters: int = 32, classes: int = 10) -> onnx.ModelProto:
     """Three stages of `cells` normal cells; `filters` in a block of the first stage, doubled at each reduction.
 
@@ -105,7 +100,7 @@ def build(*, seed: int = 0, batch: int = 1, cells: int = 6, filters: int = 32, c
     """
     rng = np.random.default_rng(seed)
     graph = GraphBuilder("nasnet")
-    image = graph.input("image", input_shapes(batch)["image"])
+    image = graph.input("image", (batch, 3, 32, 32))
     stem_channels = filters * STEM_MULTIPLIER
     x = operators.conv(graph, "stem", image, weights.scaled_normal(rng, (stem_channels, 3, 3, 3)), pad=(1, 1))
     x = operators.batch_norm(graph, "bn", x, weights.batch_norm(rng, stem_channels), epsilon=EPSILON)

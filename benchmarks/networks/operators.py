@@ -1,10 +1,10 @@
-"""The layers that the six networks are made of, each written as the ONNX nodes an exporter would write."""
+"""The layers that the networks are made of, each written as the ONNX nodes an exporter would write."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,8 @@ from benchmarks.networks.builder import Float32, GraphBuilder, Shape, Value
 from benchmarks.networks.weights import BatchNormWeights, LstmWeights
 
 Pair = tuple[int, int]
+Window = Sequence[int]
+"""Extents, strides or pads of a window, for each spatial dimension."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,7 @@ class LstmOutput:
     cell: Value
 
 
-def _window_shape(shape: Shape, channels: int, kernel: Pair, stride: Pair, pad: Pair) -> Shape:
+def _window_shape(shape: Shape, channels: int, kernel: Window, stride: Window, pad: Window) -> Shape:
     batch, _, *extents = shape
     windows = zip(extents, kernel, stride, pad, strict=True)
     return (batch, channels, *((extent + 2 * p - k) // s + 1 for extent, k, s, p in windows))
@@ -37,13 +39,15 @@ def conv(
     weight: Float32,
     *,
     bias: Float32 | None = None,
-    stride: Pair = (1, 1),
-    pad: Pair = (0, 0),
+    stride: Window = (1, 1),
+    pad: Window = (0, 0),
     groups: int = 1,
 ) -> Value:
-    """A convolution of `x` (batch, in, height, width) by `weight` (out, in / groups, kernel height, kernel width)."""
-    out_channels, _, *extents = weight.shape
-    kernel = (extents[0], extents[1])
+    """A convolution of `x` (batch, in, height, width) by `weight` (out, in / groups, kernel height, kernel width).
+
+    With strides and pads of one dimension, `x` is (batch, in, length) and `weight` (out, in / groups, kernel length).
+    """
+    out_channels, _, *kernel = weight.shape
     inputs = [x, graph.parameter(f"{name}.weight", weight)]
     if bias is not None:
         inputs.append(graph.parameter(f"{name}.bias", bias))
@@ -107,15 +111,48 @@ def clip(graph: GraphBuilder, name: str, x: Value, *, low: float, high: float) -
 
 
 def add(graph: GraphBuilder, name: str, a: Value, b: Value) -> Value:
-    """a + b, of one shape."""
+    """a + b, where `b` broadcasts to `a`."""
     return graph.node("Add", name, [a, b], a.shape)
+
+
+def multiply(graph: GraphBuilder, name: str, a: Value, b: Value) -> Value:
+    """a * b, where `b` broadcasts to `a`."""
+    return graph.node("Mul", name, [a, b], a.shape)
+
+
+def sigmoid(graph: GraphBuilder, name: str, x: Value) -> Value:
+    """1 / (1 + exp(-x))."""
+    return graph.node("Sigmoid", name, [x], x.shape)
+
+
+def silu(graph: GraphBuilder, name: str, x: Value) -> Value:
+    """x * sigmoid(x), as exporters write it."""
+    return multiply(graph, name, x, sigmoid(graph, f"{name}.sigmoid", x))
+
+
+def gelu(graph: GraphBuilder, name: str, x: Value) -> Value:
+    """x / 2 * (1 + erf(x / sqrt(2))), as exporters write it."""
+    scaled = graph.node("Div", f"{name}.div", [x, scalar(graph, sqrt(2.0))], x.shape)
+    error = graph.node("Erf", f"{name}.erf", [scaled], x.shape)
+    shifted = graph.node("Add", f"{name}.add", [error, scalar(graph, 1.0)], x.shape)
+    return multiply(graph, name, multiply(graph, f"{name}.mul", x, shifted), scalar(graph, 0.5))
+
+
+def scalar(graph: GraphBuilder, number: float) -> Value:
+    """A float32 constant without dimensions."""
+    return graph.constant(np.array(number, np.float32))
+
+
+def concat(graph: GraphBuilder, name: str, values: Sequence[Value], axis: int) -> Value:
+    """Values joined along an axis."""
+    first = values[0].shape
+    extent = sum(value.shape[axis] for value in values)
+    return graph.node("Concat", name, values, (*first[:axis], extent, *first[axis + 1 :]), axis=axis)
 
 
 def concat_channels(graph: GraphBuilder, name: str, values: Sequence[Value]) -> Value:
     """Values of (batch, channels_i, ...) joined along axis 1."""
-    batch, _, *extents = values[0].shape
-    channels = sum(value.shape[1] for value in values)
-    return graph.node("Concat", name, values, (batch, channels, *extents), axis=1)
+    return concat(graph, name, values, 1)
 
 
 def linear(graph: GraphBuilder, name: str, x: Value, weight: Float32, *, bias: Float32 | None = None) -> Value:

@@ -21,11 +21,6 @@ STAGE_CHANNELS = (64, 128, 256)
 EPSILON = 1e-3
 
 
-def input_shapes(batch: int = 1) -> dict[str, Shape]:
-    """`image`: (batch, 3, 32, 32)."""
-    return {"image": (batch, 3, 32, 32)}
-
-
 def build(
     *,
     seed: int = 0,
@@ -43,7 +38,7 @@ def build(
     """
     rng = np.random.default_rng(seed)
     graph = GraphBuilder("resnext")
-    x = graph.input("image", input_shapes(batch)["image"])
+    x = graph.input("image", (batch, 3, 32, 32))
 
     x = operators.conv(graph, "conv", x, weights.scaled_normal(rng, (STAGE_CHANNELS[0], 3, 3, 3)), pad=(1, 1))
     x = operators.batch_norm(graph, "bn", x, weights.batch_norm(rng, STAGE_CHANNELS[0]), epsilon=EPSILON)

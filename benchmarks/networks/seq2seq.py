@@ -13,15 +13,10 @@ import numpy as np
 import onnx
 
 from benchmarks.networks import operators, weights
-from benchmarks.networks.builder import GraphBuilder, Shape
+from benchmarks.networks.builder import GraphBuilder
 
 STEPS = 100
 HIDDEN = 128
-
-
-def input_shapes(batch: int = 1, *, steps: int = STEPS, hidden: int = HIDDEN) -> dict[str, Shape]:
-    """`sequence`: (steps, batch, hidden)."""
-    return {"sequence": (steps, batch, hidden)}
 
 
 def build(
@@ -41,7 +36,7 @@ def build(
     """
     rng = np.random.default_rng(seed)
     graph = GraphBuilder("seq2seq")
-    x = graph.input("sequence", input_shapes(batch, steps=steps, hidden=hidden)["sequence"])
+    x = graph.input("sequence", (steps, batch, hidden))
     encoder = weights.lstm_stack(rng, layers=layers, inputs=hidden, hidden=hidden)
     x = operators.lstm_stack(graph, "encoder", x, encoder).cell
 

@@ -1,12 +1,15 @@
-"""The six networks as a PyTorch user writes them, with the weights of a model from `benchmarks.networks`.
+"""The networks as a PyTorch user writes them, with the weights of a model from `benchmarks.networks`.
 
-The only file of the package that imports torch.
+Those of the Rammer paper are here, the others in `torch_transformers` and `torch_convnets`: the only files of the
+package that import torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
+import numpy as np
 import onnx
 import torch
 from onnx import numpy_helper
@@ -14,18 +17,27 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.networks import alexnet, deepspeech2, nasnet, resnext
+from benchmarks.networks.builder import Array
+from benchmarks.networks.torch_convnets import ConvNext, EfficientNet, MobileNet, ResNet
+from benchmarks.networks.torch_transformers import Bert, Llama, Vit, Whisper
 
 
-def torch_module(name: str, model: onnx.ModelProto, **sizes: int) -> nn.Module:
+def torch_module(name: str, model: onnx.ModelProto, **sizes: Any) -> nn.Module:  # noqa: ANN401 - each network has sizes of its own
     """Network `name` in evaluation mode, its parameters copied from the initialisers of `model`.
 
     `sizes` are those that `model` was built with and that the module takes: neither the batch nor the length
-    of an input sequence. The module maps the model's one input to its one output. Raises KeyError for an
-    unknown name, RuntimeError when the sizes do not fit the model.
+    of an input sequence. The module maps `module_inputs` to the model's output, or to a tuple of its outputs. Raises
+    KeyError for an unknown name, RuntimeError when the sizes do not fit the model.
     """
     module = MODULES[name](**sizes)
     module.load_state_dict(_state_dict(model, module.state_dict().keys()), strict=True)
     return module.eval()
+
+
+def module_inputs(name: str, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
+    """The inputs of the model of network `name` as its module takes them."""
+    tensors = [as_tensor(array) for array in inputs.values()]
+    return Llama.with_room(*tensors) if name == "llama" else tuple(tensors)
 
 
 class ResNeXtBranch(nn.Module):
@@ -323,6 +335,14 @@ MODULES: dict[str, Callable[..., nn.Module]] = {
     "deepspeech2": DeepSpeech2,
     "lstm_tc": LstmTc,
     "seq2seq": Seq2Seq,
+    "llama": Llama,
+    "whisper": Whisper,
+    "vit": Vit,
+    "bert": Bert,
+    "convnext": ConvNext,
+    "resnet": ResNet,
+    "efficientnet": EfficientNet,
+    "mobilenet": MobileNet,
 }
 
 
@@ -330,9 +350,9 @@ def _state_dict(model: onnx.ModelProto, known: Collection[str]) -> dict[str, Ten
     """The initialisers as tensors. They carry the names `known` to PyTorch already, but for those of LSTM layers."""
     state: dict[str, Tensor] = {}
     for initializer in model.graph.initializer:
-        tensor = torch.from_numpy(numpy_helper.to_array(initializer).copy())
-        *path, layer, key = initializer.name.split(".")
-        prefix = ".".join(path)
+        tensor = as_tensor(numpy_helper.to_array(initializer).copy())
+        path, _, key = initializer.name.rpartition(".")
+        prefix, _, layer = path.rpartition(".")
         match key:
             case "W":
                 found = {"weight_ih": _to_torch_gates(tensor[0])}
@@ -348,6 +368,13 @@ def _state_dict(model: onnx.ModelProto, known: Collection[str]) -> dict[str, Ten
             cell = f"{prefix}.{layer}.{name}"
             state[cell if cell in known else f"{prefix}.{name}_{layer}"] = value
     return state
+
+
+def as_tensor(array: Array) -> Tensor:
+    """NumPy has no bfloat16 that PyTorch would know."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def _to_torch_gates(rows: Tensor) -> Tensor:

@@ -35,6 +35,14 @@ class BatchNormWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerNormWeights:
+    """Parameters of one layer normalisation, each of shape (size,)."""
+
+    scale: Float32
+    bias: Float32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LstmWeights:
     """One LSTM layer in ONNX layout, gates in the order input, output, forget, cell.
 
@@ -66,6 +74,11 @@ def batch_norm(rng: np.random.Generator, channels: int) -> BatchNormWeights:
         mean=bias(rng, channels),
         variance=rng.uniform(0.75, 1.25, channels).astype(np.float32),
     )
+
+
+def layer_norm(rng: np.random.Generator, size: int) -> LayerNormWeights:
+    """A scale and a bias near, but never at, those of an identity."""
+    return LayerNormWeights(scale=rng.uniform(0.75, 1.25, size).astype(np.float32), bias=bias(rng, size))
 
 
 def lstm(rng: np.random.Generator, *, inputs: int, hidden: int) -> LstmWeights:

@@ -4,12 +4,12 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from benchmarks.networks import NETWORKS
-from benchmarks.networks.builder import input_shapes, random_inputs
+from benchmarks.networks import NETWORKS, SMALL
+from benchmarks.networks.builder import random_inputs
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.networks.torch_modules import torch_module  # noqa: E402  (torch may be missing)
+from benchmarks.networks.torch_modules import module_inputs, torch_module  # noqa: E402  (torch may be missing)
 
 pytestmark = pytest.mark.torch
 
@@ -34,21 +34,41 @@ CASES = [
         id="seq2seq-small",
     ),
     pytest.param("seq2seq", {}, {}, id="seq2seq"),
+    *(
+        pytest.param(
+            name,
+            {key: size for key, size in SMALL[name].items() if key not in of_input},
+            {key: size for key, size in SMALL[name].items() if key in of_input},
+            id=f"{name}-small",
+        )
+        for name, of_input in (
+            ("llama", ("cached",)),
+            ("whisper", ()),
+            ("vit", ()),
+            ("bert", ("tokens",)),
+            ("convnext", ("image",)),
+            ("resnet", ("image",)),
+            ("efficientnet", ("image",)),
+            ("mobilenet", ("image",)),
+        )
+    ),
+    *(pytest.param(name, {}, {}, id=name) for name in ("whisper", "convnext", "resnet", "efficientnet", "mobilenet")),
 ]
 
 
 @pytest.mark.parametrize(("name", "sizes", "input_sizes"), CASES)
 def test_module_agrees_with_model(name, sizes, input_sizes):
     model = NETWORKS[name](seed=4, **sizes, **input_sizes)
-    feeds = random_inputs(input_shapes(model), seed=4)
+    feeds = random_inputs(model, seed=4)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    (expected,) = session.run(None, feeds)
+    outputs = session.run(None, feeds)
 
     module = torch_module(name, model, **sizes)
     with torch.inference_mode():
-        actual = module(*(torch.from_numpy(array) for array in feeds.values())).numpy()
-    assert actual.shape == expected.shape
-    assert np.linalg.norm(actual - expected) < 1e-4 * np.linalg.norm(expected)
+        found = module(*module_inputs(name, feeds))
+    for actual, expected in zip(found if isinstance(found, tuple) else [found], outputs, strict=True):
+        assert actual.shape == expected.shape
+        assert np.linalg.norm(actual.numpy() - expected) < 1e-4 * np.linalg.norm(expected)
 
 
 def test_sizes_must_fit_the_model():

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 from benchmarks.networks import NETWORKS
-from benchmarks.networks.builder import input_shapes, random_inputs
+from benchmarks.networks.builder import random_inputs
 from rammer.compiler import plan_graph
 from rammer.devices.reference.pickers import Behind, Bursts, Highest, Lowest, Random, Starving
 from rammer.devices.registry import find_device
@@ -91,7 +91,7 @@ def test_others_take_tagged_states_unless_they_reduce(op_type, constant, tagged)
     "make", [Lowest, Highest, Behind, partial(Starving, 1), partial(Random, 3), partial(Bursts, 3)]
 )
 def test_programs_are_right_under_any_interleaving(plan, make):
-    x = random_inputs(input_shapes(MODEL), seed=1)["sequence"]
+    x = random_inputs(MODEL, seed=1)["sequence"]
     (wanted,) = evaluate_graph(unroll.run(load_graph(MODEL)), [x])
     (found,) = run_reference(plan, [x], make())
     assert relative_difference(found, wanted) < 1e-5

@@ -6,7 +6,7 @@ import pytest
 
 import rammer
 from benchmarks.networks import NETWORKS
-from benchmarks.networks.builder import input_shapes, random_inputs
+from benchmarks.networks.builder import random_inputs
 from rammer.passes import eliminate_dead, fuse, hoist_pointwise, inline_views, split_groups
 from tests.support.agreement import relative_difference, run_onnx_runtime
 from tests.support.kernels import AVX512
@@ -73,7 +73,7 @@ def test_units_without_caches_of_their_own_gain_nothing():
 @pytest.mark.parametrize("veus", [1, 2, 3])
 def test_a_network_with_wide_groups_agrees_with_onnx_runtime(veus):
     model = NETWORKS["resnext"](blocks=1, cardinality=4, width=64, grouped=True)
-    inputs = random_inputs(input_shapes(model), seed=1)
+    inputs = random_inputs(model, seed=1)
     net = rammer.compile(model, "cpu", veus=veus)
     assert sum(operator["kind"] == "ConvInputTransform" for operator in net.report["operators"]) >= 8
     (expected,) = run_onnx_runtime(model, inputs)

@@ -1,7 +1,6 @@
 """What becomes of a GPU, a driver or memory that is missing. The driver here is a fake: no GPU is needed."""
 
 import ctypes
-import enum
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,42 +18,8 @@ from rammer.devices.cuda.order import LEGACY_STREAM
 from rammer.errors import DeviceError, DeviceUnavailableError, OptionError
 from rammer.ir.graph import Array
 from rammer.ir.types import DType, TensorType
+from tests.support.cuda_driver import ATTRIBUTES, Api, Status
 from tests.support.small_models import layer_model
-
-
-class Status(enum.IntEnum):
-    CUDA_SUCCESS = 0
-    CUDA_ERROR_OUT_OF_MEMORY = 2
-    CUDA_ERROR_NO_DEVICE = 100
-    CUDA_ERROR_NO_BINARY_FOR_GPU = 209
-    CUDA_ERROR_LAUNCH_FAILED = 719
-    CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803
-
-
-ATTRIBUTES = ("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", "MULTIPROCESSOR_COUNT")
-
-
-class Api:
-    """A driver whose functions answer what they are told to, else success and zeros."""
-
-    CUresult = Status
-    CUdevice_attribute = SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{name}": name for name in ATTRIBUTES})
-    CUfunction_attribute = SimpleNamespace(
-        CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES="static", CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic"
-    )
-    CUstreamCaptureStatus = SimpleNamespace(CU_STREAM_CAPTURE_STATUS_NONE=0)
-
-    def __init__(self, **answers):
-        self._answers = answers
-        self.log: list[str] = []
-
-    def __getattr__(self, name):
-        def call(*arguments):
-            self.log.append(name)
-            answer = self._answers.get(name, (Status.CUDA_SUCCESS, 0))
-            return answer(*arguments) if callable(answer) else answer
-
-        return call
 
 
 @pytest.fixture

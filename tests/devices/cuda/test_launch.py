@@ -2,7 +2,6 @@
 
 import ctypes
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
-from tests.devices.cuda.test_driver import Api, Status
+from tests.support.cuda_driver import Api, Status
 from tests.support.small_models import FLOAT, pair_model, scale_model, small_model
 
 pytest.importorskip("cuda.core", reason="needs the cuda extra")
@@ -32,9 +31,6 @@ STREAM = 4096
 
 class MemoryApi(Api):
     """A driver whose memory is the host's, with a GPU that holds every block and computes nothing."""
-
-    CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
-    CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
 
     def __init__(self):
         super().__init__(

@@ -11,7 +11,7 @@ from rammer.devices.cuda import upload as uploads
 from rammer.devices.cuda.driver import Driver
 from rammer.devices.cuda.upload import upload
 from rammer.errors import DeviceError
-from tests.devices.cuda.test_driver import Api, Status
+from tests.support.cuda_driver import Api, Status
 
 PIECE, PIECES = 4 * mmap.PAGESIZE, 4
 

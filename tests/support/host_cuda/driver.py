@@ -1,0 +1,165 @@
+"""A driver whose GPU is this machine: memory is the host's, kernels are libraries of `toolchain.HostToolchain`."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import mmap
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from tests.support.cuda_driver import ATTRIBUTES, Api, Status
+
+_LIMITS = dict(zip(ATTRIBUTES, (227 << 10, 132), strict=True))
+_ALIGNMENT_BYTES = 256
+_GARBAGE = 0xA5
+_libc = ctypes.CDLL(None, use_errno=True)
+_one_at_a_time = threading.Lock()
+
+
+class Policy(IntEnum):
+    """Who goes on at a scheduling point: the policies of scheduler.cpp."""
+
+    FORWARD = 0
+    """The first that can, of the first block."""
+    REVERSE = 1
+    """The last that can, of the last block."""
+    TURNS = 2
+    """The next one: lane after lane, then a warp of the next block."""
+    AHEAD = 3
+    """Block `seed` whenever it can."""
+    BEHIND = 4
+    """Block `seed` only when no other can."""
+    RANDOM = 5
+    """By random ranks, which change now and then."""
+
+
+class Copies(IntEnum):
+    """When copies that run beside a thread are made."""
+
+    EARLY = 0
+    LATE = 1
+    ANY_TIME = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """An order in which threads run."""
+
+    policy: Policy
+    copies: Copies
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.policy.name.lower()} {self.seed}, copies {self.copies.name.lower()}"
+
+
+ORDERS = (
+    Order(policy=Policy.FORWARD, copies=Copies.LATE),
+    Order(policy=Policy.REVERSE, copies=Copies.EARLY),
+    Order(policy=Policy.TURNS, copies=Copies.LATE),
+    Order(policy=Policy.AHEAD, copies=Copies.ANY_TIME, seed=1),
+    Order(policy=Policy.BEHIND, copies=Copies.EARLY, seed=0),
+    Order(policy=Policy.RANDOM, copies=Copies.LATE, seed=1),
+    Order(policy=Policy.RANDOM, copies=Copies.ANY_TIME, seed=2),
+)
+"""Orders that show what is missing between threads."""
+
+
+class LaunchError(AssertionError):
+    """A kernel went wrong, or does not end."""
+
+
+class HostApi(Api):
+    """The driver. `order` is that of the next launches; `steps` counts the scheduling points of all."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            cuCtxSetCurrent=(Status.CUDA_SUCCESS,),
+            cuEventElapsedTime=(Status.CUDA_SUCCESS, 0.0),
+            cuDeviceGetAttribute=lambda name, _: (Status.CUDA_SUCCESS, _LIMITS[name]),
+            cuOccupancyMaxActiveBlocksPerMultiprocessor=(Status.CUDA_SUCCESS, 1),
+            cuModuleLoadData=self.load,
+            cuModuleGetFunction=lambda module, _: (Status.CUDA_SUCCESS, module),
+            cuLaunchCooperativeKernel=self.launch,
+            **dict.fromkeys(("cuMemAlloc", "cuMemHostAlloc", "cuMemAllocFromPoolAsync"), self._allocate),
+            **dict.fromkeys(("cuMemFree", "cuMemFreeHost", "cuMemFreeAsync"), self._free),
+            **dict.fromkeys(("cuMemsetD8", "cuMemsetD8Async"), self._set),
+            **dict.fromkeys(("cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"), self._copy),
+        )
+        self.order = ORDERS[0]
+        self.steps = 0
+        self._memory: dict[int, mmap.mmap] = {}
+        self._libraries: dict[int, ctypes.CDLL] = {}
+        self._numbers = itertools.count(1)
+
+    # --- Memory: each allocation lies between pages that nobody may touch ---------------------------------------------
+
+    def _allocate(self, size_bytes: int, *_: Any) -> tuple[Status, int]:
+        rounded = -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        pages = -(-rounded // mmap.PAGESIZE)
+        whole = mmap.mmap(-1, (pages + 2) * mmap.PAGESIZE)
+        begin = ctypes.addressof(ctypes.c_char.from_buffer(whole))
+        end = begin + (pages + 1) * mmap.PAGESIZE
+        for page in (begin, end):
+            assert _libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+        ctypes.memset(end - rounded, _GARBAGE, rounded)
+        self._memory[end - rounded] = whole
+        return Status.CUDA_SUCCESS, end - rounded
+
+    def _free(self, address: int, *_: Any) -> tuple[Status]:
+        del self._memory[address]
+        return (Status.CUDA_SUCCESS,)
+
+    def _set(self, address: int, value: int, size_bytes: int, *_: Any) -> tuple[Status]:
+        ctypes.memset(address, value, size_bytes)
+        return (Status.CUDA_SUCCESS,)
+
+    def _copy(self, to: int, start: int, size_bytes: int, *_: Any) -> tuple[Status]:
+        ctypes.memmove(to, start, size_bytes)
+        return (Status.CUDA_SUCCESS,)
+
+    # --- Kernels ------------------------------------------------------------------------------------------------------
+
+    def load(self, code: bytes) -> tuple[Status, int]:
+        """A library by a number, which stands for its kernel, too."""
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
+            Path(file.name).write_bytes(code)
+            library = ctypes.CDLL(file.name)
+        library.host_launch.restype = ctypes.c_char_p
+        number = next(self._numbers)
+        self._libraries[number] = library
+        return Status.CUDA_SUCCESS, number
+
+    def launch(self, function: int, blocks: int, _y: int, _z: int, threads: int, *others: int) -> tuple[Status]:
+        """Runs the kernel to its end.
+
+        Raises:
+            LaunchError: it went wrong.
+        """
+        _, _, scratch_bytes, _, parameters = others
+        steps = ctypes.c_uint64()
+        with _one_at_a_time:
+            wrong = self._libraries[function].host_launch(
+                *(ctypes.c_uint(blocks), ctypes.c_uint(threads), ctypes.c_uint(scratch_bytes)),
+                *(ctypes.c_void_p(parameters), ctypes.c_int(self.order.policy), ctypes.c_int(self.order.copies)),
+                *(ctypes.c_uint64(self.order.seed), ctypes.byref(steps)),
+            )
+        self.steps += steps.value
+        if wrong is not None:
+            raise LaunchError(f"{wrong.decode()} (order: {self.order})")
+        return (Status.CUDA_SUCCESS,)
+
+    def scramble(self, address: int, size_bytes: int) -> None:
+        """Makes memory hold nothing of use: NaN, were it floats."""
+        ctypes.memset(address, 0xFF, size_bytes)
+
+
+def orders(count: int) -> Sequence[Order]:
+    """The orders that matter for so many blocks: a single one is neither ahead nor behind."""
+    return [order for order in ORDERS if count > 1 or order.policy not in (Policy.AHEAD, Policy.BEHIND)]

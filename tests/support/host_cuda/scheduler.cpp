@@ -1,0 +1,583 @@
+/* See scheduler.h. One launch at a time; a library has one kernel, which its translation unit names by HOST_CUDA_KERNEL.
+ * Nothing of the C++ library is used, so that none has to be built. */
+#include "scheduler.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+extern "C" void host_kernel(void **parameters); /* the translation unit's */
+
+/* Shared memory: what has a name there, which the linker puts together, and what a launch asks for. */
+__attribute__((section("host_shared"), used)) static char at_least_one;
+extern "C" char __start_host_shared[], __stop_host_shared[];
+__attribute__((aligned(1024))) char rammer_scratch[227 << 10];
+
+host_thread *host_here;
+host_dim host_threads, host_blocks;
+
+namespace {
+
+enum State { READY, WAITS, LOOKS, SLEEPS, ENDED };
+enum Policy { FORWARD, REVERSE, TURNS, AHEAD, BEHIND, RANDOM };
+enum Copies { EARLY, LATE, ANY_TIME };
+
+constexpr unsigned MOST_WARPS = 32; /* of a block */
+constexpr size_t STACK_BYTES = 256 << 10, PAGE_BYTES = 4 << 10, SIGNAL_STACK_BYTES = 64 << 10;
+constexpr unsigned LOOKS_AWAKE = 3;       /* at the same value, before a thread sleeps */
+constexpr uint64_t IDLE_NS = 1000 * 1000; /* that pass where nobody can go on */
+constexpr unsigned MOST_IDLE = 1 << 20;   /* times of it */
+constexpr uint64_t MOST_POINTS = 1 << 30;
+constexpr unsigned CHANGES = 24; /* of a random order: one in so many scheduling points */
+constexpr unsigned char GARBAGE = 0xa5; /* what shared memory holds at first */
+
+struct Copy {
+    char *into;
+    const char *from;
+    unsigned bytes, group;
+};
+
+struct Fibre : host_thread {
+    State state;
+    bool started;
+    unsigned block_number, warp, lane;
+    jmp_buf context;
+    ucontext_t start;
+    char *stack;
+    const char *purpose; /* that it waits for */
+    int barrier;         /* where it waits */
+    int votes;           /* that it came with, then of all */
+    const void *looked_at;
+    uint64_t seen;
+    unsigned looks;
+    Copy *copies;
+    unsigned copy_count, copy_room, groups; /* `groups` have ended */
+};
+
+struct Meeting {
+    const char *purpose;
+    unsigned here, wanted;
+    int votes;
+};
+
+struct Gathering {
+    const char *purpose;
+    unsigned mask, here; /* no mask: there is none */
+    void *lanes[HOST_WARP];
+};
+
+struct Warp {
+    unsigned ready; /* a bit for each lane */
+    uint64_t rank;
+    Gathering gatherings[HOST_WARP];
+};
+
+struct Block {
+    uint64_t ready; /* a bit for each warp with lanes that are */
+    uint64_t rank;
+    unsigned alive;
+    Warp warps[MOST_WARPS];
+    Meeting barriers[HOST_BARRIERS];
+    char *shared[2];
+};
+
+/* A part of shared memory, of the block that runs. */
+struct Part {
+    char *at;
+    size_t size;
+};
+
+/* Threads that sleep until something happens. */
+struct List {
+    Fibre **fibres;
+    unsigned count;
+};
+
+Policy policy;
+Copies copies;
+uint64_t random_state;
+Part shared[2];
+Block *blocks;
+Fibre *fibres;
+unsigned block_count, warp_count, fibre_count, fibre_room;
+List lookers, sleepers;
+Fibre *here;
+unsigned loaded; /* the block whose shared memory is in place */
+uint64_t now_ns, points;
+unsigned alive, idle;
+void **parameters;
+sigjmp_buf outside;
+char message[4000];
+
+/* splitmix64, of Steele, Lea and Flood (2014). */
+uint64_t random_number(void) {
+    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+/* --- Who goes on. --------------------------------------------------------------------------------------------------- */
+
+void set_state(Fibre *fibre, State state) {
+    Block &block = blocks[fibre->block_number];
+    Warp &warp = block.warps[fibre->warp];
+    fibre->state = state;
+    warp.ready &= ~(1u << fibre->lane);
+    warp.ready |= unsigned(state == READY) << fibre->lane;
+    block.ready &= ~(uint64_t(1) << fibre->warp);
+    block.ready |= uint64_t(warp.ready != 0) << fibre->warp;
+}
+
+void wake(List &list) {
+    for (unsigned i = 0; i < list.count; ++i)
+        set_state(list.fibres[i], READY);
+    list.count = 0;
+}
+
+Fibre *at(unsigned block, unsigned warp, unsigned lane) {
+    return &fibres[size_t(block) * host_threads.x + warp * HOST_WARP + lane];
+}
+
+/* Ranks say whose turn it is: the least of all blocks, then of its warps; lanes go up or down. */
+void rank_all(unsigned chosen) {
+    for (unsigned b = 0; b < block_count; ++b) {
+        blocks[b].rank = policy == REVERSE ? block_count - b : b + 1;
+        if (policy == RANDOM)
+            blocks[b].rank = random_number();
+        if (b == chosen % block_count && (policy == AHEAD || policy == BEHIND))
+            blocks[b].rank = policy == AHEAD ? 0 : block_count + 1;
+        for (unsigned w = 0; w < warp_count; ++w) {
+            const bool down = policy == REVERSE || policy == BEHIND;
+            blocks[b].warps[w].rank = policy == RANDOM ? random_number() : down ? warp_count - w : w;
+        }
+    }
+}
+
+void change_ranks(void) {
+    Block &block = blocks[random_number() % block_count];
+    if (random_number() % 2)
+        block.rank = random_number();
+    for (unsigned w = 0; w < warp_count; ++w)
+        if (random_number() % 4 == 0)
+            block.warps[w].rank = random_number();
+}
+
+Fibre *first_ready(void) {
+    Block *best = nullptr;
+    for (Block *block = blocks; block < blocks + block_count; ++block)
+        if (block->ready && (!best || block->rank < best->rank))
+            best = block;
+    if (!best)
+        return nullptr;
+    unsigned warp = unsigned(__builtin_ctzll(best->ready));
+    for (uint64_t rest = best->ready; rest; rest &= rest - 1) {
+        const unsigned other = unsigned(__builtin_ctzll(rest));
+        if (best->warps[other].rank < best->warps[warp].rank)
+            warp = other;
+    }
+    const unsigned ready = best->warps[warp].ready;
+    const bool down = policy == REVERSE || (policy == RANDOM && best->warps[warp].rank % 2);
+    return at(unsigned(best - blocks), warp, unsigned(down ? 31 - __builtin_clz(ready) : __builtin_ctz(ready)));
+}
+
+/* The next one behind `here`: lanes of its warp, then a warp of the next block. */
+Fibre *next_in_turn(void) {
+    const unsigned own = blocks[here->block_number].warps[here->warp].ready;
+    const unsigned behind = here->lane == HOST_WARP - 1 ? 0 : own >> (here->lane + 1);
+    if (behind)
+        return at(here->block_number, here->warp, here->lane + 1 + unsigned(__builtin_ctz(behind)));
+    for (unsigned step = 1; step <= warp_count * block_count; ++step) {
+        const unsigned place = (here->warp * block_count + here->block_number + step) % (warp_count * block_count);
+        const unsigned warp = place / block_count, block = place % block_count;
+        if (const unsigned ready = blocks[block].warps[warp].ready)
+            return at(block, warp, unsigned(__builtin_ctz(ready)));
+    }
+    return nullptr;
+}
+
+/* --- Copies that run beside threads. -------------------------------------------------------------------------------- */
+
+void do_copies(Fibre *fibre, unsigned before_group) {
+    unsigned done = 0;
+    for (; done < fibre->copy_count && fibre->copies[done].group < before_group; ++done) {
+        const Copy &copy = fibre->copies[done];
+        if (copy.from)
+            memcpy(copy.into, copy.from, copy.bytes);
+        else
+            memset(copy.into, 0, copy.bytes);
+    }
+    fibre->copy_count -= done;
+    memmove(fibre->copies, fibre->copies + done, fibre->copy_count * sizeof(Copy));
+}
+
+/* --- From one to another. ------------------------------------------------------------------------------------------- */
+
+/* Threads that have not ended, neighbours that wait for the same together. */
+[[noreturn]] void fail_as_nobody_can_go_on(void) {
+    size_t end = size_t(snprintf(message, sizeof message, "nobody can go on:"));
+    for (unsigned i = 0; i < fibre_count && end < sizeof message - 200; ++i) {
+        const Fibre &first = fibres[i];
+        if (first.state == ENDED)
+            continue;
+        while (i + 1 < fibre_count && fibres[i + 1].state == first.state && fibres[i + 1].purpose == first.purpose &&
+               fibres[i + 1].block_number == first.block_number)
+            ++i;
+        end += size_t(snprintf(message + end, sizeof message - end, "\n  block %u, threads %u to %u: %s", first.block.x,
+                               first.thread.x, fibres[i].thread.x, first.purpose));
+    }
+    siglongjmp(outside, 1);
+}
+
+/* Somebody may go on again once time has passed. */
+void pass_time(void) {
+    if (lookers.count + sleepers.count == 0)
+        fail_as_nobody_can_go_on();
+    if (++idle > MOST_IDLE)
+        host_fail("all wait for what nobody writes");
+    now_ns += IDLE_NS;
+    wake(lookers);
+    wake(sleepers);
+}
+
+[[noreturn]] void go_on(Fibre *next) {
+    if (next->block_number != loaded) {
+        for (int i = 0; i < 2; ++i) {
+            memcpy(blocks[loaded].shared[i], shared[i].at, shared[i].size);
+            memcpy(shared[i].at, blocks[next->block_number].shared[i], shared[i].size);
+        }
+        loaded = next->block_number;
+    }
+    here = next;
+    host_here = next;
+    if (next->started)
+        _longjmp(next->context, 1);
+    next->started = true;
+    setcontext(&next->start);
+    abort();
+}
+
+/* Lets whose turn it is go on; comes back when it is this one's. */
+void switch_over(void) {
+    if (++points > MOST_POINTS)
+        host_fail("%llu scheduling points, and no end", static_cast<unsigned long long>(points));
+    ++now_ns;
+    if (policy == RANDOM && random_number() % CHANGES == 0)
+        change_ranks();
+    if (copies == ANY_TIME && random_number() % 4 == 0)
+        do_copies(here, ~0u);
+    Fibre *next;
+    while (!(next = policy == TURNS ? next_in_turn() : first_ready()))
+        pass_time();
+    if (next != here && !_setjmp(here->context))
+        go_on(next);
+}
+
+void wait_for(const char *purpose, State state) {
+    here->purpose = purpose;
+    set_state(here, state);
+    switch_over();
+}
+
+/* Lets all go on that wait at a barrier, if it is met. */
+void open_if_met(Block &block, int number) {
+    Meeting &barrier = block.barriers[number];
+    if (barrier.here < (barrier.wanted ? barrier.wanted : block.alive))
+        return;
+    barrier.here = 0;
+    Fibre *const first = at(unsigned(&block - blocks), 0, 0);
+    for (Fibre *fibre = first; fibre < first + host_threads.x; ++fibre)
+        if (fibre->state == WAITS && fibre->barrier == number) {
+            fibre->barrier = -1;
+            fibre->votes = barrier.votes;
+            set_state(fibre, READY);
+        }
+}
+
+void run_fibre(void) {
+    host_kernel(parameters);
+    do_copies(here, ~0u);
+    here->purpose = "ended";
+    set_state(here, ENDED);
+    Block &block = blocks[here->block_number];
+    --block.alive;
+    for (int number = 0; number < HOST_BARRIERS; ++number)
+        if (block.barriers[number].here && block.barriers[number].wanted == 0)
+            open_if_met(block, number);
+    if (--alive == 0)
+        siglongjmp(outside, 2);
+    switch_over();
+}
+
+/* --- A launch. ------------------------------------------------------------------------------------------------------ */
+
+void on_signal(int number, siginfo_t *info, void *) {
+    host_fail("signal %d at address %p", number, info->si_addr);
+}
+
+template <typename T> T *zeros(size_t count) {
+    T *const made = static_cast<T *>(calloc(count ? count : 1, sizeof(T)));
+    if (!made)
+        abort();
+    return made;
+}
+
+/* Fibres are kept from launch to launch, with their stacks. */
+void make_room(unsigned count) {
+    if (count <= fibre_room)
+        return;
+    Fibre *const more = zeros<Fibre>(count);
+    if (fibres)
+        memcpy(static_cast<void *>(more), fibres, fibre_room * sizeof(Fibre));
+    free(fibres);
+    fibres = more;
+    for (; fibre_room < count; ++fibre_room) {
+        const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        void *const stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+        if (stack == MAP_FAILED)
+            host_fail("no memory for the stacks of %u threads", count);
+        mprotect(stack, PAGE_BYTES, PROT_NONE);
+        fibres[fibre_room].stack = static_cast<char *>(stack);
+    }
+}
+
+void begin_fibre(Fibre &fibre, unsigned number) {
+    char *const stack = fibre.stack;
+    Copy *const room = fibre.copies;
+    const unsigned size = fibre.copy_room;
+    memset(static_cast<void *>(&fibre), 0, sizeof fibre);
+    fibre.stack = stack;
+    fibre.copies = room;
+    fibre.copy_room = size;
+    fibre.thread.x = number % host_threads.x;
+    fibre.block.x = fibre.block_number = number / host_threads.x;
+    fibre.warp = fibre.thread.x / HOST_WARP;
+    fibre.lane = fibre.thread.x % HOST_WARP;
+    fibre.purpose = "may go on";
+    fibre.barrier = -1;
+    getcontext(&fibre.start);
+    fibre.start.uc_stack.ss_sp = stack;
+    fibre.start.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&fibre.start, run_fibre, 0);
+    set_state(&fibre, READY);
+}
+
+void begin(unsigned count, unsigned threads, unsigned scratch_bytes) {
+    if (scratch_bytes > sizeof rammer_scratch || threads > MOST_WARPS * HOST_WARP)
+        host_fail("%u threads with %u bytes of shared memory", threads, scratch_bytes);
+    host_blocks = {count, 1, 1};
+    host_threads = {threads, 1, 1};
+    block_count = count;
+    warp_count = (threads + HOST_WARP - 1) / HOST_WARP;
+    fibre_count = alive = count * threads;
+    make_room(fibre_count);
+    now_ns = points = idle = loaded = 0;
+    shared[0] = {__start_host_shared, size_t(__stop_host_shared - __start_host_shared)};
+    shared[1] = {rammer_scratch, scratch_bytes};
+    memset(__start_host_shared, GARBAGE, shared[0].size);
+    memset(rammer_scratch, GARBAGE, sizeof rammer_scratch);
+    lookers = {zeros<Fibre *>(fibre_count), 0};
+    sleepers = {zeros<Fibre *>(fibre_count), 0};
+    blocks = zeros<Block>(count);
+    for (unsigned b = 0; b < count; ++b) {
+        blocks[b].alive = threads;
+        for (int i = 0; i < 2; ++i)
+            memset(blocks[b].shared[i] = zeros<char>(shared[i].size), GARBAGE, shared[i].size);
+    }
+    for (unsigned i = 0; i < fibre_count; ++i)
+        begin_fibre(fibres[i], i);
+}
+
+void end(void) {
+    for (unsigned b = 0; b < block_count; ++b)
+        for (char *memory : blocks[b].shared)
+            free(memory);
+    free(blocks);
+    free(lookers.fibres);
+    free(sleepers.fibres);
+    blocks = nullptr;
+    block_count = 0;
+    lookers = sleepers = {};
+}
+
+bool is_whole(unsigned scratch_bytes) {
+    for (const char *c = rammer_scratch + scratch_bytes; c < rammer_scratch + sizeof rammer_scratch; ++c)
+        if (*c != char(GARBAGE))
+            return false;
+    return true;
+}
+
+}  // namespace
+
+/* Runs the kernel. Returns null, or what is wrong; `steps` counts scheduling points. */
+extern "C" const char *host_launch(unsigned count, unsigned threads, unsigned scratch_bytes, void **arguments,
+                                   int policy_number, int copies_number, uint64_t seed, uint64_t *steps) {
+    static char signal_stack[SIGNAL_STACK_BYTES];
+    static const int caught[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    struct sigaction before[4], ours = {};
+    stack_t stack_before, stack_ours = {};
+    stack_ours.ss_sp = signal_stack;
+    stack_ours.ss_size = sizeof signal_stack;
+    sigaltstack(&stack_ours, &stack_before);
+    ours.sa_sigaction = on_signal;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    for (int i = 0; i < 4; ++i)
+        sigaction(caught[i], &ours, &before[i]);
+    parameters = arguments;
+    policy = Policy(policy_number);
+    copies = Copies(copies_number);
+    random_state = seed;
+    here = nullptr;
+    const int ended = sigsetjmp(outside, 1);
+    if (ended == 0) {
+        begin(count, threads, scratch_bytes);
+        rank_all(unsigned(seed));
+        here = fibres;
+        go_on(policy == TURNS ? here : first_ready());
+    }
+    for (int i = 0; i < 4; ++i)
+        sigaction(caught[i], &before[i], nullptr);
+    sigaltstack(&stack_before, nullptr);
+    *steps = points;
+    end();
+    if (ended == 2 && is_whole(scratch_bytes))
+        return nullptr;
+    return ended == 2 ? "something was written behind the end of shared memory" : message;
+}
+
+/* --- What threads call. --------------------------------------------------------------------------------------------- */
+
+void host_fail(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int end = vsnprintf(message, sizeof message / 2, format, arguments);
+    va_end(arguments);
+    if (here)
+        snprintf(message + end, sizeof message / 2, ", in thread %u of block %u", here->thread.x, here->block.x);
+    siglongjmp(outside, 1);
+}
+
+void host_point(void) { switch_over(); }
+
+void host_look(const void *address, uint64_t value) {
+    here->looks = here->looked_at == address && here->seen == value ? here->looks + 1 : 1;
+    here->looked_at = address;
+    here->seen = value;
+    if (here->looks <= LOOKS_AWAKE) {
+        switch_over();
+        return;
+    }
+    lookers.fibres[lookers.count++] = here;
+    wait_for("looks again and again at what others write", LOOKS);
+}
+
+void host_changed(const void *address) {
+    unsigned kept = 0;
+    for (unsigned i = 0; i < lookers.count; ++i) {
+        Fibre *const fibre = lookers.fibres[i];
+        if (fibre->looked_at == address)
+            set_state(fibre, READY);
+        else
+            lookers.fibres[kept++] = fibre;
+    }
+    lookers.count = kept;
+}
+
+int host_barrier(const char *purpose, int number, unsigned count, bool vote) {
+    Block &block = blocks[here->block_number];
+    Meeting &barrier = block.barriers[number];
+    if (barrier.here == 0)
+        barrier = {purpose, 0, count, 0};
+    if (strcmp(barrier.purpose, purpose) != 0 || barrier.wanted != count)
+        host_fail("threads meet at barrier %d for %s (%u of them) and for %s (%u)", number, barrier.purpose,
+                  barrier.wanted, purpose, count);
+    ++barrier.here;
+    barrier.votes += vote;
+    here->looked_at = nullptr;
+    here->barrier = number;
+    here->purpose = purpose;
+    set_state(here, WAITS);
+    open_if_met(block, number);
+    switch_over();
+    return here->votes;
+}
+
+void host_together(const char *purpose, unsigned mask, void *mine, void (*combine)(void *const *, unsigned)) {
+    if (!(mask >> here->lane & 1))
+        host_fail("not in its own mask %08x for %s", mask, purpose);
+    Gathering *const all = blocks[here->block_number].warps[here->warp].gatherings, *found = nullptr;
+    for (Gathering *one = all; one < all + HOST_WARP; ++one)
+        if (one->mask & mask)
+            found = one;
+    for (Gathering *one = all; !found; ++one)
+        if (!one->mask)
+            *(found = one) = {purpose, mask, 0, {}};
+    if (found->mask != mask || strcmp(found->purpose, purpose) != 0)
+        host_fail("lanes come together for %s (mask %08x) and for %s (mask %08x)", found->purpose, found->mask, purpose,
+                  mask);
+    found->lanes[here->lane] = mine;
+    found->here |= 1u << here->lane;
+    if (found->here != mask) {
+        wait_for(purpose, WAITS);
+        return;
+    }
+    combine(found->lanes, mask);
+    found->mask = 0;
+    for (unsigned lane = 0; lane < HOST_WARP; ++lane)
+        if (mask >> lane & 1)
+            set_state(at(here->block_number, here->warp, lane), READY);
+    switch_over();
+}
+
+void host_copy(void *into, const void *from, unsigned bytes) {
+    if (reinterpret_cast<uintptr_t>(into) % bytes || reinterpret_cast<uintptr_t>(from) % bytes)
+        host_fail("a copy of %u bytes from %p to %p", bytes, from, into);
+    if (!host_is_shared(into))
+        host_fail("a copy to %p, which is not in shared memory", into);
+    if (here->copy_count == here->copy_room) {
+        here->copy_room = here->copy_room * 2 + 8;
+        here->copies = static_cast<Copy *>(realloc(here->copies, here->copy_room * sizeof(Copy)));
+    }
+    here->copies[here->copy_count++] = {static_cast<char *>(into), static_cast<const char *>(from), bytes, here->groups};
+    if (copies == EARLY)
+        do_copies(here, ~0u);
+}
+
+void host_copies_end(void) {
+    ++here->groups;
+    switch_over();
+}
+
+void host_copies_wait(unsigned pending) {
+    do_copies(here, here->groups > pending ? here->groups - pending : 0);
+    switch_over();
+}
+
+uint64_t host_time_ns(void) { return ++now_ns; }
+
+void host_sleep(uint64_t) {
+    sleepers.fibres[sleepers.count++] = here;
+    wait_for("sleeps", SLEEPS);
+}
+
+bool host_is_shared(const void *address) {
+    for (const Part &part : shared)
+        if (address >= part.at && address < part.at + part.size)
+            return true;
+    return false;
+}
+
+static char *first_of_shared(void) { return shared[0].at < shared[1].at ? shared[0].at : shared[1].at; }
+
+uint32_t host_shared_address(const void *address) {
+    if (!host_is_shared(address))
+        host_fail("%p is not in shared memory", address);
+    return uint32_t(static_cast<const char *>(address) - first_of_shared());
+}
+
+void *host_in_shared(uint32_t address) { return first_of_shared() + address; }

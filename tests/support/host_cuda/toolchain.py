@@ -1,0 +1,81 @@
+"""The compiler of this machine in the place of NVRTC: from a translation unit of devices/cuda to a library."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent
+_SCHEDULER = _FOLDER / "scheduler.cpp"
+_HEADERS = (_FOLDER / "intrinsics.h", _FOLDER / "scheduler.h")
+# As on GPUs, nothing follows from the types of pointers; frames that longjmp leaves are those of other threads.
+_FLAGS = (
+    *("-std=c++17", "-O1", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fwrapv"),
+    *("-fno-math-errno", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-w"),
+)
+ZIG = (sys.executable, "-m", "ziglang", "c++", "-nostdlib++", "-fno-sanitize=all")
+ENTRY = "rammer_run"
+
+
+@functools.cache
+def compiler() -> tuple[str, ...] | None:
+    """The command of a compiler for C++17: g++, else the clang of the package ziglang; None if there is neither."""
+    found = shutil.which("g++")
+    if found is not None:
+        return (found,)
+    return ZIG if importlib.util.find_spec("ziglang") else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostToolchain:
+    """What `rammer.devices.cuda.toolchain.Toolchain` is for GPUs.
+
+    `command` calls the compiler; `entry` names the kernel in the text. What all libraries share is kept in `folder`.
+    """
+
+    folder: Path
+    command: tuple[str, ...]
+    entry: str = ENTRY
+
+    @property
+    def version(self) -> str:
+        """Of everything but the text that a library is made of."""
+        parts = [*self.command, *_FLAGS, self.entry, *(path.read_text() for path in (_SCHEDULER, *_HEADERS))]
+        return "host-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+    def cubin(self, text: str, architecture: str, macros: Sequence[str] = ()) -> bytes:
+        """A library with the kernel of a text.
+
+        Raises:
+            AssertionError: the compiler refuses the text.
+        """
+        whole = f'#include "{_HEADERS[0]}"\n#line 1 "program.cu"\n{text}\nHOST_CUDA_KERNEL({self.entry})\n'
+        capability = architecture.removeprefix("sm_")
+        defined = [f"-D{macro}=1" for macro in macros] + [f"-D__CUDA_ARCH__={capability}0"]
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            source, library = Path(folder) / "program.cpp", Path(folder) / "program.so"
+            source.write_text(whole)
+            self._call([*defined, "-shared", str(source), str(self._scheduler()), "-o", str(library)])
+            return library.read_bytes()
+
+    def _scheduler(self) -> Path:
+        compiled = self.folder / f"{self.version}.o"
+        if not compiled.exists():
+            with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+                made = Path(folder) / "scheduler.o"
+                self._call(["-c", str(_SCHEDULER), "-o", str(made)])
+                made.replace(compiled)
+        return compiled
+
+    def _call(self, arguments: Sequence[str]) -> None:
+        command = [*self.command, *_FLAGS, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:8000]

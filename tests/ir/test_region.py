@@ -227,6 +227,10 @@ def test_boxes_are_clipped_to_the_tensor():
 # --- Expressions of operators ----------------------------------------------------------------------------
 
 F32 = DType.FLOAT32
+SCAN = {
+    **{"fn": "sum", "axis": 1, "first": 4, "blocks": 2, "block": 4, "number": 1},
+    **{"exclusive": True, "reverse": True},
+}
 POOL = {"kernel": (3, 2), "strides": (2, 1), "dilations": (1, 2), "pads": (1, 0, 1, 1), "out_shape": (4, 5)}
 CONV = {"strides": (2, 1), "dilations": (1, 2), "pads": (1, 0, 2, 1), "group": 2}
 OPERATORS = [
@@ -245,7 +249,8 @@ OPERATORS = [
     ("SpaceToDepth", [(1, 2, 4, 6)], {"blocksize": 2, "mode": "DCR"}),
     ("Trilu", [(4, 5)], {"upper": True, "k": 1}),
     ("ReduceSum", [(3, 4, 5)], {"axes": (1,), "keepdims": False}),
-    ("CumSum", [(3, 6)], {"axis": 1, "exclusive": True, "reverse": True}),
+    ("BlockTotals", [(3, 40)], {"fn": "sum", "axis": 1, "block": 16}),
+    ("BlockScan", [(3, 12), (3, 3)], SCAN),
     ("Softmax", [(4, 6)], {"axis": 0}),
     ("LRN", [(1, 6, 3)], {"size": 3, "alpha": 1.0, "beta": 0.5, "bias": 1.0}),
     ("GroupNormalization", [(2, 6, 3), (6,), (6,)], {"groups": 3, "epsilon": 1e-5}),

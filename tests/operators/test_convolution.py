@@ -21,7 +21,7 @@ def geometry(spatial, attributes):
 
 def conv(kind, shapes, **attributes):
     types = [TensorType(DType.FLOAT32, shape) for shape in shapes]
-    return expression(kind, types, **geometry(len(shapes[0]) - 2, attributes))
+    return expression(kind, types, **geometry(len(shapes[0]) - 2, {"finite_weights": True, **attributes}))
 
 
 def check(kind, x, w, bias, **attributes):

@@ -137,29 +137,6 @@ def test_a_nan_is_the_extreme():
     np.testing.assert_array_equal(last, [3, 2, 3])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
-@pytest.mark.parametrize("exclusive", [False, True])
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("axis", [0, 1])
-def test_cumulative_sum(axis, reverse, exclusive, dtype):
-    x = np.random.default_rng(0).integers(-5, 6, size=(4, 5)).astype(dtype)
-    line = np.flip(x, axis) if reverse else x
-    expected = np.cumsum(line, axis) - (line if exclusive else 0)
-    expected = np.flip(expected, axis) if reverse else expected
-    result = run_operator("CumSum", [x], axis=axis, exclusive=exclusive, reverse=reverse)
-    np.testing.assert_array_equal(result, expected)
-
-
-def test_cumulative_sum_does_not_spread_nan_backwards():
-    x = np.array([1.0, 2.0, np.nan, 4.0], np.float32)
-    result = run_operator("CumSum", [x], axis=0, exclusive=False, reverse=False)
-    np.testing.assert_array_equal(result, [1, 3, np.nan, np.nan])
-
-
-def test_cumulative_sum_of_nothing():
-    assert run_operator("CumSum", [np.zeros((0, 3), np.float32)], axis=0, exclusive=True, reverse=False).shape == (0, 3)
-
-
 def test_inverse_standard_deviation():
     x = positive(3, 8, dtype=np.float64)
     result = run_operator("InverseStdDev", [x], axes=(1,), keepdims=True, epsilon=1e-5)
@@ -173,7 +150,6 @@ def test_inverse_standard_deviation():
         ("ReduceSum", (DType.FLOAT32, (3, 4)), {"axes": (1, 1), "keepdims": True}, "twice"),
         ("ReduceSum", (DType.BOOL, (3,)), {"axes": (0,), "keepdims": True}, "takes numbers"),
         ("ArgMax", (DType.FLOAT32, (3, 0)), {"axis": 1, "keepdims": True, "select_last_index": False}, "empty"),
-        ("CumSum", (DType.FLOAT32, (3,)), {"axis": 1, "exclusive": False, "reverse": False}, "rank 1"),
         ("InverseStdDev", (DType.INT32, (3,)), {"axes": (0,), "keepdims": True, "epsilon": 0.0}, "floating-point"),
     ],
 )

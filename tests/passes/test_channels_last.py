@@ -7,7 +7,7 @@ from rammer.ir.types import DType, Layout, TensorType
 from rammer.operators.builder import GraphBuilder
 from rammer.passes import channels_last
 
-CONV: Attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": 1}
+CONV: Attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": 1, "finite_weights": True}
 
 
 def conv(builder, x, name, channels=8):

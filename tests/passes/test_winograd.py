@@ -100,7 +100,9 @@ def test_sides_may_be_padded_differently():
     net = Net()
     x = net.input(1, 32, 11, 8)
     sides = (2, 0, 1, 2)
-    y = net.add("Conv", x, net.weight(32, 32, 3, 3), strides=(1, 1), dilations=(1, 1), pads=sides, group=1)
+    y = net.add(
+        "Conv", x, net.weight(32, 32, 3, 3), strides=(1, 1), dilations=(1, 1), pads=sides, group=1, finite_weights=True
+    )
     assert kinds(rewritten(net.build(y), run_for()))[:3] == THREE
 
 
@@ -134,7 +136,7 @@ def test_taps_are_cut_into_groups_and_phases(form):
 def test_dimensions_are_filtered_each_in_its_own_way(kernel, strides, rows, columns):
     net = Net()
     x, w = net.input(1, 32, 40, 24), net.weight(32, 32, *kernel)
-    y = net.add("Conv", x, w, strides=strides, dilations=(1, 1), pads=(1, 0, 2, 1), group=1)
+    y = net.add("Conv", x, w, strides=strides, dilations=(1, 1), pads=(1, 0, 2, 1), group=1, finite_weights=True)
     after = rewritten(net.build(y), run_for())
     *_, row, column = expression_of(only(after, "ConvInputTransform")).axes
     assert (row.extent, column.extent) == (rows, columns)
@@ -149,7 +151,7 @@ def test_kernels_of_few_taps_stay(form):
 def test_dilated_kernels_stay():
     net = Net()
     x, w = net.input(1, 32, 12, 12), net.weight(32, 32, 3, 3)
-    y = net.add("Conv", x, w, strides=(1, 1), dilations=(2, 2), pads=(2,) * 4, group=1)
+    y = net.add("Conv", x, w, strides=(1, 1), dilations=(2, 2), pads=(2,) * 4, group=1, finite_weights=True)
     assert unchanged(net.build(y), run_for())
 
 

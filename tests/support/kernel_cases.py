@@ -91,6 +91,7 @@ CONTRACTIONS = {
             pads=(1, 1, 1, 1),
             group=1,
             output_padding=(1, 1),
+            finite_weights=True,
         ),
         {1},
     ),
@@ -131,7 +132,7 @@ REDUCTIONS = {
     "greatest integer": expression("ReduceMax", types((5, 70), dtype=I32), axes=(1,), keepdims=False),
     "any": expression("ReduceMax", types((5, 70), dtype=BOOL), axes=(1,), keepdims=False),
     "place of the greatest": expression("ArgMax", types((7, 40)), axis=1, keepdims=False, select_last_index=False),
-    "cumulative sum": expression("CumSum", types((7, 40)), axis=1, exclusive=False, reverse=True),
+    "totals of blocks": expression("BlockTotals", types((7, 40)), fn="sum", axis=1, block=16),
 }
 
 MAPS = {
@@ -155,6 +156,12 @@ MAPS = {
     "gelu": expression("Gelu", types((50,)), approximate="none"),
     "bfloat16": expression("Sigmoid", types((50,), dtype=BF16)),
     "booleans": expression("Where", [TensorType(BOOL, (4, 5)), *types((4, 5), (5,))]),
+    "blocks of a scan": expression(
+        "BlockScan",
+        types((7, 40), (7, 3)),
+        **{"fn": "prod", "axis": 1, "first": 8, "blocks": 2, "block": 16, "number": 1},
+        **{"exclusive": True, "reverse": False},
+    ),
     "to integers": expression("Cast", types((50,)), to=I32),
     "to float16": expression("Cast", types((50,), dtype=F64), to=F16),
 }

@@ -79,13 +79,14 @@ def conv(
     group: int = 1,
     **attributes: Attribute,
 ) -> TensorExpr:
-    """A convolution; unless said otherwise with stride 1 and as much padding as keeps the extents."""
+    """A convolution by finite weights; unless said otherwise with stride 1 and as much padding as keeps the extents."""
     spatial = len(x) - 2
     chosen: dict[str, Attribute] = {
         "strides": (1,) * spatial,
         "dilations": (1,) * spatial,
         "pads": (w[-1] // 2,) * 2 * spatial,
         "group": group,
+        "finite_weights": True,
     }
     shapes = (x, w, (w[0],)) if bias else (x, w)
     return expression("Conv", types(*shapes, dtype=dtype), **{**chosen, **attributes})

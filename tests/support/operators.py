@@ -12,6 +12,7 @@ from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Array, Attribute
 from rammer.ir.types import DType, TensorType
 from rammer.operators.builder import GraphBuilder
+from rammer.passes import unroll
 
 
 def run_operator(kind: str, arrays: Sequence[Array], **attributes: Attribute) -> npt.NDArray[Any]:
@@ -19,7 +20,7 @@ def run_operator(kind: str, arrays: Sequence[Array], **attributes: Attribute) ->
     builder = GraphBuilder("test")
     inputs = [builder.input(f"x{i}", TensorType(DType.of(a), a.shape)) for i, a in enumerate(arrays)]
     outputs = builder.add(kind, inputs, attributes, name="op")
-    (result,) = evaluate_graph(builder.build(outputs), arrays)
+    (result,) = evaluate_graph(unroll.run(builder.build(outputs)), arrays)
     assert builder.type(outputs[0]) == TensorType(DType.of(result), result.shape)
     return result
 

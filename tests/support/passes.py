@@ -47,7 +47,7 @@ class Net:
         return self._builder.add(kind, inputs, attributes, name=name, sources=[source])
 
     def conv(self, x: int, w: int, *bias: int, pad: int = 0, stride: int = 1, group: int = 1, name: str = "") -> int:
-        """A convolution over two dimensions."""
+        """A convolution over two dimensions by finite weights."""
         return self.add(
             "Conv",
             x,
@@ -58,6 +58,7 @@ class Net:
             dilations=(1, 1),
             pads=(pad,) * 4,
             group=group,
+            finite_weights=True,
         )
 
     def part(self, x: int, dim: int, start: int, size: int, name: str = "") -> int:

@@ -14,6 +14,7 @@ from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.graph import Array, Attributes, Graph, SourceLocation
 from rammer.ir.types import DType, TensorType
 from rammer.operators.builder import GraphBuilder
+from rammer.operators.registry import CompositeDef, definition_of
 
 _FOLDED_ELEMENTS = 4096
 """Operators are evaluated during import if operands and results have no more elements than this."""
@@ -114,10 +115,13 @@ class FoldingBuilder:
         arrays = [operand.array for operand in operands if operand.array is not None]
         if len(arrays) < len(operands) or sum(array.size for array in arrays) > _FOLDED_ELEMENTS:
             return None
-        scratch = GraphBuilder(kind)
+        scratch, parts = GraphBuilder(kind), GraphBuilder(kind)
         inputs = [scratch.constant(array, kind) for array in arrays]
         graph = scratch.build(scratch.add(kind, inputs, attributes, name=kind, sources=(source,)))
-        composite = any(operator.expr is None for operator in graph.operators)
-        if composite or sum(graph.values[output].type.size for output in graph.outputs) > _FOLDED_ELEMENTS:
+        if sum(graph.values[output].type.size for output in graph.outputs) > _FOLDED_ELEMENTS:
             return None
+        definition = definition_of(kind)
+        if isinstance(definition, CompositeDef):
+            inputs = [parts.constant(array, kind) for array in arrays]
+            graph = parts.build(definition.expand(parts, inputs, attributes, kind))
         return evaluate_graph(graph, ())

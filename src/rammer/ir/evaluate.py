@@ -36,6 +36,13 @@ def _truncated_div(a: _Numbers, b: _Numbers) -> Array:
     return result
 
 
+def _power(a: _Numbers, b: _Numbers) -> Array:
+    if np.issubdtype(a.dtype, np.floating):
+        return np.power(a, b)
+    inverse = np.where(a == -1, np.where(b % 2 == 0, 1, a), a == 1)
+    return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0))).astype(a.dtype)
+
+
 def _sigmoid(a: _Numbers) -> Array:
     positive = np.exp(-np.abs(a))
     result: Array = np.where(a >= 0, 1 / (1 + positive), positive / (1 + positive)).astype(a.dtype)
@@ -59,7 +66,7 @@ FUNCTIONS: Mapping[ScalarFn, Callable[..., Array]] = {
     ScalarFn.FLOORDIV: np.floor_divide,
     ScalarFn.MOD: np.mod,
     ScalarFn.FMOD: np.fmod,
-    ScalarFn.POW: np.power,
+    ScalarFn.POW: _power,
     ScalarFn.MIN: np.minimum,
     ScalarFn.MAX: np.maximum,
     ScalarFn.AND: np.logical_and,

@@ -32,7 +32,7 @@ class ScalarFn(enum.Enum):
     FLOORDIV = "floordiv"  # integers only; index arithmetic
     MOD = "mod"  # sign of the divisor (Python, NumPy)
     FMOD = "fmod"  # sign of the dividend (C)
-    POW = "pow"
+    POW = "pow"  # integers: wraps around as products do; of a negative exponent the fraction is cut off
     MIN = "min"  # a NaN operand gives NaN
     MAX = "max"  # a NaN operand gives NaN
     AND = "and"
@@ -191,12 +191,16 @@ class Axis(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load(Expr):
-    """Element of input slot `slot` at `indices`. With `fill`, indices outside the slot's shape give `fill`."""
+    """Element of input slot `slot` at `indices`. With `fill`, indices outside the slot's shape give `fill`.
+
+    `finite` says that what is loaded is known to be neither infinite nor NaN: 0 times it is 0.
+    """
 
     slot: int
     indices: tuple[Expr, ...]
     type: DType
     fill: Const | None = None
+    finite: bool = False
 
     @property
     def dtype(self) -> DType:
@@ -207,7 +211,11 @@ class Load(Expr):
         return self.indices
 
     def _key(self) -> tuple[object, ...]:
-        return self.slot, self.indices, self.type, self.fill
+        return self.slot, self.indices, self.type, self.fill, self.finite
+
+    def at(self, slot: int, indices: tuple[Expr, ...]) -> Load:
+        """The same load from another place."""
+        return Load(slot, indices, self.type, self.fill, self.finite)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -367,7 +375,9 @@ def select(condition: Expr, if_true: Expr, if_false: Expr) -> Expr:
     return call(ScalarFn.SELECT, condition, if_true, if_false)
 
 
-def load(slot: int, type_: TensorType, indices: Sequence[Expr | int], fill: Scalar | None = None) -> Expr:
+def load(
+    slot: int, type_: TensorType, indices: Sequence[Expr | int], fill: Scalar | None = None, *, finite: bool = False
+) -> Expr:
     """An element of a slot in its compute type: 16-bit floats are widened to float32 as they are read.
 
     Raises:
@@ -376,7 +386,7 @@ def load(slot: int, type_: TensorType, indices: Sequence[Expr | int], fill: Scal
     if len(indices) != type_.rank:
         raise ValueError(f"{len(indices)} indices for {type_}")
     full = tuple(i if isinstance(i, Expr) else const(i, DType.INT64) for i in indices)
-    node = Load(slot, full, type_.dtype, None if fill is None else const(fill, type_.dtype))
+    node = Load(slot, full, type_.dtype, None if fill is None else const(fill, type_.dtype), finite)
     return cast(type_.dtype.compute, node)
 
 
@@ -455,8 +465,8 @@ def _with_children(node: Expr, children: tuple[Expr, ...]) -> Expr:
     if children == node.children:
         return node
     match node:
-        case Load(slot, _, type_, fill):
-            return Load(slot, children, type_, fill)
+        case Load(slot):
+            return node.at(slot, children)
         case Call(fn, _):
             return call(fn, *children)
         case Cast(type_, _):
@@ -505,7 +515,7 @@ def to_text(root: Expr) -> str:
                 texts[node] = str(value)
             case Axis(name, _):
                 texts[node] = name
-            case Load(slot, indices, _, fill):
+            case Load(slot, indices, _, fill, _):
                 tail = "" if fill is None else f" else {fill.value}"
                 texts[node] = f"in{slot}[{', '.join(texts[i] for i in indices)}{tail}]"
             case Call(fn, (a, b)) if fn in _INFIX:

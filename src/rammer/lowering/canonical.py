@@ -119,14 +119,14 @@ def _drop_unit_axes(expr: TensorExpr) -> TensorExpr:
             case Reduce(fn, axes, body) if any(axis.extent == 1 for axis in axes):
                 kept = tuple(axis for axis in axes if axis.extent != 1)
                 return Reduce(fn, kept, body) if kept else body
-            case Load(slot, indices, type_, Const() as fill):
+            case Load(slot, indices, _, Const() as fill, _):
                 spans = [interval_of(index, {}) for index in indices]
                 bounds = [Interval(0, extent) for extent in expr.inputs[slot].shape]
                 pairs = list(zip(spans, bounds, strict=True))
                 if any(span is not None and not bound.overlaps(span) for span, bound in pairs):
                     return fill
                 inside = all(span is not None and bound.contains(span) for span, bound in pairs)
-                return Load(slot, indices, type_) if inside else None
+                return replace(node, fill=None) if inside else None
         return None
 
     flat = [root for output in expr.outputs for root in (output.body, *output.indices)]
@@ -162,7 +162,7 @@ class _Slots:
         known = self._slots.get(key)
         reach = extents if known is None else tuple(map(max, known.shape, extents))
         self._slots[key] = TensorType(node.type, reach)
-        element = Load(list(self._slots).index(key), indices, node.type, node.fill)
+        element = node.at(list(self._slots).index(key), indices)
         return element if node.fill is None else _guarded(element, node.fill, node.indices, view)
 
     def types(self) -> tuple[TensorType, ...]:

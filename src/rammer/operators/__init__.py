@@ -11,6 +11,7 @@ from rammer.operators import (
     recurrent,
     recurrent_cells,
     reduction,
+    scan,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "recurrent",
     "recurrent_cells",
     "reduction",
+    "scan",
 ]

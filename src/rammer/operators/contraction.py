@@ -44,7 +44,7 @@ def matmul(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
 
 
 def gemm(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
-    """`alpha * a' @ b' + beta * c`, where `a'` and `b'` are transposed if asked.
+    """`alpha * a' @ b' + beta * c`, where `a'` and `b'` are transposed if asked; with a beta of 0, c is not read.
 
     Slots: a `[m, k]` (`[k, m]` with `trans_a`), b `[k, n]` (`[n, k]` with `trans_b`), optionally c, which broadcasts
     to `[m, n]`; all of one dtype. Attributes: alpha, beta: float; trans_a, trans_b: bool. Output: `[m, n]`.
@@ -65,7 +65,8 @@ def gemm(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
     body = _scaled(Reduce(ReduceFn.SUM, (k,), product), number(attributes, "alpha"))
     for c in inputs[2:]:
         check_broadcasts_to("Gemm", c, (rows, columns))
-        body = body + _scaled(broadcast_load(2, c, (m, n)), number(attributes, "beta"))
+        if number(attributes, "beta"):
+            body = body + _scaled(broadcast_load(2, c, (m, n)), number(attributes, "beta"))
     return plain_result(inputs, a.dtype, (m, n), body)
 
 

@@ -2,6 +2,10 @@
 
 Loads carry the padding as their fill, and only where an index can leave the tensor. Extents of 1 (a 1x1 kernel, one
 channel a group, one group) bring no axis, so that a depthwise or a pointwise convolution is seen for what it is.
+
+A convolution multiplies its padding: 0 times an infinite weight is NaN. A transposed one multiplies nothing but
+elements of its operands. With the attribute `finite_weights`, which the pass of that name sets, a product of padding
+and a weight is certain to be 0, and may be left out or computed, whichever is faster.
 """
 
 from __future__ import annotations
@@ -12,8 +16,9 @@ from dataclasses import dataclass
 
 from rammer.ir.expr import Axis, Expr, Output, ReduceFn, ScalarFn, TensorExpr, call, cast, const, load, select
 from rammer.ir.graph import Attributes
+from rammer.ir.region import Interval, interval_of
 from rammer.ir.types import DType, TensorType
-from rammer.operators.attributes import integer, integers
+from rammer.operators.attributes import flag, integer, integers
 from rammer.operators.registry import OperatorDef, register, require
 from rammer.operators.shapes import NUMBERS, check_operands, padded_load, reduced
 
@@ -23,7 +28,8 @@ def conv(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
 
     Slots: x `[n, c, *spatial]`, w `[m, c / group, *kernel]`, optionally b `[m]`; all of one dtype.
     Attributes: strides, dilations: a positive int per spatial dimension; pads: begins then ends, non-negative;
-    group: int. Output: `[n, m, *out]`, `out = (spatial + pads - dilation * (kernel - 1) - 1) // stride + 1`.
+    group: int; finite_weights: bool, false if absent.
+    Output: `[n, m, *out]`, `out = (spatial + pads - dilation * (kernel - 1) - 1) // stride + 1`.
 
     Raises:
         InvalidModelError: the shapes, dtypes or attributes do not fit.
@@ -50,7 +56,7 @@ def conv(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
         for o_d, k_d, stride, dilation, begin in zip(o, k, window.strides, window.dilations, window.begins, strict=True)
     )
     image = padded_load(0, x, (channels.n, channels.x_channel, *position), 0)
-    weight = load(1, w, (channels.y_channel, channels.reduced, *k))
+    weight = load(1, w, (channels.y_channel, channels.reduced, *k), finite=window.finite_weights)
     return _convolution(inputs, channels, o, (channels.reduced, *k), image * weight)
 
 
@@ -90,7 +96,14 @@ def conv_transpose(inputs: Sequence[TensorType], attributes: Attributes) -> Tens
         )
     )
     image = padded_load(0, x, (channels.n, channels.x_channel, *(tap.source for tap in taps)), 0)
-    weight = padded_load(1, w, (channels.x_channel, channels.kept, *(tap.kernel for tap in taps)), 0)
+    weight_indices = (channels.x_channel, channels.kept, *(tap.kernel for tap in taps))
+    weight = padded_load(1, w, weight_indices, 0, finite=window.finite_weights)
+    for tap, extent in zip(taps, kernel, strict=True):
+        # 0 instead of the other factor, too, where one is outside: it may be infinite.
+        image = _where_within(tap.kernel, extent, image)
+    if not window.finite_weights:
+        for tap, extent in zip(taps, x.shape[2:], strict=True):
+            weight = _where_within(tap.source, extent, weight)
     return _convolution(inputs, channels, o, (channels.reduced, *(tap.count for tap in taps)), image * weight)
 
 
@@ -103,6 +116,7 @@ class _Window:
     begins: tuple[int, ...]
     ends: tuple[int, ...]
     group: int
+    finite_weights: bool
 
     def dimensions(self, extents: Sequence[int], kernel: Sequence[int]) -> zip[tuple[int, int, int, int, int, int]]:
         """(extent, taps, stride, dilation, pad at the beginning, pad at the end) per spatial dimension."""
@@ -122,7 +136,14 @@ def _window(inputs: Sequence[TensorType], attributes: Attributes) -> _Window:
     require(len(dilations) == spatial and min(dilations) > 0, f"dilations {dilations} of a convolution of {x}")
     require(len(pads) == 2 * spatial and min(pads) >= 0, f"pads {pads} of a convolution of {x}")
     require(group > 0, f"{group} groups of a convolution")
-    return _Window(strides=strides, dilations=dilations, begins=pads[:spatial], ends=pads[spatial:], group=group)
+    return _Window(
+        strides=strides,
+        dilations=dilations,
+        begins=pads[:spatial],
+        ends=pads[spatial:],
+        group=group,
+        finite_weights="finite_weights" in attributes and flag(attributes, "finite_weights"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +203,16 @@ def _taps(target: Expr, name: str, extent: int, stride: int, dilation: int) -> _
         kernel = select(call(ScalarFn.EQ, target % common, 0), kernel, outside)
     source = (target - first * dilation) // stride - count * (dilation // common)
     return _Taps(count=count, kernel=kernel, source=source)
+
+
+def _where_within(index: Expr, extent: int, factor: Expr) -> Expr:
+    """A factor where an index is in `range(extent)`, else 0; the factor itself where it always is."""
+    span = interval_of(index, {})
+    if span is not None and Interval(0, extent).contains(span):
+        return factor
+    if span is None or span.lo < 0:
+        factor = select(call(ScalarFn.LE, const(0, DType.INT64), index), factor, const(0, factor.dtype))
+    return select(call(ScalarFn.LT, index, extent), factor, const(0, factor.dtype))
 
 
 def _axes(prefix: str, extents: Sequence[int]) -> tuple[Axis, ...]:

@@ -16,7 +16,7 @@ from rammer.ir.types import DType, TensorType
 from rammer.operators.activations import ACTIVATIONS, Activation
 from rammer.operators.attributes import flag, number, text
 from rammer.operators.registry import OperatorDef, register, require
-from rammer.operators.scalars import choose, less, maximum, minimum
+from rammer.operators.scalars import choose, equal, less, maximum, minimum
 from rammer.operators.shapes import (
     ANY,
     BOOLS,
@@ -169,20 +169,33 @@ def where(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
 def power(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
     """Slot 0 to the power of slot 1, in slot 0's element type; the two may differ in type and broadcast.
 
-    Integers are raised in float64.
+    Integers to the power of integers are exact and wrap around as products do; fractions are cut off. Integers to the
+    power of floating-point numbers are raised in float64.
 
     Raises:
         InvalidModelError: the operands do not fit.
     """
     require(len(inputs) == 2, f"Pow of {len(inputs)} operands")
-    base, exponent = inputs
     for type_ in inputs:
         check_dtype("Pow", type_, NUMBERS)
-    wide = DType.FLOAT64 if DType.FLOAT64 in (base.dtype, exponent.dtype) else DType.FLOAT32
-    common = wide if base.dtype.is_float else DType.FLOAT64
-    axes = spatial_axes(broadcast_shape("Pow", base.shape, exponent.shape))
-    operands = (cast(common, broadcast_load(slot, type_, axes)) for slot, type_ in enumerate(inputs))
-    return plain_result(inputs, base.dtype, axes, call(ScalarFn.POW, *operands))
+    types = [type_.dtype for type_ in inputs]
+    axes = spatial_axes(broadcast_shape("Pow", *(type_.shape for type_ in inputs)))
+    base, exponent = (broadcast_load(slot, type_, axes) for slot, type_ in enumerate(inputs))
+    if not any(dtype.is_float for dtype in types):
+        return plain_result(inputs, types[0], axes, _integer_power(base, exponent))
+    wide = DType.FLOAT64 if DType.FLOAT64 in types or not types[0].is_float else DType.FLOAT32
+    return plain_result(inputs, types[0], axes, call(ScalarFn.POW, cast(wide, base), cast(wide, exponent)))
+
+
+def _integer_power(base: Expr, exponent: Expr) -> Expr:
+    """An integer to the power of another, in a type whose lower bits are the result's."""
+    if not base.dtype.is_signed and exponent.dtype.is_signed:
+        # As a signed number the greatest base would be -1, which alone beside 1 has an inverse.
+        inverse = cast(DType.INT64, equal(base, 1))
+        raised = call(ScalarFn.POW, cast(DType.INT64, base), maximum(cast(DType.INT64, exponent), 0))
+        return choose(less(exponent, 0), inverse, raised)
+    wide = DType.UINT64 if exponent.dtype is DType.UINT64 else DType.INT64
+    return call(ScalarFn.POW, cast(wide, base), cast(wide, exponent))
 
 
 def prelu(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:

@@ -17,10 +17,7 @@ from rammer.operators.shapes import (
     NUMBERS,
     check_axis,
     check_operands,
-    padded_load,
     plain_result,
-    reduced,
-    reduction_axes,
     spatial_axes,
 )
 
@@ -85,24 +82,6 @@ def arg_extreme(kind: str, fn: ReduceFn) -> OperatorDef:
     return OperatorDef(kind=kind, build=build)
 
 
-def cumulative_sum(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
-    """The sum of the elements up to each one along `axis`; `exclusive` leaves it out, `reverse` starts at the end.
-
-    Raises:
-        InvalidModelError: the operand or the axis does not fit.
-    """
-    check_operands("CumSum", inputs, (1, 1), NUMBERS)
-    (x,) = inputs
-    dim = integer(attributes, "axis")
-    check_axis("CumSum", x, dim)
-    axes = spatial_axes(x.shape)
-    (back,) = reduction_axes([x.shape[dim]])
-    distance = back + int(flag(attributes, "exclusive"))
-    position = axes[dim] + distance if flag(attributes, "reverse") else axes[dim] - distance
-    element = padded_load(0, x, [*axes[:dim], position, *axes[dim + 1 :]], fill=0)
-    return plain_result(inputs, x.dtype, axes, reduced(ReduceFn.SUM, [back], element))
-
-
 def _plain(statistic: Callable[[Line], Expr]) -> Callable[[Line, Attributes], Expr]:
     return lambda line, _: statistic(line)
 
@@ -112,4 +91,3 @@ for _kind, (_statistic, _dtypes) in _STATISTICS.items():
 register(reduction("InverseStdDev", lambda line, a: inverse_deviation(line, number(a, "epsilon")), FLOATS))
 register(arg_extreme("ArgMax", ReduceFn.MAX))
 register(arg_extreme("ArgMin", ReduceFn.MIN))
-register(OperatorDef(kind="CumSum", build=cumulative_sum))

@@ -126,13 +126,13 @@ def broadcast_load(slot: int, type_: TensorType, axes: Sequence[Axis]) -> Expr:
     return load(slot, type_, indices)
 
 
-def padded_load(slot: int, type_: TensorType, indices: Sequence[Expr], fill: Scalar) -> Expr:
+def padded_load(slot: int, type_: TensorType, indices: Sequence[Expr], fill: Scalar, *, finite: bool = False) -> Expr:
     """A load that gives `fill` outside the operand; a plain load where no index can leave it."""
     spans = [interval_of(index, {}) for index in indices]
     inside = all(
         span is not None and Interval(0, extent).contains(span) for span, extent in zip(spans, type_.shape, strict=True)
     )
-    return load(slot, type_, indices, None if inside else fill)
+    return load(slot, type_, indices, None if inside else fill, finite=finite)
 
 
 def reduced(fn: ReduceFn, axes: Sequence[Axis], body: Expr) -> Expr:

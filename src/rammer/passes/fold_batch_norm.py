@@ -7,7 +7,7 @@
         ->  z = Affine(x), which is x * f + (t - mean * f)
 
 Likewise for ConvTranspose, Gemm and the MatMul of two matrices, which becomes a Gemm. Weights and parameters have to
-be constants, and nobody else may read y. New weights are computed in float64 and rounded once.
+be constants, and nobody else may read y. New weights are computed in float64 and rounded once; they have to be finite.
 
 Ordering restriction: after `fold_constants`, and after `hoist_pointwise`, which leads normalisations to products
 behind views; before passes that change operands or expressions.
@@ -78,7 +78,10 @@ def _folded(graph: Graph, operator: Operator, reader: Operator) -> _Product | No
     if norm is None:
         return None
     with np.errstate(all="ignore"):
-        return _FOLDS[operator.kind](operator, graph, norm)
+        product = _FOLDS[operator.kind](operator, graph, norm)
+    dtype = graph.values[operator.inputs[1]].type.dtype
+    # Sums of finite products are not what infinite products add up to.
+    return product if product is not None and np.isfinite(_rounded(product.weight, dtype)).all() else None
 
 
 def _affine(graph: Graph, operator: Operator) -> _Affine | None:
@@ -155,11 +158,12 @@ def _conv_transpose(operator: Operator, graph: Graph, norm: _Affine) -> _Product
 
 def _gemm(operator: Operator, graph: Graph, norm: _Affine) -> _Product:
     weight, bias = _parameters(operator, graph)
+    beta = number(operator.attributes, "beta")
     by_column = norm.factor[:, np.newaxis] if flag(operator.attributes, "trans_b") else norm.factor
     return _Product(
         kind="Gemm",
         weight=weight * by_column,
-        bias=bias * number(operator.attributes, "beta") * norm.factor + norm.shift,
+        bias=(bias * beta if beta else np.zeros(())) * norm.factor + norm.shift,
         attributes={**operator.attributes, "beta": 1.0},
     )
 

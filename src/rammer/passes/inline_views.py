@@ -63,10 +63,10 @@ class _Inlining:
         def visit(node: Expr) -> Expr | None:
             if not isinstance(node, Load) or node.slot not in slots:
                 return None
-            element = self._through(Load(operator.inputs[node.slot], node.indices, node.type, node.fill), sources)
+            element = self._through(node.at(operator.inputs[node.slot], node.indices), sources)
             found = _load_of(element)
             slot = operands.slot(found.slot, node.slot)
-            return cast(element.dtype, Load(slot, found.indices, found.type, found.fill))
+            return cast(element.dtype, found.at(slot, found.indices))
 
         expr = map_bodies(operator.expr, visit)
         if expr == operator.expr and operands.values == operator.inputs:

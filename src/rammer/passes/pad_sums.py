@@ -100,7 +100,7 @@ def _padded(expr: TensorExpr, row: _Row) -> TensorExpr:
 
     def visit(node: Expr) -> Expr | None:
         if node is row.image:  # it may be read beyond its end
-            return Load(row.image.slot, row.image.indices, row.image.type, const(0, row.image.type))
+            return replace(row.image, fill=const(0, row.image.type))
         return None
 
     bodies = substitute(rebuild(expr.roots, visit), {row.axis: longer})

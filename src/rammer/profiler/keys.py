@@ -49,8 +49,8 @@ def _label(node: Expr) -> str:
             return f"const {value!r} {type_.value}"
         case Axis(name, extent):
             return f"axis {name} {extent}"
-        case Load(slot, _, type_, fill):
-            return f"load {slot} {type_.value} {None if fill is None else fill.value!r}"
+        case Load(slot, _, type_, fill, finite):
+            return f"load {slot} {type_.value} {None if fill is None else fill.value!r}{' finite' if finite else ''}"
         case Call(fn, _):
             return f"call {fn.value}"
         case Cast(type_, _):

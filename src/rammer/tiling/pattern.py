@@ -301,10 +301,7 @@ def borders_of(loads: Iterable[Load], inputs: Sequence[TensorType]) -> tuple[Bor
 
 
 def _absorbs(reduction: Reduce, load: Load) -> bool:
-    """Whether the body is the reduction's identity wherever `load` gives its fill.
-
-    A product with a padding of 0 counts as 0, even where the other factor is infinite or NaN.
-    """
+    """Whether the body is the reduction's identity wherever `load` gives its fill."""
     outside: dict[Expr, Array | None] = {}
     for node in nodes(reduction.body):
         match node:
@@ -316,22 +313,30 @@ def _absorbs(reduction: Reduce, load: Load) -> bool:
                 inner = outside[arg]
                 outside[node] = None if inner is None else converted(inner, type_)
             case Call(fn, args):
-                outside[node] = _apply(fn, [outside[arg] for arg in args], node.dtype)
+                outside[node] = _apply(fn, args, [outside[arg] for arg in args], node.dtype)
             case _:
                 outside[node] = None
     body = outside[reduction.body]
     return body is not None and body == identity(reduction.fn, reduction.dtype)
 
 
-def _apply(fn: ScalarFn, values: Sequence[Array | None], dtype: DType) -> Array | None:
-    """The value of a call as far as it follows from the operands that are known."""
+def _apply(fn: ScalarFn, args: Sequence[Expr], values: Sequence[Array | None], dtype: DType) -> Array | None:
+    """The value of a call as far as it follows from the operands whose values are known."""
     known = [value for value in values if value is not None]
-    if fn is ScalarFn.MUL and any(value == 0 for value in known):
+    if fn is ScalarFn.MUL and any(value == 0 for value in known) and all(map(_is_finite, args, values)):
         return np.zeros((), dtype.numpy)
     if len(known) < len(values):
         return None
     with np.errstate(all="ignore"):
         return np.asarray(FUNCTIONS[fn](*known))
+
+
+def _is_finite(operand: Expr, value: Array | None) -> bool:
+    """Whether an operand is certain to be neither infinite nor NaN."""
+    if value is not None:
+        return bool(np.isfinite(value))
+    loaded = plain_load(operand)
+    return not operand.dtype.is_float or (loaded is not None and loaded.finite)
 
 
 def is_blockable(found: Contraction, axis: Axis, inputs: Sequence[TensorType]) -> bool:

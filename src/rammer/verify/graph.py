@@ -180,7 +180,7 @@ def _type_fault(node: Expr) -> str | None:
                 return f"computes {fn.value} of {_listed(arg.dtype.value for arg in args)}"
         case Reduce(fn, _, body) if body.dtype.is_rounded:
             return f"reduces {body.dtype.value} by {fn.value}"
-        case Load(_, indices, type_, fill):
+        case Load(_, indices, type_, fill, _):
             if any(index.dtype is not DType.INT64 for index in indices):
                 return f"indexes by {_listed(index.dtype.value for index in indices)}"
             if fill is not None and fill.type is not type_:

@@ -24,7 +24,7 @@ def without_unused_slots(expr: TensorExpr, inputs: Sequence[int]) -> tuple[Tenso
 
     def visit(node: Expr) -> Expr | None:
         if isinstance(node, Load):
-            return Load(position[node.slot], node.indices, node.type, node.fill)
+            return node.at(position[node.slot], node.indices)
         return None
 
     renumbered = replace(map_bodies(expr, visit), inputs=tuple(expr.inputs[slot] for slot in used))

@@ -11,9 +11,9 @@ looked through.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rammer.ir.expr import Axis, Cast, Const, Expr, Load, Output, const, substitute
+from rammer.ir.expr import Axis, Cast, Const, Expr, Load, Output, cast, const, substitute
 from rammer.ir.graph import Operator
 from rammer.ir.region import Interval, affine, depends_on_data, interval_of
 from rammer.ir.types import DType
@@ -80,10 +80,11 @@ class View:
         if not self._stays_affine(outer, inner):
             return None
         if outer.fill is None:
-            return element
+            known = replace(inner, finite=inner.finite or outer.finite)
+            return known if inner is element else cast(element.dtype, known)
         if inner is not element or not self._covers(outer, shape) or inner.fill not in (None, outer.fill):
             return None
-        return Load(inner.slot, inner.indices, inner.type, outer.fill)
+        return outer.at(inner.slot, inner.indices)
 
     def _stays_affine(self, outer: Load, inner: Load) -> bool:
         """Whether indices that were affine stay so, and others only move."""
@@ -139,7 +140,7 @@ class Joined:
         for value, place in self.parts:
             if place.contains(span):
                 indices = (*outer.indices[: self.axis], index - place.lo, *outer.indices[self.axis + 1 :])
-                return Load(value, indices, outer.type, outer.fill)
+                return outer.at(value, indices)
         return None
 
 

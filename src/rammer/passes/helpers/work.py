@@ -107,7 +107,7 @@ def lift(operator: Operator) -> Work:
 
     def visit(node: Expr) -> Expr | None:
         if isinstance(node, Load):
-            return Load(operator.inputs[node.slot], node.indices, node.type, node.fill)
+            return node.at(operator.inputs[node.slot], node.indices)
         return simplified(node)
 
     bodies = rebuild(expr.roots, visit)
@@ -124,7 +124,7 @@ def lower(work: Work, type_of: Callable[[int], TensorType]) -> tuple[TensorExpr,
 
     def visit(node: Expr) -> Expr | None:
         if isinstance(node, Load):
-            return Load(slots[node.slot], node.indices, node.type, node.fill)
+            return node.at(slots[node.slot], node.indices)
         return None
 
     bodies = rebuild([output.body for output in work.outputs.values()], visit)

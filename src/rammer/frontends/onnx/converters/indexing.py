@@ -17,7 +17,9 @@ _MOST_CLASSES = 1 << 28
 def _gather(node: Node) -> Sequence[Operand]:
     """Gather and GatherElements."""
     x, indices = node.operand(0), node.operand(1)
-    return [node.add(node.op_type, x, indices, axis=node.axis(node.integer("axis"), x.rank))]
+    axis = node.axis(node.integer("axis"), x.rank)
+    _check_known(node, indices, x.shape[axis])
+    return [node.add(node.op_type, x, indices, axis=axis)]
 
 
 def _gather_nd(node: Node) -> Sequence[Operand]:
@@ -33,6 +35,7 @@ def _gather_nd(node: Node) -> Sequence[Operand]:
         raise node.invalid(f"the batch dimensions of {x.type} and {indices.type} differ")
     depth = batch + indices.shape[-1]
     indexed, rest = x.shape[batch:depth], x.shape[depth:]
+    _check_known(node, indices, *indexed)
     wrapped = counted_from_front(node, indices, node.constant(np.array(indexed, dtype=np.int64)))
     strides = np.array([math.prod(indexed[position + 1 :]) for position in range(len(indexed))], dtype=np.int64)
     offsets = node.add("Mul", wrapped, node.constant(strides))
@@ -62,6 +65,21 @@ def _one_hot(node: Node) -> Sequence[Operand]:
     off, on = (reshaped(node, part(node, values, 0, position, 1), ()) for position in range(2))
     chosen = node.add("Where", node.add("Equal", column, positions), on, off)
     return [expanded(node, chosen, (*indices.shape[:axis], count, *indices.shape[axis:]))]
+
+
+def _check_known(node: Node, indices: Operand, *extents: int) -> None:
+    """Check indices that are known, along dimensions of these extents: one, or one for each column.
+
+    Raises:
+        InvalidModelError: one is outside.
+    """
+    if indices.array is None:
+        return
+    table = indices.array.astype(np.int64).reshape(-1, len(extents))
+    for column, extent in zip(table.T, extents, strict=True):
+        wrong = column[(column < -extent) | (column >= extent)]
+        if wrong.size:
+            raise node.invalid(f"index {wrong[0]} along a dimension of {extent} elements")
 
 
 CONVERTERS: Mapping[str, Converter] = {

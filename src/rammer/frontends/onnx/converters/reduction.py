@@ -33,15 +33,16 @@ def _arg_extreme(node: Node) -> Sequence[Operand]:
     return [node.add(node.op_type, x, axis=axis, keepdims=node.flag("keepdims"), select_last_index=last)]
 
 
-def _cumulative_sum(node: Node) -> Sequence[Operand]:
+def _cumulative(node: Node) -> Sequence[Operand]:
     x = node.operand(0)
     axis = node.axis(node.known_integer(1), x.rank)
-    return [node.add("CumSum", x, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))]
+    return [node.add(node.op_type, x, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))]
 
 
 CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(_REDUCTIONS, _reduce),
     "ArgMax": _arg_extreme,
     "ArgMin": _arg_extreme,
-    "CumSum": _cumulative_sum,
+    "CumProd": _cumulative,
+    "CumSum": _cumulative,
 }

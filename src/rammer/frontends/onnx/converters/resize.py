@@ -39,7 +39,11 @@ def _resize(node: Node) -> Sequence[Operand]:
 
 def _resized(node: Node, x: Operand, dimensions: Sequence[_Dimension]) -> Operand:
     """The operand with its dimensions resized; interpolation is computed in floating point."""
-    if any(d.extent == 0 for d in dimensions):
+    outs = {d.axis: d.out for d in dimensions}
+    shape = tuple(outs.get(axis, extent) for axis, extent in enumerate(x.shape))
+    if 0 in shape:
+        return node.constant(np.zeros(shape, x.dtype.numpy))
+    if x.type.size == 0:
         raise node.invalid(f"{x.type} has no elements to interpolate between")
     if node.text("mode") == "nearest":
         for dimension in dimensions:

@@ -166,12 +166,15 @@ def _pool(node: Node) -> Sequence[Operand]:
 
 
 def _windows(extent: int, begin: int, end: int, stride: int, span: int, rounding_up: bool) -> int:
-    """How many windows there are; the last may hang over if rounding up, but not start beyond the elements."""
+    """How many windows there are; the last may hang over if rounding up, but not start beyond the elements.
+
+    A number below 0 stands for a window that does not fit; the operator refuses it.
+    """
     room = extent + begin + end - span
-    if room < 0:
-        return room  # refused by the operator
-    count = (-(-room // stride) if rounding_up else room // stride) + 1
-    return count - 1 if rounding_up and (count - 1) * stride >= extent + begin else count
+    steps = -(-room // stride) if rounding_up else room // stride
+    if steps < 0:
+        return steps
+    return steps if rounding_up and steps * stride >= extent + begin else steps + 1
 
 
 def _global_lp_pool(node: Node) -> Sequence[Operand]:

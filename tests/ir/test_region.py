@@ -227,10 +227,8 @@ def test_boxes_are_clipped_to_the_tensor():
 # --- Expressions of operators ----------------------------------------------------------------------------
 
 F32 = DType.FLOAT32
-SCAN = {
-    **{"fn": "sum", "axis": 1, "first": 4, "blocks": 2, "block": 4, "number": 1},
-    **{"exclusive": True, "reverse": True},
-}
+PLACE = {"first": 4, "blocks": 2, "block": 4, "number": 1}
+SCAN = {**PLACE, "fn": "sum", "axis": 1, "exclusive": True, "reverse": True}
 POOL = {"kernel": (3, 2), "strides": (2, 1), "dilations": (1, 2), "pads": (1, 0, 1, 1), "out_shape": (4, 5)}
 CONV = {"strides": (2, 1), "dilations": (1, 2), "pads": (1, 0, 2, 1), "group": 2}
 OPERATORS = [

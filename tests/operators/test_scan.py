@@ -1,6 +1,8 @@
 """Running sums and products against NumPy."""
 
 import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +14,7 @@ from rammer.operators.builder import GraphBuilder
 from rammer.passes import unroll
 from tests.support.operators import expression, run_operator
 
-FUNCTIONS = {"CumSum": np.cumsum, "CumProd": np.cumprod}
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {"CumSum": np.cumsum, "CumProd": np.cumprod}
 LENGTHS = [1, 5, 32, 33, 48, 600]
 """One block, several, several with a shorter one at the end, and blocks of blocks."""
 

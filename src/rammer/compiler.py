@@ -63,7 +63,8 @@ def compile(
         model: an ONNX file's path, its bytes, or the loaded model.
         device: "cpu", "cuda" (the first NVIDIA GPU), "cuda:sm_90" and the like (a GPU of that architecture, which need
             not be here) or "reference"; None takes `RAMMER_DEVICE`, else "cpu".
-        policy: "wavefront" (Algorithm 1 of the Rammer paper) or "sequential" (operator after operator).
+        policy: "wavefront" (Algorithm 1 of the Rammer paper), "sequential" (operator after operator), "ios" (stages by
+            dynamic programming) or "ios-tiles" (the same stages, tiles waiting for tiles).
         precision: "fp32" is IEEE float32 products and sums; reassociation and minimal filtering of convolutions are
             allowed (ADR 0011). On GPUs, "tf32", "bf16" and "fp16" round the operands of products for tensor cores;
             sums and all else stay float32 (ADR 0007).

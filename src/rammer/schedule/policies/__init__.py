@@ -14,8 +14,15 @@ from types import MappingProxyType
 from rammer.ir.program import Schedule
 from rammer.ir.task import TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
-from rammer.schedule.policies import sequential, wavefront
+from rammer.schedule.policies import ios, sequential, wavefront
 
 Policy = Callable[[TaskGraph, VDevice, CostModel], Schedule]
 
-POLICIES: Mapping[str, Policy] = MappingProxyType({"wavefront": wavefront.schedule, "sequential": sequential.schedule})
+POLICIES: Mapping[str, Policy] = MappingProxyType(
+    {
+        "wavefront": wavefront.schedule,
+        "sequential": sequential.schedule,
+        "ios": ios.schedule,
+        "ios-tiles": ios.schedule_by_tiles,
+    }
+)

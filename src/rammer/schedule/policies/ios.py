@@ -1,0 +1,209 @@
+"""The policy `ios`: stages found by dynamic programming (Ding et al., IOS, MLSys 2021), as rTasks and Waits.
+
+A schedule is a list of *stages* with a barrier between. The operators of a stage form groups that do not depend on each
+other; groups run side by side, each on vEUs of its own, and the operators of a group one after another. The dynamic
+program tries every ending of every set of operators that is left (`schedule.endings`), so it finds the best stages
+within the pruning's bounds. Interchangeable branches count once, equal blocks of the graph are solved once, and blocks
+of more than 32 operators are cut where fewest operators start.
+
+A stage costs the time of its slowest group under the best division of the vEUs, by the costs of the rKernels, plus a
+barrier. `schedule` keeps the stages' barriers, as IOS does; `schedule_by_tiles` drops them for Waits between tiles.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from rammer.ir.program import Schedule
+from rammer.ir.task import RTask, TaskGraph
+from rammer.ir.vdevice import CostModel, VDevice
+from rammer.schedule.builder import ProgramBuilder
+from rammer.schedule.dependencies import Dependencies
+from rammer.schedule.endings import Branches, Dag, Pruning, Set, blocks, endings, members, split
+from rammer.schedule.estimates import Estimates
+from rammer.schedule.group_times import Group, GroupTimes
+from rammer.schedule.regions import Regions
+
+_MOST_TRANSITIONS = 200_000
+_PAPER = Pruning(group=3, groups=8)
+_SMALL = 12  # operators of blocks that are solved together
+_LARGE = 32  # and of blocks that are cut between levels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """What the dynamic program found.
+
+    Attributes:
+        stages: in order, each its groups.
+        total_us: their time, with a barrier after each.
+        states: sets of operators that were solved.
+        transitions: endings that were tried.
+        greedy: blocks with more transitions than the limit, where each stage takes all operators that are ready.
+    """
+
+    stages: tuple[tuple[Group, ...], ...]
+    total_us: float
+    states: int
+    transitions: int
+    greedy: int
+
+
+def schedule(graph: TaskGraph, device: VDevice, costs: CostModel, *, barriers: bool = True) -> Schedule:
+    """The best stages, with a barrier after each."""
+    estimates = Estimates(graph, device, costs)
+    found = find_stages(graph, device.veu_count, estimates)
+    dependencies, builder = Dependencies(graph, Regions(graph)), ProgramBuilder(device.veu_count)
+    choice = [0] * len(graph.operators)
+    for stage in found.stages:
+        for group in stage:
+            for number in group.operators:
+                operator = graph.operators[number]
+                choice[number] = pick = estimates.best_kernel(operator, group.veus)
+                kernel = operator.kernels[pick]
+                dependencies.commit(number, kernel)
+                for tile, awaited in enumerate(dependencies.awaited(operator, kernel)):
+                    builder.wait(RTask(number, tile), awaited)
+                    builder.append(RTask(number, tile), group.first + tile % group.veus)
+        if barriers:
+            builder.barrier()
+    name = "ios" if barriers else "ios-tiles"
+    return Schedule(policy=name, choice=tuple(choice), programs=(builder.build(),))
+
+
+schedule_by_tiles = partial(schedule, barriers=False)
+"""The same stages on the same vEUs, each rTask waiting for the tiles that it reads instead of for a whole stage."""
+
+
+def find_stages(
+    graph: TaskGraph,
+    veus: int,
+    estimates: Estimates,
+    pruning: Pruning = _PAPER,
+    most_transitions: int = _MOST_TRANSITIONS,
+) -> Stages:
+    """The stages that end first, block by block.
+
+    Args:
+        graph: the rOperators.
+        veus: execution units.
+        estimates: what rKernels and barriers cost.
+        pruning: of endings.
+        most_transitions: endings of a block that are tried before its stages are chosen greedily.
+    """
+    dependencies = Dependencies(graph, Regions(graph))
+    dag = Dag.of([dependencies.producers(operator.id) for operator in graph.operators])
+    times = GroupTimes(graph, veus, estimates)
+    solved: dict[object, _Solution] = {}
+    stages: list[tuple[Group, ...]] = []
+    found: list[_Solution] = []
+    parts = itertools.chain.from_iterable(split(dag, block, _LARGE) for block in blocks(dag))
+    for block in _joined(parts):
+        numbers = tuple(members(block))
+        own = _within(dag, numbers)
+        key = (own, tuple(times.work(number) for number in numbers))
+        if key not in solved:
+            solved[key] = _solve(own, numbers, times, pruning, most_transitions)
+        found.append(solved[key])
+        for groups in solved[key].stages:
+            stages.append(times.stage([tuple(numbers[i] for i in members(group)) for group in groups]).groups)
+    return Stages(
+        stages=tuple(stages),
+        total_us=sum(solution.total_us for solution in found),
+        states=sum(solution.states for solution in solved.values()),
+        transitions=sum(solution.transitions for solution in solved.values()),
+        greedy=sum(solution.states == 0 for solution in found),
+    )
+
+
+def _joined(cut: Iterable[Set]) -> Iterator[Set]:
+    """Neighbouring blocks that are small together, as one: a stage may then reach across the cut between them."""
+    joined = 0
+    for block in cut:
+        if joined and (joined | block).bit_count() > _SMALL:
+            yield joined
+            joined = 0
+        joined |= block
+    if joined:
+        yield joined
+
+
+def _within(dag: Dag, numbers: Sequence[int]) -> Dag:
+    """The graph of some operators alone, numbered anew."""
+    place = {number: index for index, number in enumerate(numbers)}
+    return Dag.of([[place[source] for source in members(dag.producers[n]) if source in place] for n in numbers])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Solution:
+    """The stages of a block, each its groups as sets of the block's own numbers; no `states` where it is greedy."""
+
+    stages: tuple[tuple[Set, ...], ...]
+    total_us: float
+    states: int
+    transitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The best known way to what is left over: its time, and the ending that led there from another state."""
+
+    total_us: float
+    before: Set
+    ending: tuple[Set, ...]
+
+
+def _solve(dag: Dag, numbers: Sequence[int], times: GroupTimes, pruning: Pruning, most_transitions: int) -> _Solution:
+    """The dynamic program over one block: from all operators to none, larger states first."""
+    branches = Branches(dag, [times.work(number) for number in numbers])
+    best = {dag.everything: _Best(0.0, 0, ())}
+    waiting: list[set[Set]] = [set() for _ in range(len(numbers) + 1)]
+    waiting[-1].add(dag.everything)
+    transitions = 0
+    for size in range(len(numbers), 0, -1):
+        for state in sorted(waiting[size]):
+            for ending in endings(dag, state, pruning):
+                transitions += 1
+                if transitions > most_transitions:
+                    return _greedy(dag, numbers, times)
+                stage = times.stage([tuple(numbers[i] for i in members(part)) for part in ending])
+                total_us = best[state].total_us + stage.total_us
+                left = branches.canonical(state & ~sum(ending))
+                if left not in best or total_us < best[left].total_us:
+                    best[left] = _Best(total_us, state, ending)
+                    waiting[left.bit_count()].add(left)
+    return _Solution(
+        stages=_walked(dag, branches, best),
+        total_us=best[0].total_us,
+        states=len(best) - 1,
+        transitions=transitions,
+    )
+
+
+def _walked(dag: Dag, branches: Branches, best: Mapping[Set, _Best]) -> tuple[tuple[Set, ...], ...]:
+    """The stages in order: the endings of the best way, the last of which comes first, by the operators' own names."""
+    way, state = [], 0
+    while state != dag.everything:
+        way.append(best[state])
+        state = best[state].before
+    meant = {operator: operator for operator in members(dag.everything)}
+    stages = []
+    for step in reversed(way):
+        stages.append(tuple(sum(1 << meant[operator] for operator in members(part)) for part in step.ending))
+        names = branches.renaming(step.before & ~sum(step.ending))
+        meant = {operator: meant[names.get(operator, operator)] for operator in meant}
+    return tuple(reversed(stages))
+
+
+def _greedy(dag: Dag, numbers: Sequence[int], times: GroupTimes) -> _Solution:
+    """A stage of all operators whose producers have run, then the next, as IOS's greedy baseline has it."""
+    stages, total_us, left = [], 0.0, dag.everything
+    while left:
+        ready = tuple(1 << i for i in members(left) if dag.producers[i] & left == 0)
+        stages.append(ready)
+        total_us += times.stage([(numbers[i],) for part in ready for i in members(part)]).total_us
+        left &= ~sum(ready)
+    return _Solution(stages=tuple(stages), total_us=total_us, states=0, transitions=0)

@@ -84,7 +84,7 @@ def test_stages_run_everything_once_producers_first(graph, veus):
         before = set(done)
         for group in stage:
             assert 0 <= group.first < group.first + group.veus <= veus
-            own = set()
+            own: set[int] = set()
             for operator in group.operators:
                 assert set(dependencies.producers(operator)) <= before | own
                 own.add(operator)

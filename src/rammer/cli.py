@@ -39,6 +39,7 @@ from rammer.inspection.report import check_report
 from rammer.inspection.timeline import Report, SpansNs, end_ns, fits, to_chrome_trace, to_html
 from rammer.ir.form import FormError
 from rammer.options import TUNINGS, CompileOptions
+from rammer.printable import printable
 from rammer.runtime.arrays import json_array, random_inputs, read_arrays, write_arrays
 from rammer.runtime.container import corrupt
 from rammer.runtime.executable import Executable
@@ -113,7 +114,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """In place of `warnings.showwarning`: where in Rammer a warning comes from is no matter here."""
-    _errors.print(f"warning: {message}", style="yellow")
+    _errors.print(f"warning: {printable(str(message))}", style="yellow")
 
 
 def exit_code(error: RammerError) -> int:
@@ -189,7 +190,7 @@ def run(
         _print_json({name: json_array(array) for name, array in results.items()})
         return
     for name, array in results.items():
-        _output.print(Text.assemble((name, "bold"), f" {array.dtype}{list(array.shape)}"))
+        _output.print(Text.assemble((printable(name), "bold"), f" {array.dtype}{list(array.shape)}"))
         _say(np.array2string(array, threshold=40, precision=5))
 
 
@@ -412,5 +413,5 @@ def _print_json(data: object) -> None:
 
 
 def _say(text: str) -> None:
-    """A line that is not broken, so that paths in it can be copied."""
-    _output.print(text, soft_wrap=True)
+    """Lines that are not broken, so that paths in them can be copied."""
+    _output.print("\n".join(map(printable, text.split("\n"))), soft_wrap=True)

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from rammer.devices.base import Device
 from rammer.devices.registry import find_device
-from rammer.errors import OptionError
+from rammer.errors import OptionError, OutOfMemoryError
 from rammer.frontends.onnx import ModelSource, load_graph
 from rammer.inspection.dump import Dump
 from rammer.inspection.report import build_report
 from rammer.ir.graph import Graph
 from rammer.ir.program import Plan
+from rammer.ir.sizes import check_arrays, check_plan
 from rammer.ir.task import RKernel, TaskGraph
 from rammer.ir.vdevice import CostModel, Figure, VDevice
 from rammer.lowering.lower import lower
@@ -107,6 +108,18 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+@contextmanager
+def _out_of_memory(doing: str) -> Iterator[None]:
+    """Say it in Rammer's words where memory runs out after all: others use it, too."""
+    try:
+        yield
+    except MemoryError as error:
+        raise OutOfMemoryError(
+            f"memory ran out as the model was {doing}: {str(error) or 'no more is given'}"
+        ) from error
+
+
+@_out_of_memory("compiled")
 @_uncollected()
 def compile_with(model: ModelSource, options: CompileOptions, progress: Progress = silent) -> Executable:
     """`compile` with every option, and with progress.
@@ -129,6 +142,7 @@ def compile_with(model: ModelSource, options: CompileOptions, progress: Progress
         )
     progress("read", 0, 1)
     graph = load_graph(model, input_shapes=options.input_shapes)
+    check_arrays(graph, vdevice)
     dump = Dump(options.dump_dir)
     tasks = lower_graph(graph, vdevice, options, dump, progress)
     measured = measure_kernels(tasks, device, vdevice, options, progress)
@@ -193,7 +207,7 @@ def measure_kernels(
     """The measured times of all candidate rKernels, none where `options.tune` does not ask for them.
 
     Raises:
-        DeviceError: the profile database cannot be used, or the compiler not run.
+        DeviceError: the compiler cannot be run.
     """
     if options.tune == "none":
         return {}
@@ -209,10 +223,15 @@ def schedule_tasks(
     dump: Dump,
     progress: Progress = silent,
 ) -> Plan:
-    """From rOperators to a verified plan."""
+    """From rOperators to a verified plan.
+
+    Raises:
+        OutOfMemoryError: it takes more memory than the device has.
+    """
     progress("schedule", 0, 1)
     schedule = POLICIES[options.policy](tasks, vdevice, costs)
     plan = Plan(graph=tasks, schedule=schedule, memory=memory.plan(tasks, schedule, vdevice.alignment_bytes))
+    check_plan(plan, vdevice)
     verify_program.verify(plan, vdevice)
     dump.write("program", plan)
     return plan
@@ -233,4 +252,5 @@ def load(path: str | os.PathLike[str], options: CompileOptions | None = None) ->
         ArtifactError: the file cannot be used.
         DeviceUnavailableError: it was compiled for a device that is not here.
     """
-    return load_artifact(path, options or CompileOptions(), find_device)
+    with _out_of_memory("loaded"):
+        return load_artifact(path, options or CompileOptions(), find_device)

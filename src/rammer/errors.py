@@ -10,7 +10,8 @@
     │   ├── UnsupportedFeatureError R204  a form of an operator or model that Rammer does not have
     │   ├── DynamicShapeError       R205  symbolic dimensions that were not bound
     │   ├── ExternalDataError       R206  external data is missing, cut short, or outside the model's folder
-    │   └── ShapeDisagreementError  R207  the file declares another type or shape than the operators give
+    │   ├── ShapeDisagreementError  R207  the file declares another type or shape than the operators give
+    │   └── TensorSizeError         R208  a tensor has more dimensions or bytes than any can have
     ├── CallError                         a compiled model was called wrongly
     │   ├── InputNameError          R300  an input is missing, unknown or given twice
     │   ├── InputTypeError          R301  an input has another element type
@@ -29,15 +30,20 @@
     │   ├── CompilerFailedError     R502  the compiler ended with an error
     │   ├── CacheError              R503  the cache folder cannot be used
     │   ├── RunTimeoutError         R504  a run stopped making progress
-    │   └── TooManyArraysError      R505  more inputs, outputs or operands than the device can be given
+    │   ├── TooManyArraysError      R505  more inputs, outputs or operands than the device can be given
+    │   └── OutOfMemoryError        R506  the model takes more memory than there is
     └── VerificationError           Vxxx  an IR broke a rule: a defect of Rammer, never run
 
-`str(error)` says what was wrong, where, and what to do.
+`str(error)` says what was wrong, where, and what to do. Names of a model stand in it as a terminal can show them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from rammer.printable import printable
+
+_LOG_LINES = 20  # of a compiler's log are shown
 
 
 class RammerError(Exception):
@@ -56,12 +62,16 @@ class RammerError(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
-        lines = [f"[{self.code}] {self.message}"]
+        lines = [f"[{self.code}] {printable(self.message)}", *self._details()]
         if self.where:
-            lines.append(f"  where: {self.where}")
+            lines.append(f"  where: {printable(self.where)}")
         if self.hint:
-            lines.append(f"  to do: {self.hint}")
+            lines.append(f"  to do: {printable(self.hint)}")
         return "\n".join(lines)
+
+    def _details(self) -> Sequence[str]:
+        """Lines below the message."""
+        return ()
 
 
 class OptionError(RammerError):
@@ -129,6 +139,13 @@ class ShapeDisagreementError(ModelError):
     """The file declares another type or shape for a value than the operators give."""
 
     code = "R207"
+
+
+class TensorSizeError(ModelError):
+    """A tensor has more dimensions or bytes than any can have."""
+
+    code = "R208"
+    advice = "correct what decides its shape: extents, pads, repeats, kernel sizes"
 
 
 class CallError(RammerError):
@@ -224,6 +241,11 @@ class CompilerFailedError(DeviceError):
         self.log = log
         super().__init__(message, where=where, hint=hint)
 
+    def _details(self) -> Sequence[str]:
+        lines = [printable(line) for line in self.log.splitlines()]
+        more = [f"... and {len(lines) - _LOG_LINES} more lines"] if len(lines) > _LOG_LINES else []
+        return [*lines[:_LOG_LINES], *more]
+
 
 class CacheError(DeviceError):
     """The cache folder cannot be used."""
@@ -241,6 +263,13 @@ class TooManyArraysError(DeviceError):
     """A model has more inputs and outputs, or an operator more operands, than the device can be given."""
 
     code = "R505"
+
+
+class OutOfMemoryError(DeviceError):
+    """The model takes more memory than there is; the message says how much."""
+
+    code = "R506"
+    advice = "compile a smaller model or batch, or use a machine with more memory"
 
 
 class VerificationError(RammerError):

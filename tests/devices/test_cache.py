@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rammer.devices.cache import Cache, CacheWarning, CodeCache, content_key
+from rammer.devices.cache import Cache, CacheWarning, CodeCache, content_key, in_scratch_folder
 
 BLOB = bytes(100 - 32)  # a checksum of 32 bytes comes before it: 100 bytes on disk
 NOW = time.time()
@@ -204,3 +205,55 @@ def test_several_processes_and_threads_share_a_bound(tmp_path: Path) -> None:
         assert process.returncode == 0, log.decode()
     assert 60 <= len(kept(tmp_path, keys(150))) <= 125  # each may put a tenth before it looks again
     assert not list(tmp_path.rglob(".new-*"))
+
+
+# --- Who may write there ----------------------------------------------------------------------------------------------
+
+
+def test_folders_are_their_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / ".cache" / "rammer"
+    before = os.umask(0)
+    try:
+        CodeCache(folder, 1000).put(content_key("new"), BLOB)
+    finally:
+        os.umask(before)
+    made = [folder.parent.parent, folder.parent, folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    assert len(made) == 5
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}
+    assert stat.S_IMODE(path_of(folder, content_key("new")).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_blob_that_others_may_have_planted_is_not_read(tmp_path: Path, mode: int, depth: int) -> None:
+    key = content_key("planted")
+    Cache(tmp_path / "rammer-objects").put(key, BLOB)
+    (tmp_path, tmp_path / "rammer-objects", path_of(tmp_path, key).parent)[depth].chmod(mode)
+    cache = CodeCache(tmp_path, 1000)
+    with pytest.warns(CacheWarning, match=r"others may write in .* run chmod -R go-w"):
+        assert cache.get(key) is None
+    cache.put(content_key("new"), BLOB)  # it warns once
+    assert not path_of(tmp_path, content_key("new")).exists() or depth == 2
+
+
+def test_a_folder_among_those_of_others_is_used(tmp_path: Path) -> None:
+    """As in /tmp, where nobody can take away or replace what is another's."""
+    tmp_path.chmod(0o1777)
+    cache = CodeCache(tmp_path, 1000)
+    cache.put(content_key("new"), BLOB)
+    assert cache.get(content_key("new")) == BLOB
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_folder_of_somebody_else_is_not_read(tmp_path: Path) -> None:
+    (key,) = filled(tmp_path, 1)
+    os.chown(tmp_path / "rammer-objects", 12345, -1)
+    with pytest.warns(CacheWarning, match="belongs to another user"):
+        assert CodeCache(tmp_path, 1000).get(key) is None
+
+
+def test_nothing_is_compiled_where_others_may_write(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    assert not in_scratch_folder(tmp_path, lambda folder: folder.is_relative_to(tmp_path))
+    tmp_path.chmod(0o755)
+    assert in_scratch_folder(tmp_path, lambda folder: folder.is_relative_to(tmp_path))

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from rammer.errors import DynamicShapeError, InvalidModelError, OptionError, ShapeDisagreementError
+from rammer.errors import (
+    DynamicShapeError,
+    InvalidModelError,
+    OptionError,
+    ShapeDisagreementError,
+    TensorSizeError,
+)
 from rammer.frontends.onnx import load_graph
 
 
@@ -82,10 +88,16 @@ def test_shapes_that_do_not_fit(given, message):
         load_graph(add_model(["n", 3], ["n", 1]), input_shapes=given)
 
 
-@pytest.mark.parametrize("dim", [-1, 2**50])
-def test_impossible_extents(dim):
+def test_negative_extents():
     with pytest.raises(InvalidModelError, match="'a'"):
-        load_graph(add_model([dim], [1]))
+        load_graph(add_model([-1], [1]))
+
+
+@pytest.mark.parametrize("shape", [[2**50], [2**62, 2**62], [1] * 65])
+def test_inputs_that_no_tensor_can_be(shape):
+    with pytest.raises(TensorSizeError, match=r"possible|takes") as caught:
+        load_graph(add_model(shape, [1]))
+    assert "input 'a'" in caught.value.where
 
 
 @pytest.mark.parametrize(

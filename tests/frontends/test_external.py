@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from rammer.errors import ExternalDataError
+from rammer.errors import ExternalDataError, OutOfMemoryError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.evaluate import evaluate_graph
 from tests.support.onnx_reference import model_of
@@ -119,7 +119,7 @@ def test_location_that_is_none(tmp_path, location):
 
 def test_folder_in_place_of_a_file(tmp_path):
     (tmp_path / "w.bin").mkdir()
-    assert "are not a file" in refusal(saved(tmp_path, location="w.bin"))
+    assert "Is a directory" in refusal(saved(tmp_path, location="w.bin"))
 
 
 def test_short_file(tmp_path):
@@ -142,8 +142,33 @@ def test_length_that_does_not_fit(tmp_path):
 
 def test_huge_tensor_is_not_read(tmp_path):
     (tmp_path / "w.bin").write_bytes(b"")
-    path = saved(tmp_path, location="w.bin")
+    assert "which has 0" in refusal(with_extent(saved(tmp_path, location="w.bin"), 2**40))
+
+
+def with_extent(path, extent):
+    """The model with a w of that many elements."""
     model = onnx.load(path, load_external_data=False)
-    model.graph.initializer[0].dims[:] = [2**40]
+    model.graph.initializer[0].dims[:] = [extent]
     path.write_bytes(model.SerializeToString())
-    assert "which has 0" in refusal(path)
+    return path
+
+
+def test_sparse_file_larger_than_memory_is_not_read(tmp_path):
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OutOfMemoryError, match="1 TiB of memory are needed") as caught:
+        load_graph(with_extent(saved(tmp_path, location="w.bin"), 1 << 38))
+    assert "initialiser 'w'" in caught.value.where
+
+
+def test_files_that_together_are_larger_than_memory_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("rammer.frontends.onnx.external.host_memory_bytes", lambda: 30)
+    (tmp_path / "w.bin").write_bytes(W.tobytes())
+    model = onnx.load(saved(tmp_path, location="w.bin"), load_external_data=False)
+    second = model.graph.initializer.add()
+    second.CopyFrom(model.graph.initializer[0])
+    second.name = "second"
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(OutOfMemoryError, match=r"48 bytes of memory are needed \(other tensors 24 bytes") as caught:
+        load_graph(tmp_path / "model.onnx")
+    assert "initialiser 'second'" in caught.value.where

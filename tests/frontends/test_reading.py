@@ -1,5 +1,7 @@
 """Models are read from paths, bytes and messages; what is no model is refused by name."""
 
+import os
+
 import numpy as np
 import onnx
 import pytest
@@ -37,6 +39,24 @@ def test_missing_file(tmp_path):
 def test_folder(tmp_path):
     with pytest.raises(ModelNotFoundError, match="folder"):
         load_graph(tmp_path)
+
+
+def test_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelNotFoundError, match="pipe"):
+        load_graph(tmp_path / "pipe")
+
+
+def test_device_that_never_ends():
+    with pytest.raises(ModelNotFoundError, match="device"):
+        load_graph("/dev/zero")
+
+
+def test_file_larger_than_any_model(tmp_path):
+    with (tmp_path / "huge.onnx").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(NotAModelError, match="it has 1 TiB"):
+        load_graph(tmp_path / "huge.onnx")
 
 
 @pytest.mark.parametrize("path", ["file/below", "with\0null"])

@@ -10,7 +10,7 @@ import pytest
 
 import rammer
 from rammer.devices.cpu.device import CpuDevice
-from rammer.errors import CacheError, VerificationError
+from rammer.errors import VerificationError
 from rammer.ir.evaluate import evaluate
 from rammer.ir.types import DType
 from rammer.ir.vdevice import Figure
@@ -100,10 +100,21 @@ def test_a_damaged_database_is_put_aside(tmp_path):
     assert (tmp_path / "profile.damaged").exists()
 
 
-def test_a_database_that_cannot_be_used_is_an_error(tmp_path):
+def test_a_database_that_cannot_be_used_keeps_nothing(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(CacheError, match="RAMMER_CACHE_DIR"):
-        Database(tmp_path / "file" / "profile.sqlite").find(["a"])
+    database = Database(tmp_path / "file" / "profile.sqlite")
+    with pytest.warns(DatabaseWarning, match="RAMMER_CACHE_DIR"):
+        database.keep({"a": FIGURE})
+    assert database.find(["a"]) == {}  # it warns once
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_database_where_others_may_write_is_not_read(tmp_path, mode):
+    path = tmp_path / "profile.sqlite"
+    Database(path).keep({"a": FIGURE})
+    tmp_path.chmod(mode)
+    with pytest.warns(DatabaseWarning, match="others may write"):
+        assert Database(path).find(["a"]) == {}
 
 
 def test_processes_store_at_the_same_time(tmp_path):

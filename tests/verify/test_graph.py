@@ -229,3 +229,31 @@ def test_layouts_with_panels_are_accepted():
 @pytest.mark.parametrize("seed", range(5))
 def test_imported_models_are_accepted(seed):
     verify(load_graph(random_model(seed)[0]))
+
+
+def test_an_expression_is_proved_once_however_many_there_are(monkeypatch):
+    """A graph of thousands is proved after every pass, and hardly any of them changes."""
+    extents = range(1, 6000)
+    exprs = [
+        expression(load(0, type_, (axis,)), axes=(axis,), inputs=(type_,), type_=type_)
+        for axis, type_ in ((Axis("i", extent), TensorType(F32, (extent,))) for extent in extents)
+    ]
+    proofs = []
+    prove = verifier._axes_fault
+
+    def counted(expr, indices):
+        proofs.append(expr)
+        return prove(expr, indices)
+
+    monkeypatch.setattr(verifier, "_axes_fault", counted)
+    for _ in range(3):
+        for expr in exprs:
+            verify(single(expr))
+    assert len(proofs) == len(exprs)
+
+
+def test_an_expression_with_a_fault_has_it_each_time():
+    expr = expression(Const(1, I64))
+    for _ in range(2):
+        with pytest.raises(VerificationError, match="G08"):
+            verify(single(expr))

@@ -2,7 +2,8 @@
 
 Several processes may use one folder: a blob appears under its name in one step, equal keys mean equal blobs, and one
 that another process takes away is missing, no more. A cache that cannot be read or written makes compilation slower,
-never wrong: it warns once and the work goes on.
+never wrong: it warns once and the work goes on. Blobs are code that is run: folders are made for their owner alone, and
+one in which others may write is left alone, with a warning.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from rammer.errors import CacheError
+from rammer.files import distrust, make_private
+
+T = TypeVar("T")
 
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
-_PROBE = b"\0" * 4096
 _NEW, _WORK = ".new-", "rammer-work-"  # how the names of what is under way begin
 _OBJECTS = "rammer-objects"  # a folder may hold others' things, too: names say what may be taken away
 _KEY = re.compile(rf"[0-9a-f]{{{2 * hashlib.sha256().digest_size - 2}}}")  # but for its first two digits
@@ -58,13 +61,15 @@ class Cache:
     def get(self, key: str) -> bytes | None:
         """The blob, or None where there is none, or only a damaged one."""
         path = self._path(key)
+        if not self._is_trusted(path.parent):
+            return None
         try:
             with path.open("rb") as file:
                 stored, used_s = file.read(), os.fstat(file.fileno()).st_mtime
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._warn("read", error)
+            self._warn(f"cannot read the cache folder {self._folder} ({_reason(error)})")
             return None
         checksum, blob = stored[:_CHECKSUM_BYTES], stored[_CHECKSUM_BYTES:]
         if hashlib.sha256(blob).digest() != checksum:
@@ -77,11 +82,13 @@ class Cache:
     def put(self, key: str, blob: bytes) -> None:
         """Keep a blob, replacing a damaged one."""
         path = self._path(key)
+        if not self._is_trusted(path.parent):
+            return
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(path.parent)
             write_atomically(path, hashlib.sha256(blob).digest() + blob)
         except OSError as error:
-            self._warn("write", error)
+            self._warn(f"cannot write the cache folder {self._folder} ({_reason(error)})")
 
     def keep(self, key: str, blob: bytes) -> bytes:
         """Keep a blob unless there is one; returns the one that is kept."""
@@ -92,13 +99,18 @@ class Cache:
     def _path(self, key: str) -> Path:
         return self._folder / key[:2] / key[2:]
 
-    def _warn(self, verb: str, error: OSError) -> None:
+    def _is_trusted(self, shard: Path) -> bool:
+        """Whether nobody else can have put a blob there."""
+        reason = distrust(self._folder.parent, among_others=True) or distrust(self._folder) or distrust(shard)
+        if reason is not None:
+            self._warn(f"{reason}, so this cache is not used: run chmod -R go-w {self._folder.parent} if it is yours")
+        return reason is None
+
+    def _warn(self, message: str) -> None:
         with self._lock:
             first, self._warned = not self._warned, True
         if first:
-            reason = error.strerror or type(error).__name__
-            message = f"cannot {verb} the cache folder {self._folder} ({reason}); set RAMMER_CACHE_DIR to another one"
-            warnings.warn(message, CacheWarning, stacklevel=3)
+            warnings.warn(f"{message}; or set RAMMER_CACHE_DIR to another one", CacheWarning, stacklevel=3)
 
 
 class CodeCache(Cache):
@@ -177,37 +189,48 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
-@contextmanager
-def scratch_folder(cache_dir: Path) -> Iterator[Path]:
-    """A folder to work in, gone afterwards: in the cache folder, else where the system keeps temporary files.
+def in_scratch_folder(cache_dir: Path, work: Callable[[Path], T]) -> T:
+    """The result of `work` in a folder that is gone afterwards.
+
+    It lies in the cache folder or, where that cannot be used or has no room, where the system keeps temporary files;
+    there the work is begun again.
+
+    Args:
+        cache_dir: the cache folder.
+        work: is given the folder; an OSError that it raises for lack of room counts against the place.
 
     Raises:
-        CacheError: neither can be written, or the disk fills up while the folder is in use.
+        CacheError: neither place can be written or has room.
     """
     refusals: list[str] = []
-    folder = _try_folder(lambda: cache_dir, refusals) or _try_folder(lambda: Path(tempfile.gettempdir()), refusals)
-    if folder is None:
-        raise CacheError(f"no folder to compile in: {'; '.join(refusals)}", hint=_HINT)
-    with folder:
+    places: tuple[Callable[[], Path], ...] = (lambda: _own(cache_dir), lambda: Path(tempfile.gettempdir()))
+    for place in places:
         try:
-            yield Path(folder.name)
+            folder = tempfile.TemporaryDirectory(prefix=_WORK, dir=place(), ignore_cleanup_errors=True)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise CacheError(f"no room to compile in {folder.name}: {error.strerror}", hint=_HINT) from error
+            refusals.append(f"{error.filename or 'the temporary folder'}: {_reason(error)}")
+            continue
+        with folder:
+            try:
+                return work(Path(folder.name))
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                refusals.append(f"{folder.name}: {_reason(error)}")
+    raise CacheError(f"nowhere to compile: {'; '.join(refusals)}", hint=_HINT)
 
 
-def _try_folder(place: Callable[[], Path], refusals: list[str]) -> tempfile.TemporaryDirectory[str] | None:
-    """A fresh folder that has been written to: a full disk still makes folders."""
-    try:
-        place().mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(prefix=_WORK, dir=place(), ignore_cleanup_errors=True)
-        try:
-            (Path(folder.name) / "probe").write_bytes(_PROBE)
-        except OSError:
-            folder.cleanup()
-            raise
-    except OSError as error:
-        refusals.append(f"{error.filename or 'the temporary folder'}: {error.strerror}")
-        return None
-    return folder
+def _own(cache_dir: Path) -> Path:
+    """The cache folder, made where it is missing.
+
+    Raises:
+        OSError: it cannot be made, or others may put things in the place of ours there.
+    """
+    make_private(cache_dir)
+    if (reason := distrust(cache_dir, among_others=True)) is not None:
+        raise PermissionError(errno.EPERM, reason, str(cache_dir))
+    return cache_dir
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__

@@ -90,14 +90,14 @@ class FoldingBuilder:
             outputs: name and operand of each, in order; inputs, constants and repeated operands are copied.
             source: what the copies stand for.
         """
-        values: list[int] = []
+        values: dict[int, None] = {}
         for name, operand in outputs:
             value = operand.value
             if value is None or value not in self._named or value in values:
                 (value,) = self._builder.add("Identity", [self._value_of(operand)], name=name, sources=(source,))
             self._builder.rename(value, name)
-            values.append(value)
-        return self._builder.build(values)
+            values[value] = None
+        return self._builder.build(tuple(values))
 
     def _value_of(self, operand: Operand) -> int:
         if operand.value is not None:

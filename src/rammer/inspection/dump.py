@@ -9,6 +9,7 @@ from rammer.errors import OptionError
 from rammer.ir.graph import Graph
 from rammer.ir.program import Execute, Plan, Signal, Wait
 from rammer.ir.task import Binding, TaskGraph
+from rammer.printable import printable
 
 
 class Dump:
@@ -40,7 +41,7 @@ class Dump:
         path = self._folder / f"{self._count:02d}-{step}.txt"
         self._count += 1
         try:
-            path.write_text("\n".join(lines(content)) + "\n")
+            path.write_text("".join(f"{printable(line)}\n" for text in lines(content) for line in text.split("\n")))
         except OSError as error:
             raise OptionError(f"cannot write {path}: {error.strerror}", hint="name another folder") from error
 

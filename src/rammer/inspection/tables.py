@@ -11,6 +11,8 @@ from rich.console import JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rammer.ir.sizes import size_text
+
 Report = Mapping[str, Any]
 
 _NAMED = 3
@@ -91,7 +93,7 @@ def device(name: str, description: Mapping[str, Any]) -> RenderableType:
     for level in description["levels"]:
         rate, total = level["bandwidth_bytes_per_us"], level["total_bandwidth_bytes_per_us"]
         together = "" if total is None else f", {total['value'] / 1e3:.0f} for all"
-        size = _size(level["capacity_bytes"])
+        size = size_text(level["capacity_bytes"])
         text = f"{level['name']} of {size}, {rate['value'] / 1e3:.0f} GB/s for one unit{together}"
         table.add_row("", text, _dim(rate["provenance"]))
     for key, text in _TIMES.items():
@@ -121,9 +123,3 @@ def _table(*headers: str | tuple[str, JustifyMethod]) -> Table:
 
 def _tile(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes)) or "-"
-
-
-def _size(size_bytes: int) -> str:
-    """A size in the largest unit that leaves a whole number in front."""
-    power = min(3, max(0, size_bytes.bit_length() - 1) // 10)
-    return f"{size_bytes / (1 << 10 * power):.4g} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"

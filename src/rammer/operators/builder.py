@@ -9,6 +9,7 @@ from types import MappingProxyType
 from rammer.errors import ModelError
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Array, Attributes, Graph, Operator, SourceLocation, Value
+from rammer.ir.sizes import check_tensor
 from rammer.ir.types import DType, TensorType
 from rammer.operators.registry import CompositeDef, definition_of
 
@@ -26,7 +27,12 @@ class GraphBuilder:
         self._built: dict[tuple[object, ...], TensorExpr] = {}
 
     def input(self, name: str, type_: TensorType) -> int:
-        """A new graph input."""
+        """A new graph input.
+
+        Raises:
+            TensorSizeError: no tensor can be as large.
+        """
+        check_tensor(type_, where=f"input '{name}' of {self._name}")
         value = self._value(name, type_)
         self._inputs.append(value)
         return value
@@ -57,7 +63,8 @@ class GraphBuilder:
         """Add an operator of a registered kind and return its output values.
 
         Raises:
-            ModelError: the inputs or attributes do not fit; the error names the first source.
+            ModelError: the inputs or attributes do not fit, or no tensor can be as large as a result; the error names
+                the first source.
         """
         definition = definition_of(kind)
         types = [self._values[i].type for i in inputs]
@@ -71,6 +78,8 @@ class GraphBuilder:
                 expr = self._built[key] if key in self._built else definition.build(types, attributes)
                 self._built[key] = expr
                 output_types = tuple(output.type for output in expr.outputs)
+            for type_ in output_types:
+                check_tensor(type_)
         except ModelError as error:
             if error.where or not sources:
                 raise

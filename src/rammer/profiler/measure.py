@@ -53,7 +53,6 @@ def profile(
         progress: told (rKernels done, rKernels in all).
 
     Raises:
-        CacheError: the database cannot be used.
         CompilerNotFoundError: no compiler.
         CompilerFailedError: the compiler ended with an error, or not at all.
         VerificationError: an rKernel does not compute what its expression means.
@@ -66,14 +65,15 @@ def profile(
         if key not in known:
             groups.setdefault((kernel.expr, kernel.layouts), []).append(kernel)
     done = len(known)
+    measured: dict[str, Figure] = {}
     for group in groups.values():
         progress(done, len(keys))
         times_us = measure(group, device, vdevice, options)
-        database.keep(
-            {keys[kernel]: Figure(us, _provenance(vdevice)) for kernel, us in zip(group, times_us, strict=True)}
-        )
+        figures = {keys[kernel]: Figure(us, _provenance(vdevice)) for kernel, us in zip(group, times_us, strict=True)}
+        database.keep(figures)
+        measured |= figures
         done += len(group)
-    stored = known | database.find(key for key in keys.values() if key not in known)
+    stored = known | measured | database.find(key for key in keys.values() if key not in known)
     return {kernel: stored[key] for kernel, key in keys.items()}
 
 

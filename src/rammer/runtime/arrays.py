@@ -13,6 +13,7 @@ import numpy as np
 from rammer.errors import InputNameError, OptionError
 from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
+from rammer.printable import printable
 from rammer.runtime.signature import Signature
 
 _LINE_BYTES = 64
@@ -66,7 +67,7 @@ def write_arrays(folder: Path, arrays: Mapping[str, Array]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, array in arrays.items():
-            np.save(folder / f"{name.replace('/', '_')}.npy", array, allow_pickle=False)
+            np.save(folder / f"{printable(name).replace('/', '_')}.npy", array, allow_pickle=False)
     except OSError as error:
         raise OptionError(f"cannot write into {folder}: {error.strerror}", hint="name another folder") from error
 

@@ -34,6 +34,7 @@ from rammer.errors import (
     ArtifactVersionError,
     ArtifactWriteError,
 )
+from rammer.files import open_file
 from rammer.ir.form import Form, FormError, read_json
 
 FORMAT_VERSION = 1
@@ -134,7 +135,7 @@ def open_container(path: str | os.PathLike[str]) -> Container:
     """
     source = Path(path)
     try:
-        with source.open("rb") as file:
+        with open_file(source) as file:
             size = os.fstat(file.fileno()).st_size
             content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
     except OSError as error:

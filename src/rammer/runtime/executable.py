@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, Source, Trace, View
-from rammer.errors import ArtifactWriteError, OutputError, PlacementError
+from rammer.errors import ArtifactWriteError, OutOfMemoryError, OutputError, PlacementError
 from rammer.ir.form import FormError, read_json
 from rammer.ir.graph import Array
+from rammer.ir.sizes import size_text
 from rammer.options import CompileOptions
+from rammer.printable import printable
 from rammer.runtime.arrays import room_for, row_by_row, row_strides
 from rammer.runtime.bound import BoundCall
 from rammer.runtime.container import Buffer, Json, corrupt, write_container
@@ -47,7 +49,7 @@ class Executable:
         report: Buffer,
         options: CompileOptions,
     ) -> None:
-        self.name = name
+        self.name = printable(name)
         self.signature = signature
         self._output_names = [port.name for port in signature.outputs]
         self._sizes_bytes = signature.array_bytes
@@ -71,7 +73,7 @@ class Executable:
             ArtifactCorruptError: the file that the model was loaded from has none.
         """
         try:
-            parsed: Mapping[str, Any] = read_json(self._report, {}, "its report")
+            parsed: Mapping[str, Any] = _shown(read_json(self._report, {}, "its report"))
         except FormError as error:
             raise corrupt(self.name, str(error)) from error
         return parsed
@@ -206,9 +208,13 @@ class Executable:
 
     def _on_host(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> tuple[list[Array], list[Array]]:
         """Inputs and results as arrays of the host."""
-        arrays = [host_input(inputs[i], port) for i, port in enumerate(self.signature.inputs)]
-        if outputs is None:
-            return arrays, [room() for room in self._host_rooms]
+        try:
+            arrays = [host_input(inputs[i], port) for i, port in enumerate(self.signature.inputs)]
+            if outputs is None:
+                return arrays, [room() for room in self._host_rooms]
+        except MemoryError as error:
+            sizes = ", ".join(f"{port}: {size_text(port.type.nbytes)}" for port in self.signature.outputs)
+            raise OutOfMemoryError(f"no memory for the arrays of a call: it returns {sizes}") from error
         results = [host_output(outputs[i], port) for i, port in enumerate(self.signature.outputs)]
         self._check_apart(list(map(_address, arrays + results)))
         return arrays, results
@@ -282,6 +288,15 @@ class Executable:
 
     def __repr__(self) -> str:
         return f"<rammer.Executable {self.name} on {self.device}: {self.signature}>"
+
+
+def _shown(data: Any) -> Any:  # noqa: ANN401
+    """JSON data with every text as a terminal can show it: names in a report are there to be read."""
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, list):
+        return [_shown(item) for item in data]
+    return {printable(key): _shown(item) for key, item in data.items()} if isinstance(data, dict) else data
 
 
 def _on_the_host(arrays: Sequence[object]) -> bool:

@@ -13,6 +13,7 @@ from rammer.errors import InputNameError, InputShapeError, InputTypeError, Outpu
 from rammer.ir.form import Form, FormError, check_form
 from rammer.ir.graph import Array
 from rammer.ir.types import MODEL_DTYPES, TensorType
+from rammer.printable import printable
 from rammer.runtime.container import Json
 
 _OUTPUT_HINT = "give an array of the output's type that lies where the inputs do, row by row, or leave outputs= out"
@@ -28,7 +29,7 @@ class Port:
     type: TensorType
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.type}"
+        return f"{printable(self.name)}: {self.type}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

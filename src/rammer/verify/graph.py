@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from rammer.errors import VerificationError
 from rammer.ir.expr import Axis, Call, Expr, Load, Reduce, ScalarFn, TensorExpr, nodes
@@ -31,6 +31,8 @@ from rammer.verify.storage import has_own_addresses
 from rammer.verify.work import is_one_to_one, load_fault
 
 _Fault = tuple[str, str]
+
+_FAULTS: WeakKeyDictionary[TensorExpr, _Fault | None] = WeakKeyDictionary()
 
 
 def verify(graph: Graph) -> None:
@@ -95,11 +97,13 @@ def _check_order(graph: Graph) -> None:
 
 def _check_outputs(graph: Graph) -> None:
     made = {output for operator in graph.operators for output in operator.outputs}
+    seen: set[int] = set()
     for place, value in enumerate(graph.outputs):
         if value not in made:
             raise VerificationError("G04", f"output {place} is {_name(graph, value)}, which no operator makes")
-        if value in graph.outputs[:place]:
+        if value in seen:
             raise VerificationError("G04", f"output {place} is {_name(graph, value)}, which is an output already")
+        seen.add(value)
 
 
 def _check_value(graph: Graph, value: Value) -> None:
@@ -132,9 +136,14 @@ def _types_fault(graph: Graph, operator: Operator, expr: TensorExpr) -> _Fault |
     return None
 
 
-@lru_cache(maxsize=4096)
 def _expression_fault(expr: TensorExpr) -> _Fault | None:
-    """What is wrong with an expression by itself (G07 to G10); most operators share theirs with others."""
+    """What is wrong with an expression by itself (G07 to G10), looked for once as long as it lives."""
+    if expr not in _FAULTS:
+        _FAULTS[expr] = _found_fault(expr)
+    return _FAULTS[expr]
+
+
+def _found_fault(expr: TensorExpr) -> _Fault | None:
     indices = tuple(index for output in expr.outputs for index in output.indices)
     return (
         _axes_fault(expr, indices)

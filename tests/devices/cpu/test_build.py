@@ -271,7 +271,8 @@ def test_failing_compiler_is_quoted_with_the_place(tmp_path):
     error = caught.value
     assert error.code == "R502"
     assert error.log.startswith("error 1\n")
-    assert error.log.endswith("... and 80 more lines")
+    assert error.log.endswith("\nerror 100")
+    assert "\nerror 20\n... and 80 more lines\n" in str(error)
     assert not entries(tmp_path / "cache")
 
 
@@ -406,12 +407,41 @@ def test_disk_that_fills_up_while_compiling(tmp_path, monkeypatch):
         return write(self, data)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(CacheError, match="no room to compile"):
+    with pytest.raises(CacheError, match=r"nowhere to compile: .*No space left on device.*No space left on device"):
         build(source_of(chain(length=1, veus=1)), MACHINE, options(tmp_path), no_progress)
+
+
+def test_disk_under_the_cache_that_fills_up_while_compiling(tmp_path, monkeypatch):
+    """Sources do not fit there; compilation goes on where the system keeps temporary files."""
+    cache_dir, write = tmp_path / "cache", Path.write_bytes
+
+    def full(self, data):
+        if self.is_relative_to(cache_dir):
+            raise OSError(errno.ENOSPC, "No space left on device", str(self))
+        return write(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    plan = chain(length=1, veus=1)
+    np.testing.assert_array_equal(run(compiled(plan, cache_dir), X), expected(plan, X))
+
+
+@pytest.mark.parametrize("complaint", ["fatal error: k.s: No space left on device", "ld: Disk quota exceeded"])
+def test_compiler_that_finds_the_disk_under_the_cache_full(tmp_path, complaint):
+    real = find_toolchain(None).command[0]
+    cache_dir = tmp_path / "cache"
+    text = f'case "$PWD" in {cache_dir}/*) echo "{complaint}"; exit 1;; esac\nexec {real} "$@"'
+    plan = chain(length=1, veus=1)
+    np.testing.assert_array_equal(run(compiled(plan, cache_dir, cc=script(tmp_path, text)), X), expected(plan, X))
+
+
+def test_compilers_keep_their_own_files_in_the_folder_they_work_in(tmp_path):
+    real = find_toolchain(None).command[0]
+    text = f'[ "$1" = --version ] || [ "$TMPDIR" = "$PWD" ] || exit 1\nexec {real} "$@"'
+    compiled(chain(length=1, veus=1), tmp_path / "cache", cc=script(tmp_path, text))
 
 
 def test_no_folder_to_work_in(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path / "file" / "tmp"))
-    with pytest.warns(CacheWarning), pytest.raises(CacheError, match="no folder to compile in"):
+    with pytest.warns(CacheWarning), pytest.raises(CacheError, match="nowhere to compile"):
         build(source_of(chain(length=1, veus=1)), MACHINE, options(tmp_path / "file" / "cache"), no_progress)

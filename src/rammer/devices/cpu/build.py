@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from rammer.devices.base import Binary, Buffer, Progress, Source
-from rammer.devices.cache import Cache, CodeCache, content_key, scratch_folder
+from rammer.devices.cache import Cache, CodeCache, content_key, in_scratch_folder
 from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import KernelEntry, Manifest
 from rammer.devices.cpu.machine import Machine
@@ -118,10 +118,13 @@ class _Workshop:
         key = content_key(self.identity, name, *arguments, *contents)
         blob = self.cache.get(key)
         if blob is None:
-            with scratch_folder(self.cache_dir) as folder:
+
+            def compiled(folder: Path) -> bytes:
                 for path, content in inputs.items():
                     (folder / path).write_bytes(content)
                 self.toolchain.run([*arguments, "-o", name], folder=folder, timeout_s=self.timeout_s, where=where)
-                blob = (folder / name).read_bytes()
+                return (folder / name).read_bytes()
+
+            blob = in_scratch_folder(self.cache_dir, compiled)
             self.cache.put(key, blob)
         return blob

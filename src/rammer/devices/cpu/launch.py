@@ -23,8 +23,9 @@ from rammer.devices.cpu.build import KERNELS_LIBRARY, RUNTIME_LIBRARY
 from rammer.devices.cpu.library import Library
 from rammer.devices.cpu.machine import Machine
 from rammer.devices.cpu.source import ABI
-from rammer.errors import DeviceUnavailableError, RunTimeoutError
+from rammer.errors import DeviceUnavailableError, OutOfMemoryError, RunTimeoutError
 from rammer.ir.graph import Array
+from rammer.ir.sizes import size_text
 from rammer.options import CompileOptions
 
 _STALLED = -1
@@ -194,10 +195,7 @@ def _arena(manifest: Manifest) -> npt.NDArray[np.uint8]:
     try:
         return aligned_bytes(manifest.arena_bytes, manifest.alignment_bytes)
     except (MemoryError, ValueError) as error:  # the latter where there can be none of that size
-        raise DeviceUnavailableError(
-            f"the model takes {manifest.arena_bytes} bytes between its rOperators, which there are not",
-            hint="compile a smaller model or batch, or use a machine with more memory",
-        ) from error
+        raise OutOfMemoryError(f"no {size_text(manifest.arena_bytes)} for the values between operators") from error
 
 
 def _in_place(content: Buffer, alignment_bytes: int) -> npt.NDArray[np.uint8]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rammer.devices.base import Buffer
-from rammer.devices.cache import scratch_folder
+from rammer.devices.cache import in_scratch_folder
 from rammer.errors import DeviceUnavailableError
 
 
@@ -37,9 +37,7 @@ class Library:
                 # The loader takes equal names for equal libraries: the name stays taken while the library is loaded.
                 self._library = ctypes.CDLL(f"/proc/self/fd/{descriptor}")
             else:
-                with scratch_folder(cache_dir) as folder:
-                    (folder / "library.so").write_bytes(code)
-                    self._library = ctypes.CDLL(str(folder / "library.so"))
+                self._library = in_scratch_folder(cache_dir, lambda folder: _load(code, folder / "library.so"))
         except OSError as error:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -75,6 +73,11 @@ class Library:
             raise DeviceUnavailableError(
                 f"compiled code has no function '{name}'", hint="compile the model again here"
             ) from error
+
+
+def _load(code: Buffer, path: Path) -> ctypes.CDLL:
+    path.write_bytes(code)
+    return ctypes.CDLL(str(path))
 
 
 def _unload(handle: int, descriptor: int) -> None:

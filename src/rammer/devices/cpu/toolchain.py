@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib.util
 import os
@@ -18,9 +19,10 @@ from pathlib import Path
 
 from rammer.errors import CompilerFailedError, CompilerNotFoundError
 
-_LOG_LINES = 20
 _CANDIDATES = ("cc", "gcc", "clang")
 _VERSION_TIMEOUT_S = 60.0
+_FULL = ("No space left on device", "Disk quota exceeded")
+_LEAST_ROOM_BYTES = 1 << 20
 _INSTALL = "install gcc or clang, or run: pip install 'rammer-compiler[cc]'; or name a compiler with CC"
 
 # What every file is compiled with. Sums may be contracted to multiply-adds, which rounds once instead of twice; values
@@ -67,6 +69,7 @@ class Toolchain:
         Raises:
             CompilerFailedError: it ended with an error, or did not end.
             CompilerNotFoundError: the command is gone or no program.
+            OSError: the folder's disk is full (ENOSPC).
         """
         code, log = _call((*self.command, *arguments), folder, timeout_s)
         if code is None:
@@ -76,9 +79,11 @@ class Toolchain:
                 where=where,
                 hint="allow more with RAMMER_COMPILE_TIMEOUT_S, or name another compiler with CC",
             )
+        if code != 0 and _is_full(folder, log):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
         if code != 0:
             raise CompilerFailedError(
-                f"the C compiler '{shlex.join(self.command)}' ended with code {code}:\n{log}",
+                f"the C compiler '{shlex.join(self.command)}' ended with code {code}",
                 log=log,
                 where=where,
                 hint="check CC; another compiler (gcc, clang, the ziglang package) may do",
@@ -127,7 +132,9 @@ def _identify(command: tuple[str, ...]) -> Toolchain:
 
 
 def _call(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[int | None, str]:
-    """Exit code, None for a command that was ended, and the first lines of what it printed."""
+    """Exit code, None for a command that was ended, and what it printed."""
+    # Messages that are known, and files in one place.
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)}  # noqa: TID251 - passed on, not read
     try:
         process = subprocess.Popen(
             command,
@@ -137,6 +144,7 @@ def _call(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[int |
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            env=environment,
             start_new_session=True,
         )
     except OSError as error:
@@ -150,11 +158,10 @@ def _call(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[int |
             output, _ = process.communicate()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            return None, _first_lines(output)
-    return process.returncode, _first_lines(output)
+            return None, output.strip()
+    return process.returncode, output.strip()
 
 
-def _first_lines(output: str) -> str:
-    lines = output.strip().splitlines()
-    more = [f"... and {len(lines) - _LOG_LINES} more lines"] if len(lines) > _LOG_LINES else []
-    return "\n".join([*lines[:_LOG_LINES], *more])
+def _is_full(folder: Path, log: str) -> bool:
+    """Whether a compiler that failed in a folder had no room there: it says so, or died of it and little is left."""
+    return any(text in log for text in _FULL) or shutil.disk_usage(folder).free < _LEAST_ROOM_BYTES

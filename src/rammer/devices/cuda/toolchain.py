@@ -9,7 +9,6 @@ from typing import Any
 from rammer.errors import CompilerFailedError, CompilerNotFoundError
 
 _INSTALL = "run: pip install 'rammer-compiler[cuda]'"
-_LOG_LINES = 20
 _STANDARD = "c++17"
 
 
@@ -44,11 +43,9 @@ class Toolchain:
         try:
             compiled = self.program(text, "c++", options).compile("cubin")
         except self.error as error:
-            lines = str(error).strip().splitlines()
-            log = "\n".join(lines[:_LOG_LINES])
             raise CompilerFailedError(
-                f"NVRTC {self.version} does not compile for {architecture}:\n{log}",
-                log="\n".join(lines),
+                f"NVRTC {self.version} does not compile for {architecture}",
+                log=str(error).strip(),
                 hint="this is a defect of Rammer; please report it with the model",
             ) from error
         code: bytes = compiled.code

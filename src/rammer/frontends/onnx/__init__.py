@@ -41,6 +41,8 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
         OptionError: a given shape does not fit the model.
         ExternalDataError: a data file is missing, cut short or outside the model's folder.
         ShapeDisagreementError: the file declares other types than its operators give.
+        TensorSizeError: a tensor has more dimensions or bytes than any can have.
+        OutOfMemoryError: the external data are larger than the memory.
     """
     source = read_model(model)
     proto, graph, where = source.proto, source.proto.graph, source.name
@@ -50,8 +52,10 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
     check_graph_names(graph, where)
 
     builder, scope, symbols = FoldingBuilder(graph.name or where), Scope(), Symbols()
+    held_bytes = 0
     for tensor in graph.initializer:
-        array = array_of(tensor, source.folder, f"initialiser '{tensor.name}' of {where}")
+        array = array_of(tensor, source.folder, f"initialiser '{tensor.name}' of {where}", held_bytes)
+        held_bytes += array.nbytes
         scope[tensor.name] = builder.constant(array, tensor.name)
     inputs = [declaration_of(value, where) for value in graph.input if value.name not in scope]
     for declared, type_ in zip(inputs, bind_inputs(inputs, input_shapes or {}, symbols, where), strict=True):

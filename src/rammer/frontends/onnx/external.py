@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import stat
+import os
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import onnx
 
 from rammer.errors import ExternalDataError
+from rammer.files import open_file
+from rammer.ir.sizes import check_memory, host_memory_bytes
 
 _KEEP_TOGETHER = "keep the data file in the folder of the model file, where the exporter wrote it"
 
 
-def read_external(tensor: onnx.TensorProto, folder: Path | None, nbytes: int, where: str) -> bytes:
+def read_external(tensor: onnx.TensorProto, folder: Path | None, nbytes: int, where: str, held_bytes: int) -> bytes:
     """The `nbytes` bytes of a tensor whose data lie in a file of the model's folder.
 
     Args:
@@ -20,8 +22,10 @@ def read_external(tensor: onnx.TensorProto, folder: Path | None, nbytes: int, wh
         folder: the model's folder; None where the model did not come from a file.
         nbytes: what the tensor's type and shape take.
         where: the tensor, for messages.
+        held_bytes: of other tensors that are in memory.
 
     Raises:
+        OutOfMemoryError: they do not fit in memory beside the others.
         ExternalDataError: the file is missing, outside the folder or too short, or the entry makes no sense.
     """
     if folder is None:
@@ -36,7 +40,7 @@ def read_external(tensor: onnx.TensorProto, folder: Path | None, nbytes: int, wh
     length = _count(entries, "length", nbytes, where)
     if length != nbytes:
         raise ExternalDataError(f"it takes {nbytes} bytes, but its external data have {length}", where=where)
-    return _read(path, offset, length, where)
+    return _read(path, offset, length, where, held_bytes)
 
 
 def _inside(folder: Path, location: str, where: str) -> Path:
@@ -71,19 +75,19 @@ def _count(entries: dict[str, str], key: str, default: int, where: str) -> int:
     return int(text)
 
 
-def _read(path: Path, offset: int, length: int, where: str) -> bytes:
+def _read(path: Path, offset: int, length: int, where: str, held_bytes: int) -> bytes:
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise ExternalDataError(f"its external data '{path.name}' are not a file", where=where)
-        if offset + length > status.st_size:
-            raise ExternalDataError(
-                f"its external data end at byte {offset + length} of '{path.name}', which has {status.st_size}",
-                where=where,
-                hint="the data file is cut short or belongs to another model; export both again",
-            )
-        with path.open("rb") as file:
+        with open_file(path) as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            if offset + length > size_bytes:
+                raise ExternalDataError(
+                    f"its external data end at byte {offset + length} of '{path.name}', which has {size_bytes}",
+                    where=where,
+                    hint="the data file is cut short or belongs to another model; export both again",
+                )
+            check_memory({"other tensors": held_bytes, "external data": length}, host_memory_bytes(), where=where)
             file.seek(offset)
             return file.read(length)
     except OSError as error:
-        raise ExternalDataError(f"its external data '{path.name}' cannot be read: {error}", where=where) from error
+        reason = error.strerror
+        raise ExternalDataError(f"its external data '{path.name}' cannot be read: {reason}", where=where) from error

@@ -12,9 +12,12 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from rammer.errors import InvalidModelError, ModelNotFoundError, NotAModelError
+from rammer.files import open_file
+from rammer.ir.sizes import size_text
 
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
+_END_BYTES = 1 << 31  # of a message of protobuf
 _SAVE_HINT = "give a model that onnx.save or an exporter wrote, in ONNX's binary format"
 
 
@@ -53,13 +56,21 @@ def read_model(source: ModelSource) -> Model:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with open_file(path) as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            if size_bytes >= _END_BYTES:
+                raise NotAModelError(
+                    f"it has {size_text(size_bytes)}, an ONNX file has less than {size_text(_END_BYTES)}",
+                    where=str(path),
+                    hint="keep large tensors as external data: onnx.save(model, path, save_as_external_data=True)",
+                )
+            return file.read()
     except FileNotFoundError as error:
         raise ModelNotFoundError("no such file", where=str(path), hint="check the path") from error
     except IsADirectoryError as error:
         raise ModelNotFoundError("this is a folder", where=str(path), hint="name the .onnx file in it") from error
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        raise ModelNotFoundError(f"it cannot be read: {error}", where=str(path)) from error
+    except OSError as error:
+        raise ModelNotFoundError(f"it cannot be read: {error.strerror}", where=str(path)) from error
 
 
 def _parse(data: bytes, where: str) -> onnx.ModelProto:

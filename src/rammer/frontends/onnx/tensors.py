@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from onnx import TensorProto
 from rammer.errors import InvalidModelError, UnsupportedFeatureError
 from rammer.frontends.onnx.external import read_external
 from rammer.ir.graph import Array
+from rammer.ir.sizes import check_tensor
 from rammer.ir.types import MODEL_DTYPES, DType, TensorType
 
 _DTYPES: Mapping[int, DType] = {
@@ -32,7 +32,6 @@ _DTYPES: Mapping[int, DType] = {
 }
 _ELEMENT_TYPES: Mapping[DType, int] = {dtype: element_type for element_type, dtype in _DTYPES.items()}
 
-_MOST_ELEMENTS = 1 << 48
 _TYPED_FIELDS = ("float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data")
 
 
@@ -63,37 +62,39 @@ def schema_type(dtype: DType) -> str:
 
 
 def checked_shape(extents: Iterable[int], where: str) -> tuple[int, ...]:
-    """A shape whose extents are not negative and whose number of elements can be addressed.
+    """A shape whose extents are not negative.
 
     Raises:
-        InvalidModelError: it is no such shape.
+        InvalidModelError: one is.
     """
     shape = tuple(extents)
     if any(extent < 0 for extent in shape):
         raise InvalidModelError(f"shape {list(shape)} has a negative extent", where=where)
-    if math.prod(extent for extent in shape if extent) > _MOST_ELEMENTS:
-        raise InvalidModelError(f"shape {list(shape)} has more elements than any machine can hold", where=where)
     return shape
 
 
-def array_of(tensor: TensorProto, folder: Path | None, where: str) -> Array:
+def array_of(tensor: TensorProto, folder: Path | None, where: str, held_bytes: int = 0) -> Array:
     """The array of a tensor. It may share the message's memory and must not be written to.
 
     Args:
         tensor: with its data inside or in a file.
         folder: where files of external data may lie.
         where: the tensor, for messages.
+        held_bytes: of other tensors that are in memory.
 
     Raises:
         InvalidModelError: the data do not fit the shape and the element type.
+        TensorSizeError: no tensor can be as large.
         ExternalDataError: the data are in a file that cannot be used.
+        OutOfMemoryError: the data are in a file, and larger than the memory.
         UnsupportedFeatureError: the element type is none of ours.
     """
     type_ = TensorType(dtype_of(tensor.data_type, where), checked_shape(tensor.dims, where))
+    check_tensor(type_, where=where)
     if tensor.HasField("segment"):
         raise UnsupportedFeatureError("a tensor in segments", where=where)
     if tensor.data_location == TensorProto.EXTERNAL:
-        raw = read_external(tensor, folder, type_.nbytes, where)
+        raw = read_external(tensor, folder, type_.nbytes, where, held_bytes)
     elif tensor.HasField("raw_data"):
         raw = tensor.raw_data
     else:

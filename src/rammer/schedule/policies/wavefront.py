@@ -112,7 +112,8 @@ class _Wavefront:
             return self._placer.place(wave, fastest, times)
         efficient = self._fastest(wave, [1] * len(wave))
         work_us = [self._estimates.work_us(operator, efficient[operator.id]) for operator in wave]
-        shares = [max(1, int(self._veus * work / sum(work_us))) if work > 0 else 1 for work in work_us]
+        whole_us = sum(work_us)
+        shares = [max(1, int(self._veus * work / whole_us)) if work > 0 else 1 for work in work_us]
         best = self._placer.place(wave, self._fastest(wave, shares), times)
         for selection in (*self._rounds(wave), efficient, fastest):
             # No placement beats an even load, which spares most trials.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -101,8 +102,8 @@ def _split(node: Node) -> Sequence[Operand]:
         sizes = [max(0, min(size, extent - start)) for start in range(0, size * parts, size)] if size else [0] * parts
     if len(sizes) != count or sum(sizes) != extent or min(sizes) < 0:
         raise node.invalid(f"parts of {list(sizes)} elements for {count} output(s) of {extent} elements")
-    starts = [sum(sizes[:position]) for position in range(count)]
-    return [part(node, x, axis, start, size) for start, size in zip(starts, sizes, strict=True)]
+    ends = itertools.accumulate(sizes)
+    return [part(node, x, axis, end - size, size) for end, size in zip(ends, sizes, strict=True)]
 
 
 def _concat(node: Node) -> Sequence[Operand]:

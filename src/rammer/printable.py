@@ -1,0 +1,14 @@
+"""Text from a model's names as a terminal can show it."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    r"""The text with an escape, such as \x1b, for each character that would do something instead of being seen.
+
+    These are control characters (terminals take commands by them), line breaks, marks that turn the direction of
+    writing around, and halves of surrogate pairs.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

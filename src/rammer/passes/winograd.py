@@ -252,7 +252,9 @@ class _Predicted:
             _replace(operator, filtered, np.broadcast_to(zero, filtered.product.inputs[1].shape), rewriter)
         part = rewriter.finish()
         ends = zip((*whole.inputs, *whole.outputs), (*part.inputs, *part.outputs), strict=True)
-        images = [end for value, end in ends if value not in (*self._graph.inputs, *self._graph.outputs)]
+        fixed = {end for value, end in ends if value in (*self._graph.inputs, *self._graph.outputs)}
+        dims = channels_last.channel_dims(part, fixed)
+        images = {value: dim for value, dim in dims.items() if value in (*part.inputs, *part.outputs)}
         return predicted_alone_us(channels_last.laid_out(part, images), self._device, veus, self._rest)
 
 

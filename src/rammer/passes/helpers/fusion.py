@@ -37,8 +37,8 @@ def with_epilogue(producer: Work, consumer: Work) -> Work | None:
     if consumer.reduces or not _fit_together(producer, consumer):
         return None
     links = [load for load in consumer.loads if load.slot in producer.outputs]
-    if any(link.slot in consumer.positions for link in links):
-        return None
+    if not links or any(link.slot in consumer.positions for link in links):
+        return None  # an operand of which no element is read links nothing
     mapping = _matched(producer.outputs[links[0].slot], links[0], consumer.axes)
     if mapping is None:
         return None

@@ -11,12 +11,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 from rammer.devices.base import Device
 from rammer.devices.registry import find_device
 from rammer.errors import OptionError, OutOfMemoryError
-from rammer.frontends.onnx import ModelSource, load_graph
+from rammer.frontends.dispatch import Example, load_model, tensor_library
 from rammer.inspection.dump import Dump
 from rammer.inspection.report import build_report
 from rammer.ir.graph import Graph
@@ -32,7 +34,9 @@ from rammer.profiler.measure import profile
 from rammer.roller.model import ModelCosts
 from rammer.runtime.artifact import load_artifact
 from rammer.runtime.executable import Executable
+from rammer.runtime.module import CompiledModule
 from rammer.runtime.signature import Port, Signature
+from rammer.runtime.tensors import TensorLibrary
 from rammer.schedule import memory
 from rammer.schedule.policies import POLICIES
 from rammer.schedule.simulator import simulate
@@ -48,9 +52,11 @@ def silent(stage: str, done: int, total: int) -> None:
 
 
 def compile(
-    model: ModelSource,
+    model: object,
     device: str | None = None,
     *,
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
     policy: str = "wavefront",
     precision: str = "fp32",
     tune: str = "none",
@@ -61,9 +67,12 @@ def compile(
     """Compile a model for a device.
 
     Args:
-        model: an ONNX file's path, its bytes, or the loaded model.
+        model: an ONNX file's path, its bytes or the loaded model; a PyTorch module in evaluation mode, or an exported
+            program.
         device: "cpu", "cuda" (the first NVIDIA GPU), "cuda:sm_90" and the like (a GPU of that architecture, which need
             not be here) or "reference"; None takes `RAMMER_DEVICE`, else "cpu".
+        args: arguments by position that a module is captured with; what is no tensor in them is part of the program.
+        kwargs: arguments by name.
         policy: "wavefront" (Algorithm 1 of the Rammer paper), "sequential" (operator after operator), "ios" (stages by
             dynamic programming) or "ios-tiles" (the same stages, tiles waiting for tiles).
         precision: "fp32" is IEEE float32 products and sums; reassociation and minimal filtering of convolutions are
@@ -90,7 +99,7 @@ def compile(
         options = replace(options, device=device)
     if veus is not None:
         options = replace(options, veus=veus)
-    return compile_with(model, options)
+    return compile_with(model, options, example=Example(args=tuple(args), kwargs=dict(kwargs or {})))
 
 
 @contextmanager
@@ -121,13 +130,16 @@ def _out_of_memory(doing: str) -> Iterator[None]:
 
 @_out_of_memory("compiled")
 @_uncollected()
-def compile_with(model: ModelSource, options: CompileOptions, progress: Progress = silent) -> Executable:
+def compile_with(
+    model: object, options: CompileOptions, progress: Progress = silent, example: Example | None = None
+) -> Executable:
     """`compile` with every option, and with progress.
 
     Args:
-        model: an ONNX file's path, its bytes, or the loaded model.
+        model: as for `compile`.
         options: how to compile and run it.
         progress: told (stage, units done, units in all) as work goes on, from any thread.
+        example: the arguments that a module is captured with.
 
     Raises:
         ModelError: the model cannot be used.
@@ -141,7 +153,8 @@ def compile_with(model: ModelSource, options: CompileOptions, progress: Progress
             f"precision '{options.precision}' on {options.device}", hint=f"it has {', '.join(vdevice.precisions)}"
         )
     progress("read", 0, 1)
-    graph = load_graph(model, input_shapes=options.input_shapes)
+    imported = load_model(model, example or Example(), options.input_shapes)
+    graph = imported.graph
     check_arrays(graph, vdevice)
     dump = Dump(options.dump_dir)
     tasks = lower_graph(graph, vdevice, options, dump, progress)
@@ -152,7 +165,8 @@ def compile_with(model: ModelSource, options: CompileOptions, progress: Progress
     source = device.emit(plan, vdevice)
     progress("build", 0, 1)
     binary = device.build(source, options, lambda done, total: progress("build", done, total))
-    return Executable(
+    kind = Executable if imported.form is None else partial(CompiledModule, form=imported.form, find_library=_library)
+    return kind(
         name=graph.name,
         signature=signature_of(graph),
         device=device,
@@ -253,4 +267,8 @@ def load(path: str | os.PathLike[str], options: CompileOptions | None = None) ->
         DeviceUnavailableError: it was compiled for a device that is not here.
     """
     with _out_of_memory("loaded"):
-        return load_artifact(path, options or CompileOptions(), find_device)
+        return load_artifact(path, options or CompileOptions(), find_device, _library)
+
+
+def _library(owner: type) -> TensorLibrary | None:
+    return cast(TensorLibrary | None, tensor_library(owner))

@@ -10,14 +10,20 @@
     │   ├── UnsupportedFeatureError R204  a form of an operator or model that Rammer does not have
     │   ├── DynamicShapeError       R205  symbolic dimensions that were not bound
     │   ├── ExternalDataError       R206  external data is missing, cut short, or outside the model's folder
-    │   ├── ShapeDisagreementError  R207  the file declares another type or shape than the operators give
-    │   └── TensorSizeError         R208  a tensor has more dimensions or bytes than any can have
+    │   ├── ShapeDisagreementError  R207  the model declares another type or shape than the operators give
+    │   ├── TensorSizeError         R208  a tensor has more dimensions or bytes than any can have
+    │   ├── CaptureError            R220  PyTorch cannot capture the module
+    │   ├── DataDependentError      R221  control flow or a shape depends on the values of tensors
+    │   ├── TrainingModeError       R222  a module in training mode
+    │   └── MutatedInputError       R223  a module that writes to its arguments
     ├── CallError                         a compiled model was called wrongly
     │   ├── InputNameError          R300  an input is missing, unknown or given twice
     │   ├── InputTypeError          R301  an input has another element type
     │   ├── InputShapeError         R302  an input has another shape
     │   ├── PlacementError          R303  arrays lie where the model cannot use them
-    │   └── OutputError             R304  an array to write into does not fit
+    │   ├── OutputError             R304  an array to write into does not fit
+    │   ├── ArgumentError           R310  a module's arguments are not those it was compiled for
+    │   └── AutogradError           R311  a tensor wants a gradient of a program for inference
     ├── ArtifactError                     a saved model cannot be used
     │   ├── ArtifactNotFoundError   R400  no such file, or it cannot be read
     │   ├── ArtifactCorruptError    R401  truncated or altered
@@ -136,7 +142,7 @@ class ExternalDataError(ModelError):
 
 
 class ShapeDisagreementError(ModelError):
-    """The file declares another type or shape for a value than the operators give."""
+    """The model declares another type or shape for a value than the operators give."""
 
     code = "R207"
 
@@ -146,6 +152,30 @@ class TensorSizeError(ModelError):
 
     code = "R208"
     advice = "correct what decides its shape: extents, pads, repeats, kernel sizes"
+
+
+class CaptureError(ModelError):
+    """PyTorch cannot capture the module."""
+
+    code = "R220"
+
+
+class DataDependentError(ModelError):
+    """Control flow or a shape depends on the values of tensors."""
+
+    code = "R221"
+
+
+class TrainingModeError(ModelError):
+    """A module in training mode."""
+
+    code = "R222"
+
+
+class MutatedInputError(ModelError):
+    """A module that writes to its arguments."""
+
+    code = "R223"
 
 
 class CallError(RammerError):
@@ -180,6 +210,18 @@ class OutputError(CallError):
     """An array to write into is missing, unknown, read-only, of another type or in the way of another one."""
 
     code = "R304"
+
+
+class ArgumentError(CallError):
+    """A module's arguments nest in another way than those it was compiled for, or fixed values differ."""
+
+    code = "R310"
+
+
+class AutogradError(CallError):
+    """A tensor wants a gradient of a program for inference."""
+
+    code = "R311"
 
 
 class ArtifactError(RammerError):

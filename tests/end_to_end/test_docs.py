@@ -240,8 +240,16 @@ def test_errors_are_all_documented():
 
 
 @pytest.mark.filterwarnings("ignore::rammer.runtime.artifact.RebuiltWarning")
-@pytest.mark.parametrize(("code", "name", "section"), ERROR_SECTIONS, ids=[name for _, name, _ in ERROR_SECTIONS])
+@pytest.mark.parametrize(
+    ("code", "name", "section"),
+    [
+        pytest.param(*found, id=found[1], marks=pytest.mark.torch if "import torch" in found[2] else ())
+        for found in ERROR_SECTIONS
+    ],
+)
 def test_failing_example_fails_and_its_repair_does_not(workplace, code, name, section):
+    if "import torch" in section:
+        pytest.importorskip("torch")
     page = text_of("errors.md")
     namespace: dict[str, object] = {}
     examples = {block.label: block.text for block in blocks(section) if block.label}

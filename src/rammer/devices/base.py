@@ -82,6 +82,14 @@ class Loaded(Protocol):
         ...
 
 
+class OnHost(Loaded, Protocol):
+    """A `Loaded` that reads and writes the host's memory in place: one that is not `Resident`."""
+
+    def run_at(self, addresses: Sequence[int], stream: int | None = None) -> None:
+        """`run` on arrays by the addresses of the inputs, then of the outputs; there are no streams."""
+        ...
+
+
 View = tuple[int, np.dtype[Any], tuple[int, ...], tuple[int, ...] | None, bool]
 """A caller's array in a device's memory: its address, dtype, shape and strides (in elements; None where it lies row by
 row), and whether it is writable. A plain tuple, for a NamedTuple takes 0.2 us longer to make and read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -14,7 +15,10 @@ from rammer.ir.form import Form, FormError, check_form
 from rammer.options import CompileOptions
 from rammer.runtime.container import Buffer, Container, corrupt, open_container
 from rammer.runtime.executable import Executable
+from rammer.runtime.module import CompiledModule
 from rammer.runtime.signature import Signature
+from rammer.runtime.structure import form_from_json
+from rammer.runtime.tensors import FindLibrary
 
 _META: Form = {"name": str, "device": str, "machine": {str: str}, "signature": {}}
 
@@ -24,7 +28,10 @@ class RebuiltWarning(UserWarning):
 
 
 def load_artifact(
-    path: str | os.PathLike[str], options: CompileOptions, find_device: Callable[[str], Device]
+    path: str | os.PathLike[str],
+    options: CompileOptions,
+    find_device: Callable[[str], Device],
+    find_library: FindLibrary,
 ) -> Executable:
     """Load what `Executable.save` wrote.
 
@@ -40,13 +47,17 @@ def load_artifact(
     """
     container = open_container(path)
     try:
-        return _load(path, container, options, find_device)
+        return _load(path, container, options, find_device, find_library)
     except FormError as error:
         raise corrupt(path, str(error)) from error
 
 
 def _load(
-    path: str | os.PathLike[str], container: Container, options: CompileOptions, find_device: Callable[[str], Device]
+    path: str | os.PathLike[str],
+    container: Container,
+    options: CompileOptions,
+    find_device: Callable[[str], Device],
+    find_library: FindLibrary,
 ) -> Executable:
     meta: Mapping[str, Any] = container.meta
     check_form(meta, _META, "its header.meta")
@@ -80,7 +91,9 @@ def _load(
                 f"{path} was built for another machine ({reason}) and cannot be rebuilt here: {error.message}",
                 hint=error.hint or "compile the model on this machine",
             ) from error
-    return Executable(
+    form = None if "form" not in meta else form_from_json(meta["form"], signature)
+    kind = Executable if form is None else partial(CompiledModule, form=form, find_library=find_library)
+    return kind(
         name=meta["name"],
         signature=signature,
         device=device,

@@ -167,16 +167,19 @@ class Executable:
             raise ArtifactWriteError(
                 f"programs of the {self.device} device cannot be saved", hint="compile for another device"
             )
-        meta: dict[str, Json] = {
+        sections: dict[str, Buffer] = {"report": self._report}
+        sections |= {f"source/{name}": content for name, content in self._source.files.items()}
+        sections |= {f"binary/{name}": content for name, content in self._binary.files.items()}
+        write_container(path, self._description(), sections)
+
+    def _description(self) -> dict[str, Json]:
+        """What the header of the model's file says."""
+        return {
             "name": self.name,
             "device": self.device,
             "machine": dict(self._binary.machine),
             "signature": self.signature.to_json(),
         }
-        sections: dict[str, Buffer] = {"report": self._report}
-        sections |= {f"source/{name}": content for name, content in self._source.files.items()}
-        sections |= {f"binary/{name}": content for name, content in self._binary.files.items()}
-        write_container(path, meta, sections)
 
     # What stands in the way of every call counts positions: zip with strict=True takes three times as long.
 

@@ -138,6 +138,10 @@ class LoadedModel:
         """Run the model once; see `Loaded.run`."""
         self._run(inputs, outputs, None)
 
+    def run_at(self, addresses: Sequence[int], stream: int | None = None) -> None:
+        """Run the model once; see `OnHost.run_at`."""
+        self._launch(addresses, None)
+
     def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
         """Run the model once and measure every step; see `Loaded.trace`."""
         manifest = self._manifest
@@ -154,12 +158,13 @@ class LoadedModel:
         )
 
     def _run(self, inputs: Sequence[Array], outputs: Sequence[Array], spans: int | None) -> None:
-        if len(inputs) + len(outputs) != len(self._manifest.array_bytes):
-            expected = len(self._manifest.array_bytes)
-            raise ValueError(f"{len(inputs)} inputs and {len(outputs)} outputs, {expected} in all")
-        addresses = self._addresses(*[array.ctypes.data for array in (*inputs, *outputs)])
+        self._launch([array.ctypes.data for array in (*inputs, *outputs)], spans)
+
+    def _launch(self, addresses: Sequence[int], spans: int | None) -> None:
+        if len(addresses) != len(self._manifest.array_bytes):
+            raise ValueError(f"{len(addresses)} inputs and outputs, {len(self._manifest.array_bytes)} in all")
         stall = Stall()
-        code = self._call(self._model, addresses, spans, ctypes.byref(stall))
+        code = self._call(self._model, self._addresses(*addresses), spans, ctypes.byref(stall))
         if code == _STALLED:
             raise self._timeout(stall)
         if code != 0:

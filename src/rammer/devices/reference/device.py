@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from rammer.devices.base import Binary, Progress, Source, Trace, no_progress
 from rammer.devices.reference.execution import Interpreter
@@ -12,7 +15,7 @@ from rammer.errors import DeviceUnavailableError
 from rammer.ir.form import FormError
 from rammer.ir.graph import Array
 from rammer.ir.program import Plan
-from rammer.ir.types import DType
+from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.options import CompileOptions
 from rammer.tiling.pattern import Skeleton
@@ -32,6 +35,7 @@ class ReferenceLoaded:
     """A plan that runs under random interleavings, the same ones in every run."""
 
     def __init__(self, plan: Plan, seed: int) -> None:
+        self._graph = plan.graph
         self._interpreter = Interpreter(plan)
         self._seed = seed
 
@@ -42,6 +46,15 @@ class ReferenceLoaded:
             RunTimeoutError: the program does not end.
         """
         self.trace(inputs, outputs)
+
+    def run_at(self, addresses: Sequence[int], stream: int | None = None) -> None:
+        """Run the model once; see `OnHost.run_at`."""
+        ports = (*self._graph.inputs, *self._graph.outputs)
+        arrays = [
+            _array_at(address, self._graph.tensors[port].type) for address, port in zip(addresses, ports, strict=True)
+        ]
+        count = len(self._graph.inputs)
+        self.run(arrays[:count], arrays[count:])
 
     def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
         """`run`, with a microsecond for each event of the interleaving.
@@ -97,6 +110,14 @@ class ReferenceDevice:
                 f"a program for the {source.device} device cannot run on the {self.name} device"
             )
         return ReferenceLoaded(source.plan, self.seed)
+
+
+def _array_at(address: int, type_: TensorType) -> Array:
+    if type_.nbytes == 0:
+        return np.empty(type_.shape, type_.dtype.numpy)
+    memory = memoryview((ctypes.c_char * type_.nbytes).from_address(address))
+    array: Array = np.frombuffer(memory.cast("B"), type_.dtype.numpy)
+    return array.reshape(type_.shape)
 
 
 def describe(veus: int) -> VDevice:

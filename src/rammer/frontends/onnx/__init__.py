@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rammer.errors import OptionError
 from rammer.frontends.builder import FoldingBuilder
+from rammer.frontends.dispatch import Example, Imported
 from rammer.frontends.onnx.agreement import check_declared
 from rammer.frontends.onnx.binding import Symbols, bind_inputs, declaration_of
 from rammer.frontends.onnx.checking import check_graph_names, check_version
@@ -16,7 +18,19 @@ from rammer.frontends.onnx.reading import ModelSource, read_model
 from rammer.frontends.onnx.tensors import array_of
 from rammer.ir.graph import Graph, SourceLocation
 
-__all__ = ["ModelSource", "load_graph"]
+__all__ = ["ModelSource", "load_graph", "load_model"]
+
+
+def load_model(model: ModelSource, example: Example, input_shapes: Mapping[str, Sequence[int]]) -> Imported:
+    """An ONNX model as a graph; see `load_graph`.
+
+    Raises:
+        ModelError: the model cannot be used.
+        OptionError: a given shape does not fit the model, or arguments are given, which an ONNX model has no use for.
+    """
+    if example.args or example.kwargs:
+        raise OptionError("args= or kwargs= for an ONNX model", hint="they are for modules; leave them out")
+    return Imported(graph=load_graph(model, input_shapes=input_shapes))
 
 
 def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:

@@ -1,0 +1,82 @@
+"""Which front end reads a model follows from what the model is; its library is imported only then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Protocol, cast
+
+from rammer.errors import NotAModelError
+from rammer.ir.calling import CallForm
+from rammer.ir.graph import Graph
+
+_LIBRARIES: Mapping[str, str] = {
+    "onnx": "rammer.frontends.onnx",
+    "torch": "rammer.frontends.torch",
+}
+"""The front end for models whose classes come from a library, by the library's package."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """Arguments that a module is captured with."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A model as a graph, with the form of its calls where they are those of a module."""
+
+    graph: Graph
+    form: CallForm | None = None
+
+
+class FrontEnd(Protocol):
+    """What reads the models of one library."""
+
+    def load_model(self, model: Any, example: Example, input_shapes: Mapping[str, Sequence[int]]) -> Imported:  # noqa: ANN401
+        """The model as a graph.
+
+        Raises:
+            ModelError: it cannot be used.
+            OptionError: the example or the shapes do not fit it.
+        """
+        ...
+
+
+def load_model(model: object, example: Example, input_shapes: Mapping[str, Sequence[int]]) -> Imported:
+    """Read a model: an ONNX file's path, its bytes or message, or a PyTorch module or exported program.
+
+    Args:
+        model: what to read.
+        example: the arguments that a module is captured with.
+        input_shapes: shapes for inputs with symbolic dimensions, by name.
+
+    Raises:
+        ModelError: it cannot be used, or is no model.
+        OptionError: the example or the shapes do not fit it.
+    """
+    library = "onnx" if isinstance(model, str | os.PathLike | bytes) else library_of(type(model))
+    if library is None:
+        raise NotAModelError(
+            f"an object of class {type(model).__name__} is no model",
+            hint="give an ONNX file, its bytes, an onnx.ModelProto, or a PyTorch module with args=",
+        )
+    front_end = cast(FrontEnd, import_module(_LIBRARIES[library]))
+    return front_end.load_model(model, example, input_shapes)
+
+
+def library_of(owner: type) -> str | None:
+    """The library that a class, or one that it derives from, comes from; None where no front end knows it."""
+    roots = (base.__module__.partition(".")[0] for base in owner.__mro__)
+    return next((root for root in roots if root in _LIBRARIES), None)
+
+
+def tensor_library(owner: type) -> ModuleType | None:
+    """What handles calls with tensors of a class; None where no front end knows it. See `runtime.tensors`."""
+    return import_module("rammer.frontends.torch.calls") if library_of(owner) == "torch" else None

@@ -1,0 +1,46 @@
+"""Reads PyTorch modules into a graph. The only room that imports `torch`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch.export import ExportedProgram
+
+from rammer.errors import NotAModelError, OptionError
+from rammer.frontends.dispatch import Example, Imported
+from rammer.frontends.torch.capture import capture, functional
+from rammer.frontends.torch.private import check_version
+from rammer.frontends.torch.program import import_program
+
+__all__ = ["load_model"]
+
+
+def load_model(
+    model: torch.nn.Module | ExportedProgram, example: Example, input_shapes: Mapping[str, Sequence[int]]
+) -> Imported:
+    """A module, captured with the example's arguments, or an exported program as a graph.
+
+    Its inputs are the tensors among the arguments, its outputs those among the results, in PyTorch's order;
+    parameters and buffers are constants.
+
+    Raises:
+        ModelError: the module cannot be captured, or uses what Rammer does not have.
+        OptionError: arguments or shapes are given where they have no use.
+        DeviceUnavailableError: PyTorch is too old.
+    """
+    check_version()
+    if input_shapes:
+        raise OptionError("input_shapes= for a module", hint="the shapes are those of the tensors in args= and kwargs=")
+    if isinstance(model, ExportedProgram):
+        if example.args or example.kwargs:
+            raise OptionError("args= or kwargs= for an exported program", hint="it has its own; leave them out")
+        return import_program(functional(model, "the program"), "program", None)
+    if not isinstance(model, torch.nn.Module):
+        raise NotAModelError(
+            f"an object of class {type(model).__name__} is no model",
+            hint="give a torch.nn.Module or an ExportedProgram",
+        )
+    name = type(model).__name__
+    captured = capture(model, example.args, example.kwargs, name)
+    return import_program(functional(captured, name), name, model.forward)

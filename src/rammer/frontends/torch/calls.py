@@ -1,0 +1,96 @@
+"""Calls with tensors: they are used where they lie, and results are tensors of PyTorch's own memory.
+
+This module is what `runtime.tensors.TensorLibrary` describes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from rammer.errors import AutogradError, PlacementError
+from rammer.frontends.torch.forms import make
+from rammer.frontends.torch.types import dtype_of, torch_dtype
+
+__all__ = ["calls", "make"]
+
+
+def calls(
+    signature: Any,
+    run: Callable[[Sequence[int], int | None], None],
+    refuse: Callable[..., None],
+    *,
+    on_gpu: bool,
+) -> Callable[[Sequence[Any]], Sequence[torch.Tensor]]:
+    """A function from tensors in the order of the inputs to fresh ones for the outputs.
+
+    Args:
+        signature: names and types of inputs and outputs, a `runtime.signature.Signature`.
+        run: runs the model on the addresses of all inputs, then all outputs, on a stream of the GPU or None.
+        refuse: raises the error for an input of another element type or shape, by its position.
+        on_gpu: whether inputs and outputs lie on a GPU.
+    """
+    expected = [(torch_dtype(port.type.dtype), torch.Size(port.type.shape)) for port in signature.inputs]
+    rooms = [(port.type.shape, torch_dtype(port.type.dtype)) for port in signature.outputs]
+    place = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
+    misfit = _Misfit(signature, refuse, place)
+    is_learning, empty, tensor_class = torch.is_grad_enabled, torch.empty, torch.Tensor
+
+    def call(given: Sequence[Any]) -> Sequence[torch.Tensor]:
+        tensors = given
+        if not all([isinstance(tensor, tensor_class) for tensor in given]):  # noqa: C419 - a list is quicker
+            tensors = [torch.as_tensor(tensor) for tensor in given]
+        addresses = []
+        learning = is_learning()
+        for i, (dtype, shape) in enumerate(expected):
+            tensor = tensors[i]
+            if (
+                tensor.dtype is not dtype
+                or tensor.shape != shape
+                or not tensor.is_contiguous()
+                or tensor.device != place
+                or (learning and tensor.requires_grad)
+            ):
+                misfit.explain(i, tensor)
+            addresses.append(tensor.data_ptr())
+        results = [empty(shape, dtype=dtype, device=place) for shape, dtype in rooms]
+        for result in results:
+            addresses.append(result.data_ptr())
+        run(addresses, torch.cuda.current_stream(place).cuda_stream if on_gpu else None)
+        return results
+
+    return call
+
+
+class _Misfit:
+    """Says what is wrong with a tensor."""
+
+    def __init__(self, signature: Any, refuse: Callable[..., None], place: torch.device) -> None:
+        self._signature = signature
+        self._refuse = refuse
+        self._place = place
+
+    def explain(self, position: int, tensor: torch.Tensor) -> None:
+        """Raise the error for an input that cannot be used.
+
+        Raises:
+            CallError: always.
+        """
+        name = self._signature.inputs[position].name
+        self._refuse(position, dtype_of(tensor.dtype, f"input '{name}'"), tuple(tensor.shape))
+        if tensor.device != self._place:
+            raise PlacementError(
+                f"input '{name}' lies on {tensor.device}, the model runs on {self._place}",
+                hint=f"move it with .to('{self._place}'), or compile the model for the other device",
+            )
+        if not tensor.is_contiguous():
+            raise PlacementError(
+                f"input '{name}' has strides {tuple(tensor.stride())}, it does not lie row by row",
+                hint="call .contiguous() on it",
+            )
+        raise AutogradError(
+            f"input '{name}' wants a gradient, which a program for inference does not compute",
+            hint="call the model under torch.no_grad(), or detach() the input; rammer.compile_step compiles training",
+        )

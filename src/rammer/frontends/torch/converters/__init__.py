@@ -1,0 +1,48 @@
+"""From ATen operators to ours, one file per family: tables from an operator's name to its converter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from rammer.frontends.torch.converters import (
+    activations,
+    arithmetic,
+    attention,
+    contraction,
+    convolution,
+    creation,
+    indexing,
+    logic,
+    movement,
+    normalization,
+    parts,
+    pooling,
+    recurrent,
+    reduction,
+    resize,
+    scatter,
+)
+from rammer.frontends.torch.node import Converter
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+    {
+        **activations.CONVERTERS,
+        **arithmetic.CONVERTERS,
+        **attention.CONVERTERS,
+        **contraction.CONVERTERS,
+        **convolution.CONVERTERS,
+        **creation.CONVERTERS,
+        **indexing.CONVERTERS,
+        **logic.CONVERTERS,
+        **movement.CONVERTERS,
+        **normalization.CONVERTERS,
+        **parts.CONVERTERS,
+        **pooling.CONVERTERS,
+        **recurrent.CONVERTERS,
+        **reduction.CONVERTERS,
+        **resize.CONVERTERS,
+        **scatter.CONVERTERS,
+    }
+)
+"""All converters, by the operator's name in ATen, without the overload."""

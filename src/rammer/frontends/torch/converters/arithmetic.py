@@ -1,0 +1,321 @@
+"""Arithmetic and functions, element by element, in the element type of the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from rammer.frontends.builder import Operand
+from rammer.frontends.moves import converted
+from rammer.frontends.torch.node import Converter, Node, Result
+from rammer.ir.types import DType
+
+_FUNCTIONS = (
+    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "neg"),
+    *("reciprocal", "sin", "sinh", "sqrt", "tan", "tanh"),
+)
+"""Functions of one operand that are a kind of ours, with a capital."""
+
+_ROUNDINGS: Mapping[str, str] = {"ceil": "Ceil", "floor": "Floor"}
+"""Roundings, which leave integers as they are."""
+
+_BINARY: Mapping[str, str] = {"div": "Div", "maximum": "Max", "minimum": "Min"}
+
+
+def _function(node: Node) -> Result:
+    return node.add(node.operator.capitalize(), node.typed("self"))
+
+
+def _sign(node: Node) -> Result:
+    """That of NaN is 0."""
+    x = node.typed("self")
+    zero = node.scalar(0, x.dtype)
+    signs = (node.add("Less", zero, x), node.add("Less", x, zero))
+    return node.add("Sub", *(node.add("Cast", sign, to=x.dtype) for sign in signs))
+
+
+def _rounding(node: Node) -> Result:
+    x = node.typed("self")
+    return node.add(_ROUNDINGS[node.operator], x) if x.dtype.is_float else x
+
+
+def _round(node: Node) -> Result:
+    """To `decimals` places, ties to the even neighbour."""
+    x = node.typed("self")
+    if not x.dtype.is_float:
+        return x
+    decimals = node.integer("decimals") if node.has("decimals") else 0
+    if decimals == 0:
+        return node.add("Round", x)
+    factor = node.scalar(10.0 ** abs(decimals), x.dtype)
+    there, back = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
+    return node.add(back, node.add("Round", node.add(there, x, factor)), factor)
+
+
+def truncated(node: Node, x: Operand) -> Operand:
+    """The integer part, towards zero."""
+    if not x.dtype.is_float:
+        return x
+    negative = node.add("Less", x, node.scalar(0, x.dtype))
+    return node.add("Where", negative, node.add("Ceil", x), node.add("Floor", x))
+
+
+def _trunc(node: Node) -> Result:
+    return truncated(node, node.typed("self"))
+
+
+def _sum_of(kind: str) -> Converter:
+    """`self + alpha * other`, or the difference."""
+
+    def convert(node: Node) -> Result:
+        a, b = node.typed("self"), node.typed("other")
+        if node.dtype is DType.BOOL:
+            return node.add("Or", a, b)
+        alpha = node.number("alpha") if node.has("alpha") else 1
+        if alpha != 1:
+            b = node.add("Mul", b, node.scalar(alpha, node.dtype))
+        return node.add(kind, a, b)
+
+    return convert
+
+
+def _reversed_difference(node: Node) -> Result:
+    """`other - alpha * self`."""
+    a, alpha = node.typed("self"), node.number("alpha")
+    if alpha != 1:
+        a = node.add("Mul", a, node.scalar(alpha, node.dtype))
+    return node.add("Sub", node.typed("other"), a)
+
+
+def _product(node: Node) -> Result:
+    return node.add("And" if node.dtype is DType.BOOL else "Mul", node.typed("self"), node.typed("other"))
+
+
+def _binary(node: Node) -> Result:
+    if node.dtype is DType.BOOL:
+        return node.add("Or" if node.operator == "maximum" else "And", node.typed("self"), node.typed("other"))
+    return node.add(_BINARY[node.operator], node.typed("self"), node.typed("other"))
+
+
+def _quotient(node: Node) -> Result:
+    """Exact, or rounded as `rounding_mode` says."""
+    if not node.has("rounding_mode"):
+        return _binary(node)
+    a, b = node.typed("self"), node.typed("other")
+    if node.text("rounding_mode") == "floor":
+        return _floored_quotient(node, a, b)
+    return truncated(node, node.add("Div", a, b))
+
+
+def _floor_divide(node: Node) -> Result:
+    return _floored_quotient(node, node.typed("self"), node.typed("other"))
+
+
+def _floored_quotient(node: Node, a: Operand, b: Operand) -> Operand:
+    """The quotient rounded down; that of floating-point numbers by way of the exact remainder, as in Python."""
+    if not a.dtype.is_float:
+        return node.add("Div", node.add("Sub", a, node.add("Mod", a, b, fmod=False)), b)
+    nearest = node.add("Round", node.add("Div", node.add("Sub", a, _remainder_of(node, a, b)), b))
+    by_zero = node.add("Equal", b, node.scalar(0, b.dtype))
+    return node.add("Where", by_zero, node.add("Div", a, b), nearest)
+
+
+def _remainder(node: Node) -> Result:
+    return _remainder_of(node, node.typed("self"), node.typed("other"))
+
+
+def _remainder_of(node: Node, a: Operand, b: Operand) -> Operand:
+    """What is left of `a / b` rounded down: it has the divisor's sign."""
+    if not a.dtype.is_float:
+        return node.add("Mod", a, b, fmod=False)
+    zero = node.scalar(0, a.dtype)
+    rest = node.add("Mod", a, b, fmod=True)
+    other_sign = node.add("Xor", node.add("Less", rest, zero), node.add("Less", b, zero))
+    off = node.add("And", other_sign, node.add("Not", node.add("Equal", rest, zero)))
+    return node.add("Where", off, node.add("Add", rest, b), rest)
+
+
+def _fmod(node: Node) -> Result:
+    """The remainder with the dividend's sign."""
+    return node.add("Mod", node.typed("self"), node.typed("other"), fmod=True)
+
+
+def _power(node: Node) -> Result:
+    """Small whole exponents and roots are products and square roots, as in PyTorch."""
+    x = node.typed("self")
+    exponent = node.arguments["exponent"]
+    if isinstance(exponent, Operand):
+        return node.add("Pow", x, node.typed("exponent"))
+    match node.number("exponent"):
+        case 1:
+            return x
+        case 2:
+            return node.add("Mul", x, x)
+        case 3:
+            return node.add("Mul", node.add("Mul", x, x), x)
+        case 0.5 if x.dtype.is_float:
+            return node.add("Sqrt", x)
+        case -0.5 if x.dtype.is_float:
+            return node.add("Reciprocal", node.add("Sqrt", x))
+        case -1 if x.dtype.is_float:
+            return node.add("Reciprocal", x)
+        case _:
+            return node.add("Pow", x, node.typed("exponent"))
+
+
+def _rsqrt(node: Node) -> Result:
+    return node.add("Reciprocal", node.add("Sqrt", node.typed("self")))
+
+
+def _square(node: Node) -> Result:
+    x = node.typed("self")
+    return node.add("Mul", x, x)
+
+
+def _exp2(node: Node) -> Result:
+    return node.add("Pow", node.scalar(2, node.dtype), node.typed("self"))
+
+
+def _expm1(node: Node) -> Result:
+    """`exp(x) - 1` as `tanh(x / 2) * (exp(x) + 1)`, which does not cancel near 0."""
+    x = node.typed("self")
+    half = node.add("Tanh", node.add("Mul", x, node.scalar(0.5, x.dtype)))
+    return node.add("Mul", half, node.add("Add", node.add("Exp", x), node.scalar(1, x.dtype)))
+
+
+def _log1p(node: Node) -> Result:
+    """`log(1 + x)`, corrected for what rounding `1 + x` loses (Kahan)."""
+    x = node.typed("self")
+    one = node.scalar(1, x.dtype)
+    u = node.add("Add", x, one)
+    corrected = node.add("Mul", node.add("Log", u), node.add("Div", x, node.add("Sub", u, one)))
+    plain = node.add("IsInf", u, detect_negative=True, detect_positive=True)
+    finite = node.add("Where", plain, u, corrected)
+    return node.add("Where", node.add("Equal", u, one), x, finite)
+
+
+def _logarithm(base: float) -> Converter:
+    def convert(node: Node) -> Result:
+        return node.add("Mul", node.add("Log", node.typed("self")), node.scalar(1 / math.log(base), node.dtype))
+
+    return convert
+
+
+def _atan2(node: Node) -> Result:
+    """The angle of the point (other, self); signs of zeros count."""
+    y, x = node.typed("self"), node.typed("other")
+    zero, pi = node.scalar(0, y.dtype), node.scalar(math.pi, y.dtype)
+    steep = node.add("Less", node.add("Abs", x), node.add("Abs", y))
+    ratio = node.add("Where", steep, node.add("Div", x, y), _ratio(node, y, x))
+    angle = node.add("Atan", ratio)
+    upright = node.add("Sub", _signed_like(node, node.scalar(math.pi / 2, y.dtype), y), angle)
+    left = node.add("Less", _signed_like(node, node.scalar(1, x.dtype), x), zero)
+    flat = node.add("Where", left, node.add("Add", angle, _signed_like(node, pi, y)), angle)
+    return node.add("Where", steep, upright, flat)
+
+
+def _ratio(node: Node, y: Operand, x: Operand) -> Operand:
+    """`y / x`; of two zeros, and of two infinities, what the angle's case wants."""
+    zero, one = node.scalar(0, y.dtype), node.scalar(1, y.dtype)
+    both_zero = node.add("And", node.add("Equal", y, zero), node.add("Equal", x, zero))
+    signs = node.add("Mul", _signed_like(node, one, y), _signed_like(node, one, x))
+    both_infinite = node.add("And", _infinite(node, y), _infinite(node, x))
+    plain = node.add("Where", both_infinite, signs, node.add("Div", y, x))
+    return node.add("Where", both_zero, node.add("Mul", signs, zero), plain)
+
+
+def _infinite(node: Node, x: Operand) -> Operand:
+    return node.add("IsInf", x, detect_negative=True, detect_positive=True)
+
+
+def _signed_like(node: Node, magnitude: Operand, sign: Operand) -> Operand:
+    """A positive number with another's sign; that of a zero is its reciprocal's."""
+    zero = node.scalar(0, sign.dtype)
+    negative = node.add("Or", node.add("Less", sign, zero), node.add("Less", node.add("Reciprocal", sign), zero))
+    return node.add("Where", negative, node.add("Neg", magnitude), magnitude)
+
+
+def _clamp(node: Node) -> Result:
+    """Between bounds that are numbers or tensors."""
+    x = node.typed("self")
+    bounds = [node.arguments.get(name) for name in ("min", "max")]
+    if x.dtype.is_float and not any(isinstance(bound, Operand) for bound in bounds):
+        lower = node.number("min") if node.has("min") else -math.inf
+        upper = node.number("max") if node.has("max") else math.inf
+        return node.add("Clip", x, lower=float(min(lower, upper)), upper=float(upper))
+    for kind, name in (("Max", "min"), ("Min", "max")):
+        if node.has(name):
+            x = node.add(kind, x, node.typed(name))
+    return x
+
+
+def _cast(node: Node) -> Result:
+    """A copy in another element type or memory; memory is the whole program's affair."""
+    return node.typed("self")
+
+
+def _fused_multiply_add(node: Node) -> Result:
+    return node.add("Add", node.add("Mul", node.typed("a"), node.typed("b")), node.typed("c"))
+
+
+def _euclidean_distance(node: Node) -> Result:
+    """The distance between each row of one operand and each row of the other."""
+    a, b = (converted(node, node.operand(name), node.dtype) for name in ("x1", "x2"))
+    return pairwise_distance(node, a, b, 2.0)
+
+
+def _pairwise_distance(node: Node) -> Result:
+    return pairwise_distance(node, node.typed("x1"), node.typed("x2"), node.number("p"))
+
+
+def pairwise_distance(node: Node, a: Operand, b: Operand, p: float) -> Operand:
+    """The p-norms of the differences of rows: `[*batch, m, k]` and `[*batch, n, k]` give `[*batch, m, n]`."""
+    rows = node.add("Reshape", a, shape=(*a.shape[:-1], 1, a.shape[-1]))
+    columns = node.add("Reshape", b, shape=(*b.shape[:-2], 1, *b.shape[-2:]))
+    apart = node.add("Abs", node.add("Sub", rows, columns))
+    last = apart.rank - 1
+    if math.isinf(p):
+        return node.add("ReduceMax", apart, axes=(last,), keepdims=False)
+    if p not in (1, 2):
+        raise node.unsupported(f"distances by the norm of order {p}", "use 1, 2 or infinity")
+    return node.add("ReduceL1" if p == 1 else "ReduceL2", apart, axes=(last,), keepdims=False)
+
+
+_OWN: Mapping[str, Callable[[Node], Result]] = {
+    "_cdist_forward": _pairwise_distance,
+    "_euclidean_dist": _euclidean_distance,
+    "_to_copy": _cast,
+    "add": _sum_of("Add"),
+    "atan2": _atan2,
+    "clamp": _clamp,
+    "clamp_max": _clamp,
+    "clamp_min": _clamp,
+    "div": _quotient,
+    "exp2": _exp2,
+    "expm1": _expm1,
+    "floor_divide": _floor_divide,
+    "fma": _fused_multiply_add,
+    "fmod": _fmod,
+    "log10": _logarithm(10),
+    "log1p": _log1p,
+    "log2": _logarithm(2),
+    "maximum": _binary,
+    "minimum": _binary,
+    "mul": _product,
+    "pow": _power,
+    "remainder": _remainder,
+    "round": _round,
+    "rsqrt": _rsqrt,
+    "sgn": _sign,
+    "sign": _sign,
+    "rsub": _reversed_difference,
+    "square": _square,
+    "sub": _sum_of("Sub"),
+    "trunc": _trunc,
+}
+
+CONVERTERS: Mapping[str, Converter] = {
+    **dict.fromkeys(_FUNCTIONS, _function),
+    **dict.fromkeys(_ROUNDINGS, _rounding),
+    **_OWN,
+}

@@ -1,0 +1,94 @@
+"""Matrix products, linear layers and Einstein sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rammer.frontends.builder import Operand
+from rammer.frontends.einsum import einsum
+from rammer.frontends.moves import reshaped
+from rammer.frontends.torch.node import Converter, Node, Result
+
+
+def _product(node: Node) -> Result:
+    """mm, bmm, matmul, mv and dot: one product with NumPy's rules."""
+    other = next(name for name in ("mat2", "other", "vec", "tensor") if name in node.arguments)
+    return node.add("MatMul", node.operand("self"), node.operand(other))
+
+
+def _added_product(node: Node) -> Result:
+    """`beta * self + alpha * mat1 @ mat2`."""
+    beta, alpha = float(node.number("beta")), float(node.number("alpha"))
+    c, a, b = node.operand("self"), node.operand("mat1"), node.operand("mat2")
+    return node.add("Gemm", a, b, c, alpha=alpha, beta=beta, trans_a=False, trans_b=False)
+
+
+def _added_batched_product(node: Node) -> Result:
+    """`beta * self + alpha * batch1 @ batch2`."""
+    y = node.add("MatMul", node.operand("batch1"), node.operand("batch2"))
+    y = _scaled(node, y, node.number("alpha"))
+    beta = node.number("beta")
+    return y if beta == 0 else node.add("Add", _scaled(node, node.operand("self"), beta), y)
+
+
+def _added_vector_product(node: Node) -> Result:
+    """`beta * self + alpha * mat @ vec`."""
+    y = _scaled(node, node.add("MatMul", node.operand("mat"), node.operand("vec")), node.number("alpha"))
+    return node.add("Add", _scaled(node, node.operand("self"), node.number("beta")), y)
+
+
+def _scaled(node: Node, x: Operand, factor: float) -> Operand:
+    return x if factor == 1 else node.add("Mul", x, node.scalar(factor, x.dtype))
+
+
+def _linear(node: Node) -> Result:
+    """`input @ weight' + bias`, the rows of all dimensions but the last together."""
+    x, weight, bias = node.operand("input"), node.operand("weight"), node.optional("bias")
+    return linear(node, x, weight, bias)
+
+
+def linear(node: Node, x: Operand, weight: Operand, bias: Operand | None) -> Operand:
+    """`x [..., k]` times the transpose of `weight [n, k]` (or `[k]`), plus `bias [n]`."""
+    if weight.rank == 1:
+        y = node.add("MatMul", x, weight)
+        return y if bias is None else node.add("Add", y, bias)
+    rows = reshaped(node, x, (math.prod(x.shape[:-1]), x.shape[-1]))
+    operands = (rows, weight) if bias is None else (rows, weight, bias)
+    y = node.add("Gemm", *operands, alpha=1.0, beta=1.0, trans_a=False, trans_b=True)
+    return reshaped(node, y, (*x.shape[:-1], weight.shape[0]))
+
+
+def _outer(node: Node) -> Result:
+    a, b = node.typed("self"), node.typed("vec2")
+    return node.add("Mul", reshaped(node, a, (a.shape[0], 1)), b)
+
+
+def _trilinear(node: Node) -> Result:
+    """The product of three operands, which get dimensions of extent 1 first, summed along some dimensions."""
+    product: Operand | None = None
+    for number in (1, 2, 3):
+        x = node.operand(f"i{number}")
+        shape = list(x.shape)
+        for dim in sorted(node.integers(f"expand{number}")):
+            shape.insert(dim, 1)
+        factor = reshaped(node, x, shape)
+        product = factor if product is None else node.add("Mul", product, factor)
+    assert product is not None
+    return node.add("ReduceSum", product, axes=node.dimensions("sumdim", product.rank), keepdims=False)
+
+
+def _einsum(node: Node) -> Result:
+    return einsum(node, node.text("equation"), node.operands("tensors"))
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    **dict.fromkeys(("bmm", "dot", "matmul", "mm", "mv"), _product),
+    "_trilinear": _trilinear,
+    "addmm": _added_product,
+    "addmv": _added_vector_product,
+    "baddbmm": _added_batched_product,
+    "einsum": _einsum,
+    "linear": _linear,
+    "outer": _outer,
+}

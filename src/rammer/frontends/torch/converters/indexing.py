@@ -1,0 +1,109 @@
+"""Elements picked by index. What lies outside is brought to the nearest end: a static program cannot refuse it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rammer.frontends.builder import Operand
+from rammer.frontends.moves import converted, counted_from_front, reshaped, transposed
+from rammer.frontends.torch.node import Converter, Node, Result
+from rammer.ir.types import DType
+
+_BY_MASK_HINT = "the result's size would depend on data: use torch.where, or multiply by the mask"
+
+
+def _embedding(node: Node) -> Result:
+    return node.add("Gather", node.operand("weight"), as_positions(node, node.operand("indices")), axis=0)
+
+
+def _index_select(node: Node) -> Result:
+    x = node.operand("self")
+    positions = as_positions(node, node.operand("index"))
+    if x.rank == 0:
+        return x
+    positions = reshaped(node, positions, (positions.type.size,))
+    return node.add("Gather", x, positions, axis=node.dimension("dim", x.rank))
+
+
+def _gather(node: Node) -> Result:
+    x = node.operand("self")
+    positions = as_positions(node, node.operand("index"))
+    if x.rank == 0:
+        return x
+    return node.add("GatherElements", x, positions, axis=node.dimension("dim", x.rank))
+
+
+def as_positions(node: Node, x: Operand) -> Operand:
+    """An operand of integers in an element type that positions have."""
+    return x if x.dtype in (DType.INT32, DType.INT64) else converted(node, x, DType.INT64)
+
+
+def _index(node: Node) -> Result:
+    """Several tensors of positions broadcast together and pick from the dimensions they stand for at once."""
+    indexed = indexed_dimensions(node)
+    x = node.operand("self")
+    if not indexed:
+        return x
+    if len(indexed) == 1:
+        ((dim, positions),) = indexed.items()
+        return node.add("Gather", x, positions, axis=dim)
+    x, first, positions = flattened(node, x, indexed)
+    return node.add("Gather", x, positions, axis=first)
+
+
+def indexed_dimensions(node: Node) -> dict[int, Operand]:
+    """The positions for each indexed dimension of an advanced index.
+
+    Raises:
+        UnsupportedFeatureError: it is a mask.
+    """
+    found = {dim: x for dim, x in enumerate(node.optional_operands("indices")) if x is not None}
+    for dim, positions in found.items():
+        if positions.dtype is DType.BOOL:
+            raise node.unsupported("an index that is a mask", _BY_MASK_HINT)
+        found[dim] = as_positions(node, positions)
+    return found
+
+
+def flattened(node: Node, x: Operand, indexed: Mapping[int, Operand]) -> tuple[Operand, int, Operand]:
+    """The operand with its indexed dimensions merged into one, where that is, and positions along it.
+
+    Dimensions that are not side by side come first, as in NumPy.
+    """
+    dims = sorted(indexed)
+    first = dims[0]
+    if dims != list(range(first, first + len(dims))):
+        others = [dim for dim in range(x.rank) if dim not in indexed]
+        x, first = transposed(node, x, [*dims, *others]), 0
+    extents = x.shape[first : first + len(dims)]
+    merged = (*x.shape[:first], math.prod(extents), *x.shape[first + len(dims) :])
+    return reshaped(node, x, merged), first, _joint_positions(node, [indexed[dim] for dim in dims], extents)
+
+
+def _joint_positions(node: Node, positions: Sequence[Operand], extents: Sequence[int]) -> Operand:
+    total: Operand | None = None
+    for dim, (index, extent) in enumerate(zip(positions, extents, strict=True)):
+        place = counted_from_front(node, index, node.constant(np.array(extent, dtype=np.int64)))
+        stride = math.prod(extents[dim + 1 :])
+        if stride != 1:
+            place = node.add("Mul", place, node.constant(np.array(stride, dtype=np.int64)))
+        total = place if total is None else node.add("Add", total, place)
+    assert total is not None
+    return total
+
+
+def _take(node: Node) -> Result:
+    x = node.operand("self")
+    return node.add("Gather", reshaped(node, x, (x.type.size,)), as_positions(node, node.operand("index")), axis=0)
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "embedding": _embedding,
+    "gather": _gather,
+    "index": _index,
+    "index_select": _index_select,
+    "take": _take,
+}

@@ -1,0 +1,99 @@
+"""LSTM, GRU and RNN layers, kept whole: PyTorch's gates are put in the order of ours, layer after layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rammer.frontends.builder import Operand
+from rammer.frontends.moves import concatenated, part, reshaped, transposed
+from rammer.frontends.torch.node import Converter, Node, Result
+from rammer.ir.graph import Attribute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """How a layer of PyTorch's is one of ours: `gates[i]` is the place of our gate i among PyTorch's."""
+
+    name: str
+    gates: tuple[int, ...]
+    attributes: Mapping[str, Attribute]
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "lstm": _Kind(name="LSTM", gates=(0, 3, 1, 2), attributes={"activations": (), "input_forget": False}),
+    "gru": _Kind(name="GRU", gates=(1, 0, 2), attributes={"activations": (), "linear_before_reset": True}),
+    "rnn_tanh": _Kind(name="RNN", gates=(0,), attributes={"activations": ()}),
+    "rnn_relu": _Kind(name="RNN", gates=(0,), attributes={"activations": ("Relu",)}),
+}
+
+
+def _recurrent(node: Node) -> Result:
+    """The output of the last layer `[t, b, d * n]`, and the last states `[layers * d, b, n]`."""
+    if "batch_sizes" in node.arguments:
+        raise node.unsupported("packed sequences", "give padded sequences of one length")
+    if node.flag("train") and node.number("dropout") > 0:
+        raise node.unsupported("dropout in training mode", "call module.eval() first")
+    kind = _KINDS[node.operator]
+    x = node.operand("input")
+    x = transposed(node, x, (1, 0, 2)) if node.flag("batch_first") else x
+    states = node.operands("hx") if node.operator == "lstm" else [node.operand("hx")]
+    directions = 2 if node.flag("bidirectional") else 1
+    parameters, each = node.operands("params"), 4 if node.flag("has_biases") else 2
+    if len(parameters) != node.integer("num_layers") * directions * each:
+        raise node.unsupported("an LSTM with projections", "set proj_size=0 and add a linear layer")
+    finals: list[list[Operand]] = [[] for _ in states]
+    for layer in range(node.integer("num_layers")):
+        first = layer * directions
+        own = [parameters[(first + d) * each : (first + d + 1) * each] for d in range(directions)]
+        initial = [part(node, state, 0, first, directions) for state in states]
+        x, last = _layer(node, kind, x, own, initial)
+        for found, final in zip(finals, last, strict=True):
+            found.append(final)
+    y = transposed(node, x, (1, 0, 2)) if node.flag("batch_first") else x
+    return [y, *(concatenated(node, found, 0) for found in finals)]
+
+
+def _layer(
+    node: Node, kind: _Kind, x: Operand, parameters: Sequence[Sequence[Operand]], initial: Sequence[Operand]
+) -> tuple[Operand, Sequence[Operand]]:
+    """One layer's output `[t, b, d * n]` and last states."""
+    directions = len(parameters)
+    ordered = [[_reordered(node, kind, matrix) for matrix in own] for own in parameters]
+    weights = [concatenated(node, [_row(node, own[i]) for own in ordered], 0) for i in range(2)]
+    if len(parameters[0]) == 4:
+        joined = [concatenated(node, own[2:], 0) for own in ordered]
+        bias = concatenated(node, [_row(node, both) for both in joined], 0)
+    else:
+        bias = node.constant(np.zeros((directions, 2 * weights[0].shape[1]), dtype=x.dtype.numpy))
+    y, *last = node.add_all(
+        kind.name,
+        x,
+        *weights,
+        bias,
+        *initial,
+        direction="bidirectional" if directions == 2 else "forward",
+        layout=0,
+        activation_alpha=(),
+        activation_beta=(),
+        **kind.attributes,
+    )
+    steps, _, batch, size = y.shape
+    return reshaped(node, transposed(node, y, (0, 2, 1, 3)), (steps, batch, directions * size)), last
+
+
+def _reordered(node: Node, kind: _Kind, parameter: Operand) -> Operand:
+    """A weight or bias with its gates in our order."""
+    if len(kind.gates) == 1:
+        return parameter
+    size = parameter.shape[0] // len(kind.gates)
+    return concatenated(node, [part(node, parameter, 0, gate * size, size) for gate in kind.gates], 0)
+
+
+def _row(node: Node, x: Operand) -> Operand:
+    return reshaped(node, x, (1, *x.shape))
+
+
+CONVERTERS: Mapping[str, Converter] = dict.fromkeys(_KINDS, _recurrent)

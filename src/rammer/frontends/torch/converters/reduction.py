@@ -1,0 +1,139 @@
+"""Reductions, positions of extremes and running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rammer.frontends.builder import Operand
+from rammer.frontends.moves import reshaped
+from rammer.frontends.torch.node import Converter, Node, Result
+from rammer.ir.types import DType
+
+_REDUCTIONS: Mapping[str, str] = {
+    "all": "ReduceMin",
+    "amax": "ReduceMax",
+    "amin": "ReduceMin",
+    "any": "ReduceMax",
+    "logsumexp": "ReduceLogSumExp",
+    "mean": "ReduceMean",
+    "prod": "ReduceProd",
+    "sum": "ReduceSum",
+}
+_EXTREMES: Mapping[str, tuple[str, str, str]] = {
+    "max": ("ReduceMax", "ArgMax", "Max"),
+    "min": ("ReduceMin", "ArgMin", "Min"),
+}
+"""Kinds of the extreme, of its position, and of the greater or lesser of two operands."""
+
+_NORMS: Mapping[float, str] = {1: "ReduceL1", 2: "ReduceL2", math.inf: "ReduceMax", -math.inf: "ReduceMin"}
+
+
+def _reduction(node: Node) -> Result:
+    """In the result's element type; `any` and `all` are the greatest and the least of booleans."""
+    return reduced(node, _REDUCTIONS[node.operator], node.typed("self"))
+
+
+def reduced(node: Node, kind: str, x: Operand) -> Operand:
+    """A reduction along the argument `dim`, all dimensions where it is left out."""
+    if x.rank == 0:
+        return node.add(kind, x, axes=(), keepdims=False)
+    return node.add(kind, x, axes=node.dimensions("dim", x.rank), keepdims=node.flag("keepdim"))
+
+
+def _extreme(node: Node) -> Result:
+    """Of all elements; of each line, with its position; or of two operands."""
+    value, position, of_two = _EXTREMES[node.operator]
+    if node.has("other"):
+        return node.add(of_two, node.typed("self"), node.typed("other"))
+    x = node.typed("self")
+    if not node.has("dim"):
+        return reduced(node, value, x)
+    return [reduced(node, value, x), _position(node, position, x) if node.used[1] else None]
+
+
+def _extremes(node: Node) -> Result:
+    x = node.typed("self")
+    return [reduced(node, "ReduceMin", x), reduced(node, "ReduceMax", x)]
+
+
+def _position(node: Node, kind: str, x: Operand) -> Operand:
+    """The first position of the extreme of each line, of all elements in a row where no dimension is given."""
+    if x.dtype is DType.BOOL:
+        x = node.add("Cast", x, to=DType.UINT8)
+    if x.rank == 0 or not node.has("dim"):
+        flat = reshaped(node, x, (x.type.size,))
+        first = node.add(kind, flat, axis=0, keepdims=False, select_last_index=False)
+        return reshaped(node, first, (1,) * x.rank if node.flag("keepdim") else ())
+    axis = node.dimension("dim", x.rank)
+    return node.add(kind, x, axis=axis, keepdims=node.flag("keepdim"), select_last_index=False)
+
+
+def _arg_extreme(node: Node) -> Result:
+    return _position(node, "ArgMax" if node.operator == "argmax" else "ArgMin", node.operand("self"))
+
+
+def _variance(node: Node) -> Result:
+    """The mean square of the distances from the mean, divided by the count less a correction."""
+    x = node.typed("self")
+    return _variance_of(node, x)
+
+
+def _variance_of(node: Node, x: Operand) -> Operand:
+    axes = node.dimensions("dim", x.rank)
+    count = math.prod(x.shape[axis] for axis in axes)
+    correction = node.number("correction") if node.has("correction") else float(_is_unbiased(node))
+    center = node.add("ReduceMean", x, axes=axes, keepdims=True)
+    apart = node.add("Sub", x, center)
+    total = node.add("ReduceSum", node.add("Mul", apart, apart), axes=axes, keepdims=node.flag("keepdim"))
+    return node.add("Div", total, node.scalar(max(count - correction, 0.0), x.dtype))
+
+
+def _is_unbiased(node: Node) -> bool:
+    return node.flag("unbiased") if "unbiased" in node.arguments else True
+
+
+def _deviation(node: Node) -> Result:
+    return node.add("Sqrt", _variance_of(node, node.typed("self")))
+
+
+def _variance_and_mean(node: Node) -> Result:
+    x = node.typed("self")
+    spread = _variance_of(node, x)
+    if node.operator == "std_mean":
+        spread = node.add("Sqrt", spread)
+    return [spread, reduced(node, "ReduceMean", x)]
+
+
+def _norm(node: Node) -> Result:
+    """The norm of an order; 0 counts what is not 0."""
+    x, order = node.typed("self"), float(node.number("ord"))
+    if order in _NORMS:
+        return reduced(node, _NORMS[order], node.add("Abs", x) if math.isinf(order) else x)
+    if order == 0:
+        zero = node.add("Equal", x, node.scalar(0, x.dtype))
+        return reduced(node, "ReduceSum", node.add("Cast", node.add("Not", zero), to=x.dtype))
+    powers = node.add("Pow", node.add("Abs", x), node.scalar(order, x.dtype))
+    return node.add("Pow", reduced(node, "ReduceSum", powers), node.scalar(1 / order, x.dtype))
+
+
+def _running_sum(node: Node) -> Result:
+    x = node.typed("self")
+    if x.rank == 0:
+        return x
+    return node.add("CumSum", x, axis=node.dimension("dim", x.rank), exclusive=False, reverse=False)
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    **dict.fromkeys(_EXTREMES, _extreme),
+    **dict.fromkeys(_REDUCTIONS, _reduction),
+    "aminmax": _extremes,
+    "argmax": _arg_extreme,
+    "argmin": _arg_extreme,
+    "cumsum": _running_sum,
+    "linalg_vector_norm": _norm,
+    "std": _deviation,
+    "std_mean": _variance_and_mean,
+    "var": _variance,
+    "var_mean": _variance_and_mean,
+}

@@ -1,0 +1,120 @@
+"""Upsampling: one dimension after another, at positions and with weights known at compile time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rammer.frontends.builder import Operand
+from rammer.frontends.resampling import Floats, cubic, picked, weighted
+from rammer.frontends.torch.node import Converter, Node, Result
+
+_NEAREST: Mapping[str, tuple[int, float]] = {
+    **{f"upsample_nearest{rank}d": (rank, 0.0) for rank in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{rank}d": (rank, 0.5) for rank in (1, 2, 3)},
+}
+"""Spatial dimensions, and where in an element its coordinate lies."""
+
+_CUBIC_A = -0.75
+_CUBIC_A_ANTIALIASED = -0.5
+_SCALES = ("scales_d", "scales_h", "scales_w")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Filter:
+    """An interpolation over `rank` dimensions: its reach in elements, and whether it widens where elements are lost."""
+
+    rank: int
+    reach: int
+    antialiased: bool = False
+
+
+_FILTERS: Mapping[str, _Filter] = {
+    "upsample_linear1d": _Filter(rank=1, reach=1),
+    "upsample_bilinear2d": _Filter(rank=2, reach=1),
+    "upsample_trilinear3d": _Filter(rank=3, reach=1),
+    "upsample_bicubic2d": _Filter(rank=2, reach=2),
+    "_upsample_bilinear2d_aa": _Filter(rank=2, reach=1, antialiased=True),
+    "_upsample_bicubic2d_aa": _Filter(rank=2, reach=2, antialiased=True),
+}
+
+
+def _nearest(node: Node) -> Result:
+    rank, offset = _NEAREST[node.operator]
+    x = _input(node)
+    for axis in range(x.rank - rank, x.rank):
+        out = node.shape[axis]
+        positions = np.floor((np.arange(out, dtype=np.float32) + np.float32(offset)) * _step(node, x, axis, rank))
+        x = picked(node, x, axis, positions.astype(np.float64))
+    return x
+
+
+def _interpolated(node: Node) -> Result:
+    shape = _FILTERS[node.operator]
+    x = _input(node)
+    for axis in range(x.rank - shape.rank, x.rank):
+        if x.shape[axis] != node.shape[axis] or _scale(node, axis - x.rank, shape.rank) is not None:
+            x = weighted(node, x, axis, *_taps(node, x, axis, shape))
+    return x
+
+
+def _taps(node: Node, x: Operand, axis: int, shape: _Filter) -> tuple[Floats, Floats]:
+    """Positions and weights, `[taps, out]` each; the weights of an element sum to 1.
+
+    Coordinates are rounded to float32, as PyTorch computes them.
+    """
+    extent, out = x.shape[axis], node.shape[axis]
+    target = np.arange(out, dtype=np.float32)
+    if node.flag("align_corners"):
+        step = np.float32(extent - 1) / np.float32(out - 1) if out > 1 else np.float32(0)
+        source = (target * step).astype(np.float64)
+    else:
+        step = _step(node, x, axis, shape.rank)
+        source = ((target + np.float32(0.5)) * step - np.float32(0.5)).astype(np.float64)
+        if shape.reach == 1 and not shape.antialiased:
+            source = np.maximum(source, 0)
+    width = max(float(step), 1.0) if shape.antialiased else 1.0
+    reach = math.ceil(shape.reach * width)
+    offsets = np.arange(1 - reach - shape.antialiased, reach + 1, dtype=np.float64).reshape(-1, 1)
+    positions: Floats = np.floor(source) + offsets
+    distance = np.abs(positions - source) / width
+    if shape.reach == 1:
+        weights = np.maximum(1 - distance, 0)
+    else:
+        weights = cubic(distance, _CUBIC_A_ANTIALIASED if shape.antialiased else _CUBIC_A)
+    if shape.antialiased:  # its window ends with the elements
+        weights = np.where((positions >= 0) & (positions < extent), weights, 0)
+    return positions, weights / weights.sum(axis=0)
+
+
+def _step(node: Node, x: Operand, axis: int, rank: int) -> np.float32:
+    """From one element of the result to the next, in elements of the operand."""
+    scale = _scale(node, axis - x.rank, rank)
+    if scale is not None:
+        return np.float32(1.0 / scale)
+    return np.float32(x.shape[axis]) / np.float32(node.shape[axis])
+
+
+def _scale(node: Node, from_last: int, rank: int) -> float | None:
+    """The scale factor that the caller gave for a dimension."""
+    if node.has("scale_factors"):
+        return float(_numbers(node.arguments["scale_factors"])[from_last])
+    name = "scales" if rank == 1 else _SCALES[from_last]
+    return float(node.number(name)) if node.has(name) else None
+
+
+def _numbers(value: object) -> list[float]:
+    return [float(element) for element in value] if isinstance(value, list | tuple) else []
+
+
+def _input(node: Node) -> Operand:
+    return node.operand("self" if "self" in node.arguments else "input")
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    **dict.fromkeys(_FILTERS, _interpolated),
+    **dict.fromkeys(_NEAREST, _nearest),
+}

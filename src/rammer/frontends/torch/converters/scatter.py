@@ -1,0 +1,166 @@
+"""Tensors with elements replaced at positions that other tensors hold.
+
+Written as reads: each element of the result looks for the last position that names it. Where one position stands for
+a whole dimension, as in a cache, that is a comparison and a choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from rammer.frontends.builder import Operand
+from rammer.frontends.moves import converted, counted_from_front, expanded, reshaped, transposed
+from rammer.frontends.torch.converters.indexing import as_positions, flattened, indexed_dimensions
+from rammer.frontends.torch.node import Converter, Node, Result
+from rammer.ir.types import DType
+
+
+def _index_put(node: Node) -> Result:
+    """`self` with `values` at the positions of an advanced index, or added there."""
+    x = node.operand("self")
+    masks = [index for index in node.optional_operands("indices") if index is not None]
+    if len(masks) == 1 and masks[0].dtype is DType.BOOL:
+        return _masked_put(node, x, masks[0])
+    indexed = indexed_dimensions(node)
+    if sorted(indexed) != list(range(min(indexed), min(indexed) + len(indexed))):
+        raise node.unsupported("index_put at dimensions that are not side by side", "permute the dimensions first")
+    merged, axis, positions = flattened(node, x, indexed)
+    values = converted(node, node.operand("values"), x.dtype)
+    values = expanded(node, values, (*merged.shape[:axis], *positions.shape, *merged.shape[axis + 1 :]))
+    flat = reshaped(node, positions, (positions.type.size,))
+    rows = reshaped(node, values, (*merged.shape[:axis], flat.shape[0], *merged.shape[axis + 1 :]))
+    put = added_rows if node.flag("accumulate") else replaced_rows
+    return reshaped(node, put(node, merged, axis, flat, rows), x.shape)
+
+
+def _masked_put(node: Node, x: Operand, mask: Operand) -> Operand:
+    """`self` with one value, or a row that broadcasts, wherever a mask of its first dimensions says so."""
+    values = node.typed("values")
+    rest = x.shape[mask.rank :]
+    if values.rank > len(rest) or node.arguments["indices"][0] is None:  # type: ignore[index]
+        raise node.unsupported("a mask with a value for each place", "use torch.where or masked_fill")
+    if node.flag("accumulate"):
+        values = node.add("Add", x, values)
+    return node.add("Where", reshaped(node, mask, (*mask.shape, *(1 for _ in rest))), values, x)
+
+
+def _index_copy(node: Node) -> Result:
+    """`self` with whole rows of a dimension replaced by those of `source`."""
+    x = node.operand("self")
+    axis = node.dimension("dim", x.rank)
+    index = as_positions(node, node.operand("index"))
+    positions = reshaped(node, index, (index.type.size,))
+    source = reshaped(node, node.typed("source"), (*x.shape[:axis], positions.shape[0], *x.shape[axis + 1 :]))
+    return replaced_rows(node, x, axis, positions, source)
+
+
+def _index_add(node: Node) -> Result:
+    x = node.operand("self")
+    axis = node.dimension("dim", x.rank)
+    index = as_positions(node, node.operand("index"))
+    source, alpha = node.typed("source"), node.number("alpha")
+    if alpha != 1:
+        source = node.add("Mul", source, node.scalar(alpha, x.dtype))
+    return added_rows(node, x, axis, reshaped(node, index, (index.type.size,)), source)
+
+
+def _index_fill(node: Node) -> Result:
+    x = node.operand("self")
+    axis = node.dimension("dim", x.rank)
+    index = as_positions(node, node.operand("index"))
+    hits = _hits(node, x, axis, reshaped(node, index, (index.type.size,)))
+    named = node.add("ReduceMax", hits, axes=(1,), keepdims=False)
+    column = reshaped(node, named, (x.shape[axis], *(1 for _ in x.shape[axis + 1 :])))
+    return node.add("Where", column, node.typed("value"), x)
+
+
+def replaced_rows(node: Node, x: Operand, axis: int, positions: Operand, rows: Operand) -> Operand:
+    """`x` with the row at each of `positions [m]` along an axis replaced; of several for one place the last counts."""
+    after = (1,) * (x.rank - axis - 1)
+    hits = _hits(node, x, axis, positions)
+    if positions.shape == (1,):
+        return node.add("Where", reshaped(node, hits, (x.shape[axis], *after)), rows, x)
+    number = node.constant(np.arange(1, positions.shape[0] + 1, dtype=np.int64))
+    numbered = node.add("Where", hits, number, node.scalar(0, DType.INT64))
+    latest = node.add("ReduceMax", numbered, axes=(1,), keepdims=False)  # 1 + the last that names each row, or 0
+    found = node.add("Sub", latest, node.scalar(1, DType.INT64))
+    chosen = node.add("Gather", rows, node.add("Max", found, node.scalar(0, DType.INT64)), axis=axis)
+    named = node.add("Less", node.scalar(0, DType.INT64), latest)
+    return node.add("Where", reshaped(node, named, (x.shape[axis], *after)), chosen, x)
+
+
+def added_rows(node: Node, x: Operand, axis: int, positions: Operand, rows: Operand) -> Operand:
+    """`x` with rows added at `positions [m]` along an axis: a product with the matrix that says which goes where."""
+    order = [axis, *(dim for dim in range(x.rank) if dim != axis)]
+    turned = transposed(node, rows, order)
+    flat = reshaped(node, turned, (turned.shape[0], turned.type.size // max(turned.shape[0], 1)))
+    total = node.add("MatMul", converted(node, _hits(node, x, axis, positions), x.dtype), flat)
+    sums = reshaped(node, total, (x.shape[axis], *turned.shape[1:]))
+    back = transposed(node, sums, [order.index(dim) for dim in range(x.rank)])
+    return node.add("Add", x, back)
+
+
+def _hits(node: Node, x: Operand, axis: int, positions: Operand) -> Operand:
+    """Whether each row `[extent, m]` of an axis is what each of the positions names."""
+    places = counted_from_front(node, positions, node.constant(np.array(x.shape[axis], dtype=np.int64)))
+    numbers = node.constant(np.arange(x.shape[axis], dtype=np.int64).reshape(-1, 1))
+    return node.add("Equal", numbers, reshaped(node, places, (1, positions.shape[0])))
+
+
+def _scatter(node: Node) -> Result:
+    """`self` with an element replaced at each position; of several for one place the last counts."""
+    if node.has("reduce"):
+        raise node.unsupported("scatter with a reduction", "use scatter_add")
+    numbers, hits, source = _scattered(node, "src" if node.has("src") else "value")
+    x = node.operand("self")
+    axis = node.dimension("dim", x.rank)
+    zero = node.scalar(0, DType.INT64)
+    latest = node.add("ReduceMax", node.add("Where", hits, numbers, zero), axes=(axis + 1,), keepdims=False)
+    named = node.add("Less", zero, latest)
+    if source.rank == 0:
+        return node.add("Where", named, source, x)
+    found = node.add("Max", node.add("Sub", latest, node.scalar(1, DType.INT64)), zero)
+    return node.add("Where", named, node.add("GatherElements", source, found, axis=axis), x)
+
+
+def _scatter_add(node: Node) -> Result:
+    """`self` plus all elements of `src` whose positions name a place."""
+    _, hits, source = _scattered(node, "src")
+    x = node.operand("self")
+    axis = node.dimension("dim", x.rank)
+    spread = reshaped(node, source, (*source.shape[:axis], 1, *source.shape[axis:]))
+    landed = node.add("Where", hits, spread, node.scalar(0, x.dtype))
+    return node.add("Add", x, node.add("ReduceSum", landed, axes=(axis + 1,), keepdims=False))
+
+
+def _scattered(node: Node, name: str) -> tuple[Operand, Operand, Operand]:
+    """Numbers of the positions from 1, whether each names each place, and what is scattered.
+
+    For positions `[*before, m, *after]` the hits are `[*before, extent, m, *after]`.
+    """
+    x, index = node.operand("self"), as_positions(node, node.operand("index"))
+    axis = node.dimension("dim", x.rank)
+    for dim, (extent, full) in enumerate(zip(index.shape, x.shape, strict=True)):
+        if dim != axis and extent != full:
+            raise node.unsupported("scatter into a part of the other dimensions", "slice the tensor first")
+    source = node.typed(name)
+    if source.rank and source.shape != index.shape:
+        source = node.add("Slice", source, starts=(0,) * source.rank, steps=(1,) * source.rank, sizes=index.shape)
+    after = (1,) * (x.rank - axis - 1)
+    places = counted_from_front(node, index, node.constant(np.array(x.shape[axis], dtype=np.int64)))
+    column = reshaped(node, places, (*index.shape[:axis], 1, *index.shape[axis:]))
+    rows = node.constant(np.arange(x.shape[axis], dtype=np.int64).reshape(-1, 1, *after))
+    numbers = node.constant(np.arange(1, index.shape[axis] + 1, dtype=np.int64).reshape(-1, *after))
+    return numbers, node.add("Equal", rows, column), source
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "index_add": _index_add,
+    "index_copy": _index_copy,
+    "index_fill": _index_fill,
+    "index_put": _index_put,
+    "scatter": _scatter,
+    "scatter_add": _scatter_add,
+}

@@ -1,0 +1,148 @@
+"""The walk over a captured program: each call is handed to its converter, and its results are checked and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch.fx import Node as FxNode
+
+from rammer.errors import ShapeDisagreementError, UnsupportedOperatorsError
+from rammer.frontends.builder import FoldingBuilder, Operand
+from rammer.frontends.torch.converters import CONVERTERS
+from rammer.frontends.torch.node import Node
+from rammer.frontends.torch.private import schema_arguments
+from rammer.frontends.torch.sources import location_of
+from rammer.frontends.torch.types import array_of, type_of
+from rammer.ir.types import TensorType
+
+_CHECKS = frozenset({"_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range"})
+"""Operators that compute nothing: what they check holds for the shapes that were captured."""
+
+_HINT = "rewrite these parts with other operators"
+
+Value = object
+"""What stands for a node of the program: an operand, a list of them, or a number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Importer:
+    """Converts the nodes of a captured program into operators of the builder's graph."""
+
+    model: str
+    builder: FoldingBuilder
+    values: dict[FxNode, Value] = field(default_factory=dict)
+
+    def convert(self, nodes: Sequence[FxNode], attribute: Callable[[str], Any]) -> None:
+        """Convert all calls and attributes.
+
+        Args:
+            nodes: in topological order; placeholders have their values already.
+            attribute: the program's own tensors by name.
+
+        Raises:
+            UnsupportedOperatorsError: some operators have no converter; all are listed.
+            ModelError: a call has a form that Rammer does not have.
+        """
+        self._check(nodes)
+        for node in nodes:
+            if node.op == "get_attr":
+                name = str(node.target)
+                self.values[node] = self.builder.constant(array_of(attribute(name), f"'{name}' of {self.model}"), name)
+            elif node.op == "call_function":
+                self.values[node] = self._call(node)
+
+    def _check(self, nodes: Sequence[FxNode]) -> None:
+        missing = []
+        for node in nodes:
+            if node.op == "call_function" and not _is_known(node):
+                place = location_of(node, self.model)
+                missing.append((place.op_type, place.node))
+        if missing:
+            raise UnsupportedOperatorsError(missing, where=self.model, hint=_HINT)
+
+    def _call(self, node: FxNode) -> Value:
+        if not isinstance(node.target, torch._ops.OpOverload):
+            values = [self._value(argument) for argument in node.args]
+            result: Value = node.target(*values)
+            return result
+        if _name(node.target) in _CHECKS:
+            return None
+        return self._converted(node, node.target)
+
+    def _converted(self, node: FxNode, target: Any) -> Value:
+        location = location_of(node, self.model)
+        captured = _arguments(target, node.args, node.kwargs)
+        found = node.meta.get("val")
+        results = tuple(found) if isinstance(found, tuple | list) else (found,)
+        types = tuple(type_of(r, str(location)) if isinstance(r, torch.Tensor) else None for r in results)
+        call = Node(
+            location=location,
+            builder=self.builder,
+            operator=_name(target),
+            arguments={name: self._value(value) for name, value in captured.items()},
+            captured={name: _captured(value) for name, value in captured.items()},
+            results=types,
+            used=_used(node, len(results)),
+        )
+        given = CONVERTERS[call.operator](call)
+        if isinstance(given, Operand):
+            self._check_type(given, types[0], location)
+            return given
+        for operand, type_ in zip(given, types, strict=True):
+            if operand is not None:
+                self._check_type(operand, type_, location)
+        return list(given)
+
+    def _check_type(self, operand: Operand, expected: TensorType | None, location: object) -> None:
+        if operand.type != expected:
+            raise ShapeDisagreementError(
+                f"PyTorch makes {expected} here, Rammer's operators {operand.type}",
+                where=str(location),
+                hint="this is a defect of Rammer; please report it with the model",
+            )
+
+    def _value(self, argument: object) -> Value:
+        if isinstance(argument, FxNode):
+            return self.values[argument]
+        if isinstance(argument, list | tuple):
+            return [self._value(element) for element in argument]
+        return argument
+
+
+def _is_known(node: FxNode) -> bool:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        name = _name(target)
+        return target.namespace in ("aten", "prims") and (name in CONVERTERS or name in _CHECKS)
+    return getattr(target, "__module__", "") in ("_operator", "math")
+
+
+@cache
+def _name(target: Any) -> str:
+    """The operator's name without namespace and overload."""
+    name: str = target.name()
+    return name.partition("::")[2].partition(".")[0]
+
+
+def _arguments(target: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
+    """The arguments of a call by name, defaults included."""
+    names = schema_arguments(target)
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    return {**names, **given}
+
+
+def _captured(argument: object) -> object:
+    return argument.meta.get("val") if isinstance(argument, FxNode) else argument
+
+
+def _used(node: FxNode, count: int) -> tuple[bool, ...]:
+    """Whether each of a call's results is read."""
+    if count == 1:
+        return (bool(node.users),)
+    read = {user.args[1] for user in node.users if getattr(user.target, "__name__", "") == "getitem" and user.users}
+    whole = any(getattr(user.target, "__name__", "") != "getitem" for user in node.users)
+    return tuple(whole or position in read for position in range(count))

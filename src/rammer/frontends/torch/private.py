@@ -1,0 +1,109 @@
+"""The parts of PyTorch that it does not promise to keep, each behind a name of ours, for the versions named here.
+
+All else that the front end uses is documented by PyTorch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch._dynamo.exc import UserError, UserErrorType
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils import _pytree as pytree
+
+from rammer.errors import DeviceUnavailableError
+
+OLDEST = (2, 6)
+"""The first version that has all that is used, `torch.export.default_decompositions` among it."""
+
+_named_tuples: dict[str, type] = {}
+"""Classes of named tuples that modules of this process return; PyTorch does not register them."""
+
+
+def check_version() -> None:
+    """Check that the PyTorch that is installed is one that the front end knows.
+
+    Raises:
+        DeviceUnavailableError: it is too old.
+    """
+    found = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
+    if found < OLDEST:
+        raise DeviceUnavailableError(
+            f"PyTorch {torch.__version__} is too old", hint=f"install {'.'.join(map(str, OLDEST))} or newer"
+        )
+
+
+def is_operator(target: object) -> bool:
+    """Whether what a captured node calls is one of PyTorch's operators, in one of its overloads."""
+    return isinstance(target, torch._ops.OpOverload)
+
+
+@cache
+def schema_arguments(target: Any) -> Mapping[str, object]:
+    """The names of an operator's arguments with their defaults, in order; None where there is no default."""
+    return {argument.name: argument.default_value for argument in target._schema.arguments}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """How PyTorch has taken a nested object apart. `type` is None for a leaf; `context` is what its class recorded."""
+
+    type: object
+    name: str
+    context: Any
+    parts: tuple[Tree, ...]
+
+
+def tree_of(spec: Any) -> Tree:
+    """PyTorch's description of a nested object."""
+    if spec.is_leaf():
+        return Tree(type=None, name="", context=None, parts=())
+    parts = spec.children() if callable(getattr(spec, "children", None)) else spec.children_specs
+    owner = spec.context if hasattr(spec.context, "_fields") else spec.type
+    name = f"{owner.__module__}.{owner.__qualname__}"
+    if hasattr(spec.context, "_fields"):
+        _named_tuples[name] = spec.context
+    return Tree(type=spec.type, name=name, context=spec.context, parts=tuple(map(tree_of, parts)))
+
+
+def made(name: str, parts: Sequence[object], context: object) -> object | None:
+    """An object of a class that PyTorch can put together, by the class's full name; None where it knows none."""
+    if name in _named_tuples:
+        named: object = _named_tuples[name](*parts)
+        return named
+    for owner, definition in pytree.SUPPORTED_NODES.items():
+        if f"{owner.__module__}.{owner.__qualname__}" == name:
+            found: object = definition.unflatten_fn(list(parts), context)
+            return found
+    return None
+
+
+def distinct(arguments: Any) -> Any:
+    """Nested arguments without a tensor that occurs twice: PyTorch would capture both as one."""
+    seen: set[int] = set()
+
+    def once(leaf: object) -> object:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) in seen:
+            return leaf.detach().clone()
+        seen.add(id(leaf))
+        return leaf
+
+    return pytree.tree_map(once, arguments)
+
+
+def is_data_dependent(error: BaseException | None) -> bool:
+    """Whether the capture failed because a choice or a shape depends on the values of tensors."""
+    while error is not None:
+        if isinstance(error, GuardOnDataDependentSymNode):
+            return True
+        if isinstance(error, UserError) and error.error_type is UserErrorType.DYNAMIC_CONTROL_FLOW:
+            return True
+        error = error.__cause__
+    return False

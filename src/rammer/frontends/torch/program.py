@@ -1,0 +1,107 @@
+"""From a captured program to a graph: what its inputs and outputs stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, TensorArgument
+from torch.fx import Node as FxNode
+
+from rammer.errors import MutatedInputError, UnsupportedFeatureError
+from rammer.frontends.builder import FoldingBuilder, Operand
+from rammer.frontends.dispatch import Imported
+from rammer.frontends.torch.forms import form_of
+from rammer.frontends.torch.importer import Importer
+from rammer.frontends.torch.types import array_of, type_of
+from rammer.ir.calling import Fixed, Leaf, Structure
+from rammer.ir.graph import SourceLocation
+
+
+def import_program(program: ExportedProgram, name: str, forward: Callable[..., object] | None) -> Imported:
+    """A captured program without mutation as a graph, and the form of its calls.
+
+    Args:
+        program: what PyTorch captured.
+        name: what messages and reports call the model.
+        forward: the module's own function, which names arguments by position; None where it is not known.
+
+    Raises:
+        ModelError: it uses what Rammer does not have.
+    """
+    importer = Importer(model=name, builder=FoldingBuilder(name))
+    nodes = list(program.graph.nodes)
+    arguments = _add_inputs(program, importer, nodes)
+    importer.convert(nodes, lambda path: _attribute(program, path))
+    outputs, constants = _outputs(program, importer, nodes[-1])
+    call_spec = program.call_spec
+    form, names = form_of(call_spec.in_spec, call_spec.out_spec, arguments, constants, forward)
+    source = SourceLocation(model=name, node="outputs", op_type="output")
+    graph = importer.builder.finish(list(zip(names, outputs, strict=True)), source)
+    return Imported(graph=graph, form=form)
+
+
+def _add_inputs(program: ExportedProgram, importer: Importer, nodes: list[FxNode]) -> list[Structure]:
+    """Give placeholders their values; returns what stands for each of the caller's arguments."""
+    arguments: list[Structure] = []
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
+        match spec.kind:
+            case InputKind.PARAMETER | InputKind.BUFFER | InputKind.CONSTANT_TENSOR:
+                array = array_of(_tensor(program, spec), f"'{spec.target}' of {importer.model}")
+                importer.values[node] = importer.builder.constant(array, str(spec.target))
+            case InputKind.USER_INPUT if isinstance(spec.arg, TensorArgument):
+                type_ = type_of(node.meta["val"], f"input '{node.name}' of {importer.model}")
+                importer.values[node] = importer.builder.input(node.name, type_)
+                arguments.append(Leaf(node.name))
+            case InputKind.USER_INPUT if isinstance(spec.arg, ConstantArgument):
+                importer.values[node] = spec.arg.value
+                arguments.append(Fixed(_constant(spec.arg.value, f"argument '{node.name}' of {importer.model}")))
+            case _:
+                raise UnsupportedFeatureError(
+                    f"an argument that is {spec.kind.name.lower()}", where=f"'{node.name}' of {importer.model}"
+                )
+    return arguments
+
+
+def _tensor(program: ExportedProgram, spec: InputSpec) -> torch.Tensor:
+    """A parameter, buffer or constant; buffers that are not persistent are among the constants."""
+    found: torch.Tensor | None = program.state_dict.get(spec.target)
+    return program.constants[spec.target] if found is None else found
+
+
+def _attribute(program: ExportedProgram, path: str) -> Any:
+    found: Any = program.graph_module
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _outputs(program: ExportedProgram, importer: Importer, output: FxNode) -> tuple[list[Operand], list[Fixed | None]]:
+    """The tensors among the results, and for each leaf of the result its constant, None for a tensor."""
+    outputs: list[Operand] = []
+    constants: list[Fixed | None] = []
+    for node, spec in zip(output.args[0], program.graph_signature.output_specs, strict=True):
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            raise MutatedInputError(
+                f"the module writes to its argument '{spec.target}'",
+                where=importer.model,
+                hint="return the new value instead, or register a buffer, which becomes state",
+            )
+        if spec.kind is not OutputKind.USER_OUTPUT:
+            raise UnsupportedFeatureError(f"the module writes to '{spec.target}'", where=importer.model)
+        value = importer.values[node] if isinstance(node, FxNode) else node
+        if isinstance(value, Operand):
+            outputs.append(value)
+            constants.append(None)
+        else:
+            constants.append(Fixed(_constant(value, f"a result of {importer.model}")))
+    return outputs, constants
+
+
+def _constant(value: object, where: str) -> bool | int | float | str | None:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise UnsupportedFeatureError(f"{value!r} in place of a tensor", where=where, hint="use numbers, text or None")

@@ -1,0 +1,83 @@
+"""How a module is called: arguments and results that nest arrays in tuples, lists, dictionaries and objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Constant: TypeAlias = bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An array. `name` is that of the model's input or output."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A value that is part of the program: a call has to give it again, or leave it out."""
+
+    value: Constant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nest:
+    """A container. `kind` is "tuple", "list", "dict", or the full name of a class; `keys` are those of the parts.
+
+    Tuples and lists have no keys. `context` is JSON text with which the library that knows the class makes objects.
+    """
+
+    kind: str
+    keys: tuple[Constant, ...]
+    parts: tuple[Structure, ...]
+    context: str = "null"
+
+
+Structure: TypeAlias = Leaf | Fixed | Nest
+
+Make: TypeAlias = Callable[[Nest, Sequence[object]], object]
+"""Makes an object of the class that a container names from its parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallForm:
+    """The form of a call: arguments by position, each with its name, arguments by name alone, and the result."""
+
+    positional: tuple[tuple[str, Structure], ...]
+    named: tuple[tuple[str, Structure], ...]
+    result: Structure
+
+    @property
+    def arguments(self) -> tuple[tuple[str, Structure], ...]:
+        """All arguments, those by position first."""
+        return (*self.positional, *self.named)
+
+
+def leaves(structure: Structure) -> Iterator[str]:
+    """The names of the arrays, in order."""
+    if isinstance(structure, Leaf):
+        yield structure.name
+    elif isinstance(structure, Nest):
+        for part in structure.parts:
+            yield from leaves(part)
+
+
+def assembled(structure: Structure, arrays: Iterator[object], make: Make) -> Any:  # noqa: ANN401 - any structure
+    """The structure with arrays in place of its leaves, in order."""
+    match structure:
+        case Leaf():
+            return next(arrays)
+        case Fixed():
+            return structure.value
+    parts = [assembled(part, arrays, make) for part in structure.parts]
+    match structure.kind:
+        case "tuple":
+            return tuple(parts)
+        case "list":
+            return parts
+        case "dict":
+            return dict(zip(structure.keys, parts, strict=True))
+    return make(structure, parts)

@@ -1,0 +1,87 @@
+"""A compiled module: called with the arguments of the module it was compiled from, and giving the module's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from rammer.devices.base import OnHost
+from rammer.ir.calling import CallForm, Leaf, Nest, assembled
+from rammer.ir.types import DType
+from rammer.runtime.container import Json
+from rammer.runtime.executable import Executable
+from rammer.runtime.signature import check_input
+from rammer.runtime.structure import arrays_of, form_to_json
+from rammer.runtime.tensors import FindLibrary, RunAt, TensorLibrary
+
+_Call = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+class CompiledModule(Executable):
+    """A module compiled for a device, called as the module is.
+
+    Tensors in arguments are used where they lie, and results are tensors: on the processor with tensors of the
+    processor, on a GPU with tensors there, on PyTorch's current stream. NumPy arrays give NumPy arrays. `run` and
+    `bind` take arrays by the names of `signature`.
+
+    Attributes:
+        form: how arguments and results nest.
+    """
+
+    def __init__(self, *, form: CallForm, find_library: FindLibrary, **executable: Any) -> None:  # noqa: ANN401
+        super().__init__(**executable)
+        self.form = form
+        self._find_library = find_library
+        self._library: TensorLibrary | None = None
+        self._calls: dict[type, _Call] = {}  # by the class of the first array
+        plain = not form.named and all(isinstance(part, Leaf) for _, part in form.positional)
+        self._plain_count = len(form.positional) if plain else -1
+        self._returns_array = isinstance(form.result, Leaf)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the module takes and gives
+        """Run the model on the module's arguments.
+
+        Returns:
+            what the module returns, in its own containers.
+
+        Raises:
+            CallError: the arguments are not like those that the module was compiled for.
+            RunTimeoutError: the run stopped making progress.
+        """
+        arrays = args if not kwargs and len(args) == self._plain_count else arrays_of(self.form, args, kwargs)
+        call = self._calls.get(type(arrays[0]) if arrays else np.ndarray) or self._call_for(arrays)
+        results = call(arrays)
+        return results[0] if self._returns_array else assembled(self.form.result, iter(results), self._make)
+
+    def _call_for(self, arrays: Sequence[object]) -> _Call:
+        """What runs the model on arrays of such classes; found once for each class."""
+        for array in arrays:
+            library = None if isinstance(array, np.ndarray) else self._find_library(type(array))
+            if library is not None:
+                self._library = library
+                call = library.calls(self.signature, self._runner(), self._refuse, on_gpu=self._resident is not None)
+                return self._calls.setdefault(type(arrays[0]), call)
+        return self._on_arrays
+
+    def _on_arrays(self, arrays: Sequence[object]) -> Sequence[Any]:
+        return self._run(arrays, None, None)
+
+    def _runner(self) -> RunAt:
+        """What runs the model on addresses."""
+        resident = self._resident
+        if resident is None:
+            return cast(OnHost, self._loaded).run_at
+        return lambda addresses, stream: resident.enqueue(addresses, resident.stream_of(stream))
+
+    def _refuse(self, position: int, dtype: DType, shape: tuple[int, ...]) -> None:
+        check_input(self.signature.inputs[position], dtype.numpy, shape)
+
+    def _make(self, nest: Nest, parts: Sequence[object]) -> object:
+        if self._library is None:
+            return dict(zip(nest.keys, parts, strict=True))
+        return self._library.make(nest, parts)
+
+    def _description(self) -> dict[str, Json]:
+        return {**super()._description(), "form": form_to_json(self.form)}

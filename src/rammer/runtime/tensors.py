@@ -1,0 +1,34 @@
+"""What the library of a module's tensors does for calls; the front end that reads its modules provides it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rammer.ir.calling import Nest
+from rammer.ir.types import DType
+from rammer.runtime.signature import Signature
+
+Refuse = Callable[[int, DType, tuple[int, ...]], None]
+"""Raises the error for an input of another element type or shape, by its position."""
+
+RunAt = Callable[[Sequence[int], int | None], None]
+"""Runs a model on the addresses of its inputs, then its outputs; on a GPU, on a stream."""
+
+
+class TensorLibrary(Protocol):
+    """What a library does for calls with its tensors and for results in classes that it knows."""
+
+    def calls(
+        self, signature: Signature, run: RunAt, refuse: Refuse, *, on_gpu: bool
+    ) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """A function from tensors in the order of the inputs to fresh ones for the outputs."""
+        ...
+
+    def make(self, nest: Nest, parts: Sequence[object]) -> object:
+        """An object of the class that a container names, a dictionary where the class is not known here."""
+        ...
+
+
+FindLibrary = Callable[[type], TensorLibrary | None]
+"""The library whose tensors are of a class, None where it is no class of tensors that modules take."""

@@ -1,0 +1,85 @@
+"""What eager PyTorch makes of a module or function, beside the graph that Rammer imports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from rammer.frontends.dispatch import Example, Imported
+from rammer.frontends.torch import load_model
+from rammer.frontends.torch.types import array_of
+from rammer.ir.calling import assembled
+from rammer.ir.evaluate import evaluate_graph
+from rammer.passes import unroll
+from rammer.verify import graph as verify_graph
+
+Module: Any = torch.nn.Module
+
+
+class Each(torch.nn.Module):
+    """Calls each of several modules on its arguments."""
+
+    def __init__(self, modules: Mapping[str, torch.nn.Module]) -> None:
+        super().__init__()
+        self.all = torch.nn.ModuleDict(modules)
+
+    def forward(self, *args):
+        return {name: module(*args) for name, module in self.all.items()}
+
+
+class Function(torch.nn.Module):
+    """A module that calls a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+def imported(module: torch.nn.Module | Callable[..., Any], *args: Any, **kwargs: Any) -> Imported:
+    """A module, or a function as one, in Rammer's graph."""
+    whole = module if isinstance(module, torch.nn.Module) else Function(module)
+    return load_model(whole.eval(), Example(args=args, kwargs=kwargs), {})
+
+
+def kinds(module: torch.nn.Module | Callable[..., Any], *args: Any) -> list[str]:
+    """The kinds of the operators in the graph, in order."""
+    return [operator.kind for operator in imported(module, *args).graph.operators]
+
+
+def check(module: torch.nn.Module | Callable[..., Any], *args: Any, tolerance: float = 1e-5) -> None:
+    """Compare the imported graph, evaluated as its expressions say, with eager PyTorch."""
+    found = imported(module, *args)
+    verify_graph.verify(found.graph)
+    tensors = [leaf for leaf in _leaves(args) if isinstance(leaf, torch.Tensor)]
+    arrays = evaluate_graph(unroll.run(found.graph), [array_of(tensor, "an input") for tensor in tensors])
+    assert found.form is not None
+    result = assembled(found.form.result, iter(arrays), lambda nest, parts: dict(zip(nest.keys, parts, strict=True)))
+    with torch.no_grad():
+        expected = module(*args)
+    for ours, theirs in zip(_leaves(result), _leaves(expected), strict=True):
+        if not isinstance(theirs, torch.Tensor):
+            assert ours == theirs
+            continue
+        reference = array_of(theirs, "a result")
+        assert ours.dtype == reference.dtype
+        assert ours.shape == reference.shape
+        if reference.dtype.kind in "biu":
+            np.testing.assert_array_equal(ours, reference)
+        else:
+            wide = reference.astype(np.float64)
+            scale = max(1.0, float(np.abs(wide[np.isfinite(wide)]).max(initial=0)))
+            np.testing.assert_allclose(ours.astype(np.float64), wide, rtol=tolerance, atol=tolerance * scale)
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [leaf for part in value.values() for leaf in _leaves(part)]
+    if isinstance(value, list | tuple):
+        return [leaf for part in value for leaf in _leaves(part)]
+    return [value]

@@ -37,7 +37,7 @@ from rammer.errors import (
 from rammer.inspection import tables
 from rammer.inspection.report import check_report
 from rammer.inspection.timeline import Report, SpansNs, end_ns, fits, to_chrome_trace, to_html
-from rammer.ir.form import FormError
+from rammer.ir.schema import SchemaError
 from rammer.options import TUNINGS, CompileOptions
 from rammer.printable import printable
 from rammer.runtime.arrays import json_array, random_inputs, read_arrays, write_arrays
@@ -304,7 +304,7 @@ def _report(executable: Executable) -> Report:
     report = executable.report
     try:
         check_report(report)
-    except FormError as error:
+    except SchemaError as error:
         raise corrupt(executable.name, str(error)) from error
     return report
 

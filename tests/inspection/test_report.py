@@ -16,7 +16,7 @@ import rammer
 from rammer.inspection import tables
 from rammer.inspection.report import check_report
 from rammer.inspection.timeline import fits, to_chrome_trace, to_html
-from rammer.ir.form import FormError
+from rammer.ir.schema import SchemaError
 from tests.support.small_models import mlp_model
 
 ANOTHER: list[Any] = [None, True, -1, 1.5, 10**30, 1 << 62, float("nan"), "text", "", [], [1], {}, {"a": 1}]
@@ -93,7 +93,7 @@ def test_what_passes_can_be_rendered(report: Mapping[str, Any]) -> None:
             tree = changed(report, way, value)
             try:
                 check_report(tree)
-            except FormError as error:
+            except SchemaError as error:
                 refused += 1
                 assert str(error).startswith("its report")  # noqa: PT017 - most of the values are refused, not all
             else:
@@ -103,12 +103,12 @@ def test_what_passes_can_be_rendered(report: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize("step", [*ANOTHER, *STEPS])
 def test_steps_that_there_are_not(report: Mapping[str, Any], step: Any) -> None:
-    with pytest.raises(FormError, match="its report"):
+    with pytest.raises(SchemaError, match="its report"):
         check_report(changed(report, ("programs", 0, 0, 0), step))
 
 
 def test_a_choice_among_no_candidates(report: Mapping[str, Any]) -> None:
-    with pytest.raises(FormError, match=r"its report.operators\[0\].chosen is none of its candidates"):
+    with pytest.raises(SchemaError, match=r"its report.operators\[0\].chosen is none of its candidates"):
         check_report(changed(report, ("operators", 0, "candidates"), []))
 
 

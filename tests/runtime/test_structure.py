@@ -8,7 +8,7 @@ import pytest
 import rammer
 from rammer.errors import ArgumentError
 from rammer.ir.calling import CallForm, Fixed, Leaf, Nest, assembled, leaves
-from rammer.ir.form import FormError
+from rammer.ir.schema import SchemaError
 from rammer.ir.types import DType, TensorType
 from rammer.runtime.signature import Port, Signature
 from rammer.runtime.structure import arrays_of, form_from_json, form_to_json
@@ -92,7 +92,7 @@ def deep(levels):
 def test_damaged_forms_are_refused(damage):
     data: Any = form_to_json(FORM)
     broken = damage and {**data, **damage}
-    with pytest.raises(FormError):
+    with pytest.raises(SchemaError):
         form_from_json(broken, SIGNATURE)
 
 

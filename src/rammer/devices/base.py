@@ -225,7 +225,7 @@ class Device(Protocol):
             array_bytes: what each input, then each output takes by the model's signature.
 
         Raises:
-            FormError: the source is of this version, but has another form, or does not fit together or the arrays.
+            SchemaError: the source is of this version, but has another form, or does not fit together or the arrays.
         """
         ...
 
@@ -233,7 +233,7 @@ class Device(Protocol):
         """Why this machine cannot run `binary`, or None if it can. Building its source again helps.
 
         Raises:
-            FormError: it does not say what it needs.
+            SchemaError: it does not say what it needs.
         """
         ...
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from rammer.ir.form import Form, FormError, OrNull, check_form
+from rammer.ir.schema import Schema, SchemaError, OrNull, check_schema
 from rammer.ir.program import Execute, Plan, Signal, Step, Wait
 from rammer.ir.task import RKernel, ROperator, TensorRole
 from rammer.ir.timeline import Timeline
@@ -21,7 +21,7 @@ class ExplainedCosts(CostModel, Protocol):
         ...
 
 
-_CANDIDATE: Form = {
+_CANDIDATE: Schema = {
     "skeleton": str,
     "task": [int],
     "register": [int],
@@ -31,7 +31,7 @@ _CANDIDATE: Form = {
     "bound": str,
     "task_us": {"value": float},
 }
-_OPERATOR: Form = {
+_OPERATOR: Schema = {
     "name": str,
     "kind": str,
     "chosen": int,
@@ -39,7 +39,7 @@ _OPERATOR: Form = {
     "candidates": [_CANDIDATE],
     "sources": [(str, str)],
 }
-_REPORT: Form = {
+_REPORT: Schema = {
     "name": str,
     "policy": str,
     "device": {"name": str, "veus": int},
@@ -51,7 +51,7 @@ _REPORT: Form = {
 }
 """What is read of a report; the steps of programs are looked at apart."""
 
-_STEPS: Mapping[str, Form] = {"execute": (str, int, int), "wait": (str, int, int), "signal": (str, int)}
+_STEPS: Mapping[str, Schema] = {"execute": (str, int, int), "wait": (str, int, int), "signal": (str, int)}
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
@@ -101,21 +101,21 @@ def check_report(report: object) -> None:
     """See whether JSON data that comes from elsewhere is a report that can be rendered.
 
     Raises:
-        FormError: it is not; the message says where.
+        SchemaError: it is not; the message says where.
     """
-    check_form(report, _REPORT, "its report")
+    check_schema(report, _REPORT, "its report")
     assert isinstance(report, Mapping)
     operators = report["operators"]
     for number, operator in enumerate(operators):
         if operator["chosen"] >= len(operator["candidates"]):
-            raise FormError(f"its report.operators[{number}].chosen is none of its candidates")
+            raise SchemaError(f"its report.operators[{number}].chosen is none of its candidates")
     for step in (step for program in report["programs"] for queue in program for step in queue):
         kind = step[0] if isinstance(step, list) and step else None
         if not isinstance(kind, str) or kind not in _STEPS:
-            raise FormError("its report has a step that is none of " + ", ".join(_STEPS))
-        check_form(step, _STEPS[kind], f"its report's step '{kind}'")
+            raise SchemaError("its report has a step that is none of " + ", ".join(_STEPS))
+        check_schema(step, _STEPS[kind], f"its report's step '{kind}'")
         if kind == "execute" and step[1] >= len(operators):
-            raise FormError(f"its report runs operator {step[1]} of {len(operators)}")
+            raise SchemaError(f"its report runs operator {step[1]} of {len(operators)}")
 
 
 def _device(device: VDevice) -> Json:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rammer.devices.base import Binary, Device, Source
 from rammer.errors import ArtifactDeviceError, ArtifactVersionError, DeviceError, OptionError
-from rammer.ir.form import Form, FormError, check_form
+from rammer.ir.schema import Schema, SchemaError, check_schema
 from rammer.options import CompileOptions
 from rammer.runtime.container import Buffer, Container, corrupt, open_container
 from rammer.runtime.executable import Executable
@@ -20,7 +20,7 @@ from rammer.runtime.signature import Signature
 from rammer.runtime.structure import form_from_json
 from rammer.runtime.tensors import FindLibrary
 
-_META: Form = {"name": str, "device": str, "machine": {str: str}, "signature": {}}
+_META: Schema = {"name": str, "device": str, "machine": {str: str}, "signature": {}}
 
 
 class RebuiltWarning(UserWarning):
@@ -48,7 +48,7 @@ def load_artifact(
     container = open_container(path)
     try:
         return _load(path, container, options, find_device, find_library)
-    except FormError as error:
+    except SchemaError as error:
         raise corrupt(path, str(error)) from error
 
 
@@ -60,7 +60,7 @@ def _load(
     find_library: FindLibrary,
 ) -> Executable:
     meta: Mapping[str, Any] = container.meta
-    check_form(meta, _META, "its header.meta")
+    check_schema(meta, _META, "its header.meta")
     signature = Signature.from_json(meta["signature"])
     device_name = meta["device"]
     try:
@@ -114,4 +114,4 @@ class _Files(dict[str, Buffer]):
         self._prefix = prefix
 
     def __missing__(self, name: str) -> Buffer:
-        raise FormError(f"it has no section '{self._prefix}{name}'")
+        raise SchemaError(f"it has no section '{self._prefix}{name}'")

@@ -35,14 +35,14 @@ from rammer.errors import (
     ArtifactWriteError,
 )
 from rammer.files import open_file
-from rammer.ir.form import Form, FormError, read_json
+from rammer.ir.schema import Schema, SchemaError, read_json
 
 FORMAT_VERSION = 1
 _MAGIC = b"RAMMER\r\n"
 _PREFIX = struct.Struct("<8sIIQ32s")
 _ALIGNMENT_BYTES = 4096
 _PIECE_BYTES = 8 << 20
-_HEADER: Form = {"meta": {}, "sections": [(str, int, [str])]}
+_HEADER: Schema = {"meta": {}, "sections": [(str, int, [str])]}
 _REBUILD = "compile the model again and save it with this version"
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
@@ -159,8 +159,8 @@ def _header(content: memoryview, source: Path) -> tuple[Mapping[str, Json], list
     try:
         header = read_json(raw, _HEADER, "its header")
         if len({name for name, _, _ in header["sections"]}) != len(header["sections"]):
-            raise FormError("its header names a section twice")
-    except FormError as error:
+            raise SchemaError("its header names a section twice")
+    except SchemaError as error:
         raise corrupt(source, str(error)) from error
     start = _PREFIX.size + length
     offset = start + _padding(start)

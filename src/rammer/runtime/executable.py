@@ -11,7 +11,7 @@ import numpy as np
 
 from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, Source, Trace, View
 from rammer.errors import ArtifactWriteError, OutOfMemoryError, OutputError, PlacementError
-from rammer.ir.form import FormError, read_json
+from rammer.ir.schema import SchemaError, read_json
 from rammer.ir.graph import Array
 from rammer.ir.sizes import size_text
 from rammer.options import CompileOptions
@@ -74,7 +74,7 @@ class Executable:
         """
         try:
             parsed: Mapping[str, Any] = _shown(read_json(self._report, {}, "its report"))
-        except FormError as error:
+        except SchemaError as error:
             raise corrupt(self.name, str(error)) from error
         return parsed
 

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.errors import InputNameError, InputShapeError, InputTypeError, OutputError, PlacementError
-from rammer.ir.form import Form, FormError, check_form
+from rammer.ir.schema import Schema, SchemaError, check_schema
 from rammer.ir.graph import Array
 from rammer.ir.types import MODEL_DTYPES, TensorType
 from rammer.printable import printable
 from rammer.runtime.container import Json
 
 _OUTPUT_HINT = "give an array of the output's type that lies where the inputs do, row by row, or leave outputs= out"
-_FORM: Form = {"inputs": [(str, str, [int])], "outputs": [(str, str, [int])]}
+_SCHEMA: Schema = {"inputs": [(str, str, [int])], "outputs": [(str, str, [int])]}
 _DTYPES = {dtype.value: dtype for dtype in MODEL_DTYPES}
 
 
@@ -105,9 +105,9 @@ class Signature:
         """The signature that `to_json` wrote.
 
         Raises:
-            FormError: it has another form, names a port twice, or has an array that NumPy has not.
+            SchemaError: it has another form, names a port twice, or has an array that NumPy has not.
         """
-        check_form(data, _FORM, "its signature")
+        check_schema(data, _SCHEMA, "its signature")
         sides = cast(Mapping[str, Sequence[tuple[str, str, Sequence[int]]]], data)
         return cls(inputs=_ports(sides["inputs"]), outputs=_ports(sides["outputs"]))
 
@@ -115,15 +115,15 @@ class Signature:
 def _ports(rows: Sequence[tuple[str, str, Sequence[int]]]) -> tuple[Port, ...]:
     """The inputs or the outputs of a signature as JSON data."""
     if len({name for name, _, _ in rows}) != len(rows):
-        raise FormError("its signature names an input or output twice")
+        raise SchemaError("its signature names an input or output twice")
     ports = []
     for name, dtype, shape in rows:
         if dtype not in _DTYPES:
-            raise FormError(f"'{name}' in its signature has the dtype '{dtype}', which there is not")
+            raise SchemaError(f"'{name}' in its signature has the dtype '{dtype}', which there is not")
         try:
             np.broadcast_to(np.empty((), _DTYPES[dtype].numpy), shape)
         except ValueError as error:
-            raise FormError(f"'{name}' in its signature has a shape that no array has: {error}") from error
+            raise SchemaError(f"'{name}' in its signature has a shape that no array has: {error}") from error
         ports.append(Port(name, TensorType(_DTYPES[dtype], tuple(shape))))
     return tuple(ports)
 

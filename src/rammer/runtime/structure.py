@@ -7,7 +7,7 @@ from typing import Any
 
 from rammer.errors import ArgumentError
 from rammer.ir.calling import CallForm, Constant, Fixed, Leaf, Nest, Structure, leaves
-from rammer.ir.form import FormError
+from rammer.ir.schema import SchemaError
 from rammer.runtime.container import Json
 from rammer.runtime.signature import Signature
 
@@ -117,7 +117,7 @@ def form_from_json(data: Any, signature: Signature) -> CallForm:  # noqa: ANN401
     """The form that `form_to_json` wrote.
 
     Raises:
-        FormError: it has another form, or its arrays are not those of the signature.
+        SchemaError: it has another form, or its arrays are not those of the signature.
     """
     try:
         positional, named = (
@@ -125,11 +125,11 @@ def form_from_json(data: Any, signature: Signature) -> CallForm:  # noqa: ANN401
         )
         form = CallForm(positional=positional, named=named, result=_from_json(data["result"], 0))
     except (KeyError, TypeError, ValueError) as error:
-        raise FormError(f"its call form is none: {error}") from error
+        raise SchemaError(f"its call form is none: {error}") from error
     taken = [name for _, part in form.arguments for name in leaves(part)]
     given = list(leaves(form.result))
     if taken != [port.name for port in signature.inputs] or given != [port.name for port in signature.outputs]:
-        raise FormError("its call form has other arrays than its signature")
+        raise SchemaError("its call form has other arrays than its signature")
     return form
 
 

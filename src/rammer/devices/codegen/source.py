@@ -22,7 +22,7 @@ from rammer.devices.codegen.tables import (
     bindings,
     build_tables,
 )
-from rammer.ir.form import FormError, read_json
+from rammer.ir.schema import SchemaError, read_json
 from rammer.ir.program import Plan
 from rammer.ir.task import Binding, RKernel, ROperator, TensorRole
 
@@ -104,7 +104,7 @@ def outdated(source: Source, abi: int, array_bytes: Sequence[int]) -> str | None
         if written == abi:
             _check_tables(manifest, source.files, array_bytes)
             return None
-    except FormError:  # which another version's has
+    except SchemaError:  # which another version's has
         written = read_json(content, {"abi": int}, "its manifest")["abi"]
         if written == abi:
             raise
@@ -117,21 +117,21 @@ def _check_tables(manifest: Manifest, files: Mapping[str, Buffer], array_bytes: 
     Records and slots may name what there is alone; that they are what the compiler wrote is for checksums to say.
     """
     if manifest.array_bytes != tuple(array_bytes):
-        raise FormError(f"its program takes arrays of {manifest.array_bytes} bytes, its signature {tuple(array_bytes)}")
+        raise SchemaError(f"its program takes arrays of {manifest.array_bytes} bytes, its signature {tuple(array_bytes)}")
     for name in (RECORDS, SLOTS, SIGNALS, CONSTANTS):
         expected = manifest.table_bytes.get(name)
         if len(files[name]) != expected:
-            raise FormError(f"its table {name} has {len(files[name])} bytes instead of {expected}")
+            raise SchemaError(f"its table {name} has {len(files[name])} bytes instead of {expected}")
     alignment_bytes = manifest.alignment_bytes
     if alignment_bytes.bit_count() != 1 or alignment_bytes > _MOST_ALIGNMENT_BYTES:
-        raise FormError(f"its program asks for memory at multiples of {alignment_bytes} bytes")
+        raise SchemaError(f"its program asks for memory at multiples of {alignment_bytes} bytes")
     if {len(program) for program in manifest.steps} - {manifest.veus}:
-        raise FormError("its rPrograms are for different numbers of vEUs")
+        raise SchemaError("its rPrograms are for different numbers of vEUs")
     counters = len(files[SIGNALS]) // SIGNAL_COUNT.itemsize
     if len(manifest.first_counters) != len(manifest.steps) or max(manifest.first_counters, default=0) > counters:
-        raise FormError("the counters of its rPrograms are not those of its tables")
+        raise SchemaError("the counters of its rPrograms are not those of its tables")
     if len(files[RECORDS]) != manifest.starts[-1] * RECORD.itemsize:
-        raise FormError("the steps of its rPrograms are not those of its tables")
+        raise SchemaError("the steps of its rPrograms are not those of its tables")
     records, slots = np.frombuffer(files[RECORDS], dtype=RECORD), np.frombuffer(files[SLOTS], dtype=SLOT)
     opcodes, segments = records["opcode"], slots["segment"]
     targets = np.array([len(manifest.kernels), counters, counters])  # by opcode: how many there are
@@ -143,7 +143,7 @@ def _check_tables(manifest: Manifest, files: Mapping[str, Buffer], array_bytes: 
         and (segments < len(sizes_bytes)).all()
         and (slots["offset_bytes"] <= sizes_bytes[segments]).all()
     ):
-        raise FormError("its steps are for other rKernels, counters or operands than there are")
+        raise SchemaError("its steps are for other rKernels, counters or operands than there are")
 
 
 def aligned_bytes(size_bytes: int, alignment_bytes: int) -> npt.NDArray[np.uint8]:

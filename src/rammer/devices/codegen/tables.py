@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rammer.ir.form import Form, read_json
+from rammer.ir.schema import Schema, read_json
 from rammer.ir.program import Execute, Plan, RProgram, Signal, Wait
 from rammer.ir.task import Binding
 
@@ -27,7 +27,7 @@ ARENA, CONSTANT, CALLER = range(3)
 """Segments of slots; CALLER and on are the model's inputs, then its outputs."""
 
 _BARRIER_RECORDS = 2
-_MANIFEST: Form = {
+_MANIFEST: Schema = {
     "abi": int,
     "kernels": [{"symbol": str, "where": str}],
     "operators": [(str, int, [int])],
@@ -130,7 +130,7 @@ class Manifest:
         """The manifest that `to_bytes` wrote.
 
         Raises:
-            FormError: it has another form.
+            SchemaError: it has another form.
         """
         return _read_manifest(bytes(data))
 

@@ -23,7 +23,7 @@ from rammer.devices.cpu.toolchain import (
     find_toolchain,
     native_flags,
 )
-from rammer.ir.form import check_form
+from rammer.ir.schema import check_schema
 from rammer.options import CompileOptions
 
 KERNELS_LIBRARY = "kernels.so"
@@ -77,7 +77,7 @@ def requirements(machine: Machine) -> dict[str, str]:
 def mismatch(binary: Binary, machine: Machine) -> str | None:
     """Why `machine` cannot run `binary`, or None if it can."""
     needed, here = dict(binary.machine), requirements(machine)
-    check_form(needed, dict.fromkeys(here, str), "its machine")
+    check_schema(needed, dict.fromkeys(here, str), "its machine")
     for fact in ("system", "architecture"):
         if needed[fact] != here[fact]:
             return f"it was built for {fact} {needed[fact]}, this is {fact} {here[fact]}"

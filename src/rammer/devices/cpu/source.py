@@ -8,7 +8,7 @@ from rammer.devices.base import Source
 from rammer.devices.codegen.source import MANIFEST, EmitKernel
 from rammer.devices.codegen.source import assemble as assemble_plan
 from rammer.devices.codegen.tables import Manifest
-from rammer.ir.form import FormError
+from rammer.ir.schema import SchemaError
 from rammer.ir.program import Plan
 
 DEVICE = "cpu"
@@ -20,11 +20,11 @@ def check_code(source: Source) -> None:
     """See whether the code of each kernel is there, for a machine that has to build it.
 
     Raises:
-        FormError: it is not.
+        SchemaError: it is not.
     """
     for kernel in Manifest.from_bytes(source.files[MANIFEST]).kernels:
         if not source.files[f"{KERNEL_FOLDER}{kernel.symbol}.c"]:
-            raise FormError(f"its code of {kernel.symbol} is empty")
+            raise SchemaError(f"its code of {kernel.symbol} is empty")
 
 
 def assemble(plan: Plan, emit_kernel: EmitKernel, headers: Mapping[str, str], alignment_bytes: int) -> Source:

@@ -7,7 +7,7 @@ from rammer.devices.cache import CodeCache, content_key
 from rammer.devices.cuda.describe import KIND
 from rammer.devices.cuda.source import CODE
 from rammer.devices.cuda.toolchain import find_toolchain
-from rammer.ir.form import FormError, check_form
+from rammer.ir.schema import SchemaError, check_schema
 from rammer.options import CompileOptions
 
 CUBIN = "program.cubin"
@@ -51,10 +51,10 @@ def mismatch(binary: Binary, architecture: str) -> str | None:
 
     Machine code runs on GPUs of the same major capability, from its own minor one on.
     """
-    check_form(dict(binary.machine), {"architecture": str}, "its machine")
+    check_schema(dict(binary.machine), {"architecture": str}, "its machine")
     needed = binary.machine["architecture"]
     if not needed.removeprefix("sm_").isdecimal():
-        raise FormError(f"its machine is '{needed}'")
+        raise SchemaError(f"its machine is '{needed}'")
     built, here = (int(name.removeprefix("sm_")) for name in (needed, architecture))
     if built // 10 != here // 10 or built > here:
         return f"it was built for {needed}, this is {architecture}"

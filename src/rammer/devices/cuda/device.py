@@ -18,7 +18,7 @@ from rammer.devices.cuda.peaks import find_peaks
 from rammer.devices.cuda.source import ABI, check_launch, source_of
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.errors import CompilerNotFoundError, DeviceError, DeviceUnavailableError
-from rammer.ir.form import FormError
+from rammer.ir.schema import SchemaError
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
@@ -76,7 +76,7 @@ class CudaDevice:
     def load(self, source: Source, binary: Binary, options: CompileOptions) -> Loaded:
         """A model ready to run; see `Device.load`."""
         if not binary.files[CUBIN]:
-            raise FormError(f"its {CUBIN} is empty")
+            raise SchemaError(f"its {CUBIN} is empty")
         if self.architecture is not None:
             return DeferredModel(lambda: LoadedModel(source, binary, options))
         return LoadedModel(source, binary, options)

@@ -21,7 +21,7 @@ from rammer.devices.cuda.emit.stream import is_stream
 from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
 from rammer.devices.cuda.tables import record_dtype
-from rammer.ir.form import Form, FormError, read_json
+from rammer.ir.schema import Schema, SchemaError, read_json
 from rammer.ir.program import Plan
 from rammer.ir.task import RKernel, TaskGraph, TensorRole
 from rammer.ir.vdevice import VDevice
@@ -30,7 +30,7 @@ ABI = 7
 CODE = "program.cu"
 LAUNCH = "launch.json"
 DEVICE_RECORDS = "device_records.bin"
-_LAUNCH: Form = {
+_LAUNCH: Schema = {
     "threads": int,
     "scratch_bytes": int,
     "slots": int,
@@ -126,17 +126,17 @@ def check_launch(source: Source, array_bytes: Sequence[int]) -> None:
     """See whether what a launch needs to know is there, and fits the records and arrays of these sizes.
 
     Raises:
-        FormError: it is not, or does not.
+        SchemaError: it is not, or does not.
     """
     launch = read_json(source.files[LAUNCH], _LAUNCH, "its launch")
     if launch["input_bytes"] + launch["output_bytes"] != list(array_bytes):
-        raise FormError("its launch is for other arrays than its signature says")
+        raise SchemaError("its launch is for other arrays than its signature says")
     starts = launch["starts"]
     record_bytes = record_dtype(0).itemsize + launch["slots"] * np.dtype(np.uint64).itemsize
     if starts != sorted(starts) or len(source.files[DEVICE_RECORDS]) != max(starts, default=0) * record_bytes:
-        raise FormError("its launch is for other records")
+        raise SchemaError("its launch is for other records")
     if not source.files[CODE]:
-        raise FormError(f"its {CODE} is empty")
+        raise SchemaError(f"its {CODE} is empty")
 
 
 def translation_unit(kernels: Mapping[str, KernelText], threads: int, slots: int, segments: int) -> str:

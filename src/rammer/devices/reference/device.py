@@ -12,7 +12,7 @@ from rammer.devices.base import Binary, Progress, Source, Trace, no_progress
 from rammer.devices.reference.execution import Interpreter
 from rammer.devices.reference.pickers import Random
 from rammer.errors import DeviceUnavailableError
-from rammer.ir.form import FormError
+from rammer.ir.schema import SchemaError
 from rammer.ir.graph import Array
 from rammer.ir.program import Plan
 from rammer.ir.types import DType, TensorType
@@ -90,7 +90,7 @@ class ReferenceDevice:
 
     def outdated(self, source: Source, array_bytes: Sequence[int]) -> str | None:
         """Programs are never saved; see `Device.outdated`."""
-        raise FormError("programs of the reference device are never saved")
+        raise SchemaError("programs of the reference device are never saved")
 
     def mismatch(self, binary: Binary) -> str | None:
         """It runs everywhere."""

@@ -1,4 +1,4 @@
-"""The form of JSON data: what fits passes, what does not is named with its place."""
+"""Schemas of JSON data: what fits passes, what does not is named with its place."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from rammer.ir.form import Form, FormError, OrNull, check_form, read_json
+from rammer.ir.schema import Schema, SchemaError, OrNull, check_schema, read_json
 
-FORM: Form = {"name": str, "on": bool, "rows": [(str, int)], "sizes": {str: int}}
+SCHEMA: Schema = {"name": str, "on": bool, "rows": [(str, int)], "sizes": {str: int}}
 FITTING = {"name": "", "on": False, "rows": [["a", 0], ["b", (1 << 63) - 1]], "sizes": {"c": 1}, "more": None}
 
 
 def test_what_fits() -> None:
-    check_form(FITTING, FORM, "it")
-    check_form({**FITTING, "rows": [], "sizes": {}}, FORM, "it")
+    check_schema(FITTING, SCHEMA, "it")
+    check_schema({**FITTING, "rows": [], "sizes": {}}, SCHEMA, "it")
     assert read_json(memoryview(b'{"a": [1, 2]}'), {"a": [int]}, "it") == {"a": [1, 2]}
 
 
@@ -34,40 +34,40 @@ def test_what_fits() -> None:
     ],
 )
 def test_what_does_not(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(FormError) as caught:
-        check_form({**FITTING, **change}, FORM, "it")
+    with pytest.raises(SchemaError) as caught:
+        check_schema({**FITTING, **change}, SCHEMA, "it")
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("data", [0, -1, 1.5, -(1 << 62)])
 def test_any_number(data: float) -> None:
-    check_form(data, float, "it")
+    check_schema(data, float, "it")
 
 
 @pytest.mark.parametrize("data", [None, True, "1", float("nan"), float("inf"), 10**400, -(1 << 63)])
 def test_what_is_not_any_number(data: Any) -> None:
-    with pytest.raises(FormError, match=r"it is not a number, below 2\*\*63"):
-        check_form(data, float, "it")
+    with pytest.raises(SchemaError, match=r"it is not a number, below 2\*\*63"):
+        check_schema(data, float, "it")
 
 
 def test_what_may_be_null() -> None:
-    check_form([None, 1], [OrNull(int)], "it")
-    with pytest.raises(FormError, match=r"it\[0\] is not a number from 0 on"):
-        check_form([-1], [OrNull(int)], "it")
+    check_schema([None, 1], [OrNull(int)], "it")
+    with pytest.raises(SchemaError, match=r"it\[0\] is not a number from 0 on"):
+        check_schema([-1], [OrNull(int)], "it")
 
 
 def test_a_list_of_anything() -> None:
-    check_form([None, 1, [2]], [], "it")
-    with pytest.raises(FormError, match="it is not a list"):
-        check_form({}, [], "it")
+    check_schema([None, 1, [2]], [], "it")
+    with pytest.raises(SchemaError, match="it is not a list"):
+        check_schema({}, [], "it")
 
 
 def test_what_is_missing() -> None:
-    with pytest.raises(FormError, match="it has no 'on'"):
-        check_form({"name": ""}, FORM, "it")
+    with pytest.raises(SchemaError, match="it has no 'on'"):
+        check_schema({"name": ""}, SCHEMA, "it")
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b"9" * 10_000])
 def test_what_is_no_json(data: bytes) -> None:
-    with pytest.raises(FormError, match="it is not JSON: "):
+    with pytest.raises(SchemaError, match="it is not JSON: "):
         read_json(data, {}, "it")

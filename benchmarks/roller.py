@@ -46,6 +46,7 @@ from rammer.options import CompileOptions
 from rammer.profiler.measure import load, measure
 from rammer.roller.construct import construct, whole_us
 from rammer.roller.model import predict
+from rammer.roller.workload import Workload
 from rammer.tiling.pattern import contraction
 
 _INSTANCES = 100
@@ -141,7 +142,7 @@ def _kind(operator: ROperator, kernel: RKernel) -> str:
 def outcome(instance: Instance, vdevice: VDevice, options: CompileOptions) -> Outcome:
     """Construct, predict and measure."""
     start_s = time.perf_counter()
-    kernels = construct(instance.expr, instance.layouts, vdevice, to_measure=True)
+    kernels = construct(Workload(instance.expr, instance.layouts), vdevice, to_measure=True)
     constructed_s = time.perf_counter()
     tasks_us = measure(kernels, find_device("cpu"), vdevice, options)
     done_s = time.perf_counter()
@@ -154,7 +155,8 @@ def outcome(instance: Instance, vdevice: VDevice, options: CompileOptions) -> Ou
         kind=instance.kind,
         construct_ms=1e3 * (constructed_s - start_s),
         tiles=tuple(
-            f"{kernel.skeleton} {kernel.tile.task} {kernel.tile.register} x {kernel.task_count}" for kernel in ranked
+            f"{kernel.form.skeleton} {kernel.tile.task} {kernel.form.details} x {kernel.task_count}"
+            for kernel in ranked
         ),
         predicted_us=tuple(predicted[kernel] for kernel in ranked),
         measured_us=tuple(measured[kernel] for kernel in ranked),
@@ -178,7 +180,7 @@ def build(chosen: Sequence[Instance], vdevice: VDevice, options: CompileOptions)
     with _console.status("") as status:
         for number, instance in enumerate(chosen):
             status.update(f"building {number} of {len(chosen)}: {instance.name}")
-            kernels = construct(instance.expr, instance.layouts, vdevice, to_measure=True)
+            kernels = construct(Workload(instance.expr, instance.layouts), vdevice, to_measure=True)
             start_s = time.perf_counter()
             load(kernels, find_device("cpu"), vdevice, options)
             builds_s.append(time.perf_counter() - start_s)

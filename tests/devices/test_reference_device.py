@@ -18,6 +18,7 @@ from rammer.devices.reference.pickers import Behind, Bursts, Highest, Lowest, Pi
 from rammer.errors import DeviceUnavailableError, RunTimeoutError
 from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, TensorExpr, cast, load
 from rammer.ir.graph import Array
+from rammer.ir.kernel_form import ReduceForm
 from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Signal, Step, Wait
 from rammer.ir.task import Binding, RKernel, ROperator, RTask, RTile, TaskGraph, Tensor, TensorRole
 from rammer.ir.types import DType, Layout, TensorType
@@ -149,8 +150,8 @@ def sums(dtype: DType, layout: Layout | None = None) -> TaskGraph:
                 RKernel(
                     expr=expr,
                     layouts=(tensors[number].layout, tensors[number + 1].layout),
-                    skeleton="contract",
                     tile=RTile(task=(2,) * len(expr.axes)),
+                    form=ReduceForm(),
                 ),
             ),
             reads=(Binding(tensor=number, origin=(0,) * tensors[number].type.rank),),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rammer.ir.schema import Schema, SchemaError, OrNull, check_schema, read_json
+from rammer.ir.schema import OrNull, Schema, SchemaError, check_schema, read_json
 
 SCHEMA: Schema = {"name": str, "on": bool, "rows": [(str, int)], "sizes": {str: int}}
 FITTING = {"name": "", "on": False, "rows": [["a", 0], ["b", (1 << 63) - 1]], "sizes": {"c": 1}, "more": None}

@@ -12,6 +12,7 @@ import rammer
 from rammer.devices.cpu.device import CpuDevice
 from rammer.errors import VerificationError
 from rammer.ir.evaluate import evaluate
+from rammer.ir.kernel_form import ReduceForm
 from rammer.ir.types import DType
 from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
@@ -52,7 +53,7 @@ def test_whatever_changes_the_time_changes_the_key():
         kernel_key(kernel, AVX512, ""),
         kernel_key(other_tile, AVX512, ""),
         kernel_key(other_layout, AVX512, ""),
-        kernel_key(replace(kernel, skeleton="reduce"), AVX512, ""),
+        kernel_key(replace(kernel, form=ReduceForm()), AVX512, ""),
         kernel_key(Bound(product(25), {1}, AVX512).kernels[0], AVX512, ""),
         kernel_key(kernel, replace(AVX512, name="another machine"), ""),
         kernel_key(kernel, replace(AVX512, compiler="another compiler"), ""),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rammer.ir.task import Resources
+from rammer.ir.kernel_form import ReduceForm
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import Figure
 from rammer.roller.construct import construct
@@ -13,6 +13,7 @@ from rammer.roller.lane import choose_lane, transposed_with
 from rammer.roller.model import ModelCosts, predict
 from rammer.roller.register import register_tiles
 from rammer.roller.tile import footprint_bytes, reuse_score, scale_out, task_count, traffic_bytes
+from rammer.roller.workload import Workload
 from rammer.tiling.pattern import contraction
 from tests.support.kernels import AVX2, AVX512, NEON, Bound, conv, machine, types
 from tests.support.operators import expression
@@ -117,7 +118,7 @@ def test_the_fastest_comes_first_and_the_most_efficient_is_among_them():
     assert rounds[0] == min(rounds)
     assert kernels[0].task_count >= AVX512.veu_count
     assert kernels[1].task_count == 1
-    assert all(kernel.skeleton == "contract" for kernel in kernels)
+    assert all(kernel.form.skeleton == "gemm" for kernel in kernels)
 
 
 def test_small_work_is_not_cut():
@@ -135,15 +136,15 @@ def test_a_depthwise_convolution_takes_the_general_skeleton():
         group=32,
         finite_weights=True,
     )
-    assert {kernel.skeleton for kernel in kernels_of(expr, {1})} == {"reduce"}
+    assert {kernel.form.skeleton for kernel in kernels_of(expr, {1})} == {"reduce"}
 
 
 def test_a_vdevice_without_a_skeleton_gets_no_kernel():
     expr = expression("Relu", types((64,)))
     bare = machine()
-    object.__setattr__(bare, "skeletons", ("contract",))
+    object.__setattr__(bare, "skeletons", ("gemm",))
     with pytest.raises(ValueError, match="no skeleton 'map'"):
-        construct(expr, row_major(expr), bare)
+        construct(Workload(expr, row_major(expr)), bare)
 
 
 def test_construction_is_deterministic():
@@ -157,26 +158,27 @@ def test_construction_minds_all_that_it_depends_on():
     layouts = row_major(expr)
     columns = (layouts[0], Layout.ordered((256, 128), (1, 0)), layouts[2])
     slower = replace(AVX512, flops_per_us={dtype: Figure(1.0, "test") for dtype in AVX512.flops_per_us})
-    found = construct(expr, layouts, AVX512)
-    assert construct(expr, layouts, replace(AVX512)) is found
-    assert construct(expr, columns, AVX512)[0].layouts == columns
-    assert construct(expr, layouts, NEON)[0].tile.vector != found[0].tile.vector
-    assert len(construct(expr, layouts, AVX512, to_measure=True)) > len(found)
+    found = construct(Workload(expr, layouts), AVX512)
+    assert construct(Workload(expr, layouts), replace(AVX512)) is found
+    assert construct(Workload(expr, columns), AVX512)[0].layouts == columns
+    assert construct(Workload(expr, layouts), NEON)[0].form.vector != found[0].form.vector
+    assert len(construct(Workload(expr, layouts), AVX512, to_measure=True)) > len(found)
     small = matmul(8, 8, 32)
     assert (
-        construct(small, row_major(small), slower)[0].task_count
-        > construct(small, row_major(small), AVX512)[0].task_count
+        construct(Workload(small, row_major(small)), slower)[0].task_count
+        > construct(Workload(small, row_major(small)), AVX512)[0].task_count
     )
 
 
 def test_equal_kernels_are_one_object():
-    kernel = construct(matmul(64, 256, 128), row_major(matmul(64, 256, 128)), AVX512)[0]
+    kernel = construct(Workload(matmul(64, 256, 128), row_major(matmul(64, 256, 128))), AVX512)[0]
     assert replace(kernel) is kernel
     changes = (
         {"alignments": (4, 4, 4)},
-        {"tile": replace(kernel.tile, vector=1)},
-        {"resources": Resources(threads=7)},
-        {"skeleton": "reduce"},
+        {"tile": replace(kernel.tile, task=(1, 1))},
+        {"form": replace(kernel.form, threads=7)},
+        {"form": ReduceForm()},
+        {"constants": frozenset({1})},
         {"layouts": kernel.layouts[::-1]},
     )
     assert len({kernel, *(replace(kernel, **change) for change in changes)}) == 1 + len(changes)
@@ -201,7 +203,7 @@ def test_lanes_run_where_memory_is_contiguous(expr, lane):
 def test_a_transposition_is_done_in_blocks():
     expr = expression("Transpose", types((40, 50)), perm=(1, 0))
     assert transposed_with(expr, row_major(expr), 1) == 0
-    assert kernels_of(expr)[0].tile.register == (16, 16)
+    assert kernels_of(expr)[0].form.block == (16, 16)
     assert transposed_with(expression("Relu", types((40, 50))), row_major(expr), 1) is None
 
 

@@ -11,6 +11,7 @@ from rammer.devices.cpu.launch import LoadedModel
 from rammer.devices.cpu.machine import read_machine
 from rammer.devices.cpu.source import assemble
 from rammer.ir.expr import Axis, Call, Const, Expr, Load, Output, ScalarFn, TensorExpr, load, nodes
+from rammer.ir.kernel_form import MapForm
 from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Signal, Step, Wait
 from rammer.ir.task import Binding, RKernel, ROperator, RTask, RTile, TaskGraph, Tensor, TensorRole
 from rammer.ir.types import DType, Layout, TensorType
@@ -53,7 +54,7 @@ def map_kernel(size: int, tiles: int, slots: int, body) -> RKernel:
         axes=(axis,), inputs=(type_,) * slots, outputs=(Output(type=type_, indices=(axis,), body=body(*loads)),)
     )
     layout = Layout.row_major((size,))
-    return RKernel(expr=expr, layouts=(layout,) * (slots + 1), skeleton="map", tile=RTile(task=(-(-size // tiles),)))
+    return RKernel(expr=expr, layouts=(layout,) * (slots + 1), tile=RTile(task=(-(-size // tiles),)), form=MapForm())
 
 
 def tensor(id_: int, size: int, role: TensorRole, name: str = "") -> Tensor:

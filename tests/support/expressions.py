@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, TensorExpr, load
+from rammer.ir.kernel_form import MapForm, ReduceForm
 from rammer.ir.task import Binding, RKernel, ROperator, RTile, TaskGraph, Tensor, TensorRole
 from rammer.ir.types import DType, Layout, TensorType
 
@@ -22,12 +23,12 @@ def one_operator(expr: TensorExpr, tile: RTile) -> TaskGraph:
     )
     bindings = tuple(Binding(tensor=tensor.id, origin=(0,) * tensor.type.rank) for tensor in tensors)
     layouts = tuple(tensor.layout for tensor in tensors)
-    skeleton = "contract" if expr.reductions else "map"
+    form = ReduceForm() if expr.reductions else MapForm()
     operator = ROperator(
         id=0,
         name="only",
         kind="Only",
-        kernels=(RKernel(expr=expr, layouts=layouts, skeleton=skeleton, tile=tile),),
+        kernels=(RKernel(expr=expr, layouts=layouts, tile=tile, form=form),),
         reads=bindings[: len(expr.inputs)],
         writes=bindings[len(expr.inputs) :],
     )

@@ -174,16 +174,16 @@ MAPS = {
 
 # name: (expression, tensors that lie channels last, skeleton)
 CHANNELS_LAST = {
-    "3x3": (conv((1, 8, 12, 13), (40, 8, 3, 3), bias=True), {0, 3}, "contract"),
-    "3x3 to planes": (conv((1, 8, 12, 13), (40, 8, 3, 3)), {0}, "contract"),
-    "1x1 stride 2": (conv((1, 24, 9, 9), (40, 24, 1, 1), strides=(2, 2)), {0, 2}, "contract"),
-    "few channels": (conv((1, 3, 12, 13), (7, 3, 3, 3)), {0, 2}, "contract"),
-    "depthwise 3x3": (conv((1, 32, 12, 13), (32, 1, 3, 3), bias=True, group=32), {0, 3}, "contract"),
-    "depthwise 5x5 stride 2": (conv((2, 40, 11, 12), (40, 1, 5, 5), group=40, strides=(2, 2)), {0, 2}, "contract"),
-    "depthwise, odd": (conv((1, 21, 12, 13), (21, 1, 3, 3), group=21), {0, 2}, "contract"),
-    "depthwise 7x7": (conv((1, 16, 9, 20), (16, 1, 7, 7), group=16), {0, 2}, "contract"),
-    "depthwise, not padded": (conv((1, 33, 9, 20), (33, 1, 3, 3), group=33, pads=(0, 0, 0, 0)), {0, 2}, "contract"),
-    "depthwise, dilated": (conv((1, 16, 9, 20), (16, 1, 3, 3), group=16, dilations=(2, 2)), {0, 2}, "contract"),
+    "3x3": (conv((1, 8, 12, 13), (40, 8, 3, 3), bias=True), {0, 3}, "implicit_gemm"),
+    "3x3 to planes": (conv((1, 8, 12, 13), (40, 8, 3, 3)), {0}, "implicit_gemm"),
+    "1x1 stride 2": (conv((1, 24, 9, 9), (40, 24, 1, 1), strides=(2, 2)), {0, 2}, "gemm"),
+    "few channels": (conv((1, 3, 12, 13), (7, 3, 3, 3)), {0, 2}, "implicit_gemm"),
+    "depthwise 3x3": (conv((1, 32, 12, 13), (32, 1, 3, 3), bias=True, group=32), {0, 3}, "depthwise"),
+    "depthwise 5x5 stride 2": (conv((2, 40, 11, 12), (40, 1, 5, 5), group=40, strides=(2, 2)), {0, 2}, "depthwise"),
+    "depthwise, odd": (conv((1, 21, 12, 13), (21, 1, 3, 3), group=21), {0, 2}, "depthwise"),
+    "depthwise 7x7": (conv((1, 16, 9, 20), (16, 1, 7, 7), group=16), {0, 2}, "depthwise"),
+    "depthwise, not padded": (conv((1, 33, 9, 20), (33, 1, 3, 3), group=33, pads=(0, 0, 0, 0)), {0, 2}, "depthwise"),
+    "depthwise, dilated": (conv((1, 16, 9, 20), (16, 1, 3, 3), group=16, dilations=(2, 2)), {0, 2}, "depthwise"),
     "max pool": (pool("MaxPool", (1, 40, 12, 13), (3, 3), (2, 2), (1, 1, 1, 1)), {0, 1}, "reduce"),
     "average pool": (
         pool("AveragePool", (1, 32, 9, 10), (3, 3), (1, 1), (1, 1, 1, 1), count_include_pad=False),

@@ -22,6 +22,7 @@ from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.lowering.canonical import View, canonical
 from rammer.roller.construct import construct
+from rammer.roller.workload import Workload
 from rammer.tiling.packing import preferred_layouts
 from tests.support.operators import expression
 
@@ -58,7 +59,7 @@ def machine(vector_bytes: int = 32, registers: int = 16, veus: int = 2) -> VDevi
         handover_us=nominal(0.2),
         task_overhead_us=nominal(0.02),
         stream_bytes=128,
-        skeletons=("map", "reduce", "contract"),
+        skeletons=("map", "reduce", "gemm", "implicit_gemm", "gemv", "depthwise"),
     )
 
 
@@ -132,11 +133,18 @@ class Compiler:
 class Bound:
     """A canonical expression with the layouts and bindings of its tensors: inputs, then outputs.
 
-    Tensors are row-major, those in `channels_last` have dimension 1 innermost, `constants` what they prefer.
+    Tensors are row-major, those in `channels_last` have dimension 1 innermost, `constants` what they prefer. All begin
+    at a multiple of so many `elements` (0: nothing is known).
     """
 
     def __init__(
-        self, expr: TensorExpr, constants: Collection[int], vdevice: VDevice, channels_last: Collection[int] = ()
+        self,
+        expr: TensorExpr,
+        constants: Collection[int],
+        vdevice: VDevice,
+        channels_last: Collection[int] = (),
+        *,
+        elements: int = 0,
     ) -> None:
         types = [*expr.inputs, *(output.type for output in expr.outputs)]
         chosen = [_layout(type_, i in channels_last) for i, type_ in enumerate(types)]
@@ -146,7 +154,11 @@ class Bound:
         count = len(expr.inputs)
         self.expr, reads, writes = canonical(expr, views[:count], views[count:])
         self.bindings: tuple[Binding, ...] = (*reads, *writes)
-        self.kernels = construct(self.expr, tuple(self.layouts[b.tensor] for b in self.bindings), vdevice)
+        alignments = (elements,) * len(self.bindings) if elements else ()
+        layouts = tuple(self.layouts[b.tensor] for b in self.bindings)
+        slots = frozenset(slot for slot, binding in enumerate(reads) if binding.tensor in constants)
+        self.workload = Workload(self.expr, layouts, alignments, slots)
+        self.kernels = construct(self.workload, vdevice)
         self._types = types
         self._inputs = count
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from rammer.ir.expr import Axis, Expr, Output, Reduce, ReduceFn, TensorExpr, const, load
 from rammer.ir.graph import Array
+from rammer.ir.kernel_form import MapForm, ReduceForm
 from rammer.ir.task import Binding, RKernel, ROperator, RTile, TaskGraph, Tensor, TensorRole
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
@@ -60,7 +61,7 @@ def device(veus: int, *, handover_us: float = 0.5, task_overhead_us: float = 0.0
         flops_per_us={F32: figure(1e5)},
         handover_us=figure(handover_us),
         task_overhead_us=figure(task_overhead_us),
-        skeletons=("map", "reduce", "contract"),
+        skeletons=("map", "reduce"),
         own_cache_bytes=own_cache_bytes,
     )
 
@@ -216,14 +217,13 @@ class TaskGraphMaker:
         layouts = tuple(self._tensors[binding.tensor].layout for binding in bindings)
         sizes = [tuple(tile) for tile in tiles] or [tuple(max(1, axis.extent) for axis in expr.axes)]
         number = len(self._operators)
+        form = ReduceForm() if expr.reductions else MapForm()
         self._operators.append(
             ROperator(
                 id=number,
                 name=f"{skeleton}{number}",
                 kind=skeleton,
-                kernels=tuple(
-                    RKernel(expr=expr, layouts=layouts, skeleton=skeleton, tile=RTile(task=size)) for size in sizes
-                ),
+                kernels=tuple(RKernel(expr=expr, layouts=layouts, tile=RTile(task=size), form=form) for size in sizes),
                 reads=bindings[:-1],
                 writes=bindings[-1:],
             )

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from rammer.ir.expr import Axis, Load, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, load
+from rammer.ir.kernel_form import Skeleton
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.tiling.packing import packed_operands, preferred_layouts, scattered_operands
 from rammer.tiling.pattern import (
-    Skeleton,
     borders,
     contraction,
     free_axes,
     is_blockable,
     lies_in_lanes,
     plain_load,
-    skeleton_of,
+    product_skeleton,
     sliding_axes,
 )
 from tests.support.kernels import AVX2, AVX512, conv, lstm_cell, types
@@ -40,20 +40,34 @@ def preferred(expr, constants, vdevice):
 @pytest.mark.parametrize(
     ("expr", "skeleton"),
     [
-        (expression("Relu", types((3, 4))), Skeleton.MAP),
-        (expression("Softmax", types((3, 4)), axis=1), Skeleton.REDUCE),
-        (expression("GlobalAveragePool", types((1, 3, 4, 4))), Skeleton.REDUCE),
-        (matmul(3, 4, 5), Skeleton.CONTRACT),
-        (matmul(3, 4, 5, DType.FLOAT16), Skeleton.CONTRACT),
-        (matmul(3, 4, 5, DType.INT32), Skeleton.REDUCE),
-        (matmul(3, 0, 5), Skeleton.REDUCE),
-        (expression("MatMul", types((4,), (4,))), Skeleton.REDUCE),
-        (conv((1, 3, 8, 8), (4, 3, 3, 3)), Skeleton.CONTRACT),
-        (lstm_cell(1, 6, 5), Skeleton.CONTRACT),
+        (expression("Relu", types((3, 4))), None),
+        (expression("Softmax", types((3, 4)), axis=1), None),
+        (expression("GlobalAveragePool", types((1, 3, 4, 4))), None),
+        (matmul(3, 4, 5), Skeleton.GEMM),
+        (matmul(3, 4, 5, DType.FLOAT16), Skeleton.GEMM),
+        (matmul(3, 4, 5, DType.INT32), None),
+        (matmul(3, 0, 5), None),
+        (matmul(1, 4, 5), Skeleton.GEMV),
+        (expression("MatMul", types((4,), (4,))), None),
+        (expression("MatMul", types((2, 3, 4), (2, 4, 5))), Skeleton.GEMM),
+        (conv((1, 3, 8, 8), (4, 3, 3, 3)), Skeleton.IMPLICIT_GEMM),
+        (conv((1, 3, 8, 8), (4, 3, 1, 1)), Skeleton.GEMM),
+        (conv((1, 3, 8, 8), (4, 3, 2, 2), strides=(2, 2), pads=(0, 0, 0, 0)), Skeleton.GEMM),
+        (lstm_cell(1, 6, 5), Skeleton.GEMV),
+        (lstm_cell(3, 6, 5), Skeleton.GEMM),
     ],
 )
-def test_skeletons(expr, skeleton):
-    assert skeleton_of(expr) is skeleton
+def test_what_products_are_called(expr, skeleton):
+    """By the axis that is the last of the result, which is along a matrix's columns."""
+    found = contraction(expr)
+    assert (None if found is None else product_skeleton(found, found.lanes[0])) is skeleton
+
+
+def test_channels_of_a_depthwise_convolution_are_in_both_operands():
+    found = contraction(conv((1, 8, 9, 9), (8, 1, 3, 3), group=8))
+    assert found is not None
+    (channels,) = found.shared
+    assert product_skeleton(found, channels) is Skeleton.DEPTHWISE
 
 
 def test_a_reduction_within_a_reduction_is_no_contraction():

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from rammer.errors import VerificationError
+from rammer.ir.kernel_form import GemvForm, ReduceForm
 from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Signal, Step, Wait
-from rammer.ir.task import Resources, RTask, RTile, TaskGraph
+from rammer.ir.task import RTask, RTile, TaskGraph
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.verify import program, tasks
 from rammer.verify.order import happens_before
@@ -153,11 +154,11 @@ BROKEN: dict[str, tuple[str, Callable[[Plan], Plan], str]] = {
     "half-an-output": ("P14", half_an_output, "tensor 1"),
     "too-much-scratch": (
         "P15",
-        lambda plan: with_kernel(plan, 2, resources=Resources(scratch_bytes=2 << 20)),
+        lambda plan: with_kernel(plan, 2, form=ReduceForm(scratch_bytes=2 << 20)),
         "node-2",
     ),
-    "no-such-skeleton": ("P16", lambda plan: with_kernel(plan, 2, skeleton="stream"), "node-2"),
-    "too-many-threads": ("P18", lambda plan: with_kernel(plan, 2, resources=Resources(threads=256)), "node-2"),
+    "no-such-skeleton": ("P16", lambda plan: with_kernel(plan, 2, form=GemvForm(width=8)), "node-2"),
+    "too-many-threads": ("P18", lambda plan: with_kernel(plan, 2, form=ReduceForm(threads=256)), "node-2"),
     "cannot-be-tagged": ("P17", lambda plan: with_memory(tagged(plan, 2), arena_bytes=192), "tensor 2"),
 }
 

@@ -12,6 +12,16 @@ import pytest
 
 from rammer.errors import VerificationError
 from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, cast, const, load
+from rammer.ir.kernel_form import (
+    GemmForm,
+    GemmShape,
+    GemvForm,
+    Instruction,
+    KernelForm,
+    MapForm,
+    PersistentRnnForm,
+    ReduceForm,
+)
 from rammer.ir.task import Binding, RTile, TaskGraph, TensorRole
 from rammer.ir.types import DType, Layout, Panel, TensorType
 from rammer.verify import tasks
@@ -174,23 +184,67 @@ def tile_of_size_zero(graph: TaskGraph) -> TaskGraph:
 
 
 def register_tile_too_large(graph: TaskGraph) -> TaskGraph:
-    return with_kernel(graph, 1, tile=RTile(task=(2, 4), register=(4, 4)))
+    return with_kernel(graph, 1, form=MapForm(block=(4, 4)))
 
 
-def reduction_step_zero(graph: TaskGraph) -> TaskGraph:
-    return with_kernel(graph, 2, tile=RTile(task=(4, 6), reduce=(0,)))
+def no_threads(graph: TaskGraph) -> TaskGraph:
+    return with_kernel(graph, 2, form=ReduceForm(threads=0))
 
 
 def lane_of_no_axis(graph: TaskGraph) -> TaskGraph:
     return with_kernel(graph, 1, tile=RTile(task=(2, 4), lane=2))
 
 
-def unknown_skeleton(graph: TaskGraph) -> TaskGraph:
-    return with_kernel(graph, 1, skeleton="stream")
+def gemm(**changes: Any) -> GemmForm:
+    """Of 16 warps, which share out a product of 8 rows and 6 columns."""
+    form = GemmForm(
+        threads=512,
+        instruction=Instruction.FFMA,
+        threadblock=GemmShape(16, 8, 32),
+        warp=GemmShape(16, 8, 16),
+        stages=2,
+    )
+    return replace(form, **changes)
+
+
+def as_product(graph: TaskGraph, form: KernelForm) -> TaskGraph:
+    return with_kernel(graph, 2, tile=RTile(task=(8, 6), lane=1), form=form)
+
+
+def warp_tiles_that_do_not_divide(graph: TaskGraph) -> TaskGraph:
+    return as_product(graph, gemm(warp=GemmShape(16, 8, 24)))
+
+
+def more_warps_than_a_block_has(graph: TaskGraph) -> TaskGraph:
+    return as_product(graph, gemm(threads=32))
+
+
+def tiles_that_leave_points_out(graph: TaskGraph) -> TaskGraph:
+    return as_product(graph, gemm(threadblock=GemmShape(4, 8, 32), warp=GemmShape(4, 8, 16)))
+
+
+def vectors_that_threads_do_not_share_out(graph: TaskGraph) -> TaskGraph:
+    return as_product(graph, GemvForm(threads=512, width=48, vector=2))
+
+
+def rows_that_do_not_divide_a_warp(graph: TaskGraph) -> TaskGraph:
+    return as_product(graph, PersistentRnnForm(threads=512, across=3, weight_registers=1))
+
+
+def product_without_a_sum(graph: TaskGraph) -> TaskGraph:
+    return with_kernel(graph, 1, tile=RTile(task=(2, 4), lane=1), form=gemm())
 
 
 def map_with_reduction(graph: TaskGraph) -> TaskGraph:
-    return with_kernel(graph, 2, skeleton="map")
+    return with_kernel(graph, 2, form=MapForm())
+
+
+def intermediate_taken_for_a_constant(graph: TaskGraph) -> TaskGraph:
+    return with_kernel(graph, 2, constants=frozenset({0}))
+
+
+def constant_of_no_slot(graph: TaskGraph) -> TaskGraph:
+    return with_kernel(graph, 2, constants=frozenset({2}))
 
 
 def kernel_for_another_layout(graph: TaskGraph) -> TaskGraph:
@@ -299,9 +353,14 @@ BROKEN: list[tuple[str, Callable[[TaskGraph], TaskGraph], str]] = [
     ("T09", tile_of_another_rank, "node-1"),
     ("T09", tile_of_size_zero, "node-1"),
     ("T09", register_tile_too_large, "node-1"),
-    ("T09", reduction_step_zero, "node-2"),
+    ("T09", no_threads, "node-2"),
     ("T09", lane_of_no_axis, "node-1"),
-    ("T10", unknown_skeleton, "node-1"),
+    ("T09", warp_tiles_that_do_not_divide, "node-2"),
+    ("T09", more_warps_than_a_block_has, "node-2"),
+    ("T09", tiles_that_leave_points_out, "node-2"),
+    ("T09", vectors_that_threads_do_not_share_out, "node-2"),
+    ("T09", rows_that_do_not_divide_a_warp, "node-2"),
+    ("T10", product_without_a_sum, "node-1"),
     ("T10", map_with_reduction, "node-2"),
     ("T11", kernel_for_another_layout, "node-1"),
     ("T12", store_out_of_bounds, "node-1"),
@@ -314,6 +373,8 @@ BROKEN: list[tuple[str, Callable[[TaskGraph], TaskGraph], str]] = [
     ("T15", written_twice, "node-0"),
     ("T16", read_before_write, "node-1"),
     ("T16", read_without_write, "node-2"),
+    ("T18", intermediate_taken_for_a_constant, "node-2"),
+    ("T18", constant_of_no_slot, "node-2"),
     ("T17", output_incomplete, "tensor 5 'intermediate5'"),
 ]
 
@@ -334,6 +395,11 @@ def test_a_written_constant_is_rejected() -> None:
     source, constant = maker.input((2, 2)), maker.constant((2, 2))
     maker.elementwise([source], into=constant)
     assert rejected(maker.finish([maker.elementwise([source])])).code == "T14"
+
+
+@pytest.mark.parametrize("form", [gemm(), GemvForm(threads=512, width=64, vector=4)])
+def test_forms_that_fit_are_accepted(form: KernelForm) -> None:
+    tasks.verify(with_kernel(as_product(base(), form), 2, constants=frozenset({1})))
 
 
 @pytest.mark.parametrize("seed", range(40))

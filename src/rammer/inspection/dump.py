@@ -73,7 +73,7 @@ def _task_lines(graph: TaskGraph) -> Iterator[str]:
         writes, reads = ", ".join(map(show, operator.writes)), ", ".join(map(show, operator.reads))
         yield f"  {writes} = {operator.kind}({reads})  # {operator.id} {operator.name}"
         for kernel in operator.kernels:
-            yield f"    {kernel.skeleton} task {list(kernel.tile.task)} x {kernel.task_count}"
+            yield f"    {kernel.form.skeleton} task {list(kernel.tile.task)} x {kernel.task_count}"
 
 
 def _plan_lines(plan: Plan) -> Iterator[str]:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from rammer.ir.schema import Schema, SchemaError, OrNull, check_schema
 from rammer.ir.program import Execute, Plan, Signal, Step, Wait
+from rammer.ir.schema import OrNull, Schema, SchemaError, check_schema
 from rammer.ir.task import RKernel, ROperator, TensorRole
 from rammer.ir.timeline import Timeline
 from rammer.ir.vdevice import CostModel, Figure, VDevice
@@ -24,7 +24,9 @@ class ExplainedCosts(CostModel, Protocol):
 _CANDIDATE: Schema = {
     "skeleton": str,
     "task": [int],
-    "register": [int],
+    "details": str,
+    "threads": int,
+    "scratch_bytes": int,
     "tasks": int,
     "predicted_us": float,
     "measured_us": OrNull(float),
@@ -179,9 +181,11 @@ def _reason(operator: ROperator, chosen: int, times_us: Sequence[float], veus: i
 
 def _candidate(kernel: RKernel, model: ExplainedCosts, measured: Figure | None) -> Json:
     return {
-        "skeleton": kernel.skeleton,
+        "skeleton": kernel.form.skeleton.value,
         "task": list(kernel.tile.task),
-        "register": list(kernel.tile.register),
+        "details": kernel.form.details,
+        "threads": kernel.form.threads,
+        "scratch_bytes": kernel.form.scratch_bytes,
         "tasks": kernel.task_count,
         "predicted_us": model.task_us(kernel).value,
         "measured_us": None if measured is None else measured.value,

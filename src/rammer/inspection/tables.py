@@ -62,7 +62,7 @@ def operators(report: Report) -> RenderableType:
 
 def candidates(report: Report) -> RenderableType:
     """For every rOperator its candidate rKernels; the chosen one is marked."""
-    table = _table("rOperator", "", "rKernel", "registers", ("rTasks", "right"), ("predicted us", "right"))
+    table = _table("rOperator", "", "rKernel", "form", ("rTasks", "right"), ("predicted us", "right"))
     table.add_column("measured us", justify="right", no_wrap=True)
     table.add_column("bound", no_wrap=True)
     table.add_column("why it was chosen")
@@ -72,7 +72,7 @@ def candidates(report: Report) -> RenderableType:
                 operator["name"] if position == 0 else "",
                 "*" if position == operator["chosen"] else "",
                 f"{candidate['skeleton']} {_tile(candidate['task'])}",
-                _tile(candidate["register"]),
+                candidate["details"],
                 str(candidate["tasks"]),
                 f"{candidate['predicted_us']:.2f}",
                 "" if candidate["measured_us"] is None else f"{candidate['measured_us']:.2f}",

@@ -62,7 +62,7 @@ def check_schema(data: object, schema: Schema, place: str) -> None:
 
 
 def _misfit(data: Any, schema: Any) -> str | None:  # noqa: ANN401
-    """Where data first departs from a schema, and how, or None. Manifests are large: this is about as quick as reading."""
+    """Where data first departs from a schema, and how, or None. Manifests are large: about as quick as reading."""
     kind = type(schema)
     if kind is type:
         if schema is float:

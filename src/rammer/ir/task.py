@@ -5,12 +5,13 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rammer.ir.expr import Axis, TensorExpr
 from rammer.ir.graph import Array, SourceLocation
 from rammer.ir.interned import Interned
+from rammer.ir.kernel_form import KernelForm
 from rammer.ir.region import Box, Interval, full_box, read_boxes, reshape_box, write_boxes
 from rammer.ir.types import Layout, TensorType
 
@@ -60,50 +61,39 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RTile:
-    """Roller's tile over all axes of an expression, outermost memory level first.
+    """Roller's tile at the outermost level; the levels inside an rTask are the form's (`ir.kernel_form`).
 
-    `task` is what one rTask computes and `register` what its micro-kernel keeps in registers, both over the spatial
-    axes in order; `reduce` is the step along each reduction axis. Sizes of the same axis grow outwards. `lane` is the
-    position of the spatial axis that runs along vector lanes (None: none does), `vector` the elements of one vector.
+    `task` is what one rTask computes, over the spatial axes in order. `lane` is the position of the axis along which
+    neighbouring vector lanes or threads take neighbouring points (None: along none).
     """
 
     task: tuple[int, ...]
-    register: tuple[int, ...] = ()
-    reduce: tuple[int, ...] = ()
     lane: int | None = None
-    vector: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """What one rTask of an rKernel takes on a vEU, beyond its operands: `threads` are all that the vEU has."""
-
-    threads: int = 1
-    registers_per_thread: int = 0
-    scratch_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class RKernel(metaclass=Interned):
-    """One implementation of an expression: skeleton, tile and operand layouts. Equal rKernels share their code.
+    """One implementation of an expression: tile, form and what is known of its operands. Equal rKernels share code.
 
     They are interned, as expressions are.
 
     `expr` is canonical (see `lowering.canonical`): axes `s0..`, `r0..`, slots in order of first appearance, so equal
     work compares equal. `layouts` are those of the bound tensors: input slots first, then outputs. `alignments` say of
     how many elements the place of each operand's first element is a multiple (1: nothing is known; empty: of none).
+    `constants` are slots that are constants of the model wherever the rKernel is used: an rTask may read them before it
+    waits, and keep them.
     """
 
     expr: TensorExpr
     layouts: tuple[Layout, ...]
-    skeleton: str
     tile: RTile
-    resources: Resources = field(default_factory=Resources)
+    form: KernelForm
     alignments: tuple[int, ...] = ()
+    constants: frozenset[int] = frozenset()
 
     def _key(self) -> tuple[object, ...]:
         """What makes two rKernels equal."""
-        return self.expr, self.layouts, self.skeleton, self.tile, self.resources, self.alignments
+        return self.expr, self.layouts, self.tile, self.form, self.alignments, self.constants
 
     @property
     def grid(self) -> tuple[int, ...]:

@@ -12,13 +12,13 @@ from types import MappingProxyType
 
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Graph, Operator, SourceLocation
-from rammer.ir.task import Binding, RKernel, ROperator, TaskGraph, Tensor, TensorRole
-from rammer.ir.types import Layout
+from rammer.ir.task import Binding, ROperator, TaskGraph, Tensor, TensorRole
 from rammer.ir.vdevice import VDevice
 from rammer.lowering.canonical import View, canonical, copy_expr
 from rammer.lowering.storage import Copy, Storage, assign
 from rammer.lowering.tagging import Work, tagged_tensors
 from rammer.roller.construct import construct
+from rammer.roller.workload import Workload
 
 _MAX_ALIGNMENT = 16  # elements: no vector that is loaded at once is longer
 
@@ -109,35 +109,48 @@ def _operators(
     works: Sequence[_Named], tensors: Sequence[Tensor], device: VDevice, *, to_measure: bool
 ) -> tuple[ROperator, ...]:
     """The rOperators; equal canonical work shares its candidate rKernels."""
-    known: dict[tuple[TensorExpr, tuple[Layout, ...], tuple[int, ...]], tuple[RKernel, ...]] = {}
-    operators: list[ROperator] = []
-    for named in works:
-        work = named.work
-        bindings = (*work.reads, *work.writes)
-        layouts = tuple(tensors[binding.tensor].layout for binding in bindings)
-        alignments = tuple(_alignment(tensors, binding) for binding in bindings)
-        key = (work.expr, layouts, alignments)
-        if key not in known:
-            found = construct(work.expr, layouts, device, to_measure=to_measure)
-            known[key] = tuple(replace(kernel, alignments=alignments) for kernel in found)
-        operators.append(
-            ROperator(
-                id=len(operators),
-                name=named.name,
-                kind=named.kind,
-                kernels=known[key],
-                reads=work.reads,
-                writes=work.writes,
-                sources=named.sources,
-            )
+    workloads = _workloads([named.work for named in works], tensors)
+    known = {workload: construct(workload, device, to_measure=to_measure) for workload in dict.fromkeys(workloads)}
+    return tuple(
+        ROperator(
+            id=number,
+            name=named.name,
+            kind=named.kind,
+            kernels=known[workload],
+            reads=named.work.reads,
+            writes=named.work.writes,
+            sources=named.sources,
         )
-    return tuple(operators)
+        for number, (named, workload) in enumerate(zip(works, workloads, strict=True))
+    )
+
+
+def _workloads(works: Sequence[Work], tensors: Sequence[Tensor]) -> list[Workload]:
+    """Each work with what is known of its operands; equal work takes for constants what is one wherever it is done."""
+    found = []
+    shared: dict[Workload, frozenset[int]] = {}
+    for work in works:
+        bindings = (*work.reads, *work.writes)
+        workload = Workload(
+            expr=work.expr,
+            layouts=tuple(tensors[binding.tensor].layout for binding in bindings),
+            alignments=tuple(_alignment(tensors, binding) for binding in bindings),
+        )
+        roles = [_root(tensors, binding).role for binding in work.reads]
+        constants = frozenset(slot for slot, role in enumerate(roles) if role is TensorRole.CONSTANT)
+        shared[workload] = shared.get(workload, constants) & constants
+        found.append(workload)
+    return [replace(workload, constants=shared[workload]) for workload in found]
+
+
+def _root(tensors: Sequence[Tensor], binding: Binding) -> Tensor:
+    """The tensor that owns what is bound."""
+    tensor = tensors[binding.tensor]
+    return tensor if tensor.alias_of is None else tensors[tensor.alias_of]
 
 
 def _alignment(tensors: Sequence[Tensor], binding: Binding) -> int:
     """The power of two, up to a limit, that divides the place of a binding's first element in the storage."""
-    tensor = tensors[binding.tensor]
-    root = tensor if tensor.alias_of is None else tensors[tensor.alias_of]
-    if root.role in (TensorRole.INPUT, TensorRole.OUTPUT):
+    if _root(tensors, binding).role in (TensorRole.INPUT, TensorRole.OUTPUT):
         return 1  # callers' arrays lie anywhere
-    return math.gcd(_MAX_ALIGNMENT, tensor.layout.address(binding.origin))
+    return math.gcd(_MAX_ALIGNMENT, tensors[binding.tensor].layout.address(binding.origin))

@@ -20,9 +20,9 @@ def kernel_key(kernel: RKernel, vdevice: VDevice, code: str) -> str:
     parts = (
         describe_expr(kernel.expr),
         repr(kernel.layouts),
-        kernel.skeleton,
         repr(kernel.tile),
-        repr(kernel.resources),
+        repr(kernel.form),
+        repr((kernel.alignments, sorted(kernel.constants))),
         repr((vdevice.kind, vdevice.name, vdevice.vector_bytes, vdevice.compiler)),
         code,
     )

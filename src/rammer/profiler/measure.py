@@ -206,7 +206,7 @@ class _Operator:
                 if not error <= _TOLERANCES.get(DType.of(right), 0.0):
                     raise VerificationError(
                         "K01",
-                        f"an rKernel '{kernel.skeleton}' with {kernel.tile} is off by {error:.2g} of the largest "
+                        f"an rKernel '{kernel.form.skeleton}' with {kernel.tile} is off by {error:.2g} of the largest "
                         f"element from\n{kernel.expr}",
                     )
 

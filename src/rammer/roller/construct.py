@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from rammer.ir.expr import TensorExpr
-from rammer.ir.task import Resources, RKernel, RTile
+from rammer.ir.kernel_form import KernelForm, MapForm, MicroKernelForm, ReduceForm, Skeleton
+from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
 from rammer.roller import cuda
@@ -15,7 +16,8 @@ from rammer.roller.lane import choose_lane, transposed_with
 from rammer.roller.model import predict
 from rammer.roller.register import RegisterTile, efficiency, register_tiles
 from rammer.roller.tile import scale_out
-from rammer.tiling.pattern import Skeleton, chosen_axes, contraction, skeleton_of, stride_along
+from rammer.roller.workload import Workload
+from rammer.tiling.pattern import chosen_axes, contraction, product_skeleton, stride_along
 
 # Below this fraction of the peak the general skeleton is as good as a micro-kernel that gathers its lanes.
 _LEAST_EFFICIENCY = 0.1
@@ -30,9 +32,7 @@ _REGISTER_TILES = 4
 
 
 @lru_cache(maxsize=512)
-def construct(
-    expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, *, to_measure: bool = False
-) -> tuple[RKernel, ...]:
+def construct(workload: Workload, vdevice: VDevice, *, to_measure: bool = False) -> tuple[RKernel, ...]:
     """Candidate rKernels, best first. Pass after pass, and then lowering, asks for the same: the last are kept.
 
     The first is the *fastest*: it takes least time if the operator has all vEUs. The second, where it is another one,
@@ -41,8 +41,7 @@ def construct(
     device, and then others.
 
     Args:
-        expr: a canonical expression.
-        layouts: of the tensors that its slots and outputs are bound to, slots first.
+        workload: what they compute, of what.
         vdevice: the machine.
         to_measure: whether measured times will decide. Then there are more, some of which are predicted to be slower.
 
@@ -51,11 +50,11 @@ def construct(
     """
     known = _CANDIDATES.get(vdevice.kind)
     candidates = (
-        _candidates(expr, layouts, vdevice, _REGISTER_TILES if to_measure else 1)
+        _candidates(workload, vdevice, _REGISTER_TILES if to_measure else 1)
         if known is None
-        else known(expr, layouts, vdevice)
+        else known(workload, vdevice)
     )
-    resident = cuda.resident(expr, layouts, vdevice) if vdevice.resident_bytes else None
+    resident = cuda.resident(workload, vdevice) if vdevice.resident_bytes else None
     kept = () if resident is None else (resident,)
     candidates += kept
     time_us = {kernel: predict(kernel, vdevice).task_us for kernel in candidates}
@@ -78,66 +77,61 @@ def whole_us(kernel: RKernel, vdevice: VDevice, task_us: float) -> float:
     return -(-kernel.task_count // vdevice.veu_count) * (task_us + vdevice.task_overhead_us.value) + handover_us
 
 
-def _candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, register_tiles: int) -> list[RKernel]:
+def _candidates(workload: Workload, vdevice: VDevice, register_tiles: int) -> list[RKernel]:
     """For some numbers of rTasks the cheapest register tiles that leave enough blocks, or the general skeleton."""
     counts = (1, *(vdevice.veu_count * factor for factor in _TASKS_PER_VEU))
-    tiles = _register_tiles(expr, layouts, vdevice)
+    tiles = _register_tiles(workload, vdevice)
     if not tiles:
-        return list(dict.fromkeys(_general(expr, layouts, vdevice, counts)))
+        return list(dict.fromkeys(_general(workload, vdevice, counts)))
     kernels: dict[RKernel, None] = {}
     for count in counts:
         wanted = min(count, max(tile.blocks for tile in tiles))
         enough = itertools.islice((tile for tile in tiles if tile.blocks >= wanted), register_tiles)
-        kernels.update(dict.fromkeys(_contract(expr, layouts, vdevice, tile, count) for tile in enough))
+        kernels.update(dict.fromkeys(_micro_kernel(workload, vdevice, tile, count) for tile in enough))
     return list(kernels)
 
 
-def _register_tiles(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> list[RegisterTile]:
+def _register_tiles(workload: Workload, vdevice: VDevice) -> list[RegisterTile]:
     """Register tiles worth a micro-kernel; none where the expression is no contraction or its lanes lie apart."""
-    found = contraction(expr)
-    if found is None or Skeleton.CONTRACT not in vdevice.skeletons:
+    found = contraction(workload.expr)
+    if found is None or not set(vdevice.skeletons) >= _PRODUCTS:
         return []
-    tiles = register_tiles(expr, found, layouts, vdevice)
-    best = _contract(expr, layouts, vdevice, tiles[0], 1)
+    tiles = register_tiles(workload.expr, found, workload.layouts, vdevice)
+    best = _micro_kernel(workload, vdevice, tiles[0], 1)
     return tiles if efficiency(best, vdevice) >= _LEAST_EFFICIENCY else []
 
 
-def _contract(
-    expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, register: RegisterTile, count: int
-) -> RKernel:
+def _micro_kernel(workload: Workload, vdevice: VDevice, register: RegisterTile, count: int) -> RKernel:
     """A register tile's blocks spread over `count` rTasks."""
-    tile = RTile(
-        task=scale_out(expr, register.sizes, count, _steps(expr, layouts)),
+    expr = workload.expr
+    found = contraction(expr)
+    assert found is not None  # it has register tiles
+    task = scale_out(expr, register.sizes, count, _steps(expr, workload.layouts))
+    form = MicroKernelForm(
+        kind=product_skeleton(found, expr.axes[register.lane]),
+        scratch_bytes=register.scratch_bytes,
         register=register.sizes,
-        reduce=tuple(axis.extent for axis in expr.reduce_axes),
-        lane=register.lane,
         vector=vdevice.vector_bytes // register.dtype.itemsize_bytes,
     )
-    return RKernel(
-        expr=expr,
-        layouts=layouts,
-        skeleton=Skeleton.CONTRACT.value,
-        tile=tile,
-        resources=Resources(scratch_bytes=register.scratch_bytes),
-    )
+    return workload.kernel(RTile(task=task, lane=register.lane), form)
 
 
-def _general(
-    expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice, counts: Sequence[int]
-) -> Iterator[RKernel]:
+def _general(workload: Workload, vdevice: VDevice, counts: Sequence[int]) -> Iterator[RKernel]:
     """The skeletons without a micro-kernel, cut where least is read twice, and cut along one axis."""
-    skeleton = skeleton_of(expr)
-    if skeleton is Skeleton.CONTRACT:
-        skeleton = Skeleton.REDUCE
-    if skeleton.value not in vdevice.skeletons:
-        raise ValueError(f"{vdevice.name} has no skeleton '{skeleton.value}'")
+    expr, is_map = workload.expr, not workload.expr.reductions
+    skeleton = Skeleton.MAP if is_map else Skeleton.REDUCE
+    if skeleton not in vdevice.skeletons:
+        raise ValueError(f"{vdevice.name} has no skeleton '{skeleton}'")
     vector = vdevice.vector_bytes // DType.FLOAT32.itemsize_bytes
-    lane = choose_lane(expr, layouts, vector)
-    other = None if lane is None or skeleton is not Skeleton.MAP else transposed_with(expr, layouts, lane)
+    lane = choose_lane(expr, workload.layouts, vector)
+    other = transposed_with(expr, workload.layouts, lane) if is_map and lane is not None else None
     register = tuple(vector if position in (lane, other) else 1 for position in range(len(expr.axes)))
-    chosen = chosen_axes(expr) if skeleton is Skeleton.MAP else ()
+    form: KernelForm = ReduceForm(vector=vector)
+    if is_map:
+        form = MapForm(vector=vector, block=() if other is None else register)
+    chosen = chosen_axes(expr) if is_map else ()
     units = [axis.extent if axis in chosen else size for axis, size in zip(expr.axes, register, strict=True)]
-    steps = _steps(expr, layouts)
+    steps = _steps(expr, workload.layouts)
     for count in counts:
         long = [position for position, axis in enumerate(expr.axes) if axis.extent >= count]
         outermost = max(long, key=lambda position: steps[position], default=0)
@@ -146,14 +140,7 @@ def _general(
             for position, (axis, unit) in enumerate(zip(expr.axes, units, strict=True))
         ]
         for cut in (units, along):
-            tile = RTile(
-                task=scale_out(expr, cut, count, steps),
-                register=() if other is None else register,
-                reduce=tuple(max(1, axis.extent) for axis in expr.reduce_axes),
-                lane=lane,
-                vector=vector,
-            )
-            yield RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile)
+            yield workload.kernel(RTile(task=scale_out(expr, cut, count, steps), lane=lane), form)
 
 
 def _steps(expr: TensorExpr, layouts: Sequence[Layout]) -> tuple[int, ...]:

@@ -14,24 +14,28 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
+from rammer.ir.kernel_form import GemmForm, Instruction, KernelForm, MapForm
 from rammer.ir.region import Affine, affine
-from rammer.ir.task import Resources, RKernel, RTile
+from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
-from rammer.roller.resident import LANES, resident_count
+from rammer.roller.persistent import LANES, resident_count
 from rammer.roller.tile import TaskTile, footprint_bytes, scale_out, task_count
-from rammer.tiling.blocks import (
+from rammer.roller.workload import Workload
+from rammer.tiling.gemm import (
+    INSTRUCTION_TILES,
     LEAST_ROWS,
     WARP,
-    Arithmetic,
-    Blocks,
-    blocks_of,
-    blocks_within,
+    gemm_axes,
+    gemm_form,
     group_order,
     operands_of,
-    staged_form,
+    staged_operand,
 )
-from rammer.tiling.pattern import Contraction, Group, Skeleton, chosen_axes, contraction, stride_along, window_points
+from rammer.tiling.gemv import gemv_form
+from rammer.tiling.pattern import Contraction, Group, chosen_axes, contraction, stride_along, window_points
+from rammer.tiling.persistent_rnn import persistent_rnn_form
+from rammer.tiling.reduce import reduce_form
 
 _STREAM_LANES = 8  # one sector of float32
 _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
@@ -62,43 +66,59 @@ _ADD_CYCLES = 1.03  # for a multiply-add of each thread of a warp
 _READ_CYCLES = 4.85  # for a read of 16 bytes by each thread of a warp
 # Of tensor cores: for the products of 16 rows by 8 lanes of 16 elements; for 4 elements that each thread of a warp
 # reads and rounds.
-_TENSOR_CYCLES: Mapping[Arithmetic, tuple[float, float]] = {
-    Arithmetic.TF32: (10.0, 14.0),
-    Arithmetic.BFLOAT16: (6.0, 10.0),
-    Arithmetic.FLOAT16: (6.0, 10.0),
+_TENSOR_CYCLES: Mapping[Instruction, tuple[float, float]] = {
+    Instruction.MMA_TF32: (10.0, 14.0),
+    Instruction.MMA_BF16: (6.0, 10.0),
+    Instruction.MMA_F16: (6.0, 10.0),
 }
 _COPY_BYTES = (16, 8, 4)  # of an instruction
 
 
-def candidates(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> list[RKernel]:
+def candidates(workload: Workload, vdevice: VDevice) -> list[RKernel]:
     """Candidate rKernels for a GPU, in no order."""
+    expr, layouts = workload.expr, workload.layouts
     found = contraction(expr)
     lane = _lane(expr, layouts, found, vdevice)
     if found is not None and (lane is None or expr.axes[lane] not in found.lanes):
         found = None
-    skeleton = Skeleton.CONTRACT if found is not None else Skeleton.REDUCE if expr.reductions else Skeleton.MAP
-    shared = next(level for level in vdevice.levels if not level.shared)
-    resources = Resources(threads=vdevice.threads, scratch_bytes=int(shared.capacity_bytes * _STAGED))
-    reduce = tuple(max(1, axis.extent) for axis in expr.reduce_axes)
-
-    def kernel(task: TaskTile) -> RKernel:
-        tile = RTile(task=task, reduce=reduce, lane=lane, vector=WARP)
-        return RKernel(expr=expr, layouts=layouts, skeleton=skeleton.value, tile=tile, resources=resources)
-
     if found is not None and lane is not None:
-        found_blocks = (
-            (task, blocks_within(expr, layouts, lane, task, resources))
-            for task in _boxes(expr, found, expr.axes[lane], vdevice)
-        )
-        staged = {task: blocks for task, blocks in found_blocks if blocks is not None}
+        tiles = (RTile(task=task, lane=lane) for task in _boxes(expr, found, expr.axes[lane], vdevice))
+        found_forms = ((tile, _gemm_form(workload, tile, vdevice)) for tile in tiles)
+        staged = {tile: form for tile, form in found_forms if form is not None}
         if staged:
-            return list(map(kernel, _best(expr, layouts, staged, vdevice)))
+            return [workload.kernel(tile, staged[tile]) for tile in _best(expr, layouts, staged, vdevice)]
     units = _units(expr, lane, is_stream=found is not None)
     points = math.prod(axis.extent for axis in expr.axes)
     counts = {1, *(math.ceil(vdevice.veu_count * factor) for factor in _TASKS_PER_VEU)}
-    if skeleton is Skeleton.MAP:
+    if not expr.reductions:
         counts = {max(1, min(count, points // _LEAST_POINTS)) for count in counts}
-    return list(dict.fromkeys(kernel(scale_out(expr, units, count)) for count in sorted(counts)))
+    tiles = (RTile(task=scale_out(expr, units, count), lane=lane) for count in sorted(counts))
+    form_of = _product_form if found is not None else _general_form
+    return [workload.kernel(tile, form_of(workload, tile, vdevice)) for tile in dict.fromkeys(tiles)]
+
+
+def _general_form(workload: Workload, tile: RTile, vdevice: VDevice) -> KernelForm:
+    """The form of what is no product."""
+    if workload.expr.reductions:
+        return reduce_form(workload.expr, tile, vdevice.threads)
+    return MapForm(threads=vdevice.threads)
+
+
+def _product_form(workload: Workload, tile: RTile, vdevice: VDevice) -> KernelForm:
+    """The form of a product: in tiles if it has enough rows, else weights stay in registers, if they can, or stream."""
+    expr, layouts, threads = workload.expr, workload.layouts, vdevice.threads
+    return (
+        _gemm_form(workload, tile, vdevice)
+        or persistent_rnn_form(expr, layouts, tile, workload.constants, threads, vdevice.resident_bytes)
+        or gemv_form(expr, layouts, tile, threads, workload.alignments)
+    )
+
+
+def _gemm_form(workload: Workload, tile: RTile, vdevice: VDevice) -> GemmForm | None:
+    """The form of a product in tiles, None where it has too few rows or columns."""
+    shared = next(level for level in vdevice.levels if not level.shared)
+    room_bytes = int(shared.capacity_bytes * _STAGED)
+    return gemm_form(workload.expr, workload.layouts, tile, vdevice.threads, room_bytes)
 
 
 def _boxes(expr: TensorExpr, found: Contraction, lane: Axis, vdevice: VDevice) -> Iterator[TaskTile]:
@@ -165,48 +185,37 @@ def _sides(axes: Sequence[Axis], points: int) -> list[dict[Axis, int]]:
 
 
 def _best(
-    expr: TensorExpr, layouts: tuple[Layout, ...], staged: Mapping[TaskTile, Blocks], vdevice: VDevice
-) -> list[TaskTile]:
+    expr: TensorExpr, layouts: tuple[Layout, ...], staged: Mapping[RTile, GemmForm], vdevice: VDevice
+) -> list[RTile]:
     """The tiles that finish first, with all vEUs or with fewer, and those that take least of all vEUs' time."""
-    tasks = list(staged)
-    least_us = [_staged_us(expr, layouts, task, blocks, vdevice) for task, blocks in staged.items()]
-    counts = [task_count(expr, task) for task in tasks]
+    tiles = list(staged)
+    least_us = [_staged_us(expr, layouts, tile, form, vdevice) for tile, form in staged.items()]
+    counts = [task_count(expr, tile.task) for tile in tiles]
 
-    def first(veus: int) -> TaskTile:
+    def first(veus: int) -> RTile:
         rounds = [-(-count // veus) for count in counts]
         bounds_us = [each * time_us for each, time_us in zip(rounds, least_us, strict=True)]
         best = (math.inf, 0)
-        for place in sorted(range(len(tasks)), key=bounds_us.__getitem__):
+        for place in sorted(range(len(tiles)), key=bounds_us.__getitem__):
             if bounds_us[place] > best[0]:
                 break  # memory only adds to it
-            time_us = max(least_us[place], _memory_us(expr, tasks[place], vdevice))
+            time_us = max(least_us[place], _memory_us(expr, tiles[place].task, vdevice))
             best = min(best, (rounds[place] * time_us, place))
-        return tasks[best[1]]
+        return tiles[best[1]]
 
     return list(dict.fromkeys(map(first, (1, *_shares(vdevice)))))
 
 
-def resident(expr: TensorExpr, layouts: tuple[Layout, ...], vdevice: VDevice) -> RKernel | None:
+def resident(workload: Workload, vdevice: VDevice) -> RKernel | None:
     """The candidate with the fewest rTasks whose weights stay on their vEUs, if there is one."""
-    found = contraction(expr)
-    lane = _lane(expr, layouts, found, vdevice)
+    expr, layouts = workload.expr, workload.layouts
+    lane = _lane(expr, layouts, contraction(expr), vdevice)
     count = None if lane is None else resident_count(expr, vdevice)
     if lane is None or count is None:
         return None
     units = tuple(min(LANES, axis.extent) if i == lane else 1 for i, axis in enumerate(expr.axes))
-    tile = RTile(
-        task=scale_out(expr, units, count),
-        reduce=tuple(axis.extent for axis in expr.reduce_axes),
-        lane=lane,
-        vector=WARP,
-    )
-    return RKernel(
-        expr=expr,
-        layouts=layouts,
-        skeleton=Skeleton.CONTRACT.value,
-        tile=tile,
-        resources=Resources(threads=vdevice.threads),
-    )
+    tile = RTile(task=scale_out(expr, units, count), lane=lane)
+    return workload.kernel(tile, _product_form(workload, tile, vdevice))
 
 
 def _lane(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None, vdevice: VDevice) -> int | None:
@@ -252,9 +261,8 @@ def _units(expr: TensorExpr, lane: int | None, *, is_stream: bool) -> tuple[int,
 def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time of one full rTask's instructions and of the loads that wait for each other, in microseconds."""
     expr, points = kernel.expr, math.prod(kernel.tile.task)
-    blocks = blocks_of(kernel) if kernel.skeleton == Skeleton.CONTRACT else None
-    if blocks is not None:
-        return _staged_us(expr, kernel.layouts, kernel.tile.task, blocks, vdevice)
+    if isinstance(kernel.form, GemmForm):
+        return _staged_us(expr, kernel.layouts, kernel.tile, kernel.form, vdevice)
     elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
     instructions = points * ((_CHOSEN if chosen_axes(expr) else _EPILOGUE) + elements * _PER_ELEMENT)
     busy = min(1.0, points * max(1, elements) / (_busy_threads(vdevice) * _LOADS_IN_FLIGHT))
@@ -285,47 +293,45 @@ class _Pass:
     window_cycles: tuple[tuple[float, ...], tuple[float, ...]]
 
 
-def _staged_us(
-    expr: TensorExpr, layouts: tuple[Layout, ...], task: TaskTile, blocks: Blocks, vdevice: VDevice
-) -> float:
+def _staged_us(expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, form: GemmForm, vdevice: VDevice) -> float:
     """As `compute_us`, of an rTask whose operands are staged."""
-    cycles = _staged_cycles(expr, layouts, task, blocks)
-    return cycles / (_lanes_per_us(vdevice) / (_quarters(blocks) * WARP)) + _LATENCY_US
+    cycles = _staged_cycles(expr, layouts, tile, form)
+    return cycles / (_lanes_per_us(vdevice) / (_quarters(form) * WARP)) + _LATENCY_US
 
 
-def _quarters(blocks: Blocks) -> int:
+def _quarters(form: GemmForm) -> int:
     """Quarters of a multiprocessor that a block has, or as much of all four."""
-    return blocks.threads // _QUARTER_THREADS
+    return form.threads // _QUARTER_THREADS
 
 
-def _staged_cycles(expr: TensorExpr, layouts: tuple[Layout, ...], task: TaskTile, blocks: Blocks) -> float:
+def _staged_cycles(expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, form: GemmForm) -> float:
     """Cycles for an rTask whose operands are staged."""
-    sizes = dict(zip(expr.axes, task, strict=True))
-    height, width, batches = (
-        math.prod(sizes[axis] for axis in axes) for axes in (blocks.row_axes, blocks.lane_axes, blocks.batch_axes)
-    )
-    block_count = batches * -(-height // blocks.rows) * -(-width // blocks.lanes)
-    passes = _passes(expr, layouts, blocks.lane_axes[0], blocks.arithmetic)
-    element_cycles, quarters = _element_cycles(blocks), _quarters(blocks)
-    rounds = -(-blocks.warps * blocks.splits // quarters)
+    assert tile.lane is not None  # along which N runs
+    axes = gemm_axes(expr, tile.lane)
+    extents = dict(zip(expr.axes, tile.task, strict=True))
+    height, width = (math.prod(extents[axis] for axis in side) for side in (axes.m, axes.n))
+    m, n, k = form.threadblock
+    passes = _passes(expr, layouts, axes.n[0], form.instruction)
+    element_cycles, quarters = _element_cycles(form), _quarters(form)
+    rounds = -(-form.warps * form.slices // quarters)
     sums = sum(one.terms for one in passes)
-    cycles = blocks.rows * blocks.lanes * (blocks.splits * sums * _FINISH_CYCLES + _RESULT_CYCLES) / quarters
-    sides = (blocks.rows, blocks.lanes)
-    filled = (min(blocks.rows, height), min(blocks.lanes, width))
+    cycles = m * n * (form.slices * sums * _FINISH_CYCLES + _RESULT_CYCLES) / quarters
+    sides = (m, n)
+    filled = (min(m, height), min(n, width))
     for one in passes:
-        steps = -(-one.elements // blocks.step)
-        multiply = steps * blocks.step / blocks.splits * rounds * element_cycles * one.terms
+        stages = -(-one.elements // k)
+        multiply = stages * k / form.slices * rounds * element_cycles * one.terms
         copies = sum(size / elements for size, side in zip(sides, one.copied, strict=True) for elements in side)
-        copy = steps * blocks.step * copies * _COPY_CYCLES / quarters
+        copy = stages * k * copies * _COPY_CYCLES / quarters
         windows = one.elements * sum(
             points * each for points, side in zip(filled, one.window_cycles, strict=True) for each in side
         )
-        cycles += multiply + copy + windows / quarters + steps * _STEP_CYCLES / quarters
-    return block_count * cycles
+        cycles += multiply + copy + windows / quarters + stages * _STEP_CYCLES / quarters
+    return form.tiles * cycles
 
 
 @lru_cache(maxsize=1024)
-def _passes(expr: TensorExpr, layouts: tuple[Layout, ...], lane: Axis, arithmetic: Arithmetic) -> tuple[_Pass, ...]:
+def _passes(expr: TensorExpr, layouts: tuple[Layout, ...], lane: Axis, instruction: Instruction) -> tuple[_Pass, ...]:
     """The passes of a contraction along a lane."""
     found = contraction(expr)
     assert found is not None  # it has blocks
@@ -335,7 +341,7 @@ def _passes(expr: TensorExpr, layouts: tuple[Layout, ...], lane: Axis, arithmeti
         rows, lanes = operands_of(found, group, lane)
 
         def copied(operand: Expr) -> int:
-            return _elements_per_copy(expr, layouts, group, innermost, staged_form(operand, arithmetic))
+            return _elements_per_copy(expr, layouts, group, innermost, staged_operand(operand, instruction))
 
         return _Pass(
             terms=len(group.terms),
@@ -375,14 +381,15 @@ def _window_cycles(operand: Expr) -> float:
     return (_WINDOW + points * _PER_WINDOW_POINT) / (WARP * _ISSUE) if points else 0.0
 
 
-def _element_cycles(blocks: Blocks) -> float:
+def _element_cycles(form: GemmForm) -> float:
     """Cycles of a quarter for one element of all sums of a warp."""
-    if blocks.arithmetic is Arithmetic.FLOAT32:
-        held_rows, held_lanes = blocks.warp_rows / 4, blocks.warp_lanes / 8
-        return held_rows * held_lanes * _ADD_CYCLES + (held_rows + held_lanes) / 4 * _READ_CYCLES
-    product_cycles, read_cycles = _TENSOR_CYCLES[blocks.arithmetic]
-    products, reads = blocks.warp_rows / 16 * blocks.warp_lanes / 8, (blocks.warp_rows + blocks.warp_lanes) / 8
-    return (products * product_cycles + reads * read_cycles) / blocks.arithmetic.grain
+    m, n, _ = form.warp
+    if form.instruction is Instruction.FFMA:
+        held_m, held_n = m / 4, n / 8
+        return held_m * held_n * _ADD_CYCLES + (held_m + held_n) / 4 * _READ_CYCLES
+    product_cycles, read_cycles = _TENSOR_CYCLES[form.instruction]
+    products, reads = m / 16 * n / 8, (m + n) / 8
+    return (products * product_cycles + reads * read_cycles) / INSTRUCTION_TILES[form.instruction].k
 
 
 def memory_us(kernel: RKernel, vdevice: VDevice) -> float:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rammer.ir.expr import Axis, Call, Cast, Expr, Load, Reduce, ScalarFn, TensorExpr
+from rammer.ir.kernel_form import PRODUCTS, MicroKernelForm, Skeleton
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
 from rammer.ir.vdevice import Figure, VDevice
 from rammer.roller import cuda
 from rammer.roller.register import efficiency
 from rammer.roller.tile import footprint_bytes
-from rammer.tiling.pattern import Skeleton, choices, contraction, free_axes, values
+from rammer.tiling.pattern import choices, contraction, free_axes, values
 
 # Vector operations that a function takes; the rest take one. `_SCALAR` are calls of the C library, lane by lane.
 _OPERATIONS: Mapping[ScalarFn, float] = {
@@ -101,7 +102,7 @@ def memory_time_us(kernel: RKernel, vdevice: VDevice) -> float:
 
 def compute_time_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time of an rTask's arithmetic: sums of products at the micro-kernel's efficiency, all else by operations."""
-    found = contraction(kernel.expr) if kernel.skeleton == Skeleton.CONTRACT else None
+    found = contraction(kernel.expr) if isinstance(kernel.form, MicroKernelForm) else None
     if found is None:
         return _operations_us(kernel, vdevice)
     sums = sum(math.prod(axis.extent for axis in group.axes) * len(group.terms) for group in found.groups)
@@ -112,29 +113,29 @@ def compute_time_us(kernel: RKernel, vdevice: VDevice) -> float:
 
 def _operations_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time of all arithmetic but a micro-kernel's, each operation as often as the axes it depends on say."""
-    expr, tile = kernel.expr, kernel.tile
+    expr, tile, vector = kernel.expr, kernel.tile, kernel.form.vector
     extents = dict(zip(expr.axes, tile.task, strict=True))
     lane = None if tile.lane is None else expr.axes[tile.lane]
     slots = 0.0
-    for axes, operations in _operations_by_axes(expr, kernel.skeleton, tile.vector).items():
+    for axes, operations in _operations_by_axes(expr, kernel.form.skeleton, vector).items():
         points = math.prod(extents.get(axis, axis.extent) for axis in axes)
         # Without the lane axis, lanes run along reductions that are long enough.
-        in_lanes = lane in axes or any(a not in extents and a.extent >= 2 * tile.vector for a in axes)
-        slots += points * operations / (tile.vector if in_lanes else 1)
-    return slots * 2 * tile.vector / vdevice.flops_per_us[DType.FLOAT32].value
+        in_lanes = lane in axes or any(a not in extents and a.extent >= 2 * vector for a in axes)
+        slots += points * operations / (vector if in_lanes else 1)
+    return slots * 2 * vector / vdevice.flops_per_us[DType.FLOAT32].value
 
 
 @lru_cache(maxsize=1024)
-def _operations_by_axes(expr: TensorExpr, skeleton: str, vector: int) -> Mapping[frozenset[Axis], float]:
+def _operations_by_axes(expr: TensorExpr, skeleton: Skeleton, vector: int) -> Mapping[frozenset[Axis], float]:
     """Vector operations for a vector of values, those that depend on the same axes together.
 
     Choices that a skeleton makes when code is written, and the products of a micro-kernel, are not among them.
     """
-    found = contraction(expr) if skeleton == Skeleton.CONTRACT else None
+    found = contraction(expr) if skeleton in PRODUCTS else None
     if found is not None:
         without = frozenset(values(*(term.reduce for term in found.terms)))
     else:
-        without = choices(expr) if skeleton == Skeleton.MAP else frozenset()
+        without = choices(expr) if skeleton is Skeleton.MAP else frozenset()
     free = free_axes(*expr.roots)
     operations: dict[frozenset[Axis], float] = defaultdict(float)
     for node in values(*expr.roots):

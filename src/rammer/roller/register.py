@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr
+from rammer.ir.kernel_form import MicroKernelForm
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
@@ -90,11 +91,11 @@ def register_tiles(
 
 def efficiency(kernel: RKernel, vdevice: VDevice) -> float:
     """The fraction of the peak that the micro-kernel of a contraction can reach."""
-    found, tile = contraction(kernel.expr), kernel.tile
-    if found is None or tile.lane is None:
+    found, tile, form = contraction(kernel.expr), kernel.tile, kernel.form
+    if found is None or tile.lane is None or not isinstance(form, MicroKernelForm):
         raise ValueError("only a contraction has a micro-kernel")
     micro = _Micro.of(kernel.expr, found, kernel.expr.axes[tile.lane], kernel.layouts, vdevice)
-    return micro.ideal_slots / micro.slots(dict(zip(kernel.expr.axes, tile.register, strict=True)))
+    return micro.ideal_slots / micro.slots(dict(zip(kernel.expr.axes, form.register, strict=True)))
 
 
 def _row_choices(expr: TensorExpr, found: Contraction, lane: Axis) -> Iterator[dict[Axis, int]]:

@@ -11,8 +11,8 @@ import numpy as np
 
 from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, Source, Trace, View
 from rammer.errors import ArtifactWriteError, OutOfMemoryError, OutputError, PlacementError
-from rammer.ir.schema import SchemaError, read_json
 from rammer.ir.graph import Array
+from rammer.ir.schema import SchemaError, read_json
 from rammer.ir.sizes import size_text
 from rammer.options import CompileOptions
 from rammer.printable import printable

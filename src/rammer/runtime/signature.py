@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.errors import InputNameError, InputShapeError, InputTypeError, OutputError, PlacementError
-from rammer.ir.schema import Schema, SchemaError, check_schema
 from rammer.ir.graph import Array
+from rammer.ir.schema import Schema, SchemaError, check_schema
 from rammer.ir.types import MODEL_DTYPES, TensorType
 from rammer.printable import printable
 from rammer.runtime.container import Json

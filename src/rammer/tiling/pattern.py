@@ -10,7 +10,6 @@ depthwise half of a separable convolution).
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,20 +20,13 @@ import numpy as np
 from rammer.ir.evaluate import FUNCTIONS, converted, identity
 from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ReduceFn, ScalarFn, TensorExpr, nodes
 from rammer.ir.graph import Array
+from rammer.ir.kernel_form import Skeleton
 from rammer.ir.region import Affine, Interval, affine, interval_of
 from rammer.ir.types import DType, Layout, TensorType
 
 MAX_UNROLLED_POINTS = 16
 MAX_CHOSEN_POINTS = 64
 MAX_WINDOW_POINTS = 64  # of each element of an operand
-
-
-class Skeleton(enum.StrEnum):
-    """The loop structure of an rKernel; `RKernel.skeleton` holds the value."""
-
-    MAP = "map"  # no reduction
-    REDUCE = "reduce"  # any expression with reductions
-    CONTRACT = "contract"  # a contraction, see above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +49,13 @@ class Group:
 class Contraction:
     """An expression seen as sums of products.
 
-    `lanes` are the spatial axes that exactly one operand of every product depends on, `shared` those that in some
-    products both depend on (the channels of a depthwise convolution), each by decreasing extent; `free` maps each node
-    to the axes its value depends on.
+    Of the spatial `axes`, `lanes` are those that exactly one operand of every product depends on, `shared` those that
+    in some products both depend on (the channels of a depthwise convolution), each by decreasing extent; `free` maps
+    each node to the axes its value depends on.
     """
 
     groups: tuple[Group, ...]
+    axes: tuple[Axis, ...]
     lanes: tuple[Axis, ...]
     shared: tuple[Axis, ...]
     free: Mapping[Expr, frozenset[Axis]]
@@ -129,13 +122,6 @@ class Choice:
     if_false: Expr
 
 
-def skeleton_of(expr: TensorExpr) -> Skeleton:
-    """The most special skeleton that fits an expression."""
-    if not expr.reductions:
-        return Skeleton.MAP
-    return Skeleton.REDUCE if contraction(expr) is None else Skeleton.CONTRACT
-
-
 @lru_cache(maxsize=1024)
 def contraction(expr: TensorExpr) -> Contraction | None:
     """The expression as a contraction; None where it is none, or no axis could run along lanes."""
@@ -155,10 +141,47 @@ def contraction(expr: TensorExpr) -> Contraction | None:
         return None
     return Contraction(
         groups=tuple(Group(axes=axes, terms=tuple(group)) for axes, group in grouped.items()),
+        axes=expr.axes,
         lanes=lanes,
         shared=tuple(axis for axis in widest if axis not in lanes),
         free=free,
     )
+
+
+def product_skeleton(found: Contraction, lane: Axis) -> Skeleton:
+    """What libraries call a contraction that is tiled along a lane.
+
+    Without rows it is a matrix-vector product. A matrix that is not in memory as such (its elements are windows that
+    overlap, padding, or sums themselves) makes a GEMM an implicit one.
+    """
+    if lane in found.shared:
+        return Skeleton.DEPTHWISE
+    if not any(axis.extent > 1 for axis in found.rows(found.axes, lane)):
+        return Skeleton.GEMV
+    are_plain = all(_is_matrix(operand) for term in found.terms for operand in term.operands)
+    return Skeleton.GEMM if are_plain else Skeleton.IMPLICIT_GEMM
+
+
+def _is_matrix(operand: Expr) -> bool:
+    """Whether an operand is elementwise work on loads that read each element for one point, and no padding."""
+    found = nodes(operand)
+    loads = [node for node in found if isinstance(node, Load)]
+    return not any(isinstance(node, Reduce) for node in found) and all(
+        load.fill is None and _is_one_to_one([affine(index) for index in load.indices]) for load in loads
+    )
+
+
+def _is_one_to_one(forms: Sequence[Affine | None]) -> bool:
+    """Whether indices are affine, no axis is in two of them, and each steps over all that the finer ones reach."""
+    seen: set[Axis] = set()
+    for form in forms:
+        reach = 0
+        for axis, coefficient in sorted(() if form is None else form.terms, key=lambda term: abs(term[1])):
+            if axis in seen or abs(coefficient) <= reach:
+                return False
+            reach += abs(coefficient) * (axis.extent - 1)
+            seen.add(axis)
+    return None not in forms
 
 
 def _term(reduction: Reduce) -> Term | None:

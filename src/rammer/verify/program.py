@@ -79,14 +79,16 @@ def _check_choice(plan: Plan, device: VDevice) -> None:
             message = f"rKernel {pick} is chosen for {name}, which has {len(operator.kernels)}"
             raise VerificationError("P01", message, where=where)
         kernel = operator.kernels[pick]
-        if kernel.skeleton not in device.skeletons:
-            message = f"{name} needs the skeleton '{kernel.skeleton}'; {device.name} has {', '.join(device.skeletons)}"
+        if kernel.form.skeleton not in device.skeletons:
+            message = (
+                f"{name} needs the skeleton '{kernel.form.skeleton}'; {device.name} has {', '.join(device.skeletons)}"
+            )
             raise VerificationError("P16", message, where=where)
-        if private and kernel.resources.scratch_bytes > max(private):
-            message = f"an rTask of {name} takes {kernel.resources.scratch_bytes} bytes of {max(private)}"
+        if private and kernel.form.scratch_bytes > max(private):
+            message = f"an rTask of {name} takes {kernel.form.scratch_bytes} bytes of {max(private)}"
             raise VerificationError("P15", message, where=where)
-        if kernel.resources.threads != device.threads:
-            message = f"an rTask of {name} takes {kernel.resources.threads} threads; a vEU has {device.threads}"
+        if kernel.form.threads != device.threads:
+            message = f"an rTask of {name} takes {kernel.form.threads} threads; a vEU has {device.threads}"
             raise VerificationError("P18", message, where=where)
 
 

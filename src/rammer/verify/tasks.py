@@ -25,8 +25,8 @@ RULES: Mapping[str, str] = MappingProxyType(
         "T06": "A binding starts at the edge of a panel.",
         "T07": "Element types agree between tensor, slot, and what is stored.",
         "T08": "An rOperator has candidate rKernels, and all compute the same expression.",
-        "T09": "Tile sizes are positive, one for each axis, and grow outwards.",
-        "T10": "Skeletons are those that there are, and `map` is for expressions without reductions.",
+        "T09": "Tile sizes are positive, one for each axis, grow outwards, and are shared out among threads evenly.",
+        "T10": "A form fits its expression: `map` has no reductions, products are sums of products.",
         "T11": "An rKernel is made for the layouts of the tensors that it is bound to.",
         "T12": "An expression stores every point of its domain at an element of its own, within its output.",
         "T13": "Loads fit their slots, and without a fill stay within them.",
@@ -34,6 +34,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "T15": "An element is written at most once.",
         "T16": "What an rOperator reads is written by earlier ones, or is an input or a constant.",
         "T17": "Outputs are written entirely.",
+        "T18": "What an rKernel takes for constants is bound to constants.",
     }
 )
 

@@ -9,13 +9,11 @@ import numpy as np
 from rammer.errors import VerificationError
 from rammer.ir.expr import Axis, Load, Output, TensorExpr, nodes
 from rammer.ir.region import Interval, affine, depends_on_data, interval_of
-from rammer.ir.task import Binding, RKernel, ROperator, TaskGraph
+from rammer.ir.task import Binding, RKernel, ROperator, TaskGraph, TensorRole
 from rammer.ir.types import DType, TensorType
-from rammer.tiling.pattern import Skeleton
 from rammer.verify.footprints import index_positions
+from rammer.verify.forms import form_fault
 from rammer.verify.naming import describe_operator, describe_tensor, sources_of
-
-_SKELETONS = frozenset(skeleton.value for skeleton in Skeleton)
 
 
 class WorkChecker:
@@ -82,29 +80,10 @@ class WorkChecker:
             return "T08", "computes something else than rKernel 0"
         if kernel.layouts != tuple(self._graph.tensors[binding.tensor].layout for binding in bindings):
             return "T11", "was made for other layouts than its operands have"
-        if kernel.skeleton not in _SKELETONS:
-            return "T10", f"has the skeleton '{kernel.skeleton}', which is none"
-        if kernel.skeleton == Skeleton.MAP and expr.reductions:
-            return "T10", f"has the skeleton '{kernel.skeleton}' and a reduction"
-        return _tile_fault(kernel)
-
-
-def _tile_fault(kernel: RKernel) -> tuple[str, str] | None:
-    tile, axes = kernel.tile, kernel.expr.axes
-    if len(tile.task) != len(axes) or any(size < 1 for size in tile.task):
-        return "T09", f"cuts {len(axes)} axes by {tile.task}"
-    if tile.register and (len(tile.register) != len(axes) or not all(map(_is_inner, tile.register, tile.task, axes))):
-        return "T09", f"keeps {tile.register} of {tile.task} in registers"
-    if tile.reduce and (len(tile.reduce) != len(kernel.expr.reduce_axes) or any(size < 1 for size in tile.reduce)):
-        return "T09", f"steps by {tile.reduce} along {len(kernel.expr.reduce_axes)} reduction axes"
-    if (tile.lane is not None and not 0 <= tile.lane < len(axes)) or tile.vector < 1:
-        return "T09", f"runs axis {tile.lane} of {len(axes)} along vectors of {tile.vector}"
-    return None
-
-
-def _is_inner(inner: int, outer: int, axis: Axis) -> bool:
-    """Whether a block fits in a tile. Where the tile ends with the axis, a block of whole vectors may reach beyond."""
-    return inner >= 1 and (inner <= outer or outer >= axis.extent)
+        for slot in sorted(kernel.constants):
+            if slot >= len(expr.inputs) or self._graph.root(bindings[slot].tensor).role is not TensorRole.CONSTANT:
+                return "T18", f"takes slot {slot} for a constant"
+        return form_fault(kernel)
 
 
 def _expression_fault(expr: TensorExpr) -> tuple[str, str] | None:

@@ -28,7 +28,7 @@ CASES = {
     **{name: (expr, {1}, ()) for name, expr in REDUCTIONS.items()},
     **{name: (expr, (), ()) for name, expr in MAPS.items()},
     **{
-        f"{name}, channels last": (expr, {1} if skeleton == "contract" else (), channels_last)
+        f"{name}, channels last": (expr, () if skeleton in ("map", "reduce") else {1}, channels_last)
         for name, (expr, channels_last, skeleton) in CHANNELS_LAST.items()
     },
     **{f"transform {i}": (expr, (), {0, 1}) for i, expr in enumerate(filtered((13, 14)))},

@@ -9,6 +9,7 @@ from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
 from rammer.devices.cuda.records import device_records
 from rammer.devices.registry import find_device
 from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, TensorExpr, load
+from rammer.ir.kernel_form import GemvForm
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.options import CompileOptions
@@ -22,7 +23,7 @@ def streaming(features=8, channels=8192, rows=2):
     body = Reduce(ReduceFn.SUM, (c,), load(0, x, (c,)) * load(1, w, (m, c)))
     expr = TensorExpr(axes=(m,), inputs=(x, w), outputs=(Output(type=y, indices=(m,), body=body),))
     layouts = tuple(Layout.row_major(type_.shape) for type_ in (x, w, y))
-    return RKernel(expr=expr, layouts=layouts, skeleton="contract", tile=RTile(task=(rows,)))
+    return RKernel(expr=expr, layouts=layouts, tile=RTile(task=(rows,)), form=GemvForm(width=rows))
 
 
 def looked_ahead(queues, limit_bytes, kernel=None):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rammer.devices.cuda.emit.residence import Family, Resident
 
 import rammer
 from benchmarks.networks import NETWORKS
@@ -16,7 +17,6 @@ from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL, SLOT, WAIT, K
 from rammer.devices.cuda.architecture import NAMED, Gpu, named
 from rammer.devices.cuda.build import mismatch, requirements
 from rammer.devices.cuda.describe import describe
-from rammer.devices.cuda.emit.residence import Family, Resident
 from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
 from rammer.devices.cuda.records import device_records, step_times
 from rammer.devices.cuda.source import CODE, LAUNCH

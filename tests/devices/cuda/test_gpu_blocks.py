@@ -10,9 +10,9 @@ from onnx import helper
 from rammer.compiler import plan_graph
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
+from rammer.ir.kernel_form import GemmForm
 from rammer.options import CompileOptions
 from rammer.roller import cuda
-from rammer.tiling.blocks import blocks_of
 from tests.support.agreement import check_runs
 from tests.support.small_models import FLOAT, small_model
 
@@ -64,7 +64,7 @@ def model_of(case, w):
 @pytest.mark.parametrize("name", CASES)
 def test_blocks(name, precision, tolerance, delays, monkeypatch, tmp_path):
     case, rng = CASES[name], np.random.default_rng(0)
-    monkeypatch.setattr(cuda, "_best", lambda expr, *_: [tile_of(case, expr)])
+    monkeypatch.setattr(cuda, "_best", lambda expr, layouts, staged, vdevice: list(staged))
     monkeypatch.setattr(cuda, "_boxes", lambda expr, *_: [tile_of(case, expr)])
     shapes = {"x": case.x, "w": case.w, "other": case.other or (1,)}
     inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
@@ -72,8 +72,7 @@ def test_blocks(name, precision, tolerance, delays, monkeypatch, tmp_path):
     device, graph = find_device("cuda"), load_graph(model_of(case, inputs["w"]))
     vdevice = device.describe(options)
     plan = plan_graph(graph, vdevice, options)
-    found = [blocks for kernel in plan.kernels if (blocks := blocks_of(kernel)) is not None]
-    assert [blocks.count > 1 for blocks in found] == [True]
+    assert [kernel.form.tiles > 1 for kernel in plan.kernels if isinstance(kernel.form, GemmForm)] == [True]
     source = device.emit(plan, vdevice)
     loaded = device.load(source, device.build(source, options), options)
     arrays = [inputs[graph.values[number].name] for number in graph.inputs]

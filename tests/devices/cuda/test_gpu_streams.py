@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from onnx import helper
+from rammer.devices.cuda.emit.stream import is_stream
 
 from rammer.compiler import plan_graph
 from rammer.devices.cuda import source as cuda_source
-from rammer.devices.cuda.emit.stream import is_stream
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions

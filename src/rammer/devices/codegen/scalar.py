@@ -169,3 +169,16 @@ def clamp_text(fn: ScalarFn, args: Sequence[Expr], texts: Sequence[str]) -> str 
             outside = f"{value_text} < {bound_text}" if fn is ScalarFn.MAX else f"{bound_text} < {value_text}"
             return None if isinstance(value, Const) else f"{outside} ? {bound_text} : {value_text}"
     return None
+
+
+def sum_text(terms: Mapping[str, int], offset: int) -> str:
+    """`sum(coefficient * text) + offset` in C, the constant last so that neighbours share the rest."""
+    text = ""
+    for name, coefficient in terms.items():
+        if coefficient:
+            factor = "" if abs(coefficient) == 1 else f" * {abs(coefficient)}"
+            sign = ("-" if not text else " - ") if coefficient < 0 else ("" if not text else " + ")
+            text += f"{sign}{name}{factor}"
+    if not text:
+        return str(offset)
+    return text if offset == 0 else f"{text} {'-' if offset < 0 else '+'} {abs(offset)}"

@@ -7,80 +7,40 @@ all scopes inside for which it is the same. `hoist` writes ahead of a loop what 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rammer.devices.codegen.index import Address, Check, Linear, Part, address_of, load_address, sum_text
-from rammer.devices.codegen.scalar import C_TYPES, call_text, clamp_text, convert, literal
+from rammer.devices.codegen.scalar import C_TYPES, call_text, clamp_text, convert, literal, sum_text
 from rammer.devices.codegen.writer import Writer
 from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ScalarFn
+from rammer.ir.kernel_form import MapForm
 from rammer.ir.region import affine, interval_of
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
-from rammer.tiling.pattern import Border, Skeleton, choice_of, chosen_axes, free_axes
+from rammer.tiling.addresses import Accesses, Address, Check, Linear, Part, address_of
+from rammer.tiling.pattern import Border, choice_of, chosen_axes
 
 
-class Operands:
+class Operands(Accesses):
     """The slots and outputs of an rKernel, and the addresses of its loads.
 
-    `readers` are the functions that read an element, given its address, of slots that are not read plainly; `constants`
-    are slots that nobody writes.
+    `readers` are the functions that read an element, given its address, of slots that are not read plainly.
     """
 
-    def __init__(
-        self, kernel: RKernel, readers: Mapping[int, str] | None = None, constants: Collection[int] = ()
-    ) -> None:
+    def __init__(self, kernel: RKernel, readers: Mapping[int, str] | None = None) -> None:
+        super().__init__(kernel.expr, kernel.layouts)
         self.kernel = kernel
         self.readers = readers or {}
-        self.constants = constants
-        self.free = free_axes(*kernel.expr.roots)
-        expr = kernel.expr
-        self.loads = {
-            load: load_address(load, expr.inputs[load.slot].shape, kernel.layouts[load.slot]) for load in expr.loads
-        }
         self.chosen = _chosen_whole(kernel)
-        out_layouts = kernel.layouts[len(expr.inputs) :]
-        self.stores = tuple(
-            address_of(output.indices, layout) for output, layout in zip(expr.outputs, out_layouts, strict=True)
-        )
 
     def plain_address(self, load: Load) -> Address:
         """The address of a load as if it needed no checks."""
-        return address_of(load.indices, self.kernel.layouts[load.slot])
-
-    @property
-    def results(self) -> tuple[Expr, ...]:
-        """Everything a point of the domain computes: the outputs' bodies and what their addresses take."""
-        atoms = (atom for address in self.stores for atom in address.atoms)
-        return tuple(dict.fromkeys((*self.kernel.expr.roots, *atoms)))
-
-    def below(self, node: Expr) -> tuple[Expr, ...]:
-        """The values that a value is computed from. A reduction is opaque."""
-        if isinstance(node, Load):
-            return self.loads[node].atoms
-        return () if isinstance(node, Reduce) else node.children
-
-    def inside(self, node: Expr) -> tuple[Expr, ...]:
-        """Like `below`, but a reduction takes its body, unless there is nothing to reduce."""
-        if isinstance(node, Reduce):
-            return (node.body,) if all(axis.extent for axis in node.axes) else ()
-        return self.below(node)
-
-    def reach(self, roots: Iterable[Expr]) -> tuple[Expr, ...]:
-        """All values that `roots` take, those inside reductions included; axes only where their value is used."""
-        seen: dict[Expr, None] = {}
-        stack = list(roots)
-        while stack:
-            node = stack.pop()
-            if node not in seen:
-                seen[node] = None
-                stack.extend(self.inside(node))
-        return tuple(seen)
+        return address_of(load.indices, self.layouts[load.slot])
 
 
 def _chosen_whole(kernel: RKernel) -> tuple[Axis, ...]:
     """The axes whose points an rKernel writes out side by side, because they choose between values."""
-    if kernel.skeleton != Skeleton.MAP:
+    if not isinstance(kernel.form, MapForm):
         return ()
     whole = {axis for axis, size in zip(kernel.expr.axes, kernel.tile.task, strict=True) if size == axis.extent}
     return tuple(axis for axis in chosen_axes(kernel.expr) if axis in whole)

@@ -22,8 +22,8 @@ from rammer.devices.codegen.tables import (
     bindings,
     build_tables,
 )
-from rammer.ir.schema import SchemaError, read_json
 from rammer.ir.program import Plan
+from rammer.ir.schema import SchemaError, read_json
 from rammer.ir.task import Binding, RKernel, ROperator, TensorRole
 
 MANIFEST = "program.json"
@@ -117,7 +117,9 @@ def _check_tables(manifest: Manifest, files: Mapping[str, Buffer], array_bytes: 
     Records and slots may name what there is alone; that they are what the compiler wrote is for checksums to say.
     """
     if manifest.array_bytes != tuple(array_bytes):
-        raise SchemaError(f"its program takes arrays of {manifest.array_bytes} bytes, its signature {tuple(array_bytes)}")
+        raise SchemaError(
+            f"its program takes arrays of {manifest.array_bytes} bytes, its signature {tuple(array_bytes)}"
+        )
     for name in (RECORDS, SLOTS, SIGNALS, CONSTANTS):
         expected = manifest.table_bytes.get(name)
         if len(files[name]) != expected:
@@ -174,7 +176,7 @@ def _functions(
         kernel = kernels[operator.id]
         if kernel not in known:
             digest = hashlib.sha256(emit_kernel(kernel, "kernel").encode()).hexdigest()
-            known[kernel] = f"{kernel.skeleton}_{digest[:16]}"
+            known[kernel] = f"{kernel.form.skeleton}_{digest[:16]}"
             texts[known[kernel]] = emit_kernel(kernel, known[kernel])
         symbols[operator.id] = known[kernel]
     return texts, symbols

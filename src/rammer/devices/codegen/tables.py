@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rammer.ir.schema import Schema, read_json
 from rammer.ir.program import Execute, Plan, RProgram, Signal, Wait
+from rammer.ir.schema import Schema, read_json
 from rammer.ir.task import Binding
 
 EXECUTE, WAIT, SIGNAL = range(3)

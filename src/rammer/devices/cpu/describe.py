@@ -11,12 +11,19 @@ from dataclasses import dataclass, field, replace
 
 from rammer.devices.cpu.machine import Cache, Machine
 from rammer.errors import OptionError
+from rammer.ir.kernel_form import Skeleton
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
-from rammer.tiling.pattern import Skeleton
 
 MAX_VEUS = 1024
-SKELETONS = (Skeleton.MAP, Skeleton.REDUCE, Skeleton.CONTRACT)
+SKELETONS = (
+    Skeleton.MAP,
+    Skeleton.REDUCE,
+    Skeleton.GEMM,
+    Skeleton.IMPLICIT_GEMM,
+    Skeleton.GEMV,
+    Skeleton.DEPTHWISE,
+)
 _ASSUMED_GHZ = 3.0
 _ASSUMED_CACHES = (
     Cache(level=1, capacity_bytes=32 << 10, line_bytes=64, sharers=1),

@@ -12,7 +12,7 @@ import functools
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from rammer.devices.cpu.source import assemble
 from rammer.devices.cpu.toolchain import find_toolchain
 from rammer.errors import DeviceError
 from rammer.ir.expr import Axis, Output, TensorExpr, load
+from rammer.ir.kernel_form import KernelForm, Skeleton
 from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Signal, Step, Wait
 from rammer.ir.task import Binding, RKernel, ROperator, RTask, RTile, TaskGraph, Tensor, TensorRole
 from rammer.ir.types import DType, Layout, TensorType
@@ -46,6 +47,17 @@ _SAMPLES = 15
 _HANDOVERS = 1000
 _TASKS = 1000
 _NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Probe(KernelForm):
+    """One of the functions that are measured, by name."""
+
+    name: str
+
+    @property
+    def skeleton(self) -> Skeleton:
+        return Skeleton.MAP
 
 
 def find_peaks(machine: Machine, options: CompileOptions) -> Peaks:
@@ -181,7 +193,7 @@ class _Bench:
                 id=number,
                 name=name,
                 kind="Peak",
-                kernels=(RKernel(expr=expr, layouts=layouts, skeleton=name, tile=RTile(task=(1,))),),
+                kernels=(RKernel(expr=expr, layouts=layouts, tile=RTile(task=(1,)), form=_Probe(name=name)),),
                 reads=(Binding(tensor=0, origin=(0,)),),
                 writes=(Binding(tensor=1, origin=(0,)),),
             )
@@ -193,8 +205,10 @@ class _Bench:
         return Execute(RTask(self._numbers[name], veu))
 
     def _emit(self, kernel: RKernel, symbol: str) -> str:
-        """The function of a probe, whose name stands in the place of a skeleton's."""
-        return f"void {symbol}(char *const *restrict pointers, int32_t tile) {{ {self._bodies[kernel.skeleton]} }}\n"
+        """The function of a probe."""
+        assert isinstance(kernel.form, _Probe)
+        body = self._bodies[kernel.form.name]
+        return f"void {symbol}(char *const *restrict pointers, int32_t tile) {{ {body} }}\n"
 
 
 def _dtype_names() -> tuple[str, ...]:

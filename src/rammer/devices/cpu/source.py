@@ -8,8 +8,8 @@ from rammer.devices.base import Source
 from rammer.devices.codegen.source import MANIFEST, EmitKernel
 from rammer.devices.codegen.source import assemble as assemble_plan
 from rammer.devices.codegen.tables import Manifest
-from rammer.ir.schema import SchemaError
 from rammer.ir.program import Plan
+from rammer.ir.schema import SchemaError
 
 DEVICE = "cpu"
 ABI = 2

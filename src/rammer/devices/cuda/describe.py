@@ -11,15 +11,22 @@ from dataclasses import dataclass
 
 from rammer.devices.cuda.architecture import OLDEST, Gpu
 from rammer.errors import DeviceUnavailableError, OptionError
+from rammer.ir.kernel_form import Skeleton
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
-from rammer.tiling.blocks import LEAST_ROWS, WARP
-from rammer.tiling.pattern import Skeleton
+from rammer.tiling.gemm import LEAST_ROWS, WARP
 
 KIND = "cuda"
 MULTIPROCESSOR_THREADS = 512  # of all its blocks: with 128 registers each they take all 65,536
 MAX_WEIGHTS = 80  # registers of a thread that hold resident weights; the rest is for the work itself
-SKELETONS = (Skeleton.MAP, Skeleton.REDUCE, Skeleton.CONTRACT)
+SKELETONS = (
+    Skeleton.MAP,
+    Skeleton.REDUCE,
+    Skeleton.GEMM,
+    Skeleton.IMPLICIT_GEMM,
+    Skeleton.GEMV,
+    Skeleton.PERSISTENT_RNN,
+)
 _MOST_BLOCKS = 2  # on a multiprocessor
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")  # on tensor cores but for the first
 _SECTOR_BYTES = 32

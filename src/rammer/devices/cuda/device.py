@@ -18,8 +18,8 @@ from rammer.devices.cuda.peaks import find_peaks
 from rammer.devices.cuda.source import ABI, check_launch, source_of
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.errors import CompilerNotFoundError, DeviceError, DeviceUnavailableError
-from rammer.ir.schema import SchemaError
 from rammer.ir.program import Plan
+from rammer.ir.schema import SchemaError
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
 

@@ -21,11 +21,11 @@ import numpy.typing as npt
 
 from rammer.devices.base import Loaded, Trace
 from rammer.ir.expr import Axis, Output, TensorExpr, load
+from rammer.ir.kernel_form import MapForm
 from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Signal, Step, Wait
-from rammer.ir.task import Binding, Resources, RKernel, ROperator, RTask, RTile, TaskGraph, Tensor, TensorRole
+from rammer.ir.task import Binding, RKernel, ROperator, RTask, RTile, TaskGraph, Tensor, TensorRole
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VDevice
-from rammer.tiling.pattern import Skeleton
 
 _ELEMENTS = 256  # as many as the state of a recurrent layer may have
 _ALONE = 200  # rTasks that depend on nothing
@@ -210,9 +210,8 @@ def _kernel(
     return RKernel(
         expr=TensorExpr(axes=axes, inputs=(source,), outputs=(Output(type=target, indices=axes, body=body),)),
         layouts=(source_layout, target_layout),
-        skeleton=Skeleton.MAP,
         tile=RTile(task=(*[1] * (len(axes) - 1), _ELEMENTS), lane=len(axes) - 1),
-        resources=Resources(threads=threads),
+        form=MapForm(threads=threads),
     )
 
 

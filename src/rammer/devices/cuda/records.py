@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.codegen.tables import EXECUTE, SIGNAL, WAIT
-from rammer.devices.cuda.emit.residence import Resident
 from rammer.devices.cuda.tables import NOTHING, SEGMENT_SHIFT, SIGNALS, WAITS, record_dtype
+from rammer.tiling.persistent_rnn import Resident
 
 _PHASE = {WAIT: 0, EXECUTE: 1, SIGNAL: 2}
 _LIMITS = {WAIT: WAITS, EXECUTE: 1, SIGNAL: SIGNALS}

@@ -15,16 +15,16 @@ from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
 from rammer.devices.cuda.describe import KIND, MULTIPROCESSOR_THREADS
 from rammer.devices.cuda.emit.dispatch import Target, emit_dispatch
 from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
-from rammer.devices.cuda.emit.residence import Family
 from rammer.devices.cuda.emit.runs import emit_runs
-from rammer.devices.cuda.emit.stream import is_stream
 from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
 from rammer.devices.cuda.tables import record_dtype
-from rammer.ir.schema import Schema, SchemaError, read_json
+from rammer.ir.kernel_form import GemvForm
 from rammer.ir.program import Plan
+from rammer.ir.schema import Schema, SchemaError, read_json
 from rammer.ir.task import RKernel, TaskGraph, TensorRole
 from rammer.ir.vdevice import VDevice
+from rammer.tiling.persistent_rnn import Family
 
 ABI = 7
 CODE = "program.cu"
@@ -64,7 +64,6 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     slots += slots % 2
     arrays = len(plan.graph.inputs) + len(plan.graph.outputs)
     check_room(arrays, slots, where_of(widest))
-    constants = _slots_of(plan, {TensorRole.CONSTANT})
     unwritten = _slots_of(plan, {TensorRole.CONSTANT, TensorRole.INPUT})
     emitted: dict[str, KernelText] = {}
     streamed: dict[str, Streamed] = {}
@@ -75,13 +74,11 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         emitted[symbol] = emit_kernel(
             kernel,
             symbol,
-            constants[kernel],
-            vdevice.resident_bytes,
             unwritten=unwritten[kernel],
             constants_stay=limit_bytes == 0,
         )
-        if is_stream(kernel) and emitted[symbol].resident is None:
-            streamed[symbol] = Streamed(kernel=kernel, slots=tuple(sorted(constants[kernel])))
+        if isinstance(kernel.form, GemvForm):
+            streamed[symbol] = Streamed(kernel=kernel, slots=tuple(sorted(kernel.constants)))
         return emitted[symbol].text
 
     assembly = assemble(plan, emit, vdevice.alignment_bytes, ABI)
@@ -104,7 +101,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     graph = plan.graph
     launch = {
         "threads": vdevice.threads,
-        "scratch_bytes": max((kernel.scratch_bytes for kernel in kernels.values()), default=0),
+        "scratch_bytes": max((kernel.form.scratch_bytes for kernel in plan.kernels), default=0),
         "slots": slots,
         "starts": starts.tolist(),
         "input_bytes": [graph.tensors[i].nbytes for i in graph.inputs],

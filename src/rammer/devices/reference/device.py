@@ -12,13 +12,13 @@ from rammer.devices.base import Binary, Progress, Source, Trace, no_progress
 from rammer.devices.reference.execution import Interpreter
 from rammer.devices.reference.pickers import Random
 from rammer.errors import DeviceUnavailableError
-from rammer.ir.schema import SchemaError
 from rammer.ir.graph import Array
+from rammer.ir.kernel_form import Skeleton
 from rammer.ir.program import Plan
+from rammer.ir.schema import SchemaError
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.options import CompileOptions
-from rammer.tiling.pattern import Skeleton
 
 _DEFAULT_VEUS = 4
 _ASSUMED = "assumed: the reference device is no machine"

@@ -9,6 +9,7 @@ from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.roller.construct import construct
 from rammer.roller.model import predict
+from rammer.roller.workload import Workload
 from rammer.tiling.packing import preferred_layouts
 
 
@@ -22,7 +23,7 @@ def predicted_us(expr: TensorExpr, layouts: tuple[Layout, ...], device: VDevice,
         veus: so many of its units.
     """
     overhead_us = device.task_overhead_us.value
-    kernels = construct(expr, layouts, device)
+    kernels = construct(Workload(expr, layouts), device)
     return min(-(-kernel.task_count // veus) * (predict(kernel, device).task_us + overhead_us) for kernel in kernels)
 
 

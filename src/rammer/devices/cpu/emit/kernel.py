@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Operands, Scope
 from rammer.devices.codegen.writer import Writer
-from rammer.devices.cpu.emit.contract import emit_contract
 from rammer.devices.cpu.emit.map import emit_map
 from rammer.devices.cpu.emit.nest import Range
+from rammer.devices.cpu.emit.product import emit_product
 from rammer.devices.cpu.emit.reduce import emit_reduce, fold
 from rammer.ir.expr import Axis, Load
+from rammer.ir.kernel_form import KernelForm, MapForm, MicroKernelForm, ReduceForm
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
-from rammer.tiling.pattern import Skeleton
-
-_EMITTERS = {Skeleton.MAP: emit_map, Skeleton.REDUCE: emit_reduce, Skeleton.CONTRACT: emit_contract}
 
 
 def emit_kernel(kernel: RKernel, symbol: str) -> str:
@@ -33,8 +33,21 @@ def emit_kernel(kernel: RKernel, symbol: str) -> str:
         operands = Operands(kernel)
         _write_operands(writer, operands)
         ranges = _write_ranges(writer, kernel)
-        _EMITTERS[Skeleton(kernel.skeleton)](Scope(writer, operands, fold), ranges)
+        _emit_body(Scope(writer, operands, fold), ranges, kernel.form)
     return writer.text()
+
+
+def _emit_body(scope: Scope, ranges: Mapping[Axis, Range], form: KernelForm) -> None:
+    """Write the loops over one rTask."""
+    match form:
+        case MapForm():
+            emit_map(scope, ranges, form)
+        case ReduceForm():
+            emit_reduce(scope, ranges)
+        case MicroKernelForm():
+            emit_product(scope, ranges, form)
+        case _:
+            raise ValueError(f"processors have no rKernels of the form {form}")
 
 
 def _write_operands(writer: Writer, operands: Operands) -> None:

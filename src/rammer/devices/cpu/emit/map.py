@@ -1,8 +1,8 @@
 """The skeleton `map`: every point for itself, the lane axis innermost.
 
-A register tile, where there is one, cuts some axes into blocks that are done one after the other: a transposition then
-uses all of a cache line while it is there. Loops are cut where padded loads cross a border, so that inside of them
-nothing is tested.
+Where a form has a block, axes are cut into such blocks, which are done one after the other: a transposition then uses
+all of a cache line while it is there. Loops are cut where padded loads cross a border, so that inside nothing is
+tested.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections.abc import Mapping, Sequence
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest, runs_of
 from rammer.ir.expr import Axis
+from rammer.ir.kernel_form import MapForm
 
 _MAX_VARIANTS = 9  # of the code for a point
 
 
-def emit_map(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
+def emit_map(scope: Scope, ranges: Mapping[Axis, Range], form: MapForm) -> None:
     """Write the loops over one rTask."""
     kernel = scope.operands.kernel
-    register, lane_number = kernel.tile.register, kernel.tile.lane
-    sizes = {axis: size for axis, size in zip(kernel.expr.axes, register, strict=bool(register)) if size > 1}
+    lane_number = kernel.tile.lane
+    sizes = {axis: size for axis, size in zip(kernel.expr.axes, form.block, strict=bool(form.block)) if size > 1}
     lane = kernel.expr.axes[lane_number] if lane_number is not None else None
     axes = [axis for axis in kernel.expr.axes if axis not in scope.operands.chosen]
     single = [Loop(axes=(axis,), range=ranges[axis]) for axis in axes if axis not in sizes and axis is not lane]

@@ -7,12 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rammer.devices.codegen.index import Linear, Part
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.nest import Range, within
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.types import DType, TensorType
+from rammer.tiling.addresses import Linear, Part
 from rammer.tiling.pattern import (
     Border,
     Contraction,

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rammer.devices.codegen.index import Address, Linear, combine
 from rammer.devices.codegen.scope import Operands, Position, Scope
 from rammer.ir.expr import Axis, Expr, Load
 from rammer.ir.region import Interval, interval_of
+from rammer.tiling.addresses import Address, Linear, combine
 from rammer.tiling.pattern import Border, borders_of
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from rammer.devices.codegen.index import Linear
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.micro import Block, Pack
 from rammer.ir.expr import Axis, Expr
+from rammer.tiling.addresses import Linear
 from rammer.tiling.packing import pack_points, packed_operands, scattered_operands
 from rammer.tiling.pattern import Group
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from rammer.devices.codegen.index import Address, Linear
 from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.codegen.scope import Position, Scope, Staged
 from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest, within
@@ -22,6 +21,7 @@ from rammer.devices.cpu.emit.stage import Window, emit_window, window_of
 from rammer.devices.cpu.emit.taps import MAX_TAPS, Settled, settle
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Call, Load, Reduce, ScalarFn, nodes, substitute
+from rammer.tiling.addresses import Address, Linear
 from rammer.tiling.pattern import Border, borders, reduction_order
 
 # Vectors of partial results: several, so that one result does not wait for the one before.
@@ -105,7 +105,7 @@ def _emit_strips(
 ) -> None:
     """Reduce a strip of the lane axis at a time, then run the other axes over it."""
     writer = scope.writer
-    width = min(_STRIP_VECTORS * scope.operands.kernel.tile.vector, bounds.count or lane.extent)
+    width = min(_STRIP_VECTORS * scope.operands.kernel.form.vector, bounds.count or lane.extent)
     start = f"{lane.name}_strip"
     arrays: dict[Reduce, str] = {}
 
@@ -143,10 +143,10 @@ def fold(scope: Scope, node: Reduce) -> str:
     loops = fused(_loops(scope, node), scope.operands, (node.body,))
     longest = loops[-1].range.count or 0
     in_lanes = kernel.tile.lane is not None and kernel.expr.axes[kernel.tile.lane] in scope.positions
-    if in_lanes or longest < 2 * kernel.tile.vector:
+    if in_lanes or longest < 2 * kernel.form.vector:
         return _fold_plain(scope, node, loops)
-    width = kernel.tile.vector
-    while 2 * width <= min(longest, _STRIP_VECTORS * kernel.tile.vector):
+    width = kernel.form.vector
+    while 2 * width <= min(longest, _STRIP_VECTORS * kernel.form.vector):
         width *= 2
     return _fold_along(scope, node, loops, width)
 

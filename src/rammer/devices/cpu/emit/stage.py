@@ -10,12 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rammer.devices.codegen.index import Address, Linear
 from rammer.devices.codegen.scalar import C_TYPES, literal
 from rammer.devices.codegen.scope import Position, Scope, Staged
 from rammer.devices.cpu.emit.nest import Range
 from rammer.ir.expr import Axis, Load
 from rammer.ir.region import Affine, affine
+from rammer.tiling.addresses import Address, Linear
 
 Span = tuple[Range, int]
 """The range of an axis, and its greatest length in any rTask."""

@@ -1,4 +1,4 @@
-"""An rTask of the skeleton `contract`, cut into blocks of rows and lanes."""
+"""An rTask of the skeleton `gemm`, cut into threadblock tiles."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rammer.devices.cuda.emit.points import Side
-from rammer.tiling.blocks import Blocks
+from rammer.ir.kernel_form import GemmForm
+from rammer.ir.task import RKernel
+from rammer.tiling.gemm import gemm_axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedTile:
-    """An rTask's sides by their part in the product, each list fastest first, and its blocks."""
+    """An rTask's sides by their part in the product, each list fastest first, and its form."""
 
-    blocks: Blocks
+    form: GemmForm
     rows: tuple[Side, ...]
     lanes: tuple[Side, ...]
     batches: tuple[Side, ...]
 
     @classmethod
-    def of(cls, blocks: Blocks, sides: Sequence[Side]) -> BlockedTile:
+    def of(cls, kernel: RKernel, form: GemmForm, sides: Sequence[Side]) -> BlockedTile:
         """The tile that covers `sides`."""
+        assert kernel.tile.lane is not None  # along which N runs
+        axes = gemm_axes(kernel.expr, kernel.tile.lane)
         found = {side.axis: side for side in sides}
-        rows, lanes, batches = (
-            tuple(found[axis] for axis in axes) for axes in (blocks.row_axes, blocks.lane_axes, blocks.batch_axes)
-        )
-        return cls(blocks=blocks, rows=rows, lanes=lanes, batches=batches)
+        rows, lanes, batches = (tuple(found[axis] for axis in of) for of in (axes.m, axes.n, axes.batch))
+        return cls(form=form, rows=rows, lanes=lanes, batches=batches)

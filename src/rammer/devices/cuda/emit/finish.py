@@ -1,4 +1,4 @@
-"""The end of a block of the skeleton `contract`: from sums in registers to results in memory."""
+"""The epilogue of the skeleton `gemm`: from sums in registers to results in memory."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.cuda.emit.blocked import BlockedTile
-from rammer.devices.cuda.emit.loads import other_loads
 from rammer.devices.cuda.emit.points import decode, guarded, within
 from rammer.ir.expr import Load
-from rammer.ir.types import DType
-from rammer.tiling.blocks import PART_PADDING
+from rammer.tiling.gemm import SUMS_PADDING
 from rammer.tiling.pattern import Term
 
 _EARLY_TURNS = 4  # of a thread at the end of a block, for which it keeps what it will read in registers
 _PLAIN_TURNS = 16  # of one whose rest reads nothing; more is more code only
 _RESULTS_TOGETHER = 4  # of a thread that has more, whose loads wait for memory side by side
-_ELEMENT_BYTES = DType.FLOAT32.itemsize_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +36,8 @@ class Finish:
     def of(cls, scope: Scope, tile: BlockedTile, parts_at: int) -> Finish:
         """Declares what `bring` loads; nothing if a thread has many turns."""
         writer = scope.writer
-        turns = -(-tile.blocks.rows * tile.blocks.lanes // tile.blocks.threads)
-        early = [{load: writer.name("early") for load in other_loads(scope)} for _ in range(turns)]
+        turns = -(-tile.form.threadblock.m * tile.form.threadblock.n // tile.form.threads)
+        early = [{load: writer.name("early") for load in scope.operands.outer_loads()} for _ in range(turns)]
         if turns > (_EARLY_TURNS if any(early) else _PLAIN_TURNS):
             return cls(tile=tile, parts_at=parts_at, early=())
         for names in early:
@@ -56,16 +53,16 @@ class Finish:
                     for load, name in names.items():
                         scope.writer.line(f"{name} = {at_place.value(load)};")
 
-    def emit(self, scope: Scope, sums: Mapping[Term, str]) -> int:
-        """Write it. Returns the scratch that it takes, in bytes."""
-        writer, blocks = scope.writer, self.tile.blocks
-        pitch = blocks.lanes + PART_PADDING
-        size = blocks.rows * pitch
+    def emit(self, scope: Scope, sums: Mapping[Term, str]) -> None:
+        """Write it."""
+        writer, form = scope.writer, self.tile.form
+        pitch = form.threadblock.n + SUMS_PADDING
+        size = form.threadblock.m * pitch
         place = f"(scratch + {self.parts_at})" if self.parts_at else "scratch"
         writer.line(f"float *parts = (float *){place};")
-        with writer.block(f"if (split < {blocks.splits})"):
+        with writer.block(f"if (split < {form.slices})"):
             for number, name in enumerate(sums.values()):
-                first = f"({number * blocks.splits} + split) * {size} + warp_row * {pitch} + warp_lane"
+                first = f"({number * form.slices} + split) * {size} + warp_row * {pitch} + warp_lane"
                 writer.line(f"{name}.store<{pitch}>(parts + {first});")
         writer.line("__syncthreads();")
         for turn, names in enumerate(self.early):
@@ -76,7 +73,6 @@ class Finish:
                 at_place.store_results()
         if not self.early:
             self._emit_many(scope, sums)
-        return len(sums) * blocks.splits * size * _ELEMENT_BYTES
 
     def _emit_many(self, scope: Scope, sums: Mapping[Term, str]) -> None:
         """The elementwise rest of a thread's many turns, a few at a time.
@@ -84,7 +80,7 @@ class Finish:
         A store might change what later loads read, as far as a compiler knows: loads come first.
         """
         writer, outputs = scope.writer, scope.operands.kernel.expr.outputs
-        places, threads = self.tile.blocks.rows * self.tile.blocks.lanes, self.tile.blocks.threads
+        places, threads = self.tile.form.threadblock.m * self.tile.form.threadblock.n, self.tile.form.threads
         results = {output: writer.name("result") for output in outputs}
 
         @contextmanager
@@ -112,18 +108,18 @@ class Finish:
 
     def _bind(self, at_place: Scope, sums: Mapping[Term, str]) -> None:
         """Add up the splits' sums at a place."""
-        writer, blocks = at_place.writer, self.tile.blocks
-        pitch = blocks.lanes + PART_PADDING
-        part = writer.let("uint32_t", "part", f"place / {blocks.lanes} * {pitch} + place % {blocks.lanes}")
+        writer, form = at_place.writer, self.tile.form
+        pitch = form.threadblock.n + SUMS_PADDING
+        part = writer.let("uint32_t", "part", f"place / {form.threadblock.n} * {pitch} + place % {form.threadblock.n}")
         for number, term in enumerate(sums):
-            places = (number * blocks.splits + split for split in range(blocks.splits))
-            total = " + ".join(f"parts[{place * blocks.rows * pitch} + {part}]" for place in places)
+            places = (number * form.slices + split for split in range(form.slices))
+            total = " + ".join(f"parts[{place * form.threadblock.m * pitch} + {part}]" for place in places)
             at_place.bind(term.reduce, writer.let("float", writer.name("total"), total))
 
     @contextmanager
     def _turn(self, scope: Scope, turn: int) -> Iterator[Scope]:
         """The scope at the place that a thread takes at its turn, if there is one."""
-        places, threads = self.tile.blocks.rows * self.tile.blocks.lanes, self.tile.blocks.threads
+        places, threads = self.tile.form.threadblock.m * self.tile.form.threadblock.n, self.tile.form.threads
         conditions = [f"place < {places}u"] if (turn + 1) * threads > places else []
         with scope.writer.block():
             scope.writer.let("uint32_t", "place", f"threadIdx.x + {turn * threads}")
@@ -133,11 +129,15 @@ class Finish:
     @contextmanager
     def _at_place(self, scope: Scope, conditions: Sequence[str]) -> Iterator[Scope]:
         """The scope at the place of that name."""
-        writer, tile, blocks = scope.writer, self.tile, self.tile.blocks
-        writer.let("uint32_t", "row", f"row0 + place / {blocks.lanes}")
-        writer.let("uint32_t", "lane", f"lane0 + place % {blocks.lanes}")
+        writer, tile, form = scope.writer, self.tile, self.tile.form
+        writer.let("uint32_t", "row", f"row0 + place / {form.threadblock.n}")
+        writer.let("uint32_t", "lane", f"lane0 + place % {form.threadblock.n}")
         rows, inside = decode(writer, "row", tile.rows)
         lanes, beyond = decode(writer, "lane", tile.lanes)
-        inside += [*beyond, *within("row", tile.rows, blocks.rows), *within("lane", tile.lanes, blocks.lanes)]
+        inside += [
+            *beyond,
+            *within("row", tile.rows, form.threadblock.m),
+            *within("lane", tile.lanes, form.threadblock.n),
+        ]
         with guarded(writer, [*conditions, *inside]):
             yield scope.enter({**rows, **lanes})

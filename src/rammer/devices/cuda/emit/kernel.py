@@ -2,61 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Operands, Scope
 from rammer.devices.codegen.writer import Writer
-from rammer.devices.cuda.emit.contract import emit_contract
 from rammer.devices.cuda.emit.dispatch import CALLED
+from rammer.devices.cuda.emit.gemm import emit_gemm
+from rammer.devices.cuda.emit.gemv import STREAM, emit_gemv
 from rammer.devices.cuda.emit.map import emit_map
 from rammer.devices.cuda.emit.points import Side
 from rammer.devices.cuda.emit.reduce import emit_reduce, fold
-from rammer.devices.cuda.emit.residence import Residence, Resident, residence_of
 from rammer.devices.cuda.emit.resident import emit_step
 from rammer.devices.cuda.emit.rest import emit_keep
-from rammer.devices.cuda.emit.stream import STREAM, is_stream
 from rammer.devices.cuda.emit.wait import emit_meet, takes_any_apart, takes_apart
 from rammer.devices.cuda.emit.weights import emit_bring
 from rammer.ir.expr import Load
+from rammer.ir.kernel_form import GemmForm, GemvForm, KernelForm, MapForm, PersistentRnnForm, ReduceForm
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
-from rammer.tiling.blocks import WARP
-from rammer.tiling.pattern import Skeleton
+from rammer.tiling.gemm import WARP
+from rammer.tiling.persistent_rnn import Resident, plan_of
 
-_EMITTERS: Mapping[Skeleton, Callable[[Scope, Sequence[Side]], int]] = {
-    Skeleton.MAP: emit_map,
-    Skeleton.REDUCE: emit_reduce,
-    Skeleton.CONTRACT: emit_contract,
-}
 _INT32_ADDRESSES = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelText:
-    """The text of an rKernel, the shared memory that it takes, and what it keeps if it is resident.
+    """The text of an rKernel, and what it keeps if it is a persistent RNN.
 
     `apart` says whether lanes of a warp may come apart in it: where each waits for tagged elements of its own.
     """
 
     text: str
-    scratch_bytes: int
     resident: Resident | None = None
     apart: bool = False
 
 
 def emit_kernel(
-    kernel: RKernel,
-    symbol: str,
-    constants: Collection[int] = (),
-    resident_bytes: int = 0,
-    *,
-    unwritten: Collection[int] = (),
-    constants_stay: bool = True,
+    kernel: RKernel, symbol: str, *, unwritten: Collection[int] = (), constants_stay: bool = True
 ) -> KernelText:
-    """The function that a whole block calls for an rTask; of a resident rKernel, those for a run (see `emit_runs`).
+    """The function that a whole block calls for an rTask; of a persistent RNN, those for a run (see `emit_runs`).
 
         void symbol(const rammer_record *record)
 
@@ -72,8 +60,6 @@ def emit_kernel(
     Args:
         kernel: the rKernel.
         symbol: the function's name.
-        constants: the slots that are constants wherever the rKernel is used.
-        resident_bytes: weights that a block keeps at most.
         unwritten: the slots that no rTask writes wherever the rKernel is used.
         constants_stay: whether L2 holds all constants from run to run. If not, those of which each element is read by
             one rTask make room for the others.
@@ -83,12 +69,11 @@ def emit_kernel(
         UnsupportedFeatureError: an rTask has more points than threads can count.
         ValueError: the skeleton is none of this device's.
     """
-    residence = residence_of(kernel, constants, resident_bytes)
-    if residence is not None:
-        return _emit_resident(kernel, symbol, residence, unwritten)
-    streamed = constants if not constants_stay and is_stream(kernel) else ()
+    if isinstance(kernel.form, PersistentRnnForm):
+        return _emit_persistent_rnn(kernel, symbol, unwritten)
+    streamed = kernel.constants if not constants_stay and isinstance(kernel.form, GemvForm) else ()
     writer = _writer(kernel)
-    operands = Operands(kernel, _readers(kernel, streamed), constants)
+    operands = Operands(kernel, _readers(kernel, streamed))
     with writer.block(f"{CALLED} void {symbol}(const rammer_record *record)"):
         writer.line("__builtin_assume(__isShared(record));")
         writer.line("char *const scratch = rammer_scratch;")
@@ -98,14 +83,30 @@ def emit_kernel(
             writer.line(line)
         sides = _write_sides(writer, kernel)
         scope = Scope(writer, operands, fold)
-        scratch_bytes = _EMITTERS[Skeleton(kernel.skeleton)](scope, sides)
+        _emit_body(scope, sides, kernel.form)
         emit_meet(scope)
-    return KernelText(text=writer.text(), scratch_bytes=scratch_bytes, apart=bool(_tagged(kernel)))
+    return KernelText(text=writer.text(), apart=bool(_tagged(kernel)))
 
 
-def _emit_resident(kernel: RKernel, symbol: str, residence: Residence, unwritten: Collection[int]) -> KernelText:
-    """The three functions of a resident rKernel, in which `warp` and `lane` are the thread's."""
-    resident = residence.resident
+def _emit_body(scope: Scope, sides: Sequence[Side], form: KernelForm) -> None:
+    """Write the loops over one rTask."""
+    match form:
+        case MapForm():
+            emit_map(scope, sides)
+        case ReduceForm():
+            emit_reduce(scope, sides, form)
+        case GemmForm():
+            emit_gemm(scope, sides, form)
+        case GemvForm():
+            emit_gemv(scope, sides, form)
+        case _:
+            raise ValueError(f"GPUs have no rKernels of the form {form}")
+
+
+def _emit_persistent_rnn(kernel: RKernel, symbol: str, unwritten: Collection[int]) -> KernelText:
+    """The three functions of a persistent RNN, in which `warp` and `lane` are the thread's."""
+    plan = plan_of(kernel)
+    resident = plan.resident
     others = [slot for slot in range(len(kernel.layouts)) if slot not in resident.weights]
     inlined = "static __device__ __forceinline__ void"
     writer = _writer(kernel)
@@ -124,17 +125,12 @@ def _emit_resident(kernel: RKernel, symbol: str, residence: Residence, unwritten
             yield Scope(writer, operands, fold), sides
 
     with function("bring", "float *weights", resident.weights) as (scope, sides):
-        emit_bring(scope, sides, residence)
-    with function("keep", "float *shared", residence.kept) as (scope, sides):
-        elements = emit_keep(scope, sides, residence)
+        emit_bring(scope, sides, plan)
+    with function("keep", "float *shared", plan.kept) as (scope, sides):
+        emit_keep(scope, sides, plan)
     with function("step", "uint32_t position, float *shared, const float *weights", others) as (scope, sides):
-        emit_step(scope, sides, residence, unwritten)
-    return KernelText(
-        text=writer.text(),
-        scratch_bytes=elements * DType.FLOAT32.itemsize_bytes,
-        resident=resident,
-        apart=takes_any_apart(kernel),
-    )
+        emit_step(scope, sides, plan, unwritten)
+    return KernelText(text=writer.text(), resident=resident, apart=takes_any_apart(kernel))
 
 
 def _writer(kernel: RKernel) -> Writer:

@@ -9,8 +9,8 @@ from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_f
 from rammer.devices.cuda.emit.wait import emit_wait
 
 
-def emit_map(scope: Scope, sides: Sequence[Side]) -> int:
-    """Write the loop over the points of one rTask. Returns the scratch that it takes, in bytes."""
+def emit_map(scope: Scope, sides: Sequence[Side]) -> None:
+    """Write the loop over the points of one rTask."""
     writer = scope.writer
     emit_wait(writer)
     ordered = lane_first(scope.operands.kernel, [side for side in sides if side.axis not in scope.operands.chosen])
@@ -18,4 +18,3 @@ def emit_map(scope: Scope, sides: Sequence[Side]) -> int:
         positions, conditions = decode(writer, "point", ordered)
         with guarded(writer, conditions):
             scope.enter(positions).store_results()
-    return 0

@@ -1,4 +1,4 @@
-"""A product of the skeleton `contract`: its operands in shared memory, and the loop that they pass through it in.
+"""A product of the skeleton `gemm`: its operands in shared memory, and the loop that they pass through it in.
 
 Shared memory has some *stages*, each for one step of all operands. They are filled one after another, and multiplied
 once their copies have arrived.
@@ -17,20 +17,21 @@ from rammer.devices.cuda.emit.blocked import BlockedTile
 from rammer.devices.cuda.emit.points import Side, decode, within
 from rammer.devices.cuda.emit.steps import Steps, advance
 from rammer.ir.expr import Axis, Expr
+from rammer.ir.kernel_form import GemmForm
 from rammer.ir.task import RKernel
-from rammer.tiling.blocks import Blocks, group_order, operands_of, staged_form
+from rammer.tiling.gemm import INSTRUCTION_TILES, group_order, operands_of, staged_operand
 from rammer.tiling.pattern import Contraction, Group, Term
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """An operand in shared memory: `form` is what is staged of it, and lies from byte `at` of a stage on.
+    """An operand in shared memory: `element` is what is staged of it, and lies from byte `at` of a stage on.
 
     There it has `points` along `sides`, from the number in variable `first` on, `pitch` elements apart. Each has a
     step's elements side by side.
     """
 
-    form: Expr
+    element: Expr
     sides: tuple[Side, ...]
     first: str
     points: int
@@ -41,11 +42,11 @@ class Operand:
     @property
     def size_bytes(self) -> int:
         """Of a stage."""
-        return self.points * self.pitch * self.form.dtype.itemsize_bytes
+        return self.points * self.pitch * self.element.dtype.itemsize_bytes
 
     def place(self, stage: str, point: str, element: str) -> str:
         """The address of an element in a stage."""
-        return f"({C_TYPES[self.form.dtype]} *)({stage} + {self.at}) + {point} * {self.pitch} + {element}"
+        return f"({C_TYPES[self.element.dtype]} *)({stage} + {self.at}) + {point} * {self.pitch} + {element}"
 
     def decode(self, writer: Writer, element: str) -> tuple[dict[Axis, Position], list[str]]:
         """Write the positions of point `point_` of a block and of element `element` of a step.
@@ -67,7 +68,7 @@ class Product:
     `terms` has the two of each sum: that of its rows, and that of its lanes.
     """
 
-    blocks: Blocks
+    form: GemmForm
     steps: Steps
     operands: tuple[Operand, ...]
     terms: Mapping[Term, tuple[Operand, Operand]]
@@ -76,21 +77,21 @@ class Product:
     def of(cls, kernel: RKernel, tile: BlockedTile, found: Contraction, group: Group) -> Product:
         """The product of a group of a contraction's sums."""
         if kernel.tile.lane is None:
-            raise ValueError("blocks have a lane axis")
-        blocks, lane = tile.blocks, kernel.expr.axes[kernel.tile.lane]
-        steps = Steps.of(blocks, [Side.whole(axis) for axis in reversed(group_order(group, kernel.layouts))])
+            raise ValueError("N runs along a lane axis")
+        form, lane = tile.form, kernel.expr.axes[kernel.tile.lane]
+        steps = Steps.of(form, [Side.whole(axis) for axis in reversed(group_order(group, kernel.layouts))])
         of_rows, of_lanes = operands_of(found, group, lane)
         operands: dict[Expr, Operand] = {}
         at = 0
         for operand in (*of_rows, *of_lanes):
             is_row = operand in of_rows
             operands[operand] = Operand(
-                form=staged_form(operand, blocks.arithmetic),
+                element=staged_operand(operand, form.instruction),
                 sides=tile.rows if is_row else tile.lanes,
                 first="row0" if is_row else "lane0",
-                points=blocks.rows if is_row else blocks.lanes,
+                points=form.threadblock.m if is_row else form.threadblock.n,
                 steps=steps,
-                pitch=blocks.step + blocks.arithmetic.padding,
+                pitch=form.threadblock.k + INSTRUCTION_TILES[form.instruction].padding,
                 at=at,
             )
             at += operands[operand].size_bytes
@@ -98,7 +99,7 @@ class Product:
         for term in group.terms:
             of_lane, of_row = found.split(term, lane)
             terms[term] = operands[of_row], operands[of_lane]
-        return cls(blocks=blocks, steps=steps, operands=tuple(operands.values()), terms=terms)
+        return cls(form=form, steps=steps, operands=tuple(operands.values()), terms=terms)
 
     @property
     def stage_bytes(self) -> int:
@@ -108,12 +109,12 @@ class Product:
     @property
     def scratch_bytes(self) -> int:
         """Shared memory that all stages take."""
-        return self.blocks.stages * self.stage_bytes
+        return self.form.stages * self.stage_bytes
 
     @property
     def ahead(self) -> int:
         """Steps between the one that is filled and the one that is multiplied."""
-        return self.blocks.stages - 1
+        return self.form.stages - 1
 
     @contextmanager
     def pipeline(self, writer: Writer) -> Iterator[None]:

@@ -7,7 +7,6 @@ the elements. A team then runs over the other axes of its point.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
@@ -16,26 +15,22 @@ from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_f
 from rammer.devices.cuda.emit.wait import emit_wait
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Load, Reduce, nodes
-from rammer.tiling.blocks import WARP
+from rammer.ir.kernel_form import ReduceForm
+from rammer.tiling.gemm import WARP
 from rammer.tiling.pattern import reduction_order
+from rammer.tiling.reduce import outer_reductions
 
 _UNROLLED = 8  # points of a loop whose loads are all in flight together
-_ELEMENT_BYTES = 8  # of the widest type
-# Steps that a team spends on putting its parts together.
-_WARP_STEPS, _BLOCK_STEPS = 10, 40
 
 
-def emit_reduce(scope: Scope, sides: Sequence[Side]) -> int:
-    """Write the loops over one rTask. Returns the scratch that it takes, in bytes."""
-    kernel, free, writer = scope.operands.kernel, scope.operands.free, scope.writer
-    axes = frozenset(kernel.expr.axes)
-    shared = [reduction for reduction in kernel.expr.reductions if free[reduction] <= axes]
-    used = frozenset[Axis]().union(*(free[reduction] for reduction in shared))
+def emit_reduce(scope: Scope, sides: Sequence[Side], form: ReduceForm) -> None:
+    """Write the loops over one rTask."""
+    kernel, writer = scope.operands.kernel, scope.writer
+    shared, used = outer_reductions(kernel.expr)
     ordered = lane_first(kernel, sides)
     outer = [side for side in ordered if side.axis in used]
     inner = [side for side in ordered if side.axis not in used]
-    threads = kernel.resources.threads
-    team = _team(count(outer), threads, shared, kernel.tile.lane is not None)
+    threads, team = form.threads, form.team
     first, step, rank = {
         1: ("threadIdx.x", "RAMMER_THREADS", "0"),
         WARP: (f"threadIdx.x / {WARP}", f"RAMMER_THREADS / {WARP}", f"threadIdx.x % {WARP}"),
@@ -54,21 +49,6 @@ def emit_reduce(scope: Scope, sides: Sequence[Side]) -> int:
                 more, conditions = decode(writer, "point", inner)
                 with guarded(writer, conditions):
                     at_point.enter(more).store_results()
-    return threads // WARP * _ELEMENT_BYTES
-
-
-def _team(points: int, threads: int, reductions: Sequence[Reduce], along_lanes: bool) -> int:
-    """How many of a block's threads share a point."""
-    if along_lanes:
-        return 1
-    length = max(math.prod(axis.extent for axis in reduction.axes) for reduction in reductions)
-
-    combine_steps = {1: 0, WARP: _WARP_STEPS, threads: _BLOCK_STEPS}
-
-    def steps(team: int) -> int:
-        return -(-points * team // threads) * (-(-length // team) + combine_steps[team])
-
-    return min(combine_steps, key=steps)
 
 
 def fold(scope: Scope, node: Reduce) -> str:

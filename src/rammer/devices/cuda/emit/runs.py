@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.dispatch import CALLED
-from rammer.devices.cuda.emit.residence import Family
+from rammer.tiling.persistent_rnn import Family
 
 
 def emit_runs(symbol: str, family: Family, members: Mapping[int, str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Scope
-from rammer.devices.cuda.emit.loads import is_constant, lies_in_groups
+from rammer.devices.cuda.emit.loads import is_constant
 from rammer.devices.cuda.emit.points import Side, guarded
 from rammer.devices.cuda.emit.product import Operand, Product
 from rammer.devices.cuda.emit.windows import stage_windows
@@ -30,26 +30,26 @@ def stage_step(scope: Scope, product: Product, begin: Callable[[], None] | None 
     writer = scope.writer
     writer.line("char *into = scratch + filled;")
     in_step = product.steps.enter(scope)
-    constants = [operand for operand in product.operands if is_constant(scope, operand.form)]
+    constants = [operand for operand in product.operands if is_constant(scope, operand.element)]
     for operand in constants:
-        _stage(in_step, operand, product.blocks.threads)
+        _stage(in_step, operand, product.form.threads)
     if begin is not None:
         with writer.block("if (number == 0)"):
             begin()
     others = (operand for operand in product.operands if operand not in constants)
-    for operand in sorted(others, key=lambda one: window_points(one.form)):  # copies are on their way meanwhile
-        _stage(in_step, operand, product.blocks.threads)
+    for operand in sorted(others, key=lambda one: window_points(one.element)):  # copies are on their way meanwhile
+        _stage(in_step, operand, product.form.threads)
     product.next_stage(writer, "filled")
     product.steps.advance(writer)
 
 
 def _stage(scope: Scope, operand: Operand, threads: int) -> None:
     """A step of one operand."""
-    if window_points(operand.form):
+    if window_points(operand.element):
         stage_windows(scope, operand, threads)
         return
     writer = scope.writer
-    load, chunk = _copied(scope, operand.form, operand.steps.moving[0])
+    load, chunk = _copied(scope, operand.element, operand.steps.moving[0])
     pieces = operand.steps.size // chunk  # of a point
     copies = operand.points * pieces
     # Neighbouring threads take pieces that lie near to each other.
@@ -67,7 +67,7 @@ def _stage(scope: Scope, operand: Operand, threads: int) -> None:
         place = operand.place("into", "point_", f"piece_ * {chunk}")
         at_element = scope.enter(positions)
         if load is None:
-            _compute(at_element, operand.form, place, conditions)
+            _compute(at_element, operand.element, place, conditions)
             return
         address, checks = at_element.element(load)
         present = " && ".join([*conditions, *checks]) or "true"
@@ -104,13 +104,13 @@ def _lies_in_chunks(scope: Scope, load: Load, innermost: Side, chunk: int) -> bo
         innermost.size % chunk == 0
         and not address.parts
         and address.is_linear_in(innermost.axis)
-        and lies_in_groups(scope, load, innermost.axis, chunk)
+        and scope.operands.lies_in_groups(load, innermost.axis, chunk, scope.operands.kernel.alignments)
     )
 
 
 def _runs_along_points(scope: Scope, operand: Operand) -> bool:
     """Whether neighbouring points of an operand lie nearer to each other than neighbouring elements of sums."""
-    load = next((node for node in nodes(operand.form) if isinstance(node, Load)), None)
+    load = next((node for node in nodes(operand.element) if isinstance(node, Load)), None)
     if load is None:
         return True
     layout = scope.operands.kernel.layouts[load.slot]

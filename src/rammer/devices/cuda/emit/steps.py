@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.points import Side, count
-from rammer.tiling.blocks import Blocks, moving_axes
+from rammer.ir.kernel_form import GemmForm
+from rammer.tiling.gemm import moving_axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +27,12 @@ class Steps:
     outer: tuple[Side, ...]
 
     @classmethod
-    def of(cls, blocks: Blocks, axes: Sequence[Side]) -> Steps:
+    def of(cls, form: GemmForm, axes: Sequence[Side]) -> Steps:
         """The steps of sums over `axes`, fastest first."""
-        moving = moving_axes([side.size for side in axes], blocks.step) or len(axes)
+        moving = moving_axes([side.size for side in axes], form.threadblock.k) or len(axes)
         return cls(
-            size=blocks.step,
-            chain=blocks.count if blocks.chained else 1,
+            size=form.threadblock.k,
+            chain=form.tiles if form.overlapped else 1,
             moving=tuple(axes[:moving]),
             outer=tuple(axes[moving:]),
         )

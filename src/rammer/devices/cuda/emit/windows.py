@@ -20,7 +20,7 @@ def stage_windows(scope: Scope, operand: Operand, threads: int) -> None:
 
     A thread computes several neighbouring points: it loads once what their windows share.
     """
-    writer, form, step = scope.writer, operand.form, operand.steps.size
+    writer, element, step = scope.writer, operand.element, operand.steps.size
     side = next((side for side in operand.sides if side.size > 1), operand.sides[0])
     together = _together(side, min(operand.points, count(operand.sides)) * step, threads)
     writer.line("#pragma unroll 1")
@@ -31,14 +31,14 @@ def stage_windows(scope: Scope, operand: Operand, threads: int) -> None:
         positions, conditions = operand.decode(writer, "element_")
         values = [writer.name("value") for _ in range(together)]
         for value in values:
-            writer.line(f"{C_TYPES[form.dtype]} {value} = 0;")
+            writer.line(f"{C_TYPES[element.dtype]} {value} = 0;")
         with guarded(writer, conditions):
             at_points = scope.enter(positions)
             at_points.share_elements(_unrolled)
             place = positions[side.axis]
             for number, value in enumerate(values):
                 at_point = at_points.enter({side.axis: replace(place, offset=place.offset + number)})
-                writer.line(f"{value} = {at_point.value(form)};")
+                writer.line(f"{value} = {at_point.value(element)};")
         for number, value in enumerate(values):
             writer.line(f"*({operand.place('into', f'(point_ + {number})', 'element_')}) = {value};")
 

@@ -1,4 +1,4 @@
-"""What the sums of a resident rKernel are for, as far as each can be finished by a lane of its own.
+"""The gates of a recurrent cell: what its sums are for, as far as each can be finished by a lane of its own.
 
 A gate of a recurrent cell is a function of what its input, its last state and constants add up to. Sums that are only
 added to one another need not be told apart, and all gates of a point can be finished side by side.
@@ -16,7 +16,7 @@ from rammer.tiling.pattern import Term, values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Total:
+class Gate:
     """`node` is `function` (none: itself) of the sum of `terms`, one of each part at most, and of constants `biases`.
 
     Nothing but `node` uses what is below it.
@@ -28,8 +28,8 @@ class Total:
     function: ScalarFn | None = None
 
 
-def find_totals(roots: Sequence[Expr], parts: Mapping[Term, int], constants: Collection[int]) -> tuple[Total, ...]:
-    """The totals, so that those of each part are neighbours.
+def find_gates(roots: Sequence[Expr], parts: Mapping[Term, int], constants: Collection[int]) -> tuple[Gate, ...]:
+    """The gates, so that those of each part are neighbours.
 
     Args:
         roots: the bodies of the outputs.
@@ -40,7 +40,7 @@ def find_totals(roots: Sequence[Expr], parts: Mapping[Term, int], constants: Col
     uses = Counter(child for node in computed for child in node.children) + Counter(roots)
     users = {child: node for node in computed for child in node.children}
     alone = {term.reduce: term for term in parts if uses[term.reduce] == 1}
-    found: list[Total] = []
+    found: list[Gate] = []
     for node in computed:
         if _is_sum(node) and not (uses[node] == 1 and node in users and _is_sum(users[node])):
             summands = list(_summands(node, uses))
@@ -49,20 +49,20 @@ def find_totals(roots: Sequence[Expr], parts: Mapping[Term, int], constants: Col
             is_whole = len(terms) + len(biases) == len(summands)
             if terms and is_whole and len({parts[term] for term in terms}) == len(terms):
                 loads = tuple(bias for bias in biases if isinstance(bias, Load))
-                found.append(Total(node=node, terms=tuple(sorted(terms, key=lambda term: parts[term])), biases=loads))
-    members = {term for total in found for term in total.terms}
-    found += [Total(node=term.reduce, terms=(term,)) for term in parts if term not in members]
-    found = [_with_function(total, uses, users) for total in found]
+                found.append(Gate(node=node, terms=tuple(sorted(terms, key=lambda term: parts[term])), biases=loads))
+    members = {term for gate in found for term in gate.terms}
+    found += [Gate(node=term.reduce, terms=(term,)) for term in parts if term not in members]
+    found = [_with_function(gate, uses, users) for gate in found]
     order = {term: number for number, term in enumerate(parts)}
-    found.sort(key=lambda total: ([parts[term] for term in total.terms], order[total.terms[0]]))
+    found.sort(key=lambda gate: ([parts[term] for term in gate.terms], order[gate.terms[0]]))
     return tuple(found)
 
 
-def _with_function(total: Total, uses: Mapping[Expr, int], users: Mapping[Expr, Expr]) -> Total:
-    user = users.get(total.node)
-    if uses[total.node] == 1 and isinstance(user, Call) and len(user.args) == 1 and user.dtype is DType.FLOAT32:
-        return Total(node=user, terms=total.terms, biases=total.biases, function=user.fn)
-    return total
+def _with_function(gate: Gate, uses: Mapping[Expr, int], users: Mapping[Expr, Expr]) -> Gate:
+    user = users.get(gate.node)
+    if uses[gate.node] == 1 and isinstance(user, Call) and len(user.args) == 1 and user.dtype is DType.FLOAT32:
+        return Gate(node=user, terms=gate.terms, biases=gate.biases, function=user.fn)
+    return gate
 
 
 def _is_bias(node: Expr, constants: Collection[int]) -> bool:

@@ -1,4 +1,4 @@
-"""The skeleton `contract`: sums of products with a register-tiled micro-kernel.
+"""The skeletons of products (`gemm`, `implicit_gemm`, `gemv`, `depthwise`): a register-tiled micro-kernel.
 
     for each block of lanes
       for each point of the axes that both operands have   (the batch of a batched product)
@@ -8,7 +8,7 @@
             accumulators[rows][vectors] = 0
             for each point of the group's reduction axes
               accumulators += row operand (a scalar) * lane operand (a vector)
-          for each row and lane: the elementwise rest, store
+          for each row and lane: the epilogue, store
 
 Blocks along an axis are written in runs that are alike: equally many rows or lanes, and at a border the same rows
 inside. Each run has a micro-kernel of its own without a branch: a row that would read padding is left out of it.
@@ -23,14 +23,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rammer.devices.codegen.index import sum_text
-from rammer.devices.codegen.scalar import C_TYPES
+from rammer.devices.codegen.scalar import C_TYPES, sum_text
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.ahead import emit_ahead
 from rammer.devices.cpu.emit.micro import Block, Place, edges_of, emit_group, vector_type
 from rammer.devices.cpu.emit.nest import Loop, Range, nest
 from rammer.devices.cpu.emit.pack import emit_packs
 from rammer.ir.expr import Axis
+from rammer.ir.kernel_form import MicroKernelForm
 from rammer.ir.task import RKernel
 from rammer.tiling.pattern import Border, Term, contraction, stride_along
 
@@ -44,10 +44,10 @@ class _Run:
     count: int
 
 
-def emit_contract(scope: Scope, ranges: Mapping[Axis, Range]) -> None:
+def emit_product(scope: Scope, ranges: Mapping[Axis, Range], form: MicroKernelForm) -> None:
     """Write the loops over one rTask."""
     kernel = scope.operands.kernel
-    block = _block(kernel)
+    block = _block(kernel, form)
     borders = [
         border
         for group in block.found.groups
@@ -85,25 +85,25 @@ def _row_blocks(kernel: RKernel, block: Block) -> int:
     return math.prod(-(-extents[axis] // block.sizes.get(axis, 1)) for axis in rows)
 
 
-def _block(kernel: RKernel) -> Block:
+def _block(kernel: RKernel, form: MicroKernelForm) -> Block:
     """A full block of the rKernel."""
     expr, tile = kernel.expr, kernel.tile
     found = contraction(expr)
     if found is None or tile.lane is None or expr.axes[tile.lane] not in (*found.lanes, *found.shared):
-        raise ValueError("the skeleton 'contract' takes a contraction with one of its lane axes")
+        raise ValueError("a product is a contraction with one of its lane axes")
     lane = expr.axes[tile.lane]
-    sizes = {axis: size for axis, size in zip(expr.axes, tile.register, strict=True) if size > 1 or axis is lane}
+    sizes = {axis: size for axis, size in zip(expr.axes, form.register, strict=True) if size > 1 or axis is lane}
     rows = tuple(axis for axis in sizes if axis is not lane)
-    if found.rows(rows, lane) != rows or sizes[lane] % tile.vector:
-        raise ValueError(f"register tile {tile.register} does not fit the contraction")
+    if found.rows(rows, lane) != rows or sizes[lane] % form.vector:
+        raise ValueError(f"register tile {form.register} does not fit the contraction")
     for axis, task, count in zip(expr.axes, tile.task, kernel.grid, strict=True):
         if count > 1 and task % sizes.get(axis, 1):
-            raise ValueError(f"task tile {tile.task} is no multiple of register tile {tile.register}")
+            raise ValueError(f"task tile {tile.task} is no multiple of register tile {form.register}")
     return Block(
         found=found,
         lane=lane,
         rows=rows,
-        vector=tile.vector,
+        vector=form.vector,
         sizes=sizes,
         counts=sizes,
         starts=dict.fromkeys(sizes, 0),
@@ -167,7 +167,7 @@ def _overlap(bounds: Range, run: _Run, extent: int) -> Range:
 
 
 def _emit_block(scope: Scope, block: Block) -> None:
-    """The sums of one block, then the elementwise rest."""
+    """The sums of one block, then the epilogue."""
     kernel = scope.operands.kernel
     sums: dict[Place, str] = {}
     for group in block.found.groups:

@@ -7,12 +7,15 @@ import pytest
 
 from rammer.devices.cuda.describe import MAX_WEIGHTS
 from rammer.devices.cuda.emit.kernel import emit_kernel
-from rammer.devices.cuda.emit.residence import residence_of
 from rammer.devices.cuda.source import translation_unit
 from rammer.devices.registry import find_device
 from rammer.ir.expr import Load, ScalarFn, const, rebuild
+from rammer.ir.kernel_form import PersistentRnnForm
 from rammer.options import CompileOptions
-from rammer.tiling.blocks import WARP
+from rammer.roller.construct import construct
+from rammer.tiling.gemm import WARP
+from rammer.tiling.gemv import gemv_form
+from rammer.tiling.persistent_rnn import plan_of
 from tests.support.kernels import Bound, lstm_cell, types
 from tests.support.operators import expression
 
@@ -42,13 +45,11 @@ CELLS = {
 }
 
 
-def residences(name, vdevice=H200):
-    """Each candidate that keeps its weights, with its constant slots and how it keeps them."""
+def persistent(name, vdevice=H200):
+    """Each candidate that keeps its weights, with how it keeps them."""
     expr, constants = CELLS[name]
-    bound = Bound(expr, constants, vdevice)
-    slots = frozenset(i for i, b in enumerate(bound.bindings) if b.tensor in constants)
-    found = [(kernel, slots, residence_of(kernel, slots, vdevice.resident_bytes)) for kernel in bound.kernels]
-    return [one for one in found if one[2] is not None]
+    kernels = Bound(expr, constants, vdevice).kernels
+    return [(kernel, plan_of(kernel)) for kernel in kernels if isinstance(kernel.form, PersistentRnnForm)]
 
 
 @pytest.mark.parametrize(
@@ -59,68 +60,74 @@ def residences(name, vdevice=H200):
     ],
 )
 def test_every_product_is_some_lanes(name, vdevice):
-    assert residences(name, vdevice)
-    for _, _, residence in residences(name, vdevice):
-        assert residence.weights <= MAX_WEIGHTS
-        for part in residence.parts:
+    assert persistent(name, vdevice)
+    for kernel, plan in persistent(name, vdevice):
+        assert plan.weights == kernel.form.weight_registers <= MAX_WEIGHTS
+        for part in plan.parts:
             held: Counter[tuple[int, int]] = Counter()
             for thread in range(vdevice.threads):
                 warp, lane = divmod(thread, WARP)
-                deep, across = divmod(lane, residence.across)
-                rows = [(part.first_slot + i) * residence.across + across for i in range(part.slots)]
+                deep, across = divmod(lane, plan.across)
+                rows = [(part.first_slot + i) * plan.across + across for i in range(part.slots)]
                 places = range(deep * part.elements, (deep + 1) * part.elements)
                 elements = [warp * part.slice + place for place in places if place < part.slice]
                 held.update((row, element) for row in rows for element in elements)
-            rows = [total * residence.points + point for total in part.tables for point in range(residence.points)]
+            rows = [total * plan.points + point for total in part.tables for point in range(plan.points)]
             assert all(held[row, element] == 1 for row in rows for element in range(part.length))
 
 
 def test_all_that_a_gate_adds_up_is_one_total():
-    for _, slots, residence in residences("lstm"):
-        assert [len(total.terms) for total in residence.totals] == [2] * 4
-        assert Counter(total.function for total in residence.totals) == {SIGMOID: 3, TANH: 1}
-        biases = [bias.slot for total in residence.totals for bias in total.biases]
+    for kernel, plan in persistent("lstm"):
+        assert [len(total.terms) for total in plan.gates] == [2] * 4
+        assert Counter(total.function for total in plan.gates) == {SIGMOID: 3, TANH: 1}
+        biases = [bias.slot for total in plan.gates for bias in total.biases]
         assert len(biases) == len(set(biases)) == 8
-        assert slots.issuperset(biases)
+        assert kernel.constants.issuperset(biases)
 
 
 def test_sums_that_something_else_uses_stay_apart():
-    for _, _, residence in residences("gru"):
-        assert sorted((len(total.terms), total.function is SIGMOID) for total in residence.totals) == [
+    for _, plan in persistent("gru"):
+        assert sorted((len(total.terms), total.function is SIGMOID) for total in plan.gates) == [
             (1, False),
             (1, False),
             (2, True),
             (2, True),
         ]
-        assert all(part.tables.keys() == set(range(min(part.tables), max(part.tables) + 1)) for part in residence.parts)
+        assert all(part.tables.keys() == set(range(min(part.tables), max(part.tables) + 1)) for part in plan.parts)
 
 
 def test_what_is_no_constant_does_not_stay():
-    kernel, slots, _ = residences("lstm")[0]
-    assert residence_of(kernel, (), H200.resident_bytes) is None
-    assert residence_of(kernel, slots, 1 << 10) is None
-    assert emit_kernel(kernel, "k", slots, H200.resident_bytes).resident
-    assert not emit_kernel(kernel, "k").resident
+    expr, constants = CELLS["lstm"]
+    workload = Bound(expr, constants, H200).workload
+    for without, vdevice in (
+        (replace(workload, constants=frozenset()), H200),
+        (workload, replace(H200, resident_bytes=1 << 10)),
+        (workload, H200),
+    ):
+        stays = {kernel.form.skeleton == "persistent_rnn" for kernel in construct(without, vdevice)}
+        assert (True in stays) == (without is workload and vdevice is H200)
 
 
 def test_what_the_block_itself_wrote_is_read_behind_a_barrier():
-    kernel, slots, residence = residences("lstm")[0]
-    vectors = {part.vector.slot for part in residence.parts}
+    kernel, plan = persistent("lstm")[0]
+    vectors = {part.vector.slot for part in plan.parts}
 
     def step(unwritten):
-        text = emit_kernel(kernel, "k", slots, H200.resident_bytes, unwritten=unwritten).text
+        text = emit_kernel(kernel, "k", unwritten=unwritten).text
         return text[text.index("k_step(") :]
 
-    assert step(slots).count("__syncthreads()") == step(slots | vectors).count("__syncthreads()") + 1
-    assert step(slots).index("__syncthreads()") < step(slots).index("float sums")
+    assert (
+        step(kernel.constants).count("__syncthreads()") == step(kernel.constants | vectors).count("__syncthreads()") + 1
+    )
+    assert step(kernel.constants).index("__syncthreads()") < step(kernel.constants).index("float sums")
 
 
 @pytest.mark.parametrize(("name", "takes"), [("lstm", 2), ("lstm of short vectors", 1), ("lstm of odd sizes", 1)])
 def test_tagged_vectors_are_taken_at_once_where_a_thread_takes_one_element(name, takes):
-    kernel, slots, residence = residences(name)[0]
-    vectors = {part.vector.slot for part in residence.parts}
+    kernel, plan = persistent(name)[0]
+    vectors = {part.vector.slot for part in plan.parts}
     layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
-    text = emit_kernel(replace(kernel, layouts=layouts), "k", slots, H200.resident_bytes).text
+    text = emit_kernel(replace(kernel, layouts=layouts), "k").text
     step = text[text.index("k_step(") :]
     assert step.count("__syncthreads()") == takes + 1  # and one before all sums are put together
     assert step.count("rammer_take_by_warps{") == 2
@@ -128,9 +135,11 @@ def test_tagged_vectors_are_taken_at_once_where_a_thread_takes_one_element(name,
 
 
 def test_lanes_that_wait_for_elements_meet_before_they_exchange_sums():
-    kernel, _, residence = residences("lstm")[0]
-    vectors = {part.vector.slot for part in residence.parts}
+    kernel, plan = persistent("lstm")[0]
+    vectors = {part.vector.slot for part in plan.parts}
     layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
+    streams = gemv_form(kernel.expr, layouts, kernel.tile, kernel.form.threads, ())
+    kernel = replace(kernel, form=streams)
     emitted = emit_kernel(replace(kernel, layouts=layouts), "k")
     text = emitted.text
     assert emitted.apart
@@ -142,8 +151,8 @@ def test_lanes_that_wait_for_elements_meet_before_they_exchange_sums():
 
 
 def test_lanes_that_have_padding_do_not_vote():
-    kernel, slots, residence = residences("lstm of short vectors")[0]
-    vectors = {part.vector.slot for part in residence.parts}
+    kernel, plan = persistent("lstm of short vectors")[0]
+    vectors = {part.vector.slot for part in plan.parts}
 
     def padded(node):
         if isinstance(node, Load) and node.slot in vectors:
@@ -155,18 +164,18 @@ def test_lanes_that_have_padding_do_not_vote():
     outputs = tuple(replace(output, body=body) for output, body in zip(expr.outputs, bodies, strict=True))
     layouts = tuple(replace(one, tagged=slot in vectors) for slot, one in enumerate(kernel.layouts))
     padded_kernel = replace(kernel, expr=replace(expr, outputs=outputs), layouts=layouts)
-    emitted = emit_kernel(padded_kernel, "k", slots, H200.resident_bytes)
+    emitted = emit_kernel(padded_kernel, "k")
     step = emitted.text[emitted.text.index("k_step(") :]
     assert "rammer_take{" in step
     assert "rammer_take_by_warps" not in step
     assert step.rindex("rammer_take{") < step.index("rammer_meet()") < step.index("__syncthreads()")
-    whole = emit_kernel(replace(kernel, layouts=layouts), "w", slots, H200.resident_bytes)
+    whole = emit_kernel(replace(kernel, layouts=layouts), "w")
     assert (emitted.apart, whole.apart) == (True, False)
 
 
 def test_the_compiler_learns_that_a_warp_is_whole_only_of_walks_in_which_it_is():
-    kernel, slots, _ = residences("lstm of short vectors")[0]
-    emitted = emit_kernel(kernel, "k", slots, H200.resident_bytes)
+    kernel, _ = persistent("lstm of short vectors")[0]
+    emitted = emit_kernel(kernel, "k")
     for kernels, apart in (([emitted], False), ([emitted, replace(emitted, apart=True)], True)):
         unit = translation_unit({f"k{number}": one for number, one in enumerate(kernels)}, H200.threads, 8, 8)
         to = ", ".join(["apart" if apart else "call_walk_0"] * len(kernels))

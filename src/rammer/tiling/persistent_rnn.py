@@ -1,8 +1,8 @@
-"""Which rKernels keep their weights in registers, and how the threads of a block share them out.
+"""Persistent recurrent layers: which rKernels keep their weights in registers, and which thread has which.
 
 It takes a contraction whose weights are constants and whose other operands are vectors: all rTasks of one tile then
 multiply the same weights, as the cells of a recurrent layer do step after step. Sums with the same vector are a *part*.
-Every point of the tile has some totals (`totals.py`); number `total * points + point` is a *row*.
+Every point of the tile has some gates (`gates.py`); number `gate * points + point` is a *row*.
 
 Each warp multiplies a slice of every vector for all rows: neighbouring lanes have neighbouring rows, and the lanes that
 are left over split the slice. So parts are multiplied one after another, as they come, and nothing is added over warps
@@ -12,16 +12,18 @@ before the last of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from rammer.devices.cuda.describe import MAX_WEIGHTS
-from rammer.devices.cuda.emit.totals import Total, find_totals
-from rammer.ir.expr import Axis, Cast, Expr, Load, nodes
-from rammer.ir.task import RKernel
+from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
+from rammer.ir.kernel_form import PersistentRnnForm
+from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
-from rammer.tiling.blocks import WARP
-from rammer.tiling.pattern import Contraction, Skeleton, Term, contraction, reduction_order
+from rammer.tiling.addresses import Accesses
+from rammer.tiling.gates import Gate, find_gates
+from rammer.tiling.gemm import WARP
+from rammer.tiling.pattern import Contraction, Term, contraction, reduction_order
 
 _VECTOR = 4
 _MAX_ROWS = 256  # whose sums of all warps lie in shared memory
@@ -46,7 +48,7 @@ class _Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Products with one vector along `axes`: `weight` is that of the first total, `tables` what they load, by total.
+    """Products with one vector along `axes`: `weight` is that of the first gate, `tables` what they load, by gate.
 
     `form` is all about the weights but what they load.
 
@@ -104,8 +106,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residence:
-    """The parts of a resident rKernel, its totals, and the operands that stay.
+class PersistentRnn:
+    """How an rTask of a persistent recurrent layer is shared out: its parts, its gates, and the operands that stay.
 
     `across` is how many lanes of each of the `warps` have different rows.
     """
@@ -113,7 +115,7 @@ class Residence:
     tile: tuple[object, ...]
     warps: int
     points: int
-    totals: tuple[Total, ...]
+    gates: tuple[Gate, ...]
     parts: tuple[Part, ...]
     across: int
     kept: tuple[int, ...]
@@ -124,7 +126,7 @@ class Residence:
         parts = tuple((part.axes, part.form, tuple(part.tables)) for part in self.parts)
         return Resident(
             family=Family(
-                arrangement=(self.tile, len(self.totals), self.across, parts),
+                arrangement=(self.tile, len(self.gates), self.across, parts),
                 registers=self.weights,
                 vectors=self.vectors,
             ),
@@ -134,17 +136,17 @@ class Residence:
 
     @property
     def rows(self) -> int:
-        """Totals of all points."""
-        return self.points * len(self.totals)
+        """Gates of all points."""
+        return self.points * len(self.gates)
 
     @property
     def points_per_warp(self) -> int:
-        """Points of which a warp does the elementwise rest, a lane for each total."""
-        return WARP // len(self.totals)
+        """Points of which a warp does the epilogue, a lane for each gate."""
+        return WARP // len(self.gates)
 
     @property
     def point_warps(self) -> int:
-        """Warps that do the elementwise rest."""
+        """Warps that do the epilogue."""
         return -(-self.points // self.points_per_warp)
 
     @property
@@ -167,7 +169,7 @@ class Residence:
 
     @property
     def kept_at(self) -> int:
-        """Where constants of the elementwise rest begin in shared memory, in elements: first the biases of all rows."""
+        """Where constants of the epilogue begin in shared memory, in elements: first the biases of all rows."""
         return self.vectors + 2 * self.warps * self.rows
 
     @property
@@ -202,54 +204,120 @@ class Resident:
     weights: tuple[int, ...]
 
 
-def residence_of(kernel: RKernel, constants: Collection[int], resident_bytes: int) -> Residence | None:
-    """How an rKernel keeps its weights; None where it has none to keep, or too many.
+def persistent_rnn_form(
+    expr: TensorExpr,
+    layouts: tuple[Layout, ...],
+    tile: RTile,
+    constants: frozenset[int],
+    threads: int,
+    resident_bytes: int,
+) -> PersistentRnnForm | None:
+    """The form of rTasks of a tile; None where there are no weights to keep, or too many.
 
     Args:
-        kernel: the rKernel.
-        constants: its slots that are constants wherever it is used.
+        expr: the expression.
+        layouts: of its slots and outputs.
+        tile: what an rTask computes.
+        constants: slots that are constants.
+        threads: of a block.
         resident_bytes: weights that a block keeps at most.
     """
-    found = contraction(kernel.expr) if kernel.skeleton == Skeleton.CONTRACT else None
-    points, warps = math.prod(kernel.tile.task), kernel.resources.threads // WARP
-    if found is None or points > warps * WARP or any(term.reduce.dtype is not DType.FLOAT32 for term in found.terms):
+    points = math.prod(tile.task)
+    found = contraction(expr)
+    if found is None or not constants or points > threads:
         return None
+    if any(term.reduce.dtype is not DType.FLOAT32 for term in found.terms):
+        return None
+    products = _products(layouts, found, constants)
+    if products is None:
+        return None
+    plan = min(_plans(expr, tile, products, constants, threads, _ACROSS), key=lambda one: one.weights)
+    fits = (
+        plan.weights * threads * DType.FLOAT32.itemsize_bytes <= resident_bytes
+        and plan.rows <= _MAX_ROWS
+        and points <= plan.points_per_warp * plan.warps
+        and plan.weight_bytes <= resident_bytes
+    )
+    if not fits:
+        return None
+    kept = len(kept_loads(Accesses(expr, layouts), plan))
+    return PersistentRnnForm(
+        threads=threads,
+        scratch_bytes=(plan.kept_at + plan.rows + kept * points) * DType.FLOAT32.itemsize_bytes,
+        across=plan.across,
+        weight_registers=plan.weights,
+    )
+
+
+@lru_cache(maxsize=256)
+def plan_of(kernel: RKernel) -> PersistentRnn:
+    """How an rTask of an rKernel is shared out.
+
+    Raises:
+        ValueError: it is none of a persistent recurrent layer.
+    """
+    found, form = contraction(kernel.expr), kernel.form
+    products = None if found is None else _products(kernel.layouts, found, kernel.constants)
+    if products is None or not isinstance(form, PersistentRnnForm):
+        raise ValueError("its weights do not stay")
+    (plan,) = _plans(kernel.expr, kernel.tile, products, kernel.constants, form.threads, (form.across,))
+    return plan
+
+
+def kept_loads(accesses: Accesses, plan: PersistentRnn) -> list[Load]:
+    """Loads of the epilogue that stay in shared memory."""
+    return [load for load in epilogue_loads(accesses, plan) if load.slot in plan.kept and load.dtype is DType.FLOAT32]
+
+
+def epilogue_loads(accesses: Accesses, plan: PersistentRnn) -> list[Load]:
+    """Loads of the epilogue."""
+    return accesses.outer_loads({gate.node for gate in plan.gates})
+
+
+def _plans(
+    expr: TensorExpr,
+    tile: RTile,
+    products: Mapping[Term, _Product],
+    constants: frozenset[int],
+    threads: int,
+    all_across: Sequence[int],
+) -> list[PersistentRnn]:
+    """How threads share out products, for each number of lanes of a warp that may have different rows."""
+    points, warps = math.prod(tile.task), threads // WARP
+    parts = {key: number for number, key in enumerate(dict.fromkeys(product.key for product in products.values()))}
+    gates = find_gates(expr.roots, {term: parts[products[term].key] for term in products}, constants)
+    members: list[dict[int, _Product]] = [{} for _ in parts]
+    for number, gate in enumerate(gates):
+        for term in gate.terms:
+            members[parts[products[term].key]][number] = products[term]
+    return [
+        PersistentRnn(
+            tile=(expr.axes, tile.task),
+            warps=warps,
+            points=points,
+            gates=gates,
+            parts=_parts(members, points, warps, across),
+            across=across,
+            kept=tuple(sorted(constants)),
+        )
+        for across in all_across
+    ]
+
+
+def _products(
+    layouts: tuple[Layout, ...], found: Contraction, constants: frozenset[int]
+) -> dict[Term, _Product] | None:
+    """Each sum as a product of a vector and weights; None where one is none."""
     products: dict[Term, _Product] = {}
     for term in found.terms:
-        product = _product(kernel, found, term, constants)
+        product = _product(layouts, found, term, constants)
         if product is None:
             return None
         products[term] = product
-    parts = {key: number for number, key in enumerate(dict.fromkeys(product.key for product in products.values()))}
-    totals = find_totals(kernel.expr.roots, {term: parts[products[term].key] for term in products}, constants)
-    members: list[dict[int, _Product]] = [{} for _ in parts]
-    for number, total in enumerate(totals):
-        for term in total.terms:
-            members[parts[products[term].key]][number] = products[term]
-    kept = tuple(sorted(constants))
-    shared_out = (
-        Residence(
-            tile=(kernel.expr.axes, kernel.tile.task),
-            warps=warps,
-            points=points,
-            totals=totals,
-            parts=_parts(members, points, warps, across),
-            across=across,
-            kept=kept,
-        )
-        for across in _ACROSS
-    )
-    residence = min(shared_out, key=lambda one: one.weights)
-    fits = (
-        residence.weights <= MAX_WEIGHTS
-        and residence.rows <= _MAX_ROWS
-        and points <= residence.points_per_warp * warps
-        and residence.weight_bytes <= resident_bytes
-    )
-    return residence if fits else None
+    return products
 
 
-def _product(kernel: RKernel, found: Contraction, term: Term, constants: Collection[int]) -> _Product | None:
+def _product(layouts: tuple[Layout, ...], found: Contraction, term: Term, constants: frozenset[int]) -> _Product | None:
     """A sum of products of a vector and weights that are constants, converted at most; None where it is none."""
     for vector, weight in (term.operands, term.operands[::-1]):
         types, load = [], weight
@@ -257,13 +325,13 @@ def _product(kernel: RKernel, found: Contraction, term: Term, constants: Collect
             types.append(load.type)
             load = load.arg
         if isinstance(load, Load) and load.slot in constants and found.free[vector] <= frozenset(term.reduce.axes):
-            form = (*types, load.indices, load.type, load.fill, kernel.layouts[load.slot])
+            form = (*types, load.indices, load.type, load.fill, layouts[load.slot])
             return _Product(axes=term.reduce.axes, vector=vector, weight=weight, slot=load.slot, form=form)
     return None
 
 
 def _parts(members: Sequence[Mapping[int, _Product]], points: int, warps: int, across: int) -> tuple[Part, ...]:
-    """The parts, from their products by total, where `across` lanes of each of the warps have different rows."""
+    """The parts, from their products by gate, where `across` lanes of each of the warps have different rows."""
     parts: list[Part] = []
     weights_at = vector_at = 0
     deep = WARP // across
@@ -276,7 +344,7 @@ def _parts(members: Sequence[Mapping[int, _Product]], points: int, warps: int, a
             vector=typical.vector,
             weight=typical.weight,
             form=typical.form,
-            tables={total: product.slot for total, product in products.items()},
+            tables={gate: product.slot for gate, product in products.items()},
             warps=warps,
             deep=deep,
             elements=elements,

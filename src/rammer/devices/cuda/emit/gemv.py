@@ -1,4 +1,4 @@
-"""A contraction with few points and long sums: matrix-vector products, recurrent cells.
+"""The skeleton `gemv`: products with few points and long sums, matrix-vector products and recurrent cells.
 
 Neighbouring threads take neighbouring points along the lane axis, so that weights stream in whole lines; a thread takes
 a *run* of them where one load brings the weights of all. Threads that have the same points split the sums, and their
@@ -9,76 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
-from rammer.devices.cuda.emit.loads import lies_in_groups, other_loads
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_first, within
 from rammer.devices.cuda.emit.wait import emit_meet, emit_wait
-from rammer.ir.expr import Axis, Expr, Load, Reduce
-from rammer.ir.task import RKernel
-from rammer.ir.types import DType
-from rammer.tiling.blocks import WARP, blocks_of, group_order
-from rammer.tiling.pattern import Contraction, Group, Skeleton, Term
+from rammer.ir.expr import Axis, Expr, Load
+from rammer.ir.kernel_form import GemvForm
+from rammer.tiling.gemm import WARP, group_order
+from rammer.tiling.gemv import gemv_parts
+from rammer.tiling.pattern import Group, Term, contraction
 
 STREAM = "rammer_stream"
 """The function that reads an element, or a run of them, which nobody will read again soon."""
 
 _REGISTERS_IN_FLIGHT = 96  # of each thread, for what it loads
 _REGISTER_BYTES = 4
-_RUN_BYTES = 16  # that one load brings at most
-_RUN_SUMS = 8  # of a thread at most, where it takes more than a point
-_WORTH_PARTS = 64  # elements of a thread's part, where threads had whole sums if each took one point
 
 
-def is_stream(kernel: RKernel) -> bool:
-    """Whether an rKernel is such a contraction."""
-    return kernel.skeleton == Skeleton.CONTRACT and blocks_of(kernel) is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shares:
-    """How `threads` share out `width` points: each takes a `run` of them along `lane`, and a part of their sums."""
-
-    lane: Axis
-    threads: int
-    width: int
-    run: int
-
-    @classmethod
-    def of(cls, scope: Scope, ordered: Sequence[Side], found: Contraction) -> _Shares:
-        """Those of an rTask whose points are in the order of `ordered`."""
-        threads = scope.operands.kernel.resources.threads
-        width = min(threads, 1 << (count(ordered) - 1).bit_length())
-        return cls(lane=ordered[0].axis, threads=threads, width=width, run=_run(scope, ordered[0], found, width))
-
-    @property
-    def across(self) -> int:
-        """Threads that have different points."""
-        return self.width // self.run
-
-    @property
-    def splits(self) -> int:
-        """Threads that have the same points."""
-        return self.threads // self.across
-
-    @property
-    def parts(self) -> int:
-        """Parts of each sum that are left where a warp has put its own together."""
-        return min(self.splits, self.threads // WARP)
-
-
-def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
-    """Write the loops over one rTask. Returns the scratch that it takes, in bytes."""
+def emit_gemv(scope: Scope, sides: Sequence[Side], form: GemvForm) -> None:
+    """Write the loops over one rTask."""
+    found = contraction(scope.operands.kernel.expr)
+    if found is None:
+        raise ValueError("a product is a contraction")
     writer = scope.writer
     ordered = lane_first(scope.operands.kernel, sides)
-    points, shares = count(ordered), _Shares.of(scope, ordered, found)
-    width, run = shares.width, shares.run
+    points = count(ordered)
+    width, run = form.width, form.vector
     element = C_TYPES[found.terms[0].reduce.dtype]
     writer.let("uint32_t", "place", f"threadIdx.x % {width}")
-    writer.let("uint32_t", "split", f"threadIdx.x / {shares.across}")
+    writer.let("uint32_t", "split", f"threadIdx.x / {form.across}")
     emit_wait(writer)
     with writer.block(f"for (uint32_t first = 0; first < {points}u; first += {width})"):
         writer.let("uint32_t", "point", "first + place")
@@ -86,62 +48,36 @@ def emit_stream(scope: Scope, sides: Sequence[Side], found: Contraction) -> int:
         conditions += within("point", ordered, width)
         at_point = scope.enter(positions)
         if not conditions:  # what the rest will read is on its way while the sums run
-            at_point.hoist(other_loads(scope))
+            at_point.hoist(scope.operands.outer_loads())
         sums = {term: writer.name("sum") for term in found.terms}
         for name in sums.values():
             writer.line(f"{element} {name}[{run}] = {{}};")
         with writer.block():
-            writer.let("uint32_t", "head", f"first + threadIdx.x % {shares.across} * {run}")
+            writer.let("uint32_t", "head", f"first + threadIdx.x % {form.across} * {run}")
             heads, present = decode(writer, "head", ordered)
             with guarded(writer, [*present, *within("head", ordered, width)]):
                 for group in found.groups:
-                    _sum(scope, heads, group, shares, sums)
-        if shares.splits > 1:
+                    _sum(scope, ordered[0].axis, heads, group, form, sums)
+        if form.splits > 1:
             emit_meet(scope)
-            _combine(scope, list(sums.values()), shares, element)
+            _combine(scope, list(sums.values()), form, element)
             conditions.append(f"threadIdx.x < {width}")
         with guarded(writer, conditions):
             for term, name in sums.items():
                 at_point.bind(term.reduce, f"{name}[0]")
             at_point.store_results()
-    return (shares.parts + 1) * width * len(sums) * found.terms[0].reduce.dtype.itemsize_bytes
 
 
-def _run(scope: Scope, lane: Side, found: Contraction, width: int) -> int:
-    """How many neighbouring points a thread takes: the weights of all are one load, and each thread still has sums."""
-    threads = scope.operands.kernel.resources.threads
-    operands = [operand for term in found.terms for operand in term.operands]
-    along = [node for node in scope.operands.reach(operands) if lane.axis in scope.operands.free[node]]
-    loads = [node for node in along if isinstance(node, Load)]
-    length = min(count([Side.whole(axis) for axis in group.axes]) for group in found.groups)
-    least = 1 if width < threads else _WORTH_PARTS
-    run = _RUN_BYTES // max((load.dtype.itemsize_bytes for load in loads), default=_RUN_BYTES)
-    while run > 1 and not (
-        run * len(found.terms) <= _RUN_SUMS
-        and least * threads * run <= length * width
-        and lane.size % run == lane.axis.extent % run == 0
-        and not any(isinstance(node, Reduce) for node in along)
-        and all(_is_read_in_runs(scope, load, lane.axis, run) for load in loads)
-    ):
-        run //= 2
-    return run
-
-
-def _is_read_in_runs(scope: Scope, load: Load, axis: Axis, run: int) -> bool:
-    """Whether one load can bring a run's elements: they are read plainly, and take a register at least."""
-    return (
-        run * load.dtype.itemsize_bytes >= _REGISTER_BYTES
-        and load.dtype is not DType.BOOL
-        and scope.operands.readers.get(load.slot, STREAM) == STREAM
-        and not scope.operands.loads[load].checks
-        and lies_in_groups(scope, load, axis, run)
-    )
-
-
-def _sum(scope: Scope, heads: Mapping[Axis, Position], group: Group, shares: _Shares, sums: Mapping[Term, str]) -> None:
+def _sum(
+    scope: Scope,
+    lane: Axis,
+    heads: Mapping[Axis, Position],
+    group: Group,
+    form: GemvForm,
+    sums: Mapping[Term, str],
+) -> None:
     """A thread's part of the sums of a group, for the run of points that begins at `heads`."""
-    lane, run, splits = shares.lane, shares.run, shares.splits
-    writer = scope.writer
+    writer, run, splits = scope.writer, form.vector, form.splits
     operands = [operand for term in group.terms for operand in term.operands]
     scope = scope.enter({axis: place for axis, place in heads.items() if run == 1 or axis is not lane})
     scope.hoist(operands)
@@ -188,9 +124,9 @@ def _unrolled(count: int, most: int) -> int:
     return min(range(max(1, min(most, count)), 0, -1), key=lambda together: count // together + count % together)
 
 
-def _combine(scope: Scope, sums: Sequence[str], shares: _Shares, element: str) -> None:
+def _combine(scope: Scope, sums: Sequence[str], form: GemvForm, element: str) -> None:
     """Put the parts of all threads that have the same points together; the first `width` threads get a whole each."""
-    writer, width, run, across, parts = scope.writer, shares.width, shares.run, shares.across, shares.parts
+    writer, width, run, across, parts = scope.writer, form.width, form.vector, form.across, gemv_parts(form)
     for name in sums:
         with _over_run(writer, run):
             distance = WARP // 2

@@ -1,4 +1,4 @@
-"""Contractions on GPUs, as far as they can be tried without one: blocks, tiles, layouts, copies of operands."""
+"""Matrix products on GPUs, as far as they can be tried without one: forms, layouts, copies of operands."""
 
 import math
 import re
@@ -11,6 +11,8 @@ from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.emit.kernel import emit_kernel
 from rammer.devices.registry import find_device
 from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, TensorExpr, cast, load
+from rammer.ir.kernel_form import GemmForm, Instruction
+from rammer.ir.task import RTile
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.lowering.lower import lower
 from rammer.operators.builder import GraphBuilder
@@ -18,7 +20,7 @@ from rammer.options import CompileOptions
 from rammer.passes import layout, round_products
 from rammer.roller import cuda
 from rammer.roller.model import predict
-from rammer.tiling.blocks import WARP, blocks_of, group_order, moving_axes
+from rammer.tiling.gemm import INSTRUCTION_TILES, WARP, gemm_axes, gemm_form, group_order, moving_axes
 from rammer.tiling.packing import preferred_layouts
 from rammer.tiling.pattern import contraction
 from tests.support.kernels import AVX2, Bound, conv, types
@@ -50,10 +52,18 @@ SHAPES = {
 }
 
 
-def bound(name, vdevice=H200):
+def bound(name, vdevice=H200, *, constants=(1,), elements=0):
     expr = SHAPES[name]
     images = (0, len(expr.inputs)) if expr.inputs[0].rank == 4 else ()
-    return Bound(expr, [1], vdevice, images)
+    return Bound(expr, constants, vdevice, images, elements=elements)
+
+
+def with_task(kernel, task, room_bytes=160 << 10):
+    """The rKernel with an rTask of another size, and so much shared memory."""
+    tile = RTile(task=task, lane=kernel.tile.lane)
+    form = gemm_form(kernel.expr, kernel.layouts, tile, kernel.form.threads, room_bytes)
+    assert form is not None
+    return replace(kernel, tile=tile, form=form)
 
 
 def rounded_product(height, elements, width, vdevice):
@@ -65,28 +75,27 @@ def rounded_product(height, elements, width, vdevice):
 
 @pytest.mark.parametrize(("vdevice", "warps"), [(H200, 16), (IN_HALVES, 8)], ids=["one", "two"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_blocks_hold_every_sum_of_a_tile(name, vdevice, warps):
+def test_warps_hold_every_sum_of_a_threadblock_tile(name, vdevice, warps):
     for kernel in bound(name, vdevice).kernels:
-        blocks = blocks_of(kernel)
-        assert blocks is not None
-        sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
-        axes = (*blocks.row_axes, *blocks.lane_axes, *blocks.batch_axes)
-        assert sorted(axis.name for axis in axes) == sorted(axis.name for axis in sizes)
-        assert (blocks.rows % blocks.warp_rows, blocks.lanes % blocks.warp_lanes) == (0, 0)
-        assert blocks.threads == kernel.resources.threads == warps * WARP
-        assert blocks.warps * blocks.splits <= warps
-        assert blocks.step % (4 * blocks.splits) == 0
+        form = kernel.form
+        assert isinstance(form, GemmForm)
+        axes = gemm_axes(kernel.expr, kernel.tile.lane)
+        assert sorted((*axes.m, *axes.n, *axes.batch), key=kernel.expr.axes.index) == list(kernel.expr.axes)
+        assert (form.threadblock.m % form.warp.m, form.threadblock.n % form.warp.n) == (0, 0)
+        assert form.threads == warps * WARP
+        assert form.warps * form.slices <= warps
+        assert form.warp.k % 4 == 0
         found = contraction(kernel.expr)
         assert found is not None
-        assert len(found.terms) * blocks.warp_rows * blocks.warp_lanes <= 32 * 32
+        assert len(found.terms) * form.warp.m * form.warp.n <= 32 * 32
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_half_a_multiprocessor_takes_up_to_twice_as_long(name):
-    whole = bound(name).kernels[0].resources
+    whole = bound(name).kernels[0]
     for kernel in bound(name, IN_HALVES).kernels:
         half_us = cuda.compute_us(kernel, IN_HALVES)
-        whole_us = cuda.compute_us(replace(kernel, resources=whole), H200)
+        whole_us = cuda.compute_us(with_task(whole, kernel.tile.task), H200)
         assert whole_us < half_us < 2.2 * whole_us  # smaller blocks copy some operands once more
 
 
@@ -96,16 +105,19 @@ def test_candidates_are_the_best_of_all_tiles(name):
     found = contraction(some.expr)
     assert found is not None
     assert some.tile.lane is not None
-    tiles = list(cuda._boxes(some.expr, found, some.expr.axes[some.tile.lane], H200))
-    assert len(set(tiles)) == len(tiles)
-    kernels = [replace(some, tile=replace(some.tile, task=task)) for task in tiles]
-    time_us = {kernel: predict(kernel, H200).task_us for kernel in kernels if blocks_of(kernel)}
+    workload = bound(name).workload
+    tasks = list(cuda._boxes(some.expr, found, some.expr.axes[some.tile.lane], H200))
+    assert len(set(tasks)) == len(tasks)
+    tiles = [RTile(task=task, lane=some.tile.lane) for task in tasks]
+    forms = {tile: cuda._gemm_form(workload, tile, H200) for tile in tiles}
+    kernels = [workload.kernel(tile, form) for tile, form in forms.items() if form is not None]
+    time_us = {kernel: predict(kernel, H200).task_us for kernel in kernels}
 
     def first(veus):
         return min(time_us, key=lambda kernel: -(-kernel.task_count // veus) * time_us[kernel])
 
     best = dict.fromkeys(map(first, (1, *(H200.veu_count >> halved for halved in range(5)))))
-    assert cuda.candidates(some.expr, some.layouts, H200) == list(best)
+    assert cuda.candidates(workload, H200) == list(best)
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
@@ -114,8 +126,7 @@ def test_candidates_are_the_best_of_all_tiles(name):
 def test_scratch_is_no_more_than_a_block_has(name, architecture, blocks):
     vdevice = describe(NAMED[architecture], blocks * NAMED[architecture].multiprocessors)
     for kernel in bound(name, vdevice).kernels:
-        assert 0 < emit_kernel(kernel, "k").scratch_bytes <= kernel.resources.scratch_bytes
-        assert kernel.resources.scratch_bytes <= vdevice.levels[0].capacity_bytes - _NAMED_BYTES
+        assert 0 < kernel.form.scratch_bytes <= vdevice.levels[0].capacity_bytes - _NAMED_BYTES
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
@@ -128,8 +139,7 @@ def test_scratch_of_rounded_products_is_no_more_than_a_block_has(
     gpu = NAMED[architecture]
     vdevice = replace(describe(gpu, blocks * gpu.multiprocessors), precision=precision)
     for kernel in rounded_product(height, elements, width, vdevice).kernels:
-        assert 0 < emit_kernel(kernel, "k").scratch_bytes <= kernel.resources.scratch_bytes
-        assert kernel.resources.scratch_bytes <= vdevice.levels[0].capacity_bytes - _NAMED_BYTES
+        assert 0 < kernel.form.scratch_bytes <= vdevice.levels[0].capacity_bytes - _NAMED_BYTES
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -145,24 +155,24 @@ def test_first_candidate_fills_the_device(name):
 
 
 @pytest.mark.parametrize("name", ["image", "small image", "odd image", "deep"])
-def test_steps_are_in_line_with_the_axes_where_they_can(name):
+def test_stages_are_in_line_with_the_axes_where_they_can(name):
     for kernel in bound(name).kernels:
-        blocks, found = blocks_of(kernel), contraction(kernel.expr)
-        assert blocks is not None
+        found = contraction(kernel.expr)
         assert found is not None
         extents = [axis.extent for axis in reversed(group_order(found.groups[0], kernel.layouts))]
-        assert moving_axes(extents, blocks.step) > 0
+        assert moving_axes(extents, kernel.form.threadblock.k) > 0
 
 
 @pytest.mark.parametrize("elements", [363, 432, 500, 1000])
-def test_the_last_step_is_about_as_full_as_the_others(elements):
+def test_the_last_stage_is_about_as_full_as_the_others(elements):
     for kernel in Bound(expression("MatMul", types((64, elements), (elements, 64))), [1], H200).kernels:
-        blocks = blocks_of(kernel)
-        assert blocks is not None
-        steps = -(-elements // blocks.step)
-        unit = max(blocks.arithmetic.least_step, blocks.splits * blocks.arithmetic.grain)
-        assert blocks.step % unit == 0
-        assert steps * blocks.step - elements < steps * unit
+        form = kernel.form
+        assert isinstance(form, GemmForm)
+        k, instruction = form.threadblock.k, INSTRUCTION_TILES[form.instruction]
+        stages = -(-elements // k)
+        unit = max(instruction.least_k, form.slices * instruction.k)
+        assert k % unit == 0
+        assert stages * k - elements < stages * unit
 
 
 def test_copies_of_single_elements_take_longer():
@@ -180,7 +190,7 @@ def test_results_are_loaded_for_side_by_side():
 @pytest.mark.parametrize(("task", "side_by_side"), [((64, 64), False), ((128, 128), True)])
 def test_few_results_that_load_nothing_are_stored_one_by_one(task, side_by_side):
     kernel = bound("wide").kernels[0]
-    text = emit_kernel(replace(kernel, tile=replace(kernel.tile, task=task)), "k").text
+    text = emit_kernel(with_task(kernel, task), "k").text
     assert ("result0[i]" in text) == side_by_side
 
 
@@ -194,12 +204,12 @@ def test_axes_that_move_in_a_step(extents, step, moving):
 
 def test_few_sums_stream_instead():
     expr = expression("MatMul", types((3, 512), (512, 64)))
-    assert all(blocks_of(kernel) is None for kernel in Bound(expr, [1], H200).kernels)
+    assert {kernel.form.skeleton for kernel in Bound(expr, (), H200).kernels} == {"gemv"}
 
 
 def test_float64_is_not_staged():
     expr = expression("MatMul", types((64, 64), (64, 64), dtype=DType.FLOAT64))
-    assert all(blocks_of(kernel) is None for kernel in Bound(expr, [1], H200).kernels)
+    assert not any(isinstance(kernel.form, GemmForm) for kernel in Bound(expr, [1], H200).kernels)
 
 
 def test_weights_that_are_staged_have_their_sums_innermost():
@@ -222,14 +232,10 @@ def test_weights_that_stream_keep_their_lanes_innermost():
     assert preferred_layouts(expr, {1}, layouts, H200)[1].panel is not None
 
 
-def aligned(kernel, elements):
-    return replace(kernel, alignments=(elements,) * len(kernel.layouts))
-
-
 @pytest.mark.parametrize(("elements", "run"), [(16, 4), (4, 4), (2, 2), (1, 1)])
 def test_weights_of_as_many_points_are_one_load_as_are_aligned(elements, run):
     expr = expression("MatMul", types((1, 4096), (4096, 1024)))
-    text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], elements), "k").text
+    text = emit_kernel(Bound(expr, (), H200, elements=elements).kernels[0], "k").text
     assert f"sum0[{run}] = {{}};" in text
     assert text.count("rammer_vector<float, ") == 2 * (run > 1)
     assert (f"rammer_vector<float, {run}>" in text) == (run > 1)
@@ -242,14 +248,14 @@ def test_a_run_fills_a_register_at_least(elements, run):
     product = load(0, x, (k,)) * cast(DType.FLOAT32, load(1, w, (k, n)))
     y = Output(type=TensorType(DType.FLOAT32, (1024,)), indices=(n,), body=Reduce(ReduceFn.SUM, (k,), product))
     expr = TensorExpr(axes=(n,), inputs=(x, w), outputs=(y,))
-    text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], elements), "k").text
+    text = emit_kernel(Bound(expr, (), H200, elements=elements).kernels[0], "k").text
     assert f"sum0[{run}] = {{}};" in text
     assert (f"rammer_vector<int8_t, {run}>" in text) == (run > 1)
 
 
 def test_a_thread_takes_one_point_where_all_threads_have_points_of_their_own():
-    kernel = aligned(Bound(expression("MatMul", types((1, 64), (64, 1 << 20))), [1], H200).kernels[0], 16)
-    assert math.prod(kernel.tile.task) > 4 * kernel.resources.threads
+    kernel = Bound(expression("MatMul", types((1, 64), (64, 1 << 20))), (), H200, elements=16).kernels[0]
+    assert math.prod(kernel.tile.task) > 4 * kernel.form.threads
     text = emit_kernel(kernel, "k").text
     assert "sum0[1] = {};" in text
     assert "rammer_vector<" not in text
@@ -257,18 +263,18 @@ def test_a_thread_takes_one_point_where_all_threads_have_points_of_their_own():
 
 @pytest.mark.parametrize(("elements", "width"), [(4, 16), (16, 16), (2, 8), (1, 4)])
 def test_as_many_elements_are_copied_at_a_time_as_are_aligned(elements, width):
-    text = emit_kernel(aligned(bound("image").kernels[0], elements), "k").text
+    text = emit_kernel(bound("image", elements=elements).kernels[0], "k").text
     assert text.count(f"rammer_cp_async<{width}>") == text.count("rammer_cp_async<") == 2
 
 
 def test_channels_that_are_no_multiple_of_a_copy_go_one_by_one():
-    text = emit_kernel(aligned(bound("three channels").kernels[0], 16), "k").text
+    text = emit_kernel(bound("three channels", elements=16).kernels[0], "k").text
     assert text.count("rammer_cp_async<4>") == 2
 
 
 def test_elements_that_no_copy_takes_are_stored_one_by_one():
     expr = expression("MatMul", types((64, 63), (63, 64), dtype=DType.FLOAT16))
-    text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], 16), "k").text
+    text = emit_kernel(Bound(expr, [1], H200, elements=16).kernels[0], "k").text
     assert "rammer_cp_async<" not in text
     assert text.count("uint16_t value = 0;") == 2
 
@@ -283,17 +289,16 @@ def test_elements_that_no_copy_takes_are_stored_one_by_one():
 )
 def test_rounded_products_run_on_tensor_cores(precision, multiplier, copies):
     for kernel in rounded_product(64, 128, 64, replace(H200, precision=precision)).kernels:
-        blocks = blocks_of(kernel)
-        assert blocks is not None
-        assert blocks.step // blocks.splits % 16 == 0
+        warp = kernel.form.warp
+        assert warp.k % 16 == 0
         text = emit_kernel(kernel, "k").text
-        assert f"rammer_{multiplier}{blocks.warp_rows}, {blocks.warp_lanes}>" in text
-        assert re.findall(r"rammer_cp_async<\d+>\(\((\w+) \*\)", text) == copies
+        assert f"rammer_{multiplier}{warp.m}, {warp.n}>" in text
+        assert sorted(re.findall(r"rammer_cp_async<\d+>\(\((\w+) \*\)", text)) == copies
 
 
 def test_products_of_16_bit_operands_run_on_tensor_cores():
     expr = expression("MatMul", types((64, 64), (64, 64), dtype=DType.FLOAT16))
-    text = emit_kernel(aligned(Bound(expr, [1], H200).kernels[0], 16), "k").text
+    text = emit_kernel(Bound(expr, [1], H200, elements=16).kernels[0], "k").text
     assert "rammer_half_products<rammer_f16" in text
     assert re.findall(r"rammer_cp_async<(\d+)>\(\((\w+) \*\)", text) == [("16", "uint16_t")] * 2
 
@@ -324,17 +329,17 @@ def around_waits(text):
 @pytest.mark.parametrize("name", SHAPES)
 def test_rtasks_read_nothing_but_constants_before_they_wait(name):
     for kernel in bound(name).kernels:
-        before, behind = around_waits(emit_kernel(kernel, "k", constants=[1]).text)
+        before, behind = around_waits(emit_kernel(kernel, "k").text)
         assert not re.search(r"in[02-9] \+|in[02-9]\[", before)
         assert "in0" in behind
 
 
 def test_copies_of_weights_are_on_their_way_before_an_rtask_waits():
-    kernel = bound("image").kernels[0]
-    before, behind = around_waits(emit_kernel(aligned(kernel, 16), "k", constants=[1]).text)
+    kernel = bound("image", elements=16).kernels[0]
+    before, behind = around_waits(emit_kernel(kernel, "k").text)
     assert "in1 +" in before
     assert "in1 +" not in behind
-    assert "in1 +" in around_waits(emit_kernel(aligned(kernel, 16), "k").text)[1]
+    assert "in1 +" in around_waits(emit_kernel(replace(kernel, constants=frozenset()), "k").text)[1]
 
 
 def test_what_the_rest_reads_is_on_its_way_while_sums_run():
@@ -344,39 +349,50 @@ def test_what_the_rest_reads_is_on_its_way_while_sums_run():
     assert "in2[" not in text.split(".multiply<")[1]
 
 
-def of_several_blocks(name="many batches"):
-    return next(kernel for kernel in bound(name).kernels if found_blocks(kernel).count > 1)
+def of_several_tiles(name="many batches"):
+    return next(kernel for kernel in bound(name, elements=16).kernels if kernel.form.tiles > 1)
 
 
-def found_blocks(kernel):
-    blocks = blocks_of(kernel)
-    assert blocks is not None
-    return blocks
-
-
-def test_chained_blocks_begin_before_they_wait():
-    before, behind = around_waits(emit_kernel(aligned(of_several_blocks(), 16), "k", constants=[1]).text)
+def test_overlapped_tiles_begin_before_they_wait():
+    before, behind = around_waits(emit_kernel(of_several_tiles(), "k").text)
     assert "in1 +" in before
     assert "in1 +" not in behind
 
 
-def test_sums_of_chained_blocks_lie_behind_the_stages():
-    kernel = of_several_blocks()
-    assert found_blocks(kernel).chained
+def test_sums_of_overlapped_tiles_lie_behind_the_stages():
+    kernel = of_several_tiles()
+    assert kernel.form.overlapped
     text = emit_kernel(kernel, "k").text
     ((last, stage_bytes),) = re.findall(r"filled = filled == (\d+) \? 0 : filled \+ (\d+);", text)
     assert f"float *parts = (float *)(scratch + {int(last) + int(stage_bytes)});" in text
 
 
-def test_sums_over_different_axes_are_not_chained():
-    kernel = of_several_blocks("cells")
-    assert not found_blocks(kernel).chained
+def test_tiles_with_sums_over_different_axes_are_not_overlapped():
+    kernel = of_several_tiles("cells")
+    assert not kernel.form.overlapped
     assert "float *parts = (float *)scratch;" in emit_kernel(kernel, "k").text
 
 
-def test_blocks_are_chained_if_there_is_room_for_their_sums():
-    kernel = of_several_blocks()
-    assert [
-        found_blocks(replace(kernel, resources=replace(kernel.resources, scratch_bytes=kib << 10))).chained
-        for kib in (160, 48, 32)
-    ] == [True, True, False]
+def test_tiles_are_overlapped_if_there_is_room_for_their_sums():
+    kernel = of_several_tiles()
+    assert [with_task(kernel, kernel.tile.task, kib << 10).form.overlapped for kib in (160, 48, 32)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_stage_has_room_for_the_group_of_sums_with_most_operands():
+    """The last of two groups is shorter and has two operands of rows."""
+    m, n, k, r = Axis("s0", 64), Axis("s1", 64), Axis("r0", 128), Axis("r1", 32)
+    x, w = TensorType(DType.FLOAT32, (64, 128)), TensorType(DType.FLOAT32, (128, 64))
+    y, v = TensorType(DType.FLOAT32, (64, 32)), TensorType(DType.FLOAT32, (32, 64))
+    long = Reduce(ReduceFn.SUM, (k,), load(0, x, (m, k)) * load(1, w, (k, n)))
+    short = [Reduce(ReduceFn.SUM, (r,), load(slot, y, (m, r)) * load(4, v, (r, n))) for slot in (2, 3)]
+    out = Output(type=TensorType(DType.FLOAT32, (64, 64)), indices=(m, n), body=long + short[0] * short[1])
+    for kernel in Bound(TensorExpr(axes=(m, n), inputs=(x, w, y, y, v), outputs=(out,)), (), H200).kernels:
+        form = kernel.form
+        assert isinstance(form, GemmForm)
+        pitch = form.threadblock.k + INSTRUCTION_TILES[Instruction.FFMA].padding
+        stage_bytes = (2 * form.threadblock.m + form.threadblock.n) * pitch * 4
+        assert form.scratch_bytes >= form.stages * stage_bytes

@@ -1,4 +1,4 @@
-"""The skeleton `contract`: sums of products with both operands staged in shared memory.
+"""The skeleton `gemm`: sums of products with both operands staged in shared memory.
 
     for each point of the batch axes, for each block of rows and lanes
       for each group of sums
@@ -9,13 +9,13 @@
       put the parts of the sums together in shared memory
       for each row and lane: the elementwise rest, store
 
-Of chained blocks the steps are one loop: it copies the next block's operands while it finishes one. Where they are not
-chained, an rTask of several blocks waits before the first.
+Of overlapped tiles the steps are one loop: it copies the next tile's operands while it finishes one. Where they are not
+overlapped, an rTask of several tiles waits before the first.
 
 A convolution is such a product, too: an operand's element is whatever its index expressions say, padding included.
 Elements that are short sums, *windows*, are computed on the way.
 This file has the order of all that; `product.py`, `staging.py`, `arithmetic.py` and `finish.py` have its parts.
-`kernels/rammer_contract.cuh` has the copies and what a warp multiplies; `tiling.blocks` has the sizes.
+`kernels/rammer_contract.cuh` has the copies and what a warp multiplies; `tiling.gemm` has the sizes.
 """
 
 from __future__ import annotations
@@ -31,34 +31,31 @@ from rammer.devices.cuda.emit.points import Side, count, decode, guarded
 from rammer.devices.cuda.emit.product import Product
 from rammer.devices.cuda.emit.staging import stage_step
 from rammer.devices.cuda.emit.steps import Steps
-from rammer.devices.cuda.emit.stream import emit_stream
 from rammer.devices.cuda.emit.wait import emit_wait
-from rammer.tiling.blocks import blocks_of
+from rammer.ir.kernel_form import GemmForm
 from rammer.tiling.pattern import Term, contraction
 
 
-def emit_contract(scope: Scope, sides: Sequence[Side]) -> int:
-    """Write the loops over one rTask. Returns the scratch that it takes, in bytes."""
+def emit_gemm(scope: Scope, sides: Sequence[Side], form: GemmForm) -> None:
+    """Write the loops over one rTask."""
     kernel = scope.operands.kernel
     found = contraction(kernel.expr)
     if found is None:
-        raise ValueError("the skeleton 'contract' takes a contraction")
-    blocks = blocks_of(kernel)
-    if blocks is None:
-        return emit_stream(scope, sides, found)
-    tile = BlockedTile.of(blocks, sides)
-    write_warp(scope.writer, blocks)
+        raise ValueError("a product is a contraction")
+    tile = BlockedTile.of(kernel, form, sides)
+    write_warp(scope.writer, form)
     products = [Product.of(kernel, tile, found, group) for group in found.groups]
-    if blocks.chained:
+    if form.overlapped:
         (product,) = products
-        return _emit_chained(scope, tile, product, found.terms)
-    return _emit_one_by_one(scope, tile, products, found.terms)
+        _emit_overlapped(scope, tile, product, found.terms)
+    else:
+        _emit_one_by_one(scope, tile, products, found.terms)
 
 
-def _emit_chained(scope: Scope, tile: BlockedTile, product: Product, terms: Sequence[Term]) -> int:
+def _emit_overlapped(scope: Scope, tile: BlockedTile, product: Product, terms: Sequence[Term]) -> None:
     """Blocks of which the next one's operands are on their way while one is multiplied and finished."""
     writer, steps = scope.writer, product.steps
-    sums = declare_sums(writer, tile.blocks, terms)
+    sums = declare_sums(writer, tile.form, terms)
     finish = Finish.of(scope, tile, parts_at=product.scratch_bytes)
     with product.pipeline(writer):
         with product.filled(writer) as number, _in_block(scope, tile, steps, number) as in_block:
@@ -68,20 +65,19 @@ def _emit_chained(scope: Scope, tile: BlockedTile, product: Product, terms: Sequ
                 finish.bring(in_block)
             multiply_step(writer, product, sums)
             with guarded(writer, _at_step(steps, steps.count - 1)):
-                parts_bytes = finish.emit(in_block, sums)
+                finish.emit(in_block, sums)
                 clear_sums(writer, sums)
-    return product.scratch_bytes + parts_bytes
 
 
 @contextmanager
 def _in_block(scope: Scope, tile: BlockedTile, steps: Steps, number: str) -> Iterator[Scope]:
     """The scope in the block of step `number` of all, unless its batch is beyond the tensor; lanes are fastest."""
-    writer, blocks = scope.writer, tile.blocks
-    rows, lanes = -(-count(tile.rows) // blocks.rows), -(-count(tile.lanes) // blocks.lanes)
+    writer, form = scope.writer, tile.form
+    rows, lanes = -(-count(tile.rows) // form.threadblock.m), -(-count(tile.lanes) // form.threadblock.n)
     writer.let("uint32_t", "block", f"{number} / {steps.count}")
     writer.let("uint32_t", "step", f"{number} % {steps.count}")
-    writer.let("uint32_t", "lane0", f"block % {lanes} * {blocks.lanes}")
-    writer.let("uint32_t", "row0", f"block / {lanes} % {rows} * {blocks.rows}")
+    writer.let("uint32_t", "lane0", f"block % {lanes} * {form.threadblock.n}")
+    writer.let("uint32_t", "row0", f"block / {lanes} % {rows} * {form.threadblock.m}")
     writer.let("uint32_t", "batch", f"block / {lanes * rows}")
     positions, conditions = decode(writer, "batch", tile.batches)
     with guarded(writer, conditions):  # the same for all threads
@@ -93,23 +89,23 @@ def _at_step(steps: Steps, step: int) -> list[str]:
     return [f"step == {step}"] if steps.count > 1 else []
 
 
-def _emit_one_by_one(scope: Scope, tile: BlockedTile, products: Sequence[Product], terms: Sequence[Term]) -> int:
+def _emit_one_by_one(scope: Scope, tile: BlockedTile, products: Sequence[Product], terms: Sequence[Term]) -> None:
     """Blocks one after another, each from its first copies to its results.
 
     The only block of an rTask begins before the rTask waits.
     """
-    writer, blocks = scope.writer, tile.blocks
-    is_alone = blocks.count == 1
+    writer, form = scope.writer, tile.form
+    is_alone = form.tiles == 1
     if not is_alone:
         emit_wait(writer)
     with (
         writer.block(f"for (uint32_t batch = 0; batch < {count(tile.batches)}u; ++batch)"),
-        writer.block(f"for (uint32_t row0 = 0; row0 < {count(tile.rows)}u; row0 += {blocks.rows})"),
-        writer.block(f"for (uint32_t lane0 = 0; lane0 < {count(tile.lanes)}u; lane0 += {blocks.lanes})"),
+        writer.block(f"for (uint32_t row0 = 0; row0 < {count(tile.rows)}u; row0 += {form.threadblock.m})"),
+        writer.block(f"for (uint32_t lane0 = 0; lane0 < {count(tile.lanes)}u; lane0 += {form.threadblock.n})"),
     ):
         positions, conditions = decode(writer, "batch", tile.batches)
         in_block = scope.enter(positions)
-        sums = declare_sums(writer, blocks, terms)
+        sums = declare_sums(writer, form, terms)
         finish = Finish.of(in_block, tile, parts_at=0)
 
         def wait_and_bring() -> None:
@@ -123,17 +119,16 @@ def _emit_one_by_one(scope: Scope, tile: BlockedTile, products: Sequence[Product
                 begin = wait_and_bring if is_alone and product is products[0] else None
                 with writer.block():
                     _emit_sums(in_block.enter({}), product, sums, begin)
-            parts_bytes = finish.emit(in_block, sums)
+            finish.emit(in_block, sums)
             if not is_alone:
                 writer.line("__syncthreads();")  # before the next block's operands
-    return max(*(product.scratch_bytes for product in products), parts_bytes)
 
 
 def _emit_sums(scope: Scope, product: Product, sums: Mapping[Term, str], begin: Callable[[], None] | None) -> None:
     """The sums of one product of a block; `begin` writes what comes once, behind the first copies of constants."""
     writer = scope.writer
     if begin is None:
-        scope.hoist(operand.form for operand in product.operands)
+        scope.hoist(operand.element for operand in product.operands)
     with product.pipeline(writer):
         with product.filled(writer):
             stage_step(scope, product, begin)

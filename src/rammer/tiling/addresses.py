@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from rammer.ir.expr import Axis, Call, Const, Expr, Load, ScalarFn, nodes
+from rammer.ir.expr import Axis, Call, Const, Expr, Load, Reduce, ScalarFn, TensorExpr, nodes
 from rammer.ir.region import depends_on_data, interval_of
 from rammer.ir.types import Layout, Panel
+from rammer.tiling.pattern import free_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +151,75 @@ def load_address(load: Load, shape: Sequence[int], layout: Layout) -> Address:
     return replace(address_of(load.indices, layout), checks=tuple(checks))
 
 
-def sum_text(terms: Mapping[str, int], offset: int) -> str:
-    """`sum(coefficient * text) + offset` in C, the constant last so that neighbours share the rest."""
-    text = ""
-    for name, coefficient in terms.items():
-        if coefficient:
-            factor = "" if abs(coefficient) == 1 else f" * {abs(coefficient)}"
-            sign = ("-" if not text else " - ") if coefficient < 0 else ("" if not text else " + ")
-            text += f"{sign}{name}{factor}"
-    if not text:
-        return str(offset)
-    return text if offset == 0 else f"{text} {'-' if offset < 0 else '+'} {abs(offset)}"
+class Accesses:
+    """The addresses of an expression's loads and stores, and what has to be computed for them."""
+
+    def __init__(self, expr: TensorExpr, layouts: Sequence[Layout]) -> None:
+        """`layouts` are those of the slots, then of the outputs."""
+        self.expr = expr
+        self.layouts = tuple(layouts)
+        self.free = free_axes(*expr.roots)
+        self.loads = {load: load_address(load, expr.inputs[load.slot].shape, layouts[load.slot]) for load in expr.loads}
+        self.stores = tuple(
+            address_of(output.indices, layout)
+            for output, layout in zip(expr.outputs, layouts[len(expr.inputs) :], strict=True)
+        )
+
+    @property
+    def results(self) -> tuple[Expr, ...]:
+        """Everything a point of the domain computes: the outputs' bodies and what their addresses take."""
+        atoms = (atom for address in self.stores for atom in address.atoms)
+        return tuple(dict.fromkeys((*self.expr.roots, *atoms)))
+
+    def below(self, node: Expr) -> tuple[Expr, ...]:
+        """The values that a value is computed from. A reduction is opaque."""
+        if isinstance(node, Load):
+            return self.loads[node].atoms
+        return () if isinstance(node, Reduce) else node.children
+
+    def inside(self, node: Expr) -> tuple[Expr, ...]:
+        """Like `below`, but a reduction takes its body, unless there is nothing to reduce."""
+        if isinstance(node, Reduce):
+            return (node.body,) if all(axis.extent for axis in node.axes) else ()
+        return self.below(node)
+
+    def reach(self, roots: Iterable[Expr]) -> tuple[Expr, ...]:
+        """All values that `roots` take, those inside reductions included; axes only where their value is used."""
+        seen: dict[Expr, None] = {}
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            if node not in seen:
+                seen[node] = None
+                stack.extend(self.inside(node))
+        return tuple(seen)
+
+    def outer_loads(self, known: Collection[Expr] = ()) -> list[Load]:
+        """Loads outside of reductions and of what is `known`."""
+        seen: dict[Expr, None] = {}
+        stack = list(self.results)
+        while stack:
+            node = stack.pop()
+            if node not in seen and node not in known:
+                seen[node] = None
+                stack.extend(self.below(node))
+        return [node for node in seen if isinstance(node, Load)]
+
+    def lies_in_groups(self, load: Load, axis: Axis, size: int, alignments: Sequence[int]) -> bool:
+        """Whether neighbours along an axis lie side by side, each `size` of them from a multiple of it on.
+
+        Positions along the axis are from its own beginning. Whether elements are padding is not looked at. `alignments`
+        are those of an rKernel.
+        """
+        address = self.loads[load]
+        if not alignments or alignments[load.slot] % size or axis in nodes(*address.atoms):
+            return False
+        for part in address.parts:
+            panel = part.panel
+            if panel is None or part.clamp is not None or part.stride != 1 or panel.width % size or panel.stride % size:
+                return False
+        forms = (address.form, *(part.form for part in address.parts))
+        others = [coefficient for form in forms for atom, coefficient in form.terms if atom is not axis]
+        return sum(form.coefficient(axis) for form in forms) == 1 and all(
+            number % size == 0 for number in (*others, *(form.offset for form in forms))
+        )

@@ -1,0 +1,223 @@
+"""Kernel forms: which skeleton an rKernel is, with its tiles inside an rTask and what it takes of a vEU.
+
+A form is chosen by Roller, costed, printed and verified; the emitters of devices read it and decide nothing. What it
+leaves out (which axes are M and N, where elements lie) follows from the expression and the layouts alone.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Skeleton(enum.StrEnum):
+    """The loop structure of an rKernel, by the name that libraries give it."""
+
+    MAP = "map"  # no reduction
+    REDUCE = "reduce"  # any expression with reductions
+    GEMM = "gemm"  # sums of products of matrices
+    IMPLICIT_GEMM = "implicit_gemm"  # likewise, of a matrix that is not in memory: windows of an image
+    GEMV = "gemv"  # matrix times vector, the sums split among threads
+    DEPTHWISE = "depthwise"  # both operands of each product have the axis that runs along lanes
+    PERSISTENT_RNN = "persistent_rnn"  # matrix times vector, the matrix in registers from rTask to rTask
+
+
+PRODUCTS = frozenset(
+    {Skeleton.GEMM, Skeleton.IMPLICIT_GEMM, Skeleton.GEMV, Skeleton.DEPTHWISE, Skeleton.PERSISTENT_RNN}
+)
+"""Skeletons of sums of products."""
+
+
+class Instruction(enum.StrEnum):
+    """What multiplies and adds."""
+
+    FFMA = "ffma"  # float32, thread by thread
+    MMA_TF32 = "mma.m16n8k8.tf32"  # tensor cores from here on: a warp at a time, float32 sums
+    MMA_BF16 = "mma.m16n8k16.bf16"
+    MMA_F16 = "mma.m16n8k16.f16"
+
+
+class GemmShape(NamedTuple):
+    """M, N and K of a tile: rows and columns of the result, and elements of its sums."""
+
+    m: int
+    n: int
+    k: int
+
+    def __str__(self) -> str:
+        return f"{self.m}x{self.n}x{self.k}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelForm:
+    """What all forms have.
+
+    `threads` of a vEU share out an rTask. `scratch_bytes` is the vEU's own memory that an rTask takes: shared memory of
+    a block, the stack of a thread. `vector` neighbouring elements are one load or one operation.
+    """
+
+    threads: int = 1
+    scratch_bytes: int = 0
+    vector: int = 1
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """Which skeleton it is."""
+        raise NotImplementedError
+
+    @property
+    def details(self) -> str:
+        """Its tiles and the like in a line, for people."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapForm(KernelForm):
+    """Point by point. A `block` over the axes stays in the cache while it is transposed, if any is."""
+
+    block: tuple[int, ...] = ()
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """See `KernelForm`."""
+        return Skeleton.MAP
+
+    @property
+    def details(self) -> str:
+        """See `KernelForm`."""
+        return f"blocks of {_sizes(self.block)}" if self.block else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReduceForm(KernelForm):
+    """Any reductions: a `team` of threads shares those of a point."""
+
+    team: int = 1
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """See `KernelForm`."""
+        return Skeleton.REDUCE
+
+    @property
+    def details(self) -> str:
+        """See `KernelForm`."""
+        return f"{self.team} threads a point" if self.threads > 1 else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroKernelForm(KernelForm):
+    """Sums of products by one thread: a block of `register` points over the axes is kept in vector registers.
+
+    `kind` is one of the skeletons of products; all of them have the same loops.
+    """
+
+    kind: Skeleton
+    register: tuple[int, ...]
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """See `KernelForm`."""
+        return self.kind
+
+    @property
+    def details(self) -> str:
+        """See `KernelForm`."""
+        return f"registers {_sizes(self.register)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmForm(KernelForm):
+    """A tiled product whose operands pass through shared memory.
+
+    A full rTask has `tiles` threadblock tiles. The operands of `threadblock.k` elements of the sums are one pipeline
+    stage, `stages` of them are in shared memory together. Each warp has a `warp` tile: where `warp.k` is less than
+    `threadblock.k`, several warps have the same sums and add them up in the end (sliced K). With `overlapped`, the next
+    tile's operands are on their way during the epilogue, and sums have shared memory of their own.
+    """
+
+    kind: Skeleton = Skeleton.GEMM
+    instruction: Instruction
+    threadblock: GemmShape
+    warp: GemmShape
+    stages: int
+    tiles: int = 1
+    overlapped: bool = False
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """See `KernelForm`."""
+        return self.kind
+
+    @property
+    def warps(self) -> int:
+        """Warps that together hold a threadblock tile's sums once."""
+        return (self.threadblock.m // self.warp.m) * (self.threadblock.n // self.warp.n)
+
+    @property
+    def slices(self) -> int:
+        """Warps that have the same sums."""
+        return self.threadblock.k // self.warp.k
+
+    @property
+    def details(self) -> str:
+        """See `KernelForm`."""
+        tiles = f"{self.tiles} tiles of " if self.tiles > 1 else ""
+        return f"{tiles}{self.threadblock}, warp {self.warp}, {self.stages} stages, {self.instruction.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemvForm(KernelForm):
+    """A product with few sums: threads take `width` points side by side, each `vector` neighbours with one load.
+
+    Threads that are left over split the sums of the same points (split K within a block).
+    """
+
+    width: int
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """See `KernelForm`."""
+        return Skeleton.GEMV
+
+    @property
+    def across(self) -> int:
+        """Threads that have different points."""
+        return self.width // self.vector
+
+    @property
+    def splits(self) -> int:
+        """Threads that have the same points."""
+        return self.threads // self.across
+
+    @property
+    def details(self) -> str:
+        """See `KernelForm`."""
+        return f"{self.width} points, vectors of {self.vector}, split K {self.splits}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistentRnnForm(KernelForm):
+    """A cell of a recurrent layer whose weights stay in registers from rTask to rTask of its vEU.
+
+    `across` lanes of each warp have different rows (gates of points), the others split the vectors. Weights take
+    `weight_registers` of each thread.
+    """
+
+    across: int
+    weight_registers: int
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """See `KernelForm`."""
+        return Skeleton.PERSISTENT_RNN
+
+    @property
+    def details(self) -> str:
+        """See `KernelForm`."""
+        return f"{self.weight_registers} weights a thread, {self.across} rows across a warp"
+
+
+def _sizes(sizes: tuple[int, ...]) -> str:
+    return "x".join(map(str, sizes))

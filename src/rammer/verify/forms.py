@@ -1,0 +1,82 @@
+"""Whether the form of an rKernel fits its expression and its tile (rules T09 and T10)."""
+
+from __future__ import annotations
+
+import math
+
+from rammer.ir.expr import Axis
+from rammer.ir.kernel_form import (
+    PRODUCTS,
+    GemmForm,
+    GemvForm,
+    KernelForm,
+    MapForm,
+    MicroKernelForm,
+    PersistentRnnForm,
+    Skeleton,
+)
+from rammer.ir.task import RKernel
+from rammer.tiling.pattern import contraction
+
+_WARP = 32
+
+
+def form_fault(kernel: RKernel) -> tuple[str, str] | None:
+    """The rule that an rKernel's tile and form break, and how, or None."""
+    return _tile_fault(kernel) or _expression_fault(kernel) or _inner_fault(kernel)
+
+
+def _tile_fault(kernel: RKernel) -> tuple[str, str] | None:
+    tile, axes = kernel.tile, kernel.expr.axes
+    if len(tile.task) != len(axes) or any(size < 1 for size in tile.task):
+        return "T09", f"cuts {len(axes)} axes by {tile.task}"
+    if tile.lane is not None and not 0 <= tile.lane < len(axes):
+        return "T09", f"runs axis {tile.lane} of {len(axes)} along lanes"
+    return None
+
+
+def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
+    skeleton = kernel.form.skeleton
+    if skeleton is Skeleton.MAP and kernel.expr.reductions:
+        return "T10", "has the skeleton 'map' and a reduction"
+    if skeleton in PRODUCTS and (contraction(kernel.expr) is None or kernel.tile.lane is None):
+        return "T10", f"has the skeleton '{skeleton}', but its expression is no product along an axis"
+    return None
+
+
+def _inner_fault(kernel: RKernel) -> tuple[str, str] | None:
+    """What is wrong inside of an rTask."""
+    form, tile, axes = kernel.form, kernel.tile, kernel.expr.axes
+    if form.threads < 1 or form.scratch_bytes < 0 or form.vector < 1:
+        return "T09", f"has {form.threads} threads, {form.scratch_bytes} bytes and vectors of {form.vector}"
+    register = form.register if isinstance(form, MicroKernelForm) else form.block if isinstance(form, MapForm) else ()
+    if register and (len(register) != len(axes) or not all(map(_is_inner, register, tile.task, axes))):
+        return "T09", f"keeps {register} of {tile.task} in registers"
+    message = _threads_fault(form, math.prod(tile.task))
+    return None if message is None else ("T09", message)
+
+
+def _threads_fault(form: KernelForm, points: int) -> str | None:
+    """How a form shares out more or less than its threads, or leaves points out."""
+    match form:
+        case GemmForm(threads=threads, threadblock=outer, warp=inner, stages=stages, tiles=tiles):
+            if min(*outer, *inner, stages, tiles) < 1 or any(
+                whole % part for whole, part in zip(outer, inner, strict=True)
+            ):
+                return f"cuts a threadblock tile of {outer} into warp tiles of {inner}"
+            if form.warps * form.slices * _WARP > threads:
+                return f"needs {form.warps * form.slices} warps of {threads // _WARP}"
+            if tiles * outer.m * outer.n < points:
+                return f"covers {points} points by {tiles} tiles of {outer}"
+        case GemvForm(threads=threads, width=width, vector=vector):
+            if width < 1 or width % vector or threads % (width // vector):
+                return f"shares out {width} points among {threads} threads, {vector} to each"
+        case PersistentRnnForm(across=across):
+            if across < 1 or _WARP % across:
+                return f"has {across} rows across a warp"
+    return None
+
+
+def _is_inner(inner: int, outer: int, axis: Axis) -> bool:
+    """Whether a block fits in a tile. Where the tile ends with the axis, a block of whole vectors may reach beyond."""
+    return inner >= 1 and (inner <= outer or outer >= axis.extent)

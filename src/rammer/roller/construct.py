@@ -94,7 +94,7 @@ def _candidates(workload: Workload, vdevice: VDevice, register_tiles: int) -> li
 def _register_tiles(workload: Workload, vdevice: VDevice) -> list[RegisterTile]:
     """Register tiles worth a micro-kernel; none where the expression is no contraction or its lanes lie apart."""
     found = contraction(workload.expr)
-    if found is None or not set(vdevice.skeletons) >= _PRODUCTS:
+    if found is None or Skeleton.GEMM not in vdevice.skeletons:
         return []
     tiles = register_tiles(workload.expr, found, workload.layouts, vdevice)
     best = _micro_kernel(workload, vdevice, tiles[0], 1)

@@ -62,7 +62,8 @@ def operators(report: Report) -> RenderableType:
 
 def candidates(report: Report) -> RenderableType:
     """For every rOperator its candidate rKernels; the chosen one is marked."""
-    table = _table("rOperator", "", "rKernel", "form", ("rTasks", "right"), ("predicted us", "right"))
+    table = _table("rOperator", "", "rKernel", "form", ("memory", "right"), ("rTasks", "right"))
+    table.add_column("predicted us", justify="right", no_wrap=True)
     table.add_column("measured us", justify="right", no_wrap=True)
     table.add_column("bound", no_wrap=True)
     table.add_column("why it was chosen")
@@ -73,6 +74,7 @@ def candidates(report: Report) -> RenderableType:
                 "*" if position == operator["chosen"] else "",
                 f"{candidate['skeleton']} {_tile(candidate['task'])}",
                 candidate["details"],
+                size_text(candidate["scratch_bytes"]) if candidate["scratch_bytes"] else "",
                 str(candidate["tasks"]),
                 f"{candidate['predicted_us']:.2f}",
                 "" if candidate["measured_us"] is None else f"{candidate['measured_us']:.2f}",

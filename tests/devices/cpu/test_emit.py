@@ -386,8 +386,9 @@ def test_sums_go_through_memory_only_to_be_transposed():
 
 def test_a_register_tile_that_does_not_fit_is_refused():
     bound = Bound(CONTRACTIONS["product"][0], {1}, AVX512)
-    kernel = bound.kernels[0]
-    object.__setattr__(kernel.tile, "register", (3, 5))
+    first = bound.kernels[0]
+    assert isinstance(first.form, MicroKernelForm)
+    kernel = replace(first, form=replace(first.form, register=(3, 5)))
     with pytest.raises(ValueError, match="register tile"):
         emit_kernel(kernel, "kernel")
 

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rammer.devices.cuda.emit.residence import Family, Resident
 
 import rammer
 from benchmarks.networks import NETWORKS
@@ -27,6 +26,7 @@ from rammer.errors import CompilerNotFoundError, DeviceUnavailableError, OptionE
 from rammer.frontends.onnx import load_graph
 from rammer.ir.types import DType
 from rammer.options import CompileOptions
+from rammer.tiling.persistent_rnn import Family, Resident
 from tests.support.small_models import layer_model
 
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from onnx import helper
-from rammer.devices.cuda.emit.stream import is_stream
 
 from rammer.compiler import plan_graph
 from rammer.devices.cuda import source as cuda_source
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
+from rammer.ir.kernel_form import GemvForm
 from rammer.options import CompileOptions
 from tests.support.agreement import check_runs
 from tests.support.small_models import FLOAT, small_model
@@ -66,7 +66,7 @@ def test_streams(name, precision, tolerance, stays, monkeypatch, tmp_path):
     device, graph = find_device("cuda"), load_graph(model_of(case, inputs))
     vdevice = device.describe(options)
     plan = plan_graph(graph, vdevice, options)
-    assert any(is_stream(kernel) for kernel in plan.kernels)
+    assert any(isinstance(kernel.form, GemvForm) for kernel in plan.kernels)
     if not stays:
         monkeypatch.setattr(cuda_source, "ahead_limit_bytes", lambda *_: 1 << 16)
     source = device.emit(plan, vdevice)

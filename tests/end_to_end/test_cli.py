@@ -217,7 +217,8 @@ def test_inspect(call, compiled):
     assert "(x: float32[2,3]) -> (y: float32[2,4])" in out
     assert "product, relu" in out
     _, kernels, _ = call("inspect", compiled, "--kernels")
-    assert "registers" in kernels
+    assert "form" in kernels
+    assert "memory" in kernels
     report = json.loads(call("inspect", compiled, "--json")[1])
     assert report == dict(rammer.load(compiled).report)
 
@@ -245,7 +246,7 @@ def test_inspect_shows_every_candidate(call, compiled):
     _, out, _ = call("inspect", compiled, "--kernels")
     report = rammer.load(compiled).report
     candidates = sum(len(operator["candidates"]) for operator in report["operators"])
-    assert len(re.findall(r"\b(?:map|reduce|contract) [\dx]+ ", out)) == candidates
+    assert len(re.findall(r"\b(?:map|reduce|gemm|implicit_gemm|gemv|depthwise) [\dx]+ ", out)) == candidates
     assert len(re.findall(r" \* ", out)) == len(report["operators"])
 
 

@@ -62,6 +62,7 @@ def compile(
     tune: str = "none",
     veus: int | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    state: Mapping[str, str] | None = None,
     dump_dir: str | os.PathLike[str] | None = None,
 ) -> Executable:
     """Compile a model for a device.
@@ -81,6 +82,8 @@ def compile(
         tune: "measured" chooses rKernels by measured times, which are kept for later; "none" by predicted ones.
         veus: execution units to use; None takes all there are.
         input_shapes: shapes for inputs with symbolic dimensions, by name.
+        state: inputs of an ONNX model that a run takes from an output of the run before (zeros at first), by the names
+            of both: {"past": "present"}. Buffers that a PyTorch module writes to are state by themselves.
         dump_dir: a folder for every intermediate form.
 
     Raises:
@@ -93,6 +96,7 @@ def compile(
         precision=precision,
         tune=tune,
         input_shapes={name: tuple(shape) for name, shape in (input_shapes or {}).items()},
+        states=dict(state or {}),
         dump_dir=None if dump_dir is None else Path(dump_dir),
     )
     if device is not None:
@@ -153,7 +157,7 @@ def compile_with(
             f"precision '{options.precision}' on {options.device}", hint=f"it has {', '.join(vdevice.precisions)}"
         )
     progress("read", 0, 1)
-    imported = load_model(model, example or Example(), options.input_shapes)
+    imported = load_model(model, example or Example(), options.input_shapes, options.states)
     graph = imported.graph
     check_arrays(graph, vdevice)
     dump = Dump(options.dump_dir)
@@ -169,6 +173,7 @@ def compile_with(
     return kind(
         name=graph.name,
         signature=signature_of(graph),
+        initial=[state.initial for state in graph.states],
         device=device,
         source=source,
         binary=binary,
@@ -252,10 +257,17 @@ def schedule_tasks(
 
 
 def signature_of(graph: Graph) -> Signature:
-    """What the compiled model takes and gives."""
+    """What the compiled model takes, gives and keeps."""
+    count = len(graph.states)
+    taken, given = (
+        tuple(Port(graph.values[i].name, graph.values[i].type) for i in side) for side in (graph.inputs, graph.outputs)
+    )
     return Signature(
-        inputs=tuple(Port(graph.values[i].name, graph.values[i].type) for i in graph.inputs),
-        outputs=tuple(Port(graph.values[i].name, graph.values[i].type) for i in graph.outputs),
+        inputs=taken[: len(taken) - count],
+        outputs=given[: len(given) - count],
+        states=tuple(
+            Port(state.name, port.type) for state, port in zip(graph.states, taken[len(taken) - count :], strict=True)
+        ),
     )
 
 

@@ -23,7 +23,8 @@
     │   ├── PlacementError          R303  arrays lie where the model cannot use them
     │   ├── OutputError             R304  an array to write into does not fit
     │   ├── ArgumentError           R310  a module's arguments are not those it was compiled for
-    │   └── AutogradError           R311  a tensor wants a gradient of a program for inference
+    │   ├── AutogradError           R311  a tensor wants a gradient of a program for inference
+    │   └── StateError              R312  a state is unknown, of another type or of another model
     ├── ArtifactError                     a saved model cannot be used
     │   ├── ArtifactNotFoundError   R400  no such file, or it cannot be read
     │   ├── ArtifactCorruptError    R401  truncated or altered
@@ -222,6 +223,12 @@ class AutogradError(CallError):
     """A tensor wants a gradient of a program for inference."""
 
     code = "R311"
+
+
+class StateError(CallError):
+    """A state is unknown, of another type or of another model."""
+
+    code = "R312"
 
 
 class ArtifactError(RammerError):

@@ -57,6 +57,7 @@ class CompileOptions:
         veus: execution units to use (`RAMMER_VEUS`); None leaves it to the device. More than a GPU has multiprocessors,
             up to twice as many, are two on each.
         input_shapes: shapes for inputs with symbolic dimensions, by name.
+        states: inputs of an ONNX model that a run takes from an output of the run before, by the names of both.
         tune: "none" takes the costs of rKernels from the micro-performance model; "measured" from the profile database,
             and measures there what it lacks, which compiles and runs up to ten candidates of each rOperator.
         dump_dir: a folder for every intermediate form of the model; None writes nothing.
@@ -78,6 +79,7 @@ class CompileOptions:
     precision: str = "fp32"
     veus: int | None = field(default_factory=_variable("RAMMER_VEUS", int, lambda: None))
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
     tune: str = "none"
     dump_dir: Path | None = None
     cc: str | None = field(default_factory=_variable("CC", str, lambda: None))

@@ -44,7 +44,7 @@ class Function(torch.nn.Module):
 def imported(module: torch.nn.Module | Callable[..., Any], *args: Any, **kwargs: Any) -> Imported:
     """A module, or a function as one, in Rammer's graph."""
     whole = module if isinstance(module, torch.nn.Module) else Function(module)
-    return load_model(whole.eval(), Example(args=args, kwargs=kwargs), {})
+    return load_model(whole.eval(), Example(args=args, kwargs=kwargs), {}, {})
 
 
 def kinds(module: torch.nn.Module | Callable[..., Any], *args: Any) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from rammer.errors import VerificationError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.expr import Axis, Call, Const, Load, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, cast, const, load
-from rammer.ir.graph import Graph, Operator, SourceLocation, Value
+from rammer.ir.graph import Graph, Operator, SourceLocation, State, Value
 from rammer.ir.types import DType, Layout, Panel, TensorType
 from rammer.verify import graph as verifier
 from rammer.verify.graph import verify
@@ -55,6 +55,17 @@ def with_operator(position, **changes):
     operators = list(graph.operators)
     operators[position] = replace(operators[position], **changes)
     return replace(graph, operators=tuple(operators))
+
+
+def with_states(*names, shape=(2, 3), dtype=np.float32):
+    return replace(valid(), states=tuple(State(name=name, initial=np.zeros(shape, dtype)) for name in names))
+
+
+def twin_states():
+    net = Net()
+    first, second = net.input(2, 3), net.input(2, 3)
+    graph = net.build(net.add("Relu", first), net.add("Abs", second))
+    return replace(graph, states=(State(name="a", initial=np.zeros((2, 3), np.float32)),) * 2)
 
 
 def with_expression(position, expr):
@@ -159,6 +170,10 @@ BROKEN = {
         "G11",
         lambda: laid_out(strides=(3, 1), span=6, panel=Panel(dim=2, width=2, stride=2)),
     ),
+    "more states than outputs": ("G12", lambda: with_states("a", "b")),
+    "two states of one name": ("G12", twin_states),
+    "a state of another shape": ("G12", lambda: with_states("a", shape=(3, 2))),
+    "a state of another element type": ("G12", lambda: with_states("a", dtype=np.float16)),
     "panels that overlap": ("G11", lambda: laid_out(strides=(2, 1), span=8, panel=Panel(dim=1, width=2, stride=3))),
 }
 
@@ -216,6 +231,10 @@ SOUND = {
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_expression_is_accepted(name):
     verify(single(SOUND[name]))
+
+
+def test_states_are_accepted():
+    verify(with_states("a"))
 
 
 def test_composite_operators_are_accepted():

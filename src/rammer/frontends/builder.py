@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rammer.ir.evaluate import evaluate_graph
-from rammer.ir.graph import Array, Attributes, Graph, SourceLocation
+from rammer.ir.graph import Array, Attributes, Graph, SourceLocation, State
 from rammer.ir.types import DType, TensorType
 from rammer.operators.builder import GraphBuilder
 from rammer.operators.registry import CompositeDef, definition_of
@@ -83,12 +83,15 @@ class FoldingBuilder:
             self._named[operand.value] = True
             self._builder.rename(operand.value, name)
 
-    def finish(self, outputs: Sequence[tuple[str, Operand]], source: SourceLocation) -> Graph:
+    def finish(
+        self, outputs: Sequence[tuple[str, Operand]], source: SourceLocation, states: Sequence[State] = ()
+    ) -> Graph:
         """The graph. Its outputs are distinct results of operators and carry their names.
 
         Args:
             outputs: name and operand of each, in order; inputs, constants and repeated operands are copied.
             source: what the copies stand for.
+            states: what the last inputs and outputs are.
         """
         values: dict[int, None] = {}
         for name, operand in outputs:
@@ -97,7 +100,7 @@ class FoldingBuilder:
                 (value,) = self._builder.add("Identity", [self._value_of(operand)], name=name, sources=(source,))
             self._builder.rename(value, name)
             values[value] = None
-        return self._builder.build(tuple(values))
+        return self._builder.build(tuple(values), states)
 
     def _value_of(self, operand: Operand) -> int:
         if operand.value is not None:

@@ -39,7 +39,13 @@ class Imported:
 class FrontEnd(Protocol):
     """What reads the models of one library."""
 
-    def load_model(self, model: Any, example: Example, input_shapes: Mapping[str, Sequence[int]]) -> Imported:  # noqa: ANN401
+    def load_model(
+        self,
+        model: Any,  # noqa: ANN401 - of whatever class its library has
+        example: Example,
+        input_shapes: Mapping[str, Sequence[int]],
+        states: Mapping[str, str],
+    ) -> Imported:
         """The model as a graph.
 
         Raises:
@@ -49,13 +55,16 @@ class FrontEnd(Protocol):
         ...
 
 
-def load_model(model: object, example: Example, input_shapes: Mapping[str, Sequence[int]]) -> Imported:
+def load_model(
+    model: object, example: Example, input_shapes: Mapping[str, Sequence[int]], states: Mapping[str, str]
+) -> Imported:
     """Read a model: an ONNX file's path, its bytes or message, or a PyTorch module or exported program.
 
     Args:
         model: what to read.
         example: the arguments that a module is captured with.
         input_shapes: shapes for inputs with symbolic dimensions, by name.
+        states: inputs that a run takes from an output of the run before, by the names of both.
 
     Raises:
         ModelError: it cannot be used, or is no model.
@@ -68,7 +77,7 @@ def load_model(model: object, example: Example, input_shapes: Mapping[str, Seque
             hint="give an ONNX file, its bytes, an onnx.ModelProto, or a PyTorch module with args=",
         )
     front_end = cast(FrontEnd, import_module(_LIBRARIES[library]))
-    return front_end.load_model(model, example, input_shapes)
+    return front_end.load_model(model, example, input_shapes, states)
 
 
 def library_of(owner: type) -> str | None:

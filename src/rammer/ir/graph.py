@@ -61,11 +61,20 @@ class Operator:
     sources: tuple[SourceLocation, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class State:
+    """A value that stays from run to run: `initial` before the first one, then what the run before wrote."""
+
+    name: str
+    initial: Array
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
     """A model: operators in topological order over values with dense ids.
 
-    `inputs` and `outputs` are value ids in the model's order; `constants` maps value ids to row-major arrays.
+    `inputs` and `outputs` are value ids in the model's order; `constants` maps value ids to row-major arrays. The last
+    inputs are what the run reads of the `states`, one each in their order, and the last outputs what it leaves in them.
     """
 
     name: str
@@ -74,6 +83,7 @@ class Graph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     constants: Mapping[int, Array]
+    states: tuple[State, ...] = ()
 
     def producers(self) -> dict[int, Operator]:
         """The operator that makes each value; inputs and constants have none."""

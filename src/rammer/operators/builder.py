@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from rammer.errors import ModelError
 from rammer.ir.expr import TensorExpr
-from rammer.ir.graph import Array, Attributes, Graph, Operator, SourceLocation, Value
+from rammer.ir.graph import Array, Attributes, Graph, Operator, SourceLocation, State, Value
 from rammer.ir.sizes import check_tensor
 from rammer.ir.types import DType, TensorType
 from rammer.operators.registry import CompositeDef, definition_of
@@ -103,8 +103,8 @@ class GraphBuilder:
         """Give a value the name it has in the model."""
         self._values[value] = replace(self._values[value], name=name)
 
-    def build(self, outputs: Sequence[int]) -> Graph:
-        """The finished graph."""
+    def build(self, outputs: Sequence[int], states: Sequence[State] = ()) -> Graph:
+        """The finished graph; its last inputs and outputs are those of the states."""
         return Graph(
             name=self._name,
             values=MappingProxyType(dict(self._values)),
@@ -112,6 +112,7 @@ class GraphBuilder:
             inputs=tuple(self._inputs),
             outputs=tuple(outputs),
             constants=MappingProxyType(dict(self._constants)),
+            states=tuple(states),
         )
 
     def _value(self, name: str, type_: TensorType) -> int:

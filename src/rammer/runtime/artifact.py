@@ -9,14 +9,17 @@ from functools import partial
 from threading import Thread
 from typing import Any
 
+import numpy as np
+
 from rammer.devices.base import Binary, Device, Source
 from rammer.errors import ArtifactDeviceError, ArtifactVersionError, DeviceError, OptionError
+from rammer.ir.graph import Array
 from rammer.ir.schema import Schema, SchemaError, check_schema
 from rammer.options import CompileOptions
 from rammer.runtime.container import Buffer, Container, corrupt, open_container
 from rammer.runtime.executable import Executable
 from rammer.runtime.module import CompiledModule
-from rammer.runtime.signature import Signature
+from rammer.runtime.signature import Port, Signature
 from rammer.runtime.structure import form_from_json
 from rammer.runtime.tensors import FindLibrary
 
@@ -100,8 +103,18 @@ def _load(
         source=source,
         binary=binary,
         report=_Files("", sections)["report"],
+        initial=[_initial(sections, i, port) for i, port in enumerate(signature.states)],
         options=options,
     )
+
+
+def _initial(sections: Mapping[str, memoryview], position: int, port: Port) -> Array:
+    """The value that a state begins with."""
+    stored = _Files("state/", sections)[str(position)]
+    if len(stored) != port.type.nbytes:
+        raise SchemaError(f"the initial value of '{port.name}' has {len(stored)} bytes, not {port.type.nbytes}")
+    array: Array = np.frombuffer(stored, port.type.dtype.numpy)
+    return array.reshape(port.type.shape)
 
 
 class _Files(dict[str, Buffer]):

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, Source, Trace, View
-from rammer.errors import ArtifactWriteError, OutOfMemoryError, OutputError, PlacementError
+from rammer.errors import (
+    ArtifactWriteError,
+    OutOfMemoryError,
+    OutputError,
+    PlacementError,
+    StateError,
+    UnsupportedFeatureError,
+)
 from rammer.ir.graph import Array
 from rammer.ir.schema import SchemaError, read_json
 from rammer.ir.sizes import size_text
@@ -20,6 +27,7 @@ from rammer.runtime.arrays import room_for, row_by_row, row_strides
 from rammer.runtime.bound import BoundCall
 from rammer.runtime.container import Buffer, Json, corrupt, write_container
 from rammer.runtime.signature import Port, Signature, check_input, check_output, host_input, host_output
+from rammer.runtime.state import State
 
 
 class Executable:
@@ -48,11 +56,12 @@ class Executable:
         binary: Binary,
         report: Buffer,
         options: CompileOptions,
+        initial: Sequence[Array] = (),
     ) -> None:
         self.name = printable(name)
         self.signature = signature
         self._output_names = [port.name for port in signature.outputs]
-        self._sizes_bytes = signature.array_bytes
+        self._sizes_bytes = [port.type.nbytes for port in (*signature.inputs, *signature.outputs)]
         # What views of arrays that fit mostly hold behind the address. An input need not be writable.
         self._input_views = [_expected(port) for port in signature.inputs]
         self._output_views = [(*_expected(port), True) for port in signature.outputs]
@@ -64,6 +73,23 @@ class Executable:
         self._apart: list[int] = []  # where arrays begin that were found to lie apart: those of the next call often do
         self._host_rooms = [room_for(port.type) for port in signature.outputs]
         self._resident = self._loaded if isinstance(self._loaded, Resident) else None
+        self._initial = tuple(initial)
+        if signature.states and self._resident is not None:
+            raise UnsupportedFeatureError("a model with state on a GPU", hint="compile it for the device 'cpu'")
+        self._state = self.new_state() if signature.states else None
+
+    @property
+    def state(self) -> State:
+        """The state that calls use where they name none; empty for a model that keeps nothing."""
+        return State((), ()) if self._state is None else self._state
+
+    def new_state(self) -> State:
+        """Another state, as before the first call, for calls with `state=`."""
+        return State(self.signature.states, self._initial)
+
+    def reset(self) -> None:
+        """Put the state back to what it was before the first call."""
+        self.state.reset()
 
     @property
     def report(self) -> Mapping[str, Any]:
@@ -80,7 +106,7 @@ class Executable:
 
     # As a union, every caller would have to tell its parts apart, though the model decides which one it is.
     def __call__(self, /, *inputs: object, **named: object) -> Any:  # noqa: ANN401
-        """Run the model on arrays, given in order or by name.
+        """Run the model on arrays, given in order or by name; `state=` names the state of a model that keeps one.
 
         Returns:
             The output's array where the model has one output, else a dict of arrays by output name.
@@ -89,13 +115,19 @@ class Executable:
             CallError: the inputs are not what the signature says.
             RunTimeoutError: the run stopped making progress.
         """
-        outputs = self._run(self.signature.arrange(inputs, named), None, None)
+        state = self._chosen(named)
+        outputs = self._run(self.signature.arrange(inputs, named), None, None, state)
         if len(outputs) == 1:
             return outputs[0]
         return self._by_name(outputs)
 
     def run(
-        self, inputs: Mapping[str, object], *, outputs: Mapping[str, object] | None = None, stream: object = None
+        self,
+        inputs: Mapping[str, object],
+        *,
+        outputs: Mapping[str, object] | None = None,
+        stream: object = None,
+        state: State | None = None,
     ) -> dict[str, Any]:
         """Run the model on arrays by input name; always returns a dict by output name.
 
@@ -105,6 +137,7 @@ class Executable:
             stream: for arrays in the device's memory, the stream to run on (a handle, or an object with
                 `__cuda_stream__`); None is the default stream. The run follows what the libraries of the inputs have
                 been told to do with them.
+            state: what the run reads and leaves its states in; None is the model's own.
 
         Raises:
             CallError: the inputs or outputs are not what the signature says, or lie in different places.
@@ -112,7 +145,8 @@ class Executable:
             RunTimeoutError: the run, or an earlier one on a stream, stopped making progress.
         """
         into = None if outputs is None else self.signature.arrange_outputs(outputs)
-        return self._by_name(self._run(self.signature.arrange((), inputs), into, stream))
+        given = self._checked(state)
+        return self._by_name(self._run(self.signature.arrange((), inputs), into, stream, given))
 
     def bind(
         self, inputs: Mapping[str, object], *, outputs: Mapping[str, object] | None = None, stream: object = None
@@ -133,7 +167,8 @@ class Executable:
         work, arrays, where, results = self._prepared(given, into, stream)
         if work == self._loaded.run:
             _check_not_copied(self.signature.inputs, given, arrays)
-            run = partial(work, arrays, where)
+            state = self._state
+            run = partial(work, arrays, where) if state is None else partial(self._run_with_state, arrays, where, state)
         else:
             run = partial(self._enqueue, arrays, where)
         return BoundCall(run, self._by_name(results), (given, stream))
@@ -148,14 +183,16 @@ class Executable:
             self._resident.wait()
 
     def trace(self, inputs: Mapping[str, object]) -> Trace:
-        """Run once, measuring every step.
+        """Run once, measuring every step; a state stays as it is.
 
         Raises:
             CallError: the inputs are not what the signature says.
             RunTimeoutError: the run stopped making progress.
         """
         arrays, results = self._on_host(self.signature.arrange((), inputs), None)
-        return self._loaded.trace(arrays, results)
+        if self._state is None:
+            return self._loaded.trace(arrays, results)
+        return self._state.peek(lambda read, written: self._loaded.trace([*arrays, *read], [*results, *written]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the compiled model to one file that `rammer.load` reads.
@@ -168,6 +205,7 @@ class Executable:
                 f"programs of the {self.device} device cannot be saved", hint="compile for another device"
             )
         sections: dict[str, Buffer] = {"report": self._report}
+        sections |= {f"state/{i}": array.tobytes() for i, array in enumerate(self._initial)}
         sections |= {f"source/{name}": content for name, content in self._source.files.items()}
         sections |= {f"binary/{name}": content for name, content in self._binary.files.items()}
         write_container(path, self._description(), sections)
@@ -183,10 +221,38 @@ class Executable:
 
     # What stands in the way of every call counts positions: zip with strict=True takes three times as long.
 
-    def _run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None, stream: object) -> Sequence[Any]:
+    def _run(
+        self, inputs: Sequence[Any], outputs: Sequence[Any] | None, stream: object, state: State | None
+    ) -> Sequence[Any]:
         work, arrays, where, results = self._prepared(inputs, outputs, stream)
-        work(arrays, where)
+        if state is None:
+            work(arrays, where)
+        else:
+            self._run_with_state(arrays, where, state)
         return results
+
+    def _run_with_state(self, arrays: Sequence[Array], rooms: Sequence[Array], state: State) -> None:
+        state.advance(lambda read, written: self._loaded.run([*arrays, *read], [*rooms, *written]))
+
+    def _chosen(self, named: dict[str, object]) -> State | None:
+        """The state of a call, which is no input."""
+        if self._state is None:
+            return None
+        return self._checked(named.pop("state", None))
+
+    def _checked(self, state: object) -> State | None:
+        """A given state of this model, or its own where none is given.
+
+        Raises:
+            StateError: it is another model's, or the model keeps none.
+        """
+        if state is None:
+            return self._state
+        if self._state is None:
+            raise StateError("a state for a model that keeps none", hint="leave state= out")
+        if not isinstance(state, State) or not state.fits(self.signature.states):
+            raise StateError(f"{state!r} is no state of this model", hint="take one that new_state() of it gave")
+        return state
 
     def _prepared(
         self, inputs: Sequence[Any], outputs: Sequence[Any] | None, stream: object

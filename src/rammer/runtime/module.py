@@ -13,6 +13,7 @@ from rammer.ir.types import DType
 from rammer.runtime.container import Json
 from rammer.runtime.executable import Executable
 from rammer.runtime.signature import check_input
+from rammer.runtime.state import State
 from rammer.runtime.structure import arrays_of, form_to_json
 from rammer.runtime.tensors import FindLibrary, RunAt, TensorLibrary
 
@@ -41,7 +42,7 @@ class CompiledModule(Executable):
         self._returns_array = isinstance(form.result, Leaf)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the module takes and gives
-        """Run the model on the module's arguments.
+        """Run the model on the module's arguments; `state=` names the state of a module that writes to its buffers.
 
         Returns:
             what the module returns, in its own containers.
@@ -50,30 +51,39 @@ class CompiledModule(Executable):
             CallError: the arguments are not like those that the module was compiled for.
             RunTimeoutError: the run stopped making progress.
         """
+        state = self._chosen(kwargs)
         arrays = args if not kwargs and len(args) == self._plain_count else arrays_of(self.form, args, kwargs)
-        call = self._calls.get(type(arrays[0]) if arrays else np.ndarray) or self._call_for(arrays)
+        calls = self._calls if state is None else state.calls
+        call = calls.get(type(arrays[0]) if arrays else np.ndarray) or self._call_for(arrays, state)
         results = call(arrays)
         return results[0] if self._returns_array else assembled(self.form.result, iter(results), self._make)
 
-    def _call_for(self, arrays: Sequence[object]) -> _Call:
-        """What runs the model on arrays of such classes; found once for each class."""
+    def _call_for(self, arrays: Sequence[object], state: State | None) -> _Call:
+        """What runs the model on arrays of such classes with a state; found once for each class."""
         for array in arrays:
             library = None if isinstance(array, np.ndarray) else self._find_library(type(array))
             if library is not None:
                 self._library = library
-                call = library.calls(self.signature, self._runner(), self._refuse, on_gpu=self._resident is not None)
-                return self._calls.setdefault(type(arrays[0]), call)
-        return self._on_arrays
+                run, on_gpu = self._runner(state), self._resident is not None
+                call = library.calls(self.signature, run, self._refuse, on_gpu=on_gpu)
+                return (self._calls if state is None else state.calls).setdefault(type(arrays[0]), call)
+        return lambda arrays: self._run(arrays, None, None, state)
 
-    def _on_arrays(self, arrays: Sequence[object]) -> Sequence[Any]:
-        return self._run(arrays, None, None)
-
-    def _runner(self) -> RunAt:
-        """What runs the model on addresses."""
+    def _runner(self, state: State | None) -> RunAt:
+        """What runs the model on the addresses of inputs and outputs, with a state."""
         resident = self._resident
-        if resident is None:
-            return cast(OnHost, self._loaded).run_at
-        return lambda addresses, stream: resident.enqueue(addresses, resident.stream_of(stream))
+        if resident is not None:
+            return lambda addresses, stream: resident.enqueue(addresses, resident.stream_of(stream))
+        run_at = cast(OnHost, self._loaded).run_at
+        if state is None:
+            return run_at
+        count = len(self.signature.inputs)
+
+        def run_with_state(addresses: Sequence[int], stream: int | None) -> None:
+            inputs, outputs = addresses[:count], addresses[count:]
+            state.advance_at(lambda read, written: run_at([*inputs, *read, *outputs, *written]))
+
+        return run_with_state
 
     def _refuse(self, position: int, dtype: DType, shape: tuple[int, ...]) -> None:
         check_input(self.signature.inputs[position], dtype.numpy, shape)

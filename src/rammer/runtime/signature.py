@@ -17,7 +17,7 @@ from rammer.printable import printable
 from rammer.runtime.container import Json
 
 _OUTPUT_HINT = "give an array of the output's type that lies where the inputs do, row by row, or leave outputs= out"
-_SCHEMA: Schema = {"inputs": [(str, str, [int])], "outputs": [(str, str, [int])]}
+_SCHEMA: Schema = {"inputs": [(str, str, [int])], "outputs": [(str, str, [int])], "states": [(str, str, [int])]}
 _DTYPES = {dtype.value: dtype for dtype in MODEL_DTYPES}
 
 
@@ -34,13 +34,15 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """Inputs and outputs of a compiled model, in the model's order."""
+    """Inputs, outputs and states of a compiled model, in the model's order."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    states: tuple[Port, ...] = ()
 
     def __str__(self) -> str:
-        return f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
+        kept = f", keeps ({', '.join(map(str, self.states))})" if self.states else ""
+        return f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))}){kept}"
 
     def arrange(self, positional: Sequence[object], named: Mapping[str, object]) -> Sequence[Any]:
         """Inputs in order, as they were given.
@@ -92,13 +94,13 @@ class Signature:
         """As JSON data."""
         return {
             side: [[port.name, port.type.dtype.value, list(port.type.shape)] for port in ports]
-            for side, ports in (("inputs", self.inputs), ("outputs", self.outputs))
+            for side, ports in (("inputs", self.inputs), ("outputs", self.outputs), ("states", self.states))
         }
 
     @property
     def array_bytes(self) -> list[int]:
-        """What each input, then each output takes."""
-        return [port.type.nbytes for port in (*self.inputs, *self.outputs)]
+        """What each array of a run takes: inputs, states as they are read, outputs, states as they are written."""
+        return [port.type.nbytes for port in (*self.inputs, *self.states, *self.outputs, *self.states)]
 
     @classmethod
     def from_json(cls, data: object) -> Signature:
@@ -107,9 +109,11 @@ class Signature:
         Raises:
             SchemaError: it has another form, names a port twice, or has an array that NumPy has not.
         """
-        check_schema(data, _SCHEMA, "its signature")
-        sides = cast(Mapping[str, Sequence[tuple[str, str, Sequence[int]]]], data)
-        return cls(inputs=_ports(sides["inputs"]), outputs=_ports(sides["outputs"]))
+        whole = {"states": [], **data} if isinstance(data, dict) else data  # files of models without any may lack them
+        check_schema(whole, _SCHEMA, "its signature")
+        sides = cast(Mapping[str, Sequence[tuple[str, str, Sequence[int]]]], whole)
+        inputs, outputs, states = (_ports(sides[side]) for side in ("inputs", "outputs", "states"))
+        return cls(inputs=inputs, outputs=outputs, states=states)
 
 
 def _ports(rows: Sequence[tuple[str, str, Sequence[int]]]) -> tuple[Port, ...]:

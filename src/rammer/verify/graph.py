@@ -13,6 +13,7 @@
 | G09 | A load fits its slot; without a fill it stays within, unless the index is itself loaded. |
 | G10 | An output is stored whole: each point of the domain at an element of its own, and every element at one. |
 | G11 | A layout gives every element of its value an address of its own within its span. |
+| G12 | A state has a name of its own; its initial value, its input and its output are of one type. |
 
 Composite operators have no expression until they are unrolled; G06 to G10 are about expressions.
 """
@@ -45,10 +46,30 @@ def verify(graph: Graph) -> None:
     _check_origins(graph)
     _check_order(graph)
     _check_outputs(graph)
+    _check_states(graph)
     for value in graph.values.values():
         _check_value(graph, value)
     for operator in graph.operators:
         _check_operator(graph, operator)
+
+
+def _check_states(graph: Graph) -> None:
+    count = len(graph.states)
+    if count > min(len(graph.inputs), len(graph.outputs)):
+        raise VerificationError(
+            "G12", f"{count} states of a graph of {len(graph.inputs)} inputs and {len(graph.outputs)} outputs"
+        )
+    names = [state.name for state in graph.states]
+    if len(set(names)) < count:
+        raise VerificationError("G12", f"states are called {', '.join(names)}")
+    read, written = graph.inputs[len(graph.inputs) - count :], graph.outputs[len(graph.outputs) - count :]
+    for state, *ends in zip(graph.states, read, written, strict=True):
+        held = TensorType(DType.of(state.initial), tuple(state.initial.shape))
+        for value in ends:
+            if graph.values[value].type != held:
+                raise VerificationError(
+                    "G12", f"state '{state.name}' begins as {held}, its value %{value} is {graph.values[value].type}"
+                )
 
 
 def _check_ids(graph: Graph) -> None:

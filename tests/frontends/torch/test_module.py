@@ -228,6 +228,6 @@ def test_onnx_models_take_no_arguments():
 
 def test_loading_without_arguments_for_a_module_without_inputs():
     module = Function(lambda: torch.arange(4.0) * 2)
-    found = load_model(module.eval(), Example(), {})
+    found = load_model(module.eval(), Example(), {}, {})
     assert found.graph.inputs == ()
     assert rammer.compile(module, "reference")().tolist() == [0, 2, 4, 6]

@@ -15,14 +15,17 @@ from rammer.frontends.onnx.functions import model_functions
 from rammer.frontends.onnx.importer import Importer, Scope
 from rammer.frontends.onnx.operators import check_operators
 from rammer.frontends.onnx.reading import ModelSource, read_model
+from rammer.frontends.onnx.states import with_states
 from rammer.frontends.onnx.tensors import array_of
 from rammer.ir.graph import Graph, SourceLocation
 
 __all__ = ["ModelSource", "load_graph", "load_model"]
 
 
-def load_model(model: ModelSource, example: Example, input_shapes: Mapping[str, Sequence[int]]) -> Imported:
-    """An ONNX model as a graph; see `load_graph`.
+def load_model(
+    model: ModelSource, example: Example, input_shapes: Mapping[str, Sequence[int]], states: Mapping[str, str]
+) -> Imported:
+    """An ONNX model as a graph; see `load_graph`. Inputs that `states` names are kept, from zeros on.
 
     Raises:
         ModelError: the model cannot be used.
@@ -30,7 +33,7 @@ def load_model(model: ModelSource, example: Example, input_shapes: Mapping[str, 
     """
     if example.args or example.kwargs:
         raise OptionError("args= or kwargs= for an ONNX model", hint="they are for modules; leave them out")
-    return Imported(graph=load_graph(model, input_shapes=input_shapes))
+    return Imported(graph=with_states(load_graph(model, input_shapes=input_shapes), states))
 
 
 def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:

@@ -17,12 +17,15 @@ __all__ = ["load_model"]
 
 
 def load_model(
-    model: torch.nn.Module | ExportedProgram, example: Example, input_shapes: Mapping[str, Sequence[int]]
+    model: torch.nn.Module | ExportedProgram,
+    example: Example,
+    input_shapes: Mapping[str, Sequence[int]],
+    states: Mapping[str, str],
 ) -> Imported:
     """A module, captured with the example's arguments, or an exported program as a graph.
 
     Its inputs are the tensors among the arguments, its outputs those among the results, in PyTorch's order;
-    parameters and buffers are constants.
+    parameters and buffers are constants, but for buffers that the module writes to, which are its state.
 
     Raises:
         ModelError: the module cannot be captured, or uses what Rammer does not have.
@@ -32,6 +35,8 @@ def load_model(
     check_version()
     if input_shapes:
         raise OptionError("input_shapes= for a module", hint="the shapes are those of the tensors in args= and kwargs=")
+    if states:
+        raise OptionError("state= for a module", hint="the buffers that it writes to are its state")
     if isinstance(model, ExportedProgram):
         if example.args or example.kwargs:
             raise OptionError("args= or kwargs= for an exported program", hint="it has its own; leave them out")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from rammer.frontends.torch.forms import form_of
 from rammer.frontends.torch.importer import Importer
 from rammer.frontends.torch.types import array_of, type_of
 from rammer.ir.calling import Fixed, Leaf, Structure
-from rammer.ir.graph import SourceLocation
+from rammer.ir.graph import SourceLocation, State
 
 
 def import_program(program: ExportedProgram, name: str, forward: Callable[..., object] | None) -> Imported:
@@ -34,12 +34,14 @@ def import_program(program: ExportedProgram, name: str, forward: Callable[..., o
     importer = Importer(model=name, builder=FoldingBuilder(name))
     nodes = list(program.graph.nodes)
     arguments = _add_inputs(program, importer, nodes)
+    states = _add_states(program, importer, nodes)
     importer.convert(nodes, lambda path: _attribute(program, path))
-    outputs, constants = _outputs(program, importer, nodes[-1])
+    outputs, constants, written = _outputs(program, importer, nodes[-1])
     call_spec = program.call_spec
     form, names = form_of(call_spec.in_spec, call_spec.out_spec, arguments, constants, forward)
     source = SourceLocation(model=name, node="outputs", op_type="output")
-    graph = importer.builder.finish(list(zip(names, outputs, strict=True)), source)
+    named = [*zip(names, outputs, strict=True), *((f"next {state.name}", written[state.name]) for state in states)]
+    graph = importer.builder.finish(named, source, states)
     return Imported(graph=graph, form=form)
 
 
@@ -49,6 +51,8 @@ def _add_inputs(program: ExportedProgram, importer: Importer, nodes: list[FxNode
     placeholders = [node for node in nodes if node.op == "placeholder"]
     for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
         match spec.kind:
+            case InputKind.BUFFER if spec.target in _written(program):
+                continue
             case InputKind.PARAMETER | InputKind.BUFFER | InputKind.CONSTANT_TENSOR:
                 array = array_of(_tensor(program, spec), f"'{spec.target}' of {importer.model}")
                 importer.values[node] = importer.builder.constant(array, str(spec.target))
@@ -66,6 +70,24 @@ def _add_inputs(program: ExportedProgram, importer: Importer, nodes: list[FxNode
     return arguments
 
 
+def _written(program: ExportedProgram) -> Collection[str]:
+    """The names of the buffers that the module writes to."""
+    names: Collection[str] = program.graph_signature.buffers_to_mutate.values()
+    return names
+
+
+def _add_states(program: ExportedProgram, importer: Importer, nodes: list[FxNode]) -> list[State]:
+    """Make inputs, behind all others, of the buffers that the module writes to: they are its state."""
+    states: list[State] = []
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
+        if spec.kind is InputKind.BUFFER and spec.target in _written(program):
+            where = f"buffer '{spec.target}' of {importer.model}"
+            importer.values[node] = importer.builder.input(str(spec.target), type_of(node.meta["val"], where))
+            states.append(State(name=str(spec.target), initial=array_of(_tensor(program, spec), where).copy()))
+    return states
+
+
 def _tensor(program: ExportedProgram, spec: InputSpec) -> torch.Tensor:
     """A parameter, buffer or constant; buffers that are not persistent are among the constants."""
     found: torch.Tensor | None = program.state_dict.get(spec.target)
@@ -79,9 +101,12 @@ def _attribute(program: ExportedProgram, path: str) -> Any:
     return found
 
 
-def _outputs(program: ExportedProgram, importer: Importer, output: FxNode) -> tuple[list[Operand], list[Fixed | None]]:
-    """The tensors among the results, and for each leaf of the result its constant, None for a tensor."""
+def _outputs(
+    program: ExportedProgram, importer: Importer, output: FxNode
+) -> tuple[list[Operand], list[Fixed | None], dict[str, Operand]]:
+    """The tensors among the results, the constant of each leaf (None for a tensor), and the buffers' new values."""
     outputs: list[Operand] = []
+    written: dict[str, Operand] = {}
     constants: list[Fixed | None] = []
     for node, spec in zip(output.args[0], program.graph_signature.output_specs, strict=True):
         if spec.kind is OutputKind.USER_INPUT_MUTATION:
@@ -90,6 +115,9 @@ def _outputs(program: ExportedProgram, importer: Importer, output: FxNode) -> tu
                 where=importer.model,
                 hint="return the new value instead, or register a buffer, which becomes state",
             )
+        if spec.kind is OutputKind.BUFFER_MUTATION and isinstance(found := importer.values[node], Operand):
+            written[str(spec.target)] = found
+            continue
         if spec.kind is not OutputKind.USER_OUTPUT:
             raise UnsupportedFeatureError(f"the module writes to '{spec.target}'", where=importer.model)
         value = importer.values[node] if isinstance(node, FxNode) else node
@@ -98,7 +126,7 @@ def _outputs(program: ExportedProgram, importer: Importer, output: FxNode) -> tu
             constants.append(None)
         else:
             constants.append(Fixed(_constant(value, f"a result of {importer.model}")))
-    return outputs, constants
+    return outputs, constants, written
 
 
 def _constant(value: object, where: str) -> bool | int | float | str | None:

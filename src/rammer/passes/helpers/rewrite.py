@@ -169,6 +169,7 @@ class Rewriter:
             constants=MappingProxyType(
                 {new: self._constants[old] for old, new in order.items() if old in self._constants}
             ),
+            states=self._graph.states,
         )
 
     def _settle_outputs(self) -> tuple[int, ...]:

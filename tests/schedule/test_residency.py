@@ -12,10 +12,12 @@ from rammer.compiler import plan_graph
 from rammer.devices.cuda.source import DEVICE_RECORDS, LAUNCH
 from rammer.devices.cuda.tables import record_dtype
 from rammer.devices.registry import find_device
+from rammer.errors import VerificationError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.program import Execute
 from rammer.ir.task import TensorRole
 from rammer.options import CompileOptions
+from rammer.verify.program import verify
 
 DEVICE = find_device("cuda:sm_90")
 OPTIONS = CompileOptions(device=DEVICE.name)
@@ -77,3 +79,10 @@ def test_too_many_units_for_the_constants_leave_them_where_they_are(graph):
     source = DEVICE.emit(plan_graph(graph, few, OPTIONS), few)
     launch = json.loads(bytes(source.files[LAUNCH]))
     assert not np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(launch["slots"]))["run"].any()
+
+
+def test_a_plan_that_keeps_more_than_a_unit_has_is_refused(graph):
+    plan = plan_graph(graph, H200, OPTIONS)
+    with pytest.raises(VerificationError, match="bytes in registers of 1024") as caught:
+        verify(plan, replace(H200, resident_bytes=1024))
+    assert caught.value.code == "P15"

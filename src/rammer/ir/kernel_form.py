@@ -10,6 +10,8 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
+_REGISTER_BYTES = 4
+
 
 class Skeleton(enum.StrEnum):
     """The loop structure of an rKernel, by the name that libraries give it."""
@@ -65,6 +67,11 @@ class KernelForm:
     def skeleton(self) -> Skeleton:
         """Which skeleton it is."""
         raise NotImplementedError
+
+    @property
+    def kept_bytes(self) -> int:
+        """Registers of all threads that keep weights from rTask to rTask."""
+        return 0
 
     @property
     def details(self) -> str:
@@ -207,6 +214,11 @@ class PersistentRnnForm(KernelForm):
 
     across: int
     weight_registers: int
+
+    @property
+    def kept_bytes(self) -> int:
+        """See `KernelForm`."""
+        return self.threads * self.weight_registers * _REGISTER_BYTES
 
     @property
     def skeleton(self) -> Skeleton:

@@ -42,7 +42,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "P12": "No two rTasks write the same element.",
         "P13": "Arena bytes are given to a tensor after all accesses to the one that they held have ended.",
         "P14": "Every element of an output is written.",
-        "P15": "The scratch memory of an rTask fits what one vEU has to itself.",
+        "P15": "The scratch memory of an rTask, and the weights that it keeps in registers, fit what one vEU has.",
         "P16": "The device has the skeleton of every chosen rKernel.",
         "P17": "Only devices that wait for tags get tagged tensors, and their arena bytes are theirs alone.",
         "P18": "An rTask takes the threads that a vEU has.",
@@ -86,6 +86,10 @@ def _check_choice(plan: Plan, device: VDevice) -> None:
             raise VerificationError("P16", message, where=where)
         if private and kernel.form.scratch_bytes > max(private):
             message = f"an rTask of {name} takes {kernel.form.scratch_bytes} bytes of {max(private)}"
+            raise VerificationError("P15", message, where=where)
+        kept_bytes = kernel.form.kept_bytes
+        if kept_bytes > device.resident_bytes:
+            message = f"an rTask of {name} keeps {kept_bytes} bytes in registers of {device.resident_bytes}"
             raise VerificationError("P15", message, where=where)
         if kernel.form.threads != device.threads:
             message = f"an rTask of {name} takes {kernel.form.threads} threads; a vEU has {device.threads}"

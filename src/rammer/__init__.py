@@ -11,11 +11,26 @@ net = rammer.load("model.rammer")
 from __future__ import annotations
 
 from rammer import errors
-from rammer.compiler import compile, load
+from rammer.compiler import compile, explain, load
 from rammer.errors import RammerError
 from rammer.options import CompileOptions
 from rammer.runtime.bound import BoundCall
 from rammer.runtime.executable import Executable
+from rammer.runtime.module import CompiledModule
 from rammer.runtime.signature import Port, Signature
+from rammer.runtime.state import State
 
-__all__ = ["BoundCall", "CompileOptions", "Executable", "Port", "RammerError", "Signature", "compile", "errors", "load"]
+__all__ = [
+    "BoundCall",
+    "CompileOptions",
+    "CompiledModule",
+    "Executable",
+    "Port",
+    "RammerError",
+    "Signature",
+    "State",
+    "compile",
+    "errors",
+    "explain",
+    "load",
+]

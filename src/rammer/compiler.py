@@ -18,7 +18,7 @@ from typing import cast
 from rammer.devices.base import Device
 from rammer.devices.registry import find_device
 from rammer.errors import OptionError, OutOfMemoryError
-from rammer.frontends.dispatch import Example, load_model, tensor_library
+from rammer.frontends.dispatch import Example, Explanation, explain_model, load_model, tensor_library
 from rammer.inspection.dump import Dump
 from rammer.inspection.report import build_report
 from rammer.ir.graph import Graph
@@ -280,6 +280,21 @@ def load(path: str | os.PathLike[str], options: CompileOptions | None = None) ->
     """
     with _out_of_memory("loaded"):
         return load_artifact(path, options or CompileOptions(), find_device, _library)
+
+
+def explain(model: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None) -> Explanation:
+    """What a PyTorch module would be compiled from: its operators and those that are missing, state, shapes.
+
+    Args:
+        model: a module in evaluation mode, or an exported program.
+        args: arguments by position that it is captured with.
+        kwargs: arguments by name.
+
+    Raises:
+        ModelError: it cannot be captured, or is no module.
+        OptionError: arguments are given for an exported program.
+    """
+    return explain_model(model, Example(args=tuple(args), kwargs=dict(kwargs or {})))
 
 
 def _library(owner: type) -> TensorLibrary | None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 from rammer.errors import NotAModelError
 from rammer.ir.calling import CallForm
 from rammer.ir.graph import Graph
+from rammer.ir.types import TensorType
 
 _LIBRARIES: Mapping[str, str] = {
     "onnx": "rammer.frontends.onnx",
@@ -34,6 +35,37 @@ class Imported:
 
     graph: Graph
     form: CallForm | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a module is made of: `str` is a page to read.
+
+    Attributes:
+        model: the module's class.
+        operators: PyTorch's operators, each with how often it is called.
+        missing: those that Rammer does not have, each call with its place.
+        inputs: names and types of the tensors among the arguments.
+        outputs: those among the results, by the names of the calls that make them.
+        states: buffers that the module writes to.
+    """
+
+    model: str
+    operators: tuple[tuple[str, int], ...]
+    missing: tuple[tuple[str, str], ...]
+    inputs: tuple[tuple[str, TensorType], ...]
+    outputs: tuple[tuple[str, TensorType], ...]
+    states: tuple[tuple[str, TensorType], ...]
+
+    def __str__(self) -> str:
+        sections = [
+            (f"{self.model} takes", [f"{name}: {type_}" for name, type_ in self.inputs]),
+            ("gives", [f"{name}: {type_}" for name, type_ in self.outputs]),
+            ("keeps as state", [f"{name}: {type_}" for name, type_ in self.states]),
+            ("calls", [f"{name} x {count}" for name, count in self.operators]),
+            ("lacks in Rammer", [f"{name} in {place}" for name, place in self.missing]),
+        ]
+        return "\n".join("\n  ".join([f"{title}:", *(lines or ["nothing"])]) for title, lines in sections)
 
 
 class FrontEnd(Protocol):
@@ -78,6 +110,19 @@ def load_model(
         )
     front_end = cast(FrontEnd, import_module(_LIBRARIES[library]))
     return front_end.load_model(model, example, input_shapes, states)
+
+
+def explain_model(model: object, example: Example) -> Explanation:
+    """What a PyTorch module is made of, and what Rammer lacks for it; nothing is compiled.
+
+    Raises:
+        ModelError: it cannot be captured, or is no module.
+        OptionError: the example does not fit it.
+    """
+    if library_of(type(model)) != "torch":
+        raise NotAModelError(f"an object of class {type(model).__name__} is no module", hint="give a PyTorch module")
+    explanation: Explanation = import_module(_LIBRARIES["torch"]).explain_model(model, example)
+    return explanation
 
 
 def library_of(owner: type) -> str | None:

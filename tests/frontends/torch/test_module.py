@@ -166,6 +166,29 @@ def test_all_missing_operators_are_named_at_once():
     assert all("(test_module.py:" in place for _, place in caught.value.operators)
 
 
+def test_explanations_say_what_is_there_and_what_is_missing():
+    class Partly(Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(3))
+
+        def forward(self, x, flag=True):
+            self.seen.add_(x)
+            return torch.special.i0(self.seen), x.exp()
+
+    found = rammer.explain(Partly().eval(), (torch.ones(3),), {"flag": True})
+    assert [(name, str(type_)) for name, type_ in found.inputs] == [("x", "float32[3]")]
+    assert [(name, str(type_)) for name, type_ in found.states] == [("seen", "float32[3]")]
+    assert len(found.outputs) == 2
+    assert found.operators == (("aten.add.Tensor", 1), ("aten.exp.default", 1), ("aten.i0.default", 1))
+    ((missing, place),) = found.missing
+    assert missing == "aten.i0.default"
+    assert "(test_module.py:" in place
+    assert "lacks in Rammer:\n  aten.i0.default in" in str(found)
+    assert str(rammer.explain(torch.export.export(layer().eval(), (torch.ones(2, 4),)))).endswith("nothing")
+    refused(errors.NotAModelError, lambda: rammer.explain(3))
+
+
 def refused(error, call, *words):
     with pytest.raises(error) as caught:
         call()

@@ -8,12 +8,13 @@ import torch
 from torch.export import ExportedProgram
 
 from rammer.errors import NotAModelError, OptionError
-from rammer.frontends.dispatch import Example, Imported
+from rammer.frontends.dispatch import Example, Explanation, Imported
 from rammer.frontends.torch.capture import capture, functional
+from rammer.frontends.torch.explain import explain_program
 from rammer.frontends.torch.private import check_version
 from rammer.frontends.torch.program import import_program
 
-__all__ = ["load_model"]
+__all__ = ["explain_model", "load_model"]
 
 
 def load_model(
@@ -32,20 +33,36 @@ def load_model(
         OptionError: arguments or shapes are given where they have no use.
         DeviceUnavailableError: PyTorch is too old.
     """
-    check_version()
     if input_shapes:
         raise OptionError("input_shapes= for a module", hint="the shapes are those of the tensors in args= and kwargs=")
     if states:
         raise OptionError("state= for a module", hint="the buffers that it writes to are its state")
+    program, name = _captured(model, example)
+    return import_program(program, name, None if isinstance(model, ExportedProgram) else model.forward)
+
+
+def explain_model(model: torch.nn.Module | ExportedProgram, example: Example) -> Explanation:
+    """What a module is made of once it is captured, and what Rammer lacks for it.
+
+    Raises:
+        ModelError: the module cannot be captured.
+        OptionError: arguments are given where they have no use.
+        DeviceUnavailableError: PyTorch is too old.
+    """
+    return explain_program(*_captured(model, example))
+
+
+def _captured(model: torch.nn.Module | ExportedProgram, example: Example) -> tuple[ExportedProgram, str]:
+    """The program without mutation, and what messages call it."""
+    check_version()
     if isinstance(model, ExportedProgram):
         if example.args or example.kwargs:
             raise OptionError("args= or kwargs= for an exported program", hint="it has its own; leave them out")
-        return import_program(functional(model, "the program"), "program", None)
+        return functional(model, "the program"), "program"
     if not isinstance(model, torch.nn.Module):
         raise NotAModelError(
             f"an object of class {type(model).__name__} is no model",
             hint="give a torch.nn.Module or an ExportedProgram",
         )
     name = type(model).__name__
-    captured = capture(model, example.args, example.kwargs, name)
-    return import_program(functional(captured, name), name, model.forward)
+    return functional(capture(model, example.args, example.kwargs, name), name), name

@@ -47,22 +47,15 @@ class Importer:
             UnsupportedOperatorsError: some operators have no converter; all are listed.
             ModelError: a call has a form that Rammer does not have.
         """
-        self._check(nodes)
+        missing = missing_operators(nodes, self.model)
+        if missing:
+            raise UnsupportedOperatorsError(missing, where=self.model, hint=_HINT)
         for node in nodes:
             if node.op == "get_attr":
                 name = str(node.target)
                 self.values[node] = self.builder.constant(array_of(attribute(name), f"'{name}' of {self.model}"), name)
             elif node.op == "call_function":
                 self.values[node] = self._call(node)
-
-    def _check(self, nodes: Sequence[FxNode]) -> None:
-        missing = []
-        for node in nodes:
-            if node.op == "call_function" and not _is_known(node):
-                place = location_of(node, self.model)
-                missing.append((place.op_type, place.node))
-        if missing:
-            raise UnsupportedOperatorsError(missing, where=self.model, hint=_HINT)
 
     def _call(self, node: FxNode) -> Value:
         if not isinstance(node.target, torch._ops.OpOverload):
@@ -111,6 +104,12 @@ class Importer:
         if isinstance(argument, list | tuple):
             return [self._value(element) for element in argument]
         return argument
+
+
+def missing_operators(nodes: Sequence[FxNode], model: str) -> list[tuple[str, str]]:
+    """The operators among the nodes that have no converter, each with its place in the model."""
+    places = [location_of(node, model) for node in nodes if node.op == "call_function" and not _is_known(node)]
+    return [(place.op_type, place.node) for place in places]
 
 
 def _is_known(node: FxNode) -> bool:

@@ -71,12 +71,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     limit_bytes = ahead_limit_bytes(vdevice, _constant_bytes(plan))
 
     def emit(kernel: RKernel, symbol: str) -> str:
-        emitted[symbol] = emit_kernel(
-            kernel,
-            symbol,
-            unwritten=unwritten[kernel],
-            constants_stay=limit_bytes == 0,
-        )
+        emitted[symbol] = emit_kernel(kernel, symbol, unwritten=unwritten[kernel], constants_stay=limit_bytes == 0)
         if isinstance(kernel.form, GemvForm):
             streamed[symbol] = Streamed(kernel=kernel, slots=tuple(sorted(kernel.constants)))
         return emitted[symbol].text
@@ -98,25 +93,30 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         {number: streamed[symbol] for number, symbol in enumerate(kernels) if symbol in streamed},
         limit_bytes,
     )
-    graph = plan.graph
-    launch = {
-        "threads": vdevice.threads,
-        "scratch_bytes": max((kernel.form.scratch_bytes for kernel in plan.kernels), default=0),
-        "slots": slots,
-        "starts": starts.tolist(),
-        "input_bytes": [graph.tensors[i].nbytes for i in graph.inputs],
-        "output_bytes": [graph.tensors[i].nbytes for i in graph.outputs],
-        "far_outputs": _far_outputs(graph),
-    }
     return Source(
         device=KIND,
         files={
             **data,
             DEVICE_RECORDS: records.tobytes(),
-            LAUNCH: json.dumps(launch, indent=1).encode(),
+            LAUNCH: _launch(plan, vdevice, slots, starts.tolist()),
             CODE: translation_unit(kernels, vdevice.threads, slots, CALLER + arrays).encode(),
         },
     )
+
+
+def _launch(plan: Plan, vdevice: VDevice, slots: int, starts: Sequence[int]) -> bytes:
+    """What a launch takes, as JSON."""
+    graph = plan.graph
+    launch = {
+        "threads": vdevice.threads,
+        "scratch_bytes": max((kernel.form.scratch_bytes for kernel in plan.kernels), default=0),
+        "slots": slots,
+        "starts": starts,
+        "input_bytes": [graph.tensors[i].nbytes for i in graph.inputs],
+        "output_bytes": [graph.tensors[i].nbytes for i in graph.outputs],
+        "far_outputs": _far_outputs(graph),
+    }
+    return json.dumps(launch, indent=1).encode()
 
 
 def check_launch(source: Source, array_bytes: Sequence[int]) -> None:

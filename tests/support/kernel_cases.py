@@ -42,7 +42,28 @@ def fused_residual():
     )
 
 
+def gru_cell(width, n):
+    """One step of a GRU whose reset gate comes after the product: slots x, h, w, r, b."""
+    return expression(
+        "GRUCell",
+        types((1, width), (1, n), (3 * n, width), (3 * n, n), (6 * n,)),
+        activations=("Sigmoid", "Tanh"),
+        activation_alpha=(0.0,) * 2,
+        activation_beta=(0.0,) * 2,
+        linear_before_reset=True,
+        batched_inputs=False,
+    )
+
+
 # name: (expression, slots that are constants)
+CELLS = {
+    "lstm": (lstm_cell(1, 256, 256), {3, 4, 5}),
+    "lstm of short vectors": (lstm_cell(1, 128, 128), {3, 4, 5}),
+    "lstm of odd sizes": (lstm_cell(1, 100, 72), {3, 4, 5}),
+    "lstm of long inputs": (lstm_cell(1, 1000, 32), {3, 4, 5}),
+    "gru": (gru_cell(96, 128), {2, 3, 4}),
+}
+
 CONTRACTIONS = {
     "product": (expression("MatMul", types((37, 65), (65, 50))), {1}),
     "product of activations": (expression("MatMul", types((37, 65), (65, 50))), ()),

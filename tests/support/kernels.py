@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from rammer.devices import codegen, cpu
 from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Array, Attribute
-from rammer.ir.task import Binding, RKernel
+from rammer.ir.task import Binding, RKernel, RTile
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.lowering.canonical import View, canonical
 from rammer.roller.construct import construct
 from rammer.roller.workload import Workload
+from rammer.tiling.gemm import gemm_form
 from rammer.tiling.packing import preferred_layouts
 from tests.support.operators import expression
 
@@ -159,23 +161,23 @@ class Bound:
         slots = frozenset(slot for slot, binding in enumerate(reads) if binding.tensor in constants)
         self.workload = Workload(self.expr, layouts, alignments, slots)
         self.kernels = construct(self.workload, vdevice)
-        self._types = types
+        self.types = types
         self._inputs = count
 
     def tensors(self, inputs: Sequence[Array]) -> list[Array]:
         """Inputs as they are stored, then room for outputs; every output element starts out wrong."""
-        wrong = [np.full(t.shape, 77, t.dtype.numpy) for t in self._types[self._inputs :]]
+        wrong = [np.full(t.shape, 77, t.dtype.numpy) for t in self.types[self._inputs :]]
         return [layout.pack(array) for layout, array in zip(self.layouts, [*inputs, *wrong], strict=True)]
 
     @property
     def operands(self) -> list[tuple[int, int]]:
         """What an rTask is called with: of each operand the tensor and where in it, in bytes."""
-        items = [type_.dtype.numpy.itemsize for type_ in self._types]
+        items = [type_.dtype.numpy.itemsize for type_ in self.types]
         return [(b.tensor, self.layouts[b.tensor].address(b.origin) * items[b.tensor]) for b in self.bindings]
 
     def outputs(self, tensors: Sequence[Array]) -> list[Array]:
         """The outputs among stored tensors."""
-        results = list(zip(tensors, self.layouts, self._types, strict=True))[self._inputs :]
+        results = list(zip(tensors, self.layouts, self.types, strict=True))[self._inputs :]
         return [storage[layout.addresses(type_.shape)] for storage, layout, type_ in results]
 
     def run(self, kernel: RKernel, function: Any, inputs: Sequence[Array]) -> list[Array]:
@@ -192,6 +194,14 @@ class Bound:
 def _layout(type_: TensorType, channels_last: bool) -> Layout:
     order = (0, *range(2, type_.rank), 1) if channels_last else tuple(range(type_.rank))
     return Layout.ordered(type_.shape, order)
+
+
+def with_task(kernel: RKernel, task: tuple[int, ...], room_bytes: int = 160 << 10) -> Any:
+    """The rKernel with an rTask of another size, and so much shared memory."""
+    tile = RTile(task=task, lane=kernel.tile.lane)
+    form = gemm_form(kernel.expr, kernel.layouts, tile, kernel.form.threads, room_bytes)
+    assert form is not None
+    return replace(kernel, tile=tile, form=form)
 
 
 def random_array(type_: TensorType, seed: int = 0) -> Array:

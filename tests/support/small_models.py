@@ -64,6 +64,20 @@ def vectors_model(size: int = 512, pad: int = 8, layers: int = 6) -> onnx.ModelP
     return small_model(nodes, {"x": (FLOAT, (1, size))}, {x: (FLOAT, (1, size))}, constants, name="vectors")
 
 
+def states_model(size: int = 256, steps: int = 4) -> onnx.ModelProto:
+    """y[steps,size]: all of the vectors that products of x[1,size] with one matrix give in turn."""
+    w = np.random.default_rng(0).standard_normal((size, size)) / np.sqrt(size)
+    nodes, x = [], "x"
+    for step in range(steps):
+        nodes += [
+            helper.make_node("MatMul", [x, "w"], [f"product{step}"]),
+            helper.make_node("Tanh", [f"product{step}"], [x := f"state{step}"]),
+        ]
+    nodes.append(helper.make_node("Concat", [f"state{step}" for step in range(steps)], ["y"], axis=0))
+    ports = {"x": (FLOAT, (1, size))}
+    return small_model(nodes, ports, {"y": (FLOAT, (steps, size))}, {"w": w.astype(np.float32)}, name="states")
+
+
 def layer_result(x: Array) -> Array:
     """What `layer_model` gives."""
     return np.maximum(x @ WEIGHT, 0)
@@ -103,3 +117,13 @@ def mlp_model(width: int = 64, depth: int = 3) -> onnx.ModelProto:
         nodes.append(helper.make_node("Relu", [f"product{layer}"], [made], name=f"relu{layer}"))
         value = made
     return small_model(nodes, {"x": (FLOAT, (8, width))}, {"y": (FLOAT, (8, width))}, constants, name="mlp")
+
+
+def rows_model(rows: int = 3, length: int = 3000) -> onnx.ModelProto:
+    """y[rows,length] = softmax(x * 2)."""
+    nodes = [
+        helper.make_node("Mul", ["x", "two"], ["scaled"], name="scale"),
+        helper.make_node("Softmax", ["scaled"], ["y"], name="softmax", axis=1),
+    ]
+    shape = (FLOAT, (rows, length))
+    return small_model(nodes, {"x": shape}, {"y": shape}, {"two": np.array(2.0, np.float32)}, name="rows")

@@ -20,10 +20,10 @@ from rammer.options import CompileOptions
 from rammer.passes import layout, round_products
 from rammer.roller import cuda
 from rammer.roller.model import predict
-from rammer.tiling.gemm import INSTRUCTION_TILES, WARP, gemm_axes, gemm_form, group_order, moving_axes
+from rammer.tiling.gemm import INSTRUCTION_TILES, WARP, gemm_axes, group_order, moving_axes
 from rammer.tiling.packing import preferred_layouts
 from rammer.tiling.pattern import contraction
-from tests.support.kernels import AVX2, Bound, conv, types
+from tests.support.kernels import AVX2, Bound, conv, types, with_task
 from tests.support.operators import expression
 from tests.support.passes import Net
 
@@ -56,14 +56,6 @@ def bound(name, vdevice=H200, *, constants=(1,), elements=0):
     expr = SHAPES[name]
     images = (0, len(expr.inputs)) if expr.inputs[0].rank == 4 else ()
     return Bound(expr, constants, vdevice, images, elements=elements)
-
-
-def with_task(kernel, task, room_bytes=160 << 10):
-    """The rKernel with an rTask of another size, and so much shared memory."""
-    tile = RTile(task=task, lane=kernel.tile.lane)
-    form = gemm_form(kernel.expr, kernel.layouts, tile, kernel.form.threads, room_bytes)
-    assert form is not None
-    return replace(kernel, tile=tile, form=form)
 
 
 def rounded_product(height, elements, width, vdevice):

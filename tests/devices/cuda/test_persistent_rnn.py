@@ -16,33 +16,11 @@ from rammer.roller.construct import construct
 from rammer.tiling.gemm import WARP
 from rammer.tiling.gemv import gemv_form
 from rammer.tiling.persistent_rnn import plan_of
-from tests.support.kernels import Bound, lstm_cell, types
-from tests.support.operators import expression
+from tests.support.kernel_cases import CELLS
+from tests.support.kernels import Bound
 
 H200, IN_HALVES = (find_device("cuda:sm_90").describe(CompileOptions(veus=veus)) for veus in (132, 264))
 SIGMOID, TANH = ScalarFn.SIGMOID, ScalarFn.TANH
-
-
-def gru_cell(width, n):
-    """One step of a GRU whose reset gate comes after the product: slots x, h, w, r, b."""
-    return expression(
-        "GRUCell",
-        types((1, width), (1, n), (3 * n, width), (3 * n, n), (6 * n,)),
-        activations=("Sigmoid", "Tanh"),
-        activation_alpha=(0.0,) * 2,
-        activation_beta=(0.0,) * 2,
-        linear_before_reset=True,
-        batched_inputs=False,
-    )
-
-
-CELLS = {
-    "lstm": (lstm_cell(1, 256, 256), {3, 4, 5}),
-    "lstm of short vectors": (lstm_cell(1, 128, 128), {3, 4, 5}),
-    "lstm of odd sizes": (lstm_cell(1, 100, 72), {3, 4, 5}),
-    "lstm of long inputs": (lstm_cell(1, 1000, 32), {3, 4, 5}),
-    "gru": (gru_cell(96, 128), {2, 3, 4}),
-}
 
 
 def persistent(name, vdevice=H200):

@@ -67,9 +67,11 @@ class HostGpu:
         return LoadedModel(source, build.build(source, ARCHITECTURE, options, no_progress), options)
 
     def run(self, loaded: LoadedModel, inputs: Sequence[Array], like: Sequence[Array], order: Order) -> list[Array]:
-        """The outputs of one run in an order; memory between operators holds nothing of use before it."""
+        """The outputs of one run in an order; before it, what operators write holds nothing of use."""
         self.api.order = order
-        self.api.scramble(loaded._segments[ARENA], loaded._manifest.arena_bytes)
+        written = zip(loaded._outputs.addresses, loaded._launch["output_bytes"], strict=True)
+        for address, size_bytes in ((loaded._segments[ARENA], loaded._manifest.arena_bytes), *written):
+            self.api.scramble(address, size_bytes)
         outputs: list[Array] = [np.full(one.nbytes, 0xA5, np.uint8).view(one.dtype).reshape(one.shape) for one in like]
         loaded.run(inputs, outputs)
         return outputs
@@ -126,4 +128,7 @@ def host_gpu(folder: Path, command: tuple[str, ...] | None = None) -> Iterator[H
         mock.patch.object(launch, "find_driver", return_value=driver),
         mock.patch.object(build, "find_toolchain", return_value=gpu.toolchain),
     ):
-        yield gpu
+        try:
+            yield gpu
+        finally:
+            gpu.api.close()

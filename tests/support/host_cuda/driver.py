@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import itertools
 import mmap
@@ -30,7 +31,7 @@ class Policy(IntEnum):
     REVERSE = 1
     """The last that can, of the last block."""
     TURNS = 2
-    """The next one: lane after lane, then a warp of the next block."""
+    """The next one: lane after lane, warp after warp, block after block."""
     AHEAD = 3
     """Block `seed` whenever it can."""
     BEHIND = 4
@@ -76,7 +77,11 @@ class LaunchError(AssertionError):
 
 
 class HostApi(Api):
-    """The driver. `order` is that of the next launches; `steps` counts the scheduling points of all."""
+    """The driver.
+
+    `order` is that of the next launches, `mutant` the statement that they leave out (`mutants.py`; -1: none). `steps`
+    counts the scheduling points of all launches.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -93,9 +98,11 @@ class HostApi(Api):
             **dict.fromkeys(("cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"), self._copy),
         )
         self.order = ORDERS[0]
+        self.mutant = -1
         self.steps = 0
         self._memory: dict[int, mmap.mmap] = {}
         self._libraries: dict[int, ctypes.CDLL] = {}
+        self._latest: Any = None
         self._numbers = itertools.count(1)
 
     # --- Memory: each allocation lies between pages that nobody may touch ---------------------------------------------
@@ -103,7 +110,7 @@ class HostApi(Api):
     def _allocate(self, size_bytes: int, *_: Any) -> tuple[Status, int]:
         rounded = -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         pages = -(-rounded // mmap.PAGESIZE)
-        whole = mmap.mmap(-1, (pages + 2) * mmap.PAGESIZE)
+        whole = mmap.mmap(-1, (pages + 2) * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         begin = ctypes.addressof(ctypes.c_char.from_buffer(whole))
         end = begin + (pages + 1) * mmap.PAGESIZE
         for page in (begin, end):
@@ -131,7 +138,7 @@ class HostApi(Api):
         with tempfile.NamedTemporaryFile(suffix=".so") as file:
             Path(file.name).write_bytes(code)
             library = ctypes.CDLL(file.name)
-        library.host_launch.restype = ctypes.c_char_p
+        library.host_launch.restype = library.host_counted.restype = ctypes.c_char_p
         number = next(self._numbers)
         self._libraries[number] = library
         return Status.CUDA_SUCCESS, number
@@ -144,8 +151,10 @@ class HostApi(Api):
         """
         _, _, scratch_bytes, _, parameters = others
         steps = ctypes.c_uint64()
+        self._latest = library = self._libraries[function]
         with _one_at_a_time:
-            wrong = self._libraries[function].host_launch(
+            ctypes.c_int.in_dll(library, "host_mutant").value = self.mutant
+            wrong = library.host_launch(
                 *(ctypes.c_uint(blocks), ctypes.c_uint(threads), ctypes.c_uint(scratch_bytes)),
                 *(ctypes.c_void_p(parameters), ctypes.c_int(self.order.policy), ctypes.c_int(self.order.copies)),
                 *(ctypes.c_uint64(self.order.seed), ctypes.byref(steps)),
@@ -154,6 +163,24 @@ class HostApi(Api):
         if wrong is not None:
             raise LaunchError(f"{wrong.decode()} (order: {self.order})")
         return (Status.CUDA_SUCCESS,)
+
+    def close(self) -> None:
+        """Unloads all libraries."""
+        self._latest = None
+        while self._libraries:
+            _ctypes.dlclose(self._libraries.popitem()[1]._handle)
+
+    def reached(self, statement: int) -> bool:
+        """Whether launches of the kernel that ran last came to a statement (`mutants.py`)."""
+        return (ctypes.c_ubyte * 4096).in_dll(self._latest, "host_reached")[statement] != 0
+
+    def counts(self) -> dict[str, int]:
+        """How often threads, or warps together, used an instruction in the last launch, by its name."""
+        found: dict[str, int] = {}
+        times = ctypes.c_uint64()
+        while (name := self._latest.host_counted(len(found), ctypes.byref(times))) is not None:
+            found[name.decode()] = times.value
+        return found
 
     def scramble(self, address: int, size_bytes: int) -> None:
         """Makes memory hold nothing of use: NaN, were it floats."""

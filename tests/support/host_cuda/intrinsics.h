@@ -31,9 +31,18 @@
 #define blockDim host_threads
 #define gridDim host_blocks
 
-/* The kernel of a library, once, behind the translation unit. */
+/* The kernel of a library, once, behind the translation unit. Its parameters are values. */
+template <typename... Types> struct host_types {};
+template <typename Kernel, typename... Values>
+static void host_call(Kernel kernel, void **, host_types<>, const Values &...values) {
+    kernel(values...);
+}
+template <typename Kernel, typename First, typename... Rest, typename... Values>
+static void host_call(Kernel kernel, void **parameters, host_types<First, Rest...>, const Values &...values) {
+    host_call(kernel, parameters + 1, host_types<Rest...>(), values..., *(const First *)*parameters);
+}
 template <typename... Types> static void host_call(void (*kernel)(Types...), void **parameters) {
-    kernel(**(Types **)parameters++...);
+    host_call(kernel, parameters, host_types<Types...>());
 }
 #define HOST_CUDA_KERNEL(kernel)                                                                                      \
     void host_kernel(void **parameters) { host_call(kernel, parameters); }
@@ -51,6 +60,9 @@ static inline uint32_t __float_as_uint(float x) { return host_bits<uint32_t>(x);
 static inline int32_t __float_as_int(float x) { return host_bits<int32_t>(x); }
 static inline float __uint_as_float(uint32_t bits) { return host_bits<float>(bits); }
 static inline float __int_as_float(int32_t bits) { return host_bits<float>(bits); }
+static inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+static inline int __clz(int bits) { return bits ? __builtin_clz((unsigned)bits) : 32; }
+static inline int __ffs(int bits) { return __builtin_ffs(bits); }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 
 template <typename A, typename B> static inline auto min(A a, B b) { return b < a ? b : a; }
@@ -247,15 +259,23 @@ struct host_fragments {
     uint32_t a[4], b[2];
 };
 template <int elements, typename Widen> static inline void host_multiply(void *const *lanes, Widen widen) {
+    constexpr unsigned depth = 4 * 2 * elements;
+    float a[16][depth], b[8][depth];
+    for (unsigned lane = 0; lane < HOST_WARP; ++lane) {
+        const host_fragments *own = (const host_fragments *)lanes[lane];
+        for (unsigned upper = 0; upper < 2; ++upper)
+            for (unsigned place = 0; place < elements; ++place) {
+                const unsigned k = (upper * 4 + lane % 4) * elements + place;
+                a[lane / 4][k] = widen(own->a[2 * upper], place);
+                a[lane / 4 + 8][k] = widen(own->a[2 * upper + 1], place);
+                b[lane / 4][k] = widen(own->b[upper], place);
+            }
+    }
     for (unsigned row = 0; row < 16; ++row)
         for (unsigned column = 0; column < 8; ++column) {
             float total = 0;
-            for (unsigned k = 0; k < 4 * 2 * elements; ++k) {
-                const unsigned owner = k / elements % 4, upper = k / (4 * elements);
-                const host_fragments *of_a = (const host_fragments *)lanes[row % 8 * 4 + owner];
-                const host_fragments *of_b = (const host_fragments *)lanes[column * 4 + owner];
-                total += widen(of_a->a[upper * 2 + row / 8], k % elements) * widen(of_b->b[upper], k % elements);
-            }
+            for (unsigned k = 0; k < depth; ++k)
+                total += a[row][k] * b[column][k];
             ((host_fragments *)lanes[row % 8 * 4 + column / 2])->sums[row / 8 * 2 + column % 2] += total;
         }
 }

@@ -14,12 +14,22 @@
 extern "C" void host_kernel(void **parameters); /* the translation unit's */
 
 /* Shared memory: what has a name there, which the linker puts together, and what a launch asks for. */
-__attribute__((section("host_shared"), used)) static char at_least_one;
+__attribute__((section("host_shared"))) static volatile char at_least_one;
 extern "C" char __start_host_shared[], __stop_host_shared[];
 __attribute__((aligned(1024))) char rammer_scratch[227 << 10];
 
 host_thread *host_here;
 host_dim host_threads, host_blocks;
+
+/* The statement that is left out, of a text that asks for each (mutants.py), and which it came to. */
+extern "C" {
+int host_mutant = -1;
+unsigned char host_reached[4096];
+bool host_runs(int statement) {
+    host_reached[statement] = 1;
+    return statement != host_mutant;
+}
+}
 
 namespace {
 
@@ -30,8 +40,8 @@ enum Copies { EARLY, LATE, ANY_TIME };
 constexpr unsigned MOST_WARPS = 32; /* of a block */
 constexpr size_t STACK_BYTES = 256 << 10, PAGE_BYTES = 4 << 10, SIGNAL_STACK_BYTES = 64 << 10;
 constexpr unsigned LOOKS_AWAKE = 3;       /* at the same value, before a thread sleeps */
-constexpr uint64_t IDLE_NS = 1000 * 1000; /* that pass where nobody can go on */
-constexpr unsigned MOST_IDLE = 1 << 20;   /* times of it */
+constexpr uint64_t IDLE_NS = 10000000; /* that pass where nobody can go on */
+constexpr unsigned MOST_IDLE = 1 << 13;   /* times of it */
 constexpr uint64_t MOST_POINTS = 1 << 30;
 constexpr unsigned CHANGES = 24; /* of a random order: one in so many scheduling points */
 constexpr unsigned char GARBAGE = 0xa5; /* what shared memory holds at first */
@@ -48,7 +58,6 @@ struct Fibre : host_thread {
     unsigned block_number, warp, lane;
     jmp_buf context;
     ucontext_t start;
-    char *stack;
     const char *purpose; /* that it waits for */
     int barrier;         /* where it waits */
     int votes;           /* that it came with, then of all */
@@ -104,12 +113,17 @@ uint64_t random_state;
 Part shared[2];
 Block *blocks;
 Fibre *fibres;
-unsigned block_count, warp_count, fibre_count, fibre_room;
+char *stacks;
+unsigned block_count, warp_count, fibre_count;
 List lookers, sleepers;
 Fibre *here;
 unsigned loaded; /* the block whose shared memory is in place */
 uint64_t now_ns, points;
 unsigned alive, idle;
+struct {
+    const char *name;
+    uint64_t times;
+} counts[64];
 void **parameters;
 sigjmp_buf outside;
 char message[4000];
@@ -161,7 +175,7 @@ void rank_all(unsigned chosen) {
 
 void change_ranks(void) {
     Block &block = blocks[random_number() % block_count];
-    if (random_number() % 2)
+    if (random_number() % 16 == 0) /* seldom, for shared memory moves with them */
         block.rank = random_number();
     for (unsigned w = 0; w < warp_count; ++w)
         if (random_number() % 4 == 0)
@@ -186,17 +200,21 @@ Fibre *first_ready(void) {
     return at(unsigned(best - blocks), warp, unsigned(down ? 31 - __builtin_clz(ready) : __builtin_ctz(ready)));
 }
 
-/* The next one behind `here`: lanes of its warp, then a warp of the next block. */
+/* The next one behind `here`: lane after lane, warp after warp, block after block. */
 Fibre *next_in_turn(void) {
-    const unsigned own = blocks[here->block_number].warps[here->warp].ready;
-    const unsigned behind = here->lane == HOST_WARP - 1 ? 0 : own >> (here->lane + 1);
-    if (behind)
-        return at(here->block_number, here->warp, here->lane + 1 + unsigned(__builtin_ctz(behind)));
-    for (unsigned step = 1; step <= warp_count * block_count; ++step) {
-        const unsigned place = (here->warp * block_count + here->block_number + step) % (warp_count * block_count);
-        const unsigned warp = place / block_count, block = place % block_count;
-        if (const unsigned ready = blocks[block].warps[warp].ready)
-            return at(block, warp, unsigned(__builtin_ctz(ready)));
+    const Block &own = blocks[here->block_number];
+    if (const unsigned lanes = own.warps[here->warp].ready >> here->lane >> 1)
+        return at(here->block_number, here->warp, here->lane + 1 + unsigned(__builtin_ctz(lanes)));
+    if (const uint64_t warps = own.ready >> here->warp >> 1) {
+        const unsigned warp = here->warp + 1 + unsigned(__builtin_ctzll(warps));
+        return at(here->block_number, warp, unsigned(__builtin_ctz(own.warps[warp].ready)));
+    }
+    for (unsigned step = 1; step <= block_count; ++step) {
+        const unsigned block = (here->block_number + step) % block_count;
+        if (const uint64_t warps = blocks[block].ready) {
+            const unsigned warp = unsigned(__builtin_ctzll(warps));
+            return at(block, warp, unsigned(__builtin_ctz(blocks[block].warps[warp].ready)));
+        }
     }
     return nullptr;
 }
@@ -317,7 +335,9 @@ void run_fibre(void) {
 /* --- A launch. ------------------------------------------------------------------------------------------------------ */
 
 void on_signal(int number, siginfo_t *info, void *) {
-    host_fail("signal %d at address %p", number, info->si_addr);
+    if (number == SIGILL) /* what -fsanitize=alignment,bounds makes of it */
+        host_fail("a vector that is not aligned, or an element beyond its array");
+    host_fail("signal %d: address %p", number, info->si_addr);
 }
 
 template <typename T> T *zeros(size_t count) {
@@ -327,33 +347,18 @@ template <typename T> T *zeros(size_t count) {
     return made;
 }
 
-/* Fibres are kept from launch to launch, with their stacks. */
-void make_room(unsigned count) {
-    if (count <= fibre_room)
-        return;
-    Fibre *const more = zeros<Fibre>(count);
-    if (fibres)
-        memcpy(static_cast<void *>(more), fibres, fibre_room * sizeof(Fibre));
-    free(fibres);
-    fibres = more;
-    for (; fibre_room < count; ++fibre_room) {
-        const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        void *const stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
-        if (stack == MAP_FAILED)
-            host_fail("no memory for the stacks of %u threads", count);
-        mprotect(stack, PAGE_BYTES, PROT_NONE);
-        fibres[fibre_room].stack = static_cast<char *>(stack);
-    }
+/* Stacks side by side, each above a page that ends the launch where one is too deep. */
+void make_stacks(void) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *const made = mmap(nullptr, fibre_count * STACK_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (made == MAP_FAILED)
+        host_fail("no memory for the stacks of %u threads", fibre_count);
+    stacks = static_cast<char *>(made);
+    for (unsigned i = 0; i < fibre_count; ++i)
+        mprotect(stacks + i * STACK_BYTES, PAGE_BYTES, PROT_NONE);
 }
 
 void begin_fibre(Fibre &fibre, unsigned number) {
-    char *const stack = fibre.stack;
-    Copy *const room = fibre.copies;
-    const unsigned size = fibre.copy_room;
-    memset(static_cast<void *>(&fibre), 0, sizeof fibre);
-    fibre.stack = stack;
-    fibre.copies = room;
-    fibre.copy_room = size;
     fibre.thread.x = number % host_threads.x;
     fibre.block.x = fibre.block_number = number / host_threads.x;
     fibre.warp = fibre.thread.x / HOST_WARP;
@@ -361,7 +366,7 @@ void begin_fibre(Fibre &fibre, unsigned number) {
     fibre.purpose = "may go on";
     fibre.barrier = -1;
     getcontext(&fibre.start);
-    fibre.start.uc_stack.ss_sp = stack;
+    fibre.start.uc_stack.ss_sp = stacks + number * STACK_BYTES;
     fibre.start.uc_stack.ss_size = STACK_BYTES;
     makecontext(&fibre.start, run_fibre, 0);
     set_state(&fibre, READY);
@@ -375,14 +380,17 @@ void begin(unsigned count, unsigned threads, unsigned scratch_bytes) {
     block_count = count;
     warp_count = (threads + HOST_WARP - 1) / HOST_WARP;
     fibre_count = alive = count * threads;
-    make_room(fibre_count);
+    make_stacks();
     now_ns = points = idle = loaded = 0;
+    memset(counts, 0, sizeof counts);
     shared[0] = {__start_host_shared, size_t(__stop_host_shared - __start_host_shared)};
     shared[1] = {rammer_scratch, scratch_bytes};
+    at_least_one = 0; /* a linker may leave out what nobody uses */
     memset(__start_host_shared, GARBAGE, shared[0].size);
     memset(rammer_scratch, GARBAGE, sizeof rammer_scratch);
     lookers = {zeros<Fibre *>(fibre_count), 0};
     sleepers = {zeros<Fibre *>(fibre_count), 0};
+    fibres = zeros<Fibre>(fibre_count);
     blocks = zeros<Block>(count);
     for (unsigned b = 0; b < count; ++b) {
         blocks[b].alive = threads;
@@ -397,10 +405,17 @@ void end(void) {
     for (unsigned b = 0; b < block_count; ++b)
         for (char *memory : blocks[b].shared)
             free(memory);
+    for (unsigned i = 0; fibres && i < fibre_count; ++i)
+        free(fibres[i].copies);
+    if (stacks)
+        munmap(stacks, fibre_count * STACK_BYTES);
     free(blocks);
+    free(fibres);
     free(lookers.fibres);
     free(sleepers.fibres);
     blocks = nullptr;
+    fibres = nullptr;
+    stacks = nullptr;
     block_count = 0;
     lookers = sleepers = {};
 }
@@ -450,6 +465,12 @@ extern "C" const char *host_launch(unsigned count, unsigned threads, unsigned sc
     return ended == 2 ? "something was written behind the end of shared memory" : message;
 }
 
+/* How often threads did what instruction `number` does, and its name; null behind the last one. */
+extern "C" const char *host_counted(unsigned number, uint64_t *times) {
+    *times = counts[number].times;
+    return counts[number].name;
+}
+
 /* --- What threads call. --------------------------------------------------------------------------------------------- */
 
 void host_fail(const char *format, ...) {
@@ -460,6 +481,14 @@ void host_fail(const char *format, ...) {
     if (here)
         snprintf(message + end, sizeof message / 2, ", in thread %u of block %u", here->thread.x, here->block.x);
     siglongjmp(outside, 1);
+}
+
+void host_count(const char *name) {
+    unsigned number = 0;
+    while (counts[number].name && counts[number].name != name)
+        ++number;
+    counts[number].name = name;
+    ++counts[number].times;
 }
 
 void host_point(void) { switch_over(); }
@@ -512,14 +541,13 @@ void host_together(const char *purpose, unsigned mask, void *mine, void (*combin
         host_fail("not in its own mask %08x for %s", mask, purpose);
     Gathering *const all = blocks[here->block_number].warps[here->warp].gatherings, *found = nullptr;
     for (Gathering *one = all; one < all + HOST_WARP; ++one)
-        if (one->mask & mask)
+        if (one->mask == mask)
             found = one;
     for (Gathering *one = all; !found; ++one)
         if (!one->mask)
             *(found = one) = {purpose, mask, 0, {}};
-    if (found->mask != mask || strcmp(found->purpose, purpose) != 0)
-        host_fail("lanes come together for %s (mask %08x) and for %s (mask %08x)", found->purpose, found->mask, purpose,
-                  mask);
+    if (strcmp(found->purpose, purpose) != 0)
+        host_fail("lanes of mask %08x come together for %s and for %s", mask, found->purpose, purpose);
     found->lanes[here->lane] = mine;
     found->here |= 1u << here->lane;
     if (found->here != mask) {
@@ -528,6 +556,7 @@ void host_together(const char *purpose, unsigned mask, void *mine, void (*combin
     }
     combine(found->lanes, mask);
     found->mask = 0;
+    host_count(purpose);
     for (unsigned lane = 0; lane < HOST_WARP; ++lane)
         if (mask >> lane & 1)
             set_state(at(here->block_number, here->warp, lane), READY);
@@ -544,6 +573,7 @@ void host_copy(void *into, const void *from, unsigned bytes) {
         here->copies = static_cast<Copy *>(realloc(here->copies, here->copy_room * sizeof(Copy)));
     }
     here->copies[here->copy_count++] = {static_cast<char *>(into), static_cast<const char *>(from), bytes, here->groups};
+    host_count(bytes == 16 ? "cp.async 16" : bytes == 8 ? "cp.async 8" : "cp.async 4");
     if (copies == EARLY)
         do_copies(here, ~0u);
 }

@@ -25,6 +25,9 @@ enum { HOST_WARP = 32, HOST_BARRIERS = 16 };
 /* The end of the launch: what is wrong. */
 [[noreturn]] void host_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Somebody did what the instruction of a name does; names are literals, at most 63. */
+void host_count(const char *name);
+
 /* Others may go on here. */
 void host_point(void);
 

@@ -16,12 +16,15 @@ from pathlib import Path
 _FOLDER = Path(__file__).parent
 _SCHEDULER = _FOLDER / "scheduler.cpp"
 _HEADERS = (_FOLDER / "intrinsics.h", _FOLDER / "scheduler.h")
-# As on GPUs, nothing follows from the types of pointers; frames that longjmp leaves are those of other threads.
+# As on GPUs, nothing follows from the types of pointers; frames that longjmp leaves are those of other threads. Vectors
+# that are not aligned, and elements beyond an array of registers, end the launch.
 _FLAGS = (
     *("-std=c++17", "-O1", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fwrapv"),
-    *("-fno-math-errno", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-w"),
+    *("-fno-math-errno", "-fno-stack-protector", "-fstack-clash-protection", "-U_FORTIFY_SOURCE", "-w"),
+    "-fsanitize=alignment,bounds",
 )
-ZIG = (sys.executable, "-m", "ziglang", "c++", "-nostdlib++", "-fno-sanitize=all")
+ZIG = (sys.executable, "-m", "ziglang", "c++", "-nostdlib++", "-fno-sanitize=all", "-fsanitize-trap=alignment,bounds")
+GCC_FLAGS = ("-fsanitize-undefined-trap-on-error",)
 ENTRY = "rammer_run"
 
 
@@ -30,7 +33,7 @@ def compiler() -> tuple[str, ...] | None:
     """The command of a compiler for C++17: g++, else the clang of the package ziglang; None if there is neither."""
     found = shutil.which("g++")
     if found is not None:
-        return (found,)
+        return (found, *GCC_FLAGS)
     return ZIG if importlib.util.find_spec("ziglang") else None
 
 
@@ -52,7 +55,7 @@ class HostToolchain:
         return "host-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
     def cubin(self, text: str, architecture: str, macros: Sequence[str] = ()) -> bytes:
-        """A library with the kernel of a text.
+        """A library with the kernel of a text, compiled now or before.
 
         Raises:
             AssertionError: the compiler refuses the text.
@@ -60,11 +63,15 @@ class HostToolchain:
         whole = f'#include "{_HEADERS[0]}"\n#line 1 "program.cu"\n{text}\nHOST_CUDA_KERNEL({self.entry})\n'
         capability = architecture.removeprefix("sm_")
         defined = [f"-D{macro}=1" for macro in macros] + [f"-D__CUDA_ARCH__={capability}0"]
-        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            source, library = Path(folder) / "program.cpp", Path(folder) / "program.so"
-            source.write_text(whole)
-            self._call([*defined, "-shared", str(source), str(self._scheduler()), "-o", str(library)])
-            return library.read_bytes()
+        key = hashlib.sha256("\0".join([self.version, *defined, whole]).encode()).hexdigest()[:20]
+        kept = self.folder / f"{key}.so"
+        if not kept.exists():
+            with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+                source, library = Path(folder) / "program.cpp", Path(folder) / "program.so"
+                source.write_text(whole)
+                self._call([*defined, "-shared", str(source), str(self._scheduler()), "-o", str(library)])
+                library.replace(kept)
+        return kept.read_bytes()
 
     def _scheduler(self) -> Path:
         compiled = self.folder / f"{self.version}.o"

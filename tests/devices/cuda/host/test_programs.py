@@ -3,47 +3,60 @@
 import numpy as np
 import pytest
 
+from benchmarks.networks import NETWORKS, SMALL
+from examples.two_branches import build_model
 from rammer.devices.cuda.source import source_of
 from rammer.errors import RunTimeoutError
 from rammer.schedule.policies import POLICIES
-from tests.support.agreement import relative_difference, run_onnx_runtime
 from tests.support.cpu import chain, expected, without_first_signal
 from tests.support.host_cuda import ORDERS, orders
-from tests.support.small_models import layer_model, mlp_model
+from tests.support.host_cuda.programs import TOLERANCES, Program
+from tests.support.small_models import layer_model, mlp_model, vectors_model
 
-TOLERANCES = {"fp32": 1e-6, "tf32": 2e-3, "bf16": 2e-2, "fp16": 2e-3}
+QUICK = {"resnext": ("fp32", "fp16"), "alexnet": ("tf32",), "lstm_tc": ("fp32",), "seq2seq": ("fp32",)}
 
 
-def check(gpu, model, seed=0, **settings):
+def check(program, **load):
     """Every order gives what ONNX Runtime does, and the same bits."""
-    plan, vdevice = gpu.plan(model, **settings)
-    loaded = gpu.load(source_of(plan, vdevice))
-    tolerance = TOLERANCES[settings.get("precision", "fp32")]
-    rng = np.random.default_rng(seed)
-    shapes = {port.name: [d.dim_value for d in port.type.tensor_type.shape.dim] for port in model.graph.input}
-    inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    wanted = run_onnx_runtime(model, inputs)
+    loaded = program.gpu.load(program.source, **load)
     bits = set()
-    for order in orders(plan.veus):
-        found = gpu.run(loaded, list(inputs.values()), wanted, order)
-        for ours, theirs in zip(found, wanted, strict=True):
-            assert relative_difference(ours, theirs) < tolerance, order
-        bits.add(tuple(one.tobytes() for one in found))
+    for order in program.orders:
+        assert program.error(loaded, order) < program.tolerance, order
+        bits.add(b"".join(one.tobytes() for one in program.gpu.run(loaded, program.inputs, program.wanted, order)))
     assert len(bits) == 1
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_layer(policy, gpu):
-    check(gpu, layer_model(), policy=policy, veus=2)
+@pytest.mark.parametrize("model", [layer_model, build_model], ids=["layer", "two branches"])
+def test_policies(model, policy, gpu):
+    check(Program.of(gpu, model(), policy=policy, veus=2))
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
 def test_products(precision, gpu):
-    check(gpu, mlp_model(), precision=precision, veus=3)
+    check(Program.of(gpu, mlp_model(), precision=precision, veus=3))
+
+
+@pytest.mark.parametrize("delays", [False, True])
+def test_lanes_that_have_padding(delays, gpu):
+    check(Program.of(gpu, vectors_model(64), veus=4), delays=delays)
+
+
+@pytest.mark.parametrize(("name", "precision"), [(name, one) for name in QUICK for one in QUICK[name]])
+def test_network(name, precision, gpu):
+    check(Program.of(gpu, NETWORKS[name](**SMALL[name]), precision=precision, veus=4))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("veus", [1, 8])
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize("name", SMALL)
+def test_every_network(name, precision, veus, gpu):
+    check(Program.of(gpu, NETWORKS[name](**SMALL[name]), precision=precision, veus=veus))
 
 
 @pytest.mark.parametrize("veus", [1, 8])
-def test_vectors_that_hand_themselves_over(veus, gpu):
+def test_chain_of_two_rprograms(veus, gpu):
     plan = chain(length=9, veus=veus, tiles=4, programs=2)
     loaded = gpu.load(source_of(plan, gpu.vdevice(gpu.options(veus=veus))))
     for seed, order in enumerate(orders(veus)):
@@ -54,7 +67,20 @@ def test_vectors_that_hand_themselves_over(veus, gpu):
 def test_missing_signal_is_named(gpu):
     plan = without_first_signal(chain(length=3, veus=2))
     loaded, x = gpu.load(source_of(plan, gpu.vdevice(gpu.options()))), np.ones(64, np.float32)
-    for order in ORDERS:
+    for order in ORDERS:  # each run finds the counters as the first one did
         with pytest.raises(RunTimeoutError) as caught:
             gpu.run(loaded, [x], [x], order)
         assert "vEU 1 is at step 0 of rProgram 0, a Wait for counter 0, which saw 0 of 1" in caught.value.message
+        assert caught.value.where == "before rTask 0 of 'op1'"
+
+
+def test_trace_has_a_span_for_each_step(gpu):
+    plan = chain(length=6, veus=2, tiles=3, programs=2)
+    loaded, x = gpu.load(source_of(plan, gpu.vdevice(gpu.options()))), np.ones(64, np.float32)
+    for gpu.api.order in ORDERS:
+        y = np.zeros_like(x)
+        trace = loaded.trace([x], [y])
+        np.testing.assert_array_equal(y, expected(plan, x))
+        for program, spans in zip(plan.schedule.programs, trace.spans_ns, strict=True):
+            assert [len(span) for span in spans] == [len(queue) for queue in program.steps]
+            assert all(np.all(np.diff(span.reshape(-1)) >= 0) for span in spans)

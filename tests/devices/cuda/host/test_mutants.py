@@ -1,0 +1,43 @@
+"""What is left out between threads or vEUs shows: each barrier, each wait for copies, each Wait of a program."""
+
+from functools import partial
+
+import pytest
+
+from benchmarks.networks import NETWORKS, SMALL
+from examples.two_branches import build_model
+from tests.support.host_cuda.mutants import Findings, try_statements, unmissed_waits
+from tests.support.host_cuda.programs import Program
+from tests.support.small_models import mlp_model, rows_model, states_model, vectors_model
+
+PROGRAMS = {
+    "products": lambda gpu: Program.of(gpu, mlp_model(), veus=3),
+    "two branches": lambda gpu: Program.of(gpu, build_model(), veus=2),
+    "padded vectors": lambda gpu: Program.of(gpu, vectors_model(64, layers=2), veus=4),
+    "states": lambda gpu: Program.of(gpu, states_model(), veus=4),
+    "rows": lambda gpu: Program.of(gpu, rows_model(), veus=2),
+    "cells": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](**SMALL["lstm_tc"]), veus=4),
+}
+# What no program misses, and why.
+REDUNDANT = {
+    "persistent_rnn_keep 1: __syncwarp();": "a lane reads back what it wrote itself",
+    "persistent_rnn_keep 2: __syncwarp();": "likewise",
+}
+
+
+def test_statements(gpu):
+    found = Findings()
+    for make in PROGRAMS.values():
+        program = make(gpu)
+        found |= try_statements(gpu, program.source, partial(program.is_right, chosen=program.orders))
+    assert found.came_to == found.all
+    assert found.came_to - found.missed == REDUNDANT.keys()
+
+
+@pytest.mark.parametrize("name", ["products", "two branches", "states"])
+def test_waits(name, gpu):
+    program = PROGRAMS[name](gpu)
+    loaded = gpu.load(program.source)
+    tried, unmissed = unmissed_waits(gpu, loaded, partial(program.is_right, chosen=program.one_sided))
+    assert tried > 0
+    assert not unmissed

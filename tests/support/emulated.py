@@ -82,6 +82,7 @@ static const int32_t cores[] = {{{cores}}};
 static int compute(void) {{
     const rammer_program program = {{
         .veu_count = {veus}, .counter_count = {counters}, .slot_count = {slots}, .wait_polls = 16,
+        .thread_count = {veus},
         .kernels = kernels, .starts = starts, .cores = cores, .spin_ns = 0, .timeout_ns = 10000000000,
         .records = (const rammer_record *)(memory + {records_at}), .slots = (const rammer_slot *)(memory + {slots_at}),
         .signals = (const uint32_t *)(memory + {signals_at}),
@@ -220,7 +221,7 @@ class Model:
             runs=runs,
         )
         kernels = [bytes(source.files[f"{KERNEL_FOLDER}{symbol}.c"]).decode() for symbol in symbols]
-        runtime = [(_RUNTIME / name).read_text() for name in ("pool.c", "program.c")]
+        runtime = [(_RUNTIME / name).read_text() for name in ("clock.c", "pool.c", "walk.c", "program.c")]
         units = [*kernels, *runtime, _FILES.format(size_bytes=memory.size_bytes) + text]
         self._program = Program(folder, compiler, units, memory)
 

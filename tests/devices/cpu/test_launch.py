@@ -17,9 +17,10 @@ import pytest
 
 from rammer.devices.codegen.tables import RECORD, SLOT
 from rammer.devices.cpu.launch import Program, Stall
+from rammer.devices.cpu.machine import Machine
 from rammer.devices.cpu.source import ABI
 from rammer.devices.cpu.toolchain import RUNTIME_FLAGS, find_toolchain
-from rammer.errors import DeviceUnavailableError, RunTimeoutError
+from rammer.errors import RunTimeoutError
 from rammer.ir.program import Execute, RProgram, Signal, Wait
 from rammer.ir.task import RTask, TaskGraph, TensorRole
 from tests.support.cpu import (
@@ -208,16 +209,92 @@ def test_interrupted_call_does_not_harm_later_ones(cache):
     assert done.returncode == 0, done.stderr
 
 
+LONG_RUN = """
+import signal, sys
+from dataclasses import replace
+from pathlib import Path
+import numpy as np
+from rammer.ir.program import Execute, RProgram, Signal, Wait
+from rammer.ir.task import RTask
+from tests.support.cpu import chain, compiled, plan_of, run
+
+VEUS, REPEATS, SIZE = int(sys.argv[2]), int(sys.argv[3]), 1_000_000
+first, last = Execute(RTask(0, 0)), Execute(RTask(1, 0))
+queues = [[first] * (REPEATS // VEUS) for _ in range(VEUS)]
+for queue in queues[1:]:
+    queue.append(Signal(0))
+queues[0] += [*([Wait(0, VEUS - 1)] if VEUS > 1 else []), last]
+plan = plan_of(chain(length=2, veus=1, size=SIZE).graph, RProgram(steps=tuple(map(tuple, queues)), counter_count=1))
+model = compiled(plan, Path(sys.argv[1]))
+x, y = np.ones(SIZE, np.float32), np.full(SIZE, np.nan, np.float32)
+heard = []
+
+def unfinished():
+    return bool(np.isnan(y).all())
+"""
+
+INTERRUPTED_RUN = """
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+for _ in range(2):  # the second time it is as the first time
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        model.run([x], [y])
+    except KeyboardInterrupt:
+        heard.append(unfinished())
+assert heard == [True, True], heard
+short = chain(length=3, veus=2)
+assert np.isfinite(run(compiled(short, Path(sys.argv[1])), np.ones(64, np.float32))).all()
+"""
+
+HANDLED_SIGNALS = """
+signal.signal(signal.SIGALRM, lambda *_: heard.append(unfinished()))
+signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
+model.run([x], [y])
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert heard[0], "handled as the run went on"
+assert not unfinished()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals here")
+@pytest.mark.parametrize("veus", [1, 2])
+@pytest.mark.parametrize(
+    ("script", "repeats"), [(INTERRUPTED_RUN, 100_000), (HANDLED_SIGNALS, 4_000)], ids=["interrupted", "handled"]
+)
+def test_signals_are_heard_during_a_long_run(cache, veus, script, repeats):
+    """A run of a minute ends with KeyboardInterrupt; one whose handlers return goes on."""
+    command = [sys.executable, "-c", LONG_RUN + script, cache, str(veus), str(repeats)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 def test_rtask_longer_than_the_timeout_is_no_stall(cache):
     plan = chain(length=2, veus=2, size=4_000_000)
     x = np.ones(4_000_000, dtype=np.float32)
     np.testing.assert_array_equal(run(compiled(plan, cache, run_timeout_s=0.0005), x), expected(plan, x))
 
 
-def test_threads_that_cannot_be_made(cache):
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize(("veus", "programs"), [(1, 1), (2, 4), (4, 2), (40, 1)])
+def test_a_run_ends_with_any_number_of_threads(cache, monkeypatch, veus, programs, threads):
+    """Threads that wait go on with the vEUs that have none."""
+    monkeypatch.setattr(Machine, "computing_cores", threads)
+    plan = chain(length=8, veus=veus, tiles=5, programs=programs)
+    model = compiled(plan, cache)
+    for _ in range(20):
+        np.testing.assert_array_equal(run(model, X), expected(plan, X))
+
+
+def test_a_stall_is_found_with_any_number_of_threads(cache, monkeypatch):
+    monkeypatch.setattr(Machine, "computing_cores", 1)
+    model = compiled(without_first_signal(chain(length=3, veus=2)), cache, run_timeout_s=0.05)
+    with pytest.raises(RunTimeoutError, match="vEU 1 is at step 0 of rProgram 0, a Wait for counter 0"):
+        run(model, X)
+
+
+def test_more_veus_than_there_can_be_threads(cache):
     plan = plan_of(chain(length=1, veus=1).graph, RProgram(steps=((Signal(0),),) * 1100, counter_count=1))
-    with pytest.raises(DeviceUnavailableError, match="1100 vEUs"):
-        run(compiled(plan, cache), X)
+    compiled(plan, cache).run([X], [np.empty_like(X)])
 
 
 @pytest.mark.skipif(not TASKS.exists(), reason="no /proc here")

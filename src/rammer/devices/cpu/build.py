@@ -28,7 +28,16 @@ from rammer.options import CompileOptions
 
 KERNELS_LIBRARY = "kernels.so"
 RUNTIME_LIBRARY = "runtime.so"
-_RUNTIME_FILES = ("rammer_runtime.h", "pool.h", "pool.c", "program.c")
+RUNTIME_FILES = (
+    "rammer_runtime.h",
+    "clock.h",
+    "clock.c",
+    "pool.h",
+    "pool.c",
+    "model.h",
+    "walk.c",
+    "program.c",
+)
 
 
 def build(source: Source, machine: Machine, options: CompileOptions, progress: Progress) -> Binary:
@@ -108,7 +117,7 @@ class _Workshop:
     def runtime(self) -> bytes:
         """The runtime's library."""
         folder = files("rammer.devices.cpu") / "runtime"
-        texts = {name: (folder / name).read_bytes() for name in _RUNTIME_FILES}
+        texts = {name: (folder / name).read_bytes() for name in RUNTIME_FILES}
         units = [name for name in texts if name.endswith(".c")]
         return self.make(RUNTIME_LIBRARY, texts, [*RUNTIME_FLAGS, *units, *LINK_FLAGS])
 

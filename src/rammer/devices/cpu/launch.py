@@ -7,7 +7,6 @@ arrays and goes straight to C, with Python's interpreter lock released.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import weakref
 from collections.abc import Sequence
@@ -28,9 +27,9 @@ from rammer.ir.graph import Array
 from rammer.ir.sizes import size_text
 from rammer.options import CompileOptions
 
-_STALLED = -1
+_STALLED, _PAUSED = -1, -2
 _WAIT_POLLS = 512  # some 20 us
-_CROWDED_WAIT_POLLS = 16  # where vEUs share cores, the one waited for may need this core
+_CROWDED_WAIT_POLLS = 16  # where a thread has several vEUs, another one may have work
 
 
 class Program(ctypes.Structure):
@@ -41,6 +40,7 @@ class Program(ctypes.Structure):
         ("counter_count", ctypes.c_uint32),
         ("slot_count", ctypes.c_uint32),
         ("wait_polls", ctypes.c_uint32),
+        ("thread_count", ctypes.c_uint32),
         ("kernels", ctypes.c_void_p),
         ("records", ctypes.c_void_p),
         ("starts", ctypes.c_void_p),
@@ -77,6 +77,8 @@ class _Runtime:
         self.new = library.function("rammer_model_new", [address], address)
         self.free = library.function("rammer_model_free", [address], None)
         self.run = library.function("rammer_model_run", [address] * 4, ctypes.c_int)
+        self.resume = library.function("rammer_model_resume", [address] * 2, ctypes.c_int)
+        self.cancel = library.function("rammer_model_cancel", [address], None)
 
 
 _runtimes: dict[int, _Runtime] = {}  # by ABI
@@ -116,17 +118,19 @@ class LoadedModel:
             "arena": _arena(manifest),
             "constants": _in_place(source.files[CONSTANTS], manifest.alignment_bytes),
         }
-        crowded = manifest.veus > len(machine.cores)
+        threads = min(manifest.veus, machine.computing_cores)
+        crowded = manifest.veus > threads
         program = Program(
             veu_count=manifest.veus,
             counter_count=tables["signals"].size,
             slot_count=tables["slots"].size,
+            thread_count=threads,
             wait_polls=_CROWDED_WAIT_POLLS if crowded else _WAIT_POLLS,
             spin_ns=0 if crowded else round(options.spin_us * 1e3),
             timeout_ns=round(options.run_timeout_s * 1e9),
             **{name: table.ctypes.data for name, table in tables.items()},
         )
-        self._call = runtime.run
+        self._call, self._resume, self._cancel = runtime.run, runtime.resume, runtime.cancel
         self._model = runtime.new(ctypes.byref(program))
         if not self._model:
             raise MemoryError
@@ -164,13 +168,15 @@ class LoadedModel:
         if len(addresses) != len(self._manifest.array_bytes):
             raise ValueError(f"{len(addresses)} inputs and outputs, {len(self._manifest.array_bytes)} in all")
         stall = Stall()
-        code = self._call(self._model, self._addresses(*addresses), spans, ctypes.byref(stall))
+        try:
+            code = self._call(self._model, self._addresses(*addresses), spans, ctypes.byref(stall))
+            while code == _PAUSED:  # between these calls Python handles signals
+                code = self._resume(self._model, ctypes.byref(stall))
+        except BaseException:
+            self._cancel(self._model)
+            raise
         if code == _STALLED:
             raise self._timeout(stall)
-        if code != 0:
-            raise DeviceUnavailableError(
-                f"cannot start the threads of {self._manifest.veus} vEUs: {os.strerror(code)}", hint="use fewer vEUs"
-            )
 
     def _timeout(self, stall: Stall) -> RunTimeoutError:
         manifest = self._manifest

@@ -6,6 +6,7 @@ figures (the present clock, the load) are left out: a machine reads the same eac
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -56,6 +57,12 @@ class Machine:
         """Cores that can compute at the same time: physical ones in the affinity mask, within the quota."""
         granted = self.physical_cores if self.quota_cores is None else int(self.quota_cores)
         return max(1, min(self.physical_cores, granted))
+
+    @property
+    def computing_cores(self) -> int:
+        """Hardware threads that can compute at the same time, within the quota."""
+        granted = len(self.cores) if self.quota_cores is None else math.ceil(self.quota_cores)
+        return max(1, min(len(self.cores), granted))
 
     def core_of(self, veu: int) -> int:
         """The hardware thread for an execution unit; more units than threads share them."""

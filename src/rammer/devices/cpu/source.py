@@ -12,7 +12,7 @@ from rammer.ir.program import Plan
 from rammer.ir.schema import SchemaError
 
 DEVICE = "cpu"
-ABI = 2
+ABI = 3
 KERNEL_FOLDER = "kernels/"
 
 

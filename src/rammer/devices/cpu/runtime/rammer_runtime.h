@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RAMMER_ABI 2
+#define RAMMER_ABI 3
 
 /* Computes one rTask: rTile `tile` over the operands that `pointers` holds, inputs first, then outputs. */
 typedef void (*rammer_kernel)(char *const *restrict pointers, int32_t tile);
@@ -29,7 +29,7 @@ typedef struct {
 } rammer_record;
 
 /* Segment 0 is the arena, 1 the constants, 2 and on are the arrays of the call: inputs, then outputs. */
-enum { RAMMER_ARENA = 0, RAMMER_CONSTANTS = 1, RAMMER_CALLER = 2 };
+enum { RAMMER_ARENA = 0, RAMMER_CONSTANTS = 1, RAMMER_CALLER_ARRAYS = 2 };
 
 typedef struct {
     uint32_t segment;
@@ -47,7 +47,8 @@ typedef struct {
     uint32_t veu_count;
     uint32_t counter_count;
     uint32_t slot_count;
-    uint32_t wait_polls;          /* how often a Wait polls before it offers its core to others */
+    uint32_t wait_polls;          /* how often a Wait polls before its thread looks for something else to do */
+    uint32_t thread_count;        /* that walk the vEUs' records, the caller's included; at most veu_count */
     const rammer_kernel *kernels; /* by kernel index */
     const rammer_record *records; /* vEU i walks starts[i] .. starts[i + 1] */
     const uint32_t *starts;       /* veu_count + 1 */
@@ -72,7 +73,7 @@ typedef struct {
 
 typedef struct rammer_model rammer_model;
 
-enum { RAMMER_OK = 0, RAMMER_STALLED = -1 };
+enum { RAMMER_OK = 0, RAMMER_STALLED = -1, RAMMER_PAUSED = -2 };
 
 uint32_t rammer_abi(void);
 
@@ -85,9 +86,17 @@ void rammer_model_free(rammer_model *model);
 /* Runs the model once; callers on other threads wait their turn.
  *
  * `arrays` holds the addresses of inputs and outputs. `spans`, if not NULL, has room for every record and gets their
- * times. Returns RAMMER_OK, RAMMER_STALLED with `stall` filled in, or an errno value where no thread could be made.
- * After any of them the model is ready for the next run.
+ * times. Returns RAMMER_OK, or RAMMER_STALLED with `stall` filled in: after either the model is ready for the next run.
+ * A run of more than some 0.1 s returns RAMMER_PAUSED now and then, so that its caller can look after other things, such
+ * as signals; other threads go on with it. The same thread has to resume it, or to cancel it.
  */
 int rammer_model_run(rammer_model *model, char *const *arrays, rammer_span *spans, rammer_stall *stall);
+
+/* Goes on with the calling thread's run that returned RAMMER_PAUSED; returns what rammer_model_run does. */
+int rammer_model_resume(rammer_model *model, rammer_stall *stall);
+
+/* Gives up the calling thread's run that returned RAMMER_PAUSED, if there is one, as soon as the rTasks under way have
+ * ended; what it has written stays. After it the model is ready for the next run. */
+void rammer_model_cancel(rammer_model *model);
 
 #endif

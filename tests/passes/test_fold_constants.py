@@ -1,6 +1,7 @@
 """Constants are computed and become literals."""
 
 import numpy as np
+import pytest
 
 from rammer.ir.expr import Const, nodes
 from rammer.ir.types import DType
@@ -56,6 +57,37 @@ def test_numbers_become_literals():
     assert len(mul.inputs) == 1
     assert not graph.constants
     assert Const(0.25, DType.FLOAT32) in nodes(*expression_of(mul).roots)
+
+
+def test_many_equal_numbers_become_one_literal():
+    net = Net()
+    before = net.build(net.add("Add", net.input(4, 3), net.constant(np.full((4, 3), -0.0, np.float32))))
+    graph = rewritten(before, inline_numbers.run)
+    assert not graph.constants
+    assert "-0.0" in str(expression_of(graph.operators[0]))
+
+
+def test_zeros_of_both_signs_are_two_numbers():
+    net = Net()
+    before = net.build(net.add("Mul", net.input(3), net.constant(np.array([0.0, -0.0, 0.0], np.float32))))
+    assert unchanged(before, inline_numbers.run)
+
+
+@pytest.mark.parametrize("offset", [-3, -1, 0, 2])
+@pytest.mark.parametrize("lead", [(), (2, 1)])
+def test_a_triangle_becomes_a_choice(offset, lead):
+    net = Net()
+    triangle = np.where(np.tri(5, 6, offset, dtype=bool), 0.0, -9.0).astype(np.float32)
+    mask = net.constant(np.broadcast_to(triangle, (*lead, 5, 6)).copy())
+    graph = rewritten(net.build(net.add("Add", net.input(2, 3, 5, 6), mask)), inline_numbers.run)
+    assert bool(graph.constants) == (offset < 0)  # then the first row is all alike
+
+
+def test_what_is_no_triangle_stays():
+    net = Net()
+    mask = np.tri(5, 6, dtype=np.float32)
+    mask[3, 5] = 1
+    assert unchanged(net.build(net.add("Add", net.input(5, 6), net.constant(mask))), inline_numbers.run)
 
 
 def test_a_gather_at_a_constant_position_becomes_a_plain_load():

@@ -22,6 +22,7 @@ class Skeleton(enum.StrEnum):
     IMPLICIT_GEMM = "implicit_gemm"  # likewise, of a matrix that is not in memory: windows of an image
     GEMV = "gemv"  # matrix times vector, the sums split among threads
     DEPTHWISE = "depthwise"  # both operands of each product have the axis that runs along lanes
+    ATTENTION = "attention"  # sums weighted with a softmax, in one pass over the keys
     PERSISTENT_RNN = "persistent_rnn"  # matrix times vector, the matrix in registers from rTask to rTask
 
 
@@ -132,6 +133,28 @@ class MicroKernelForm(KernelForm):
     def details(self) -> str:
         """See `KernelForm`."""
         return f"registers {_sizes(self.register)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionForm(KernelForm):
+    """Attention in one pass over the keys by one thread: blocks of `rows` by `keys` scores.
+
+    Rows lie in lanes. The sums of `register` keys, or columns, are kept in vector registers together.
+    """
+
+    rows: int
+    keys: int
+    register: int
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """See `KernelForm`."""
+        return Skeleton.ATTENTION
+
+    @property
+    def details(self) -> str:
+        """See `KernelForm`."""
+        return f"blocks of {self.rows} rows x {self.keys} keys, {self.register} in registers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

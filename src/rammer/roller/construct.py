@@ -12,11 +12,13 @@ from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
 from rammer.roller import cuda
+from rammer.roller.attention import AttentionTile, attention_tiles
 from rammer.roller.lane import choose_lane, transposed_with
 from rammer.roller.model import predict
 from rammer.roller.register import RegisterTile, efficiency, register_tiles
 from rammer.roller.tile import scale_out
 from rammer.roller.workload import Workload
+from rammer.tiling.attention import Attention, attention
 from rammer.tiling.pattern import chosen_axes, contraction, product_skeleton, stride_along
 
 # Below this fraction of the peak the general skeleton is as good as a micro-kernel that gathers its lanes.
@@ -80,6 +82,9 @@ def whole_us(kernel: RKernel, vdevice: VDevice, task_us: float) -> float:
 def _candidates(workload: Workload, vdevice: VDevice, register_tiles: int) -> list[RKernel]:
     """For some numbers of rTasks the cheapest register tiles that leave enough blocks, or the general skeleton."""
     counts = (1, *(vdevice.veu_count * factor for factor in _TASKS_PER_VEU))
+    found = attention(workload.expr) if Skeleton.ATTENTION in vdevice.skeletons else None
+    if found is not None and (blocks := attention_tiles(workload.expr, found, vdevice)):
+        return [_attention(workload, found, _enough(blocks, count), count) for count in counts]
     tiles = _register_tiles(workload, vdevice)
     if not tiles:
         return list(dict.fromkeys(_general(workload, vdevice, counts)))
@@ -114,6 +119,22 @@ def _micro_kernel(workload: Workload, vdevice: VDevice, register: RegisterTile, 
         vector=vdevice.vector_bytes // register.dtype.itemsize_bytes,
     )
     return workload.kernel(RTile(task=task, lane=register.lane), form)
+
+
+def _enough(tiles: Sequence[AttentionTile], count: int) -> AttentionTile:
+    """The first tile that leaves a block for each of so many rTasks, or else the one that leaves most."""
+    return next((tile for tile in tiles if tile.blocks >= count), tiles[-1])
+
+
+def _attention(workload: Workload, found: Attention, tile: AttentionTile, count: int) -> RKernel:
+    """The rows of attention spread over about `count` rTasks, each of which has all columns."""
+    expr = workload.expr
+    units = [
+        axis.extent if axis in found.columns else tile.form.rows if position == tile.lane else 1
+        for position, axis in enumerate(expr.axes)
+    ]
+    task = scale_out(expr, units, count, _steps(expr, workload.layouts))
+    return workload.kernel(RTile(task=task, lane=tile.lane), tile.form)
 
 
 def _general(workload: Workload, vdevice: VDevice, counts: Sequence[int]) -> Iterator[RKernel]:

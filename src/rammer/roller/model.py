@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rammer.ir.expr import Axis, Call, Cast, Expr, Load, Reduce, ScalarFn, TensorExpr
-from rammer.ir.kernel_form import PRODUCTS, MicroKernelForm, Skeleton
+from rammer.ir.kernel_form import PRODUCTS, AttentionForm, MicroKernelForm, Skeleton
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
 from rammer.ir.vdevice import Figure, VDevice
 from rammer.roller import cuda
+from rammer.roller.attention import attention_us
 from rammer.roller.register import efficiency
 from rammer.roller.tile import footprint_bytes
 from rammer.tiling.pattern import choices, contraction, free_axes, values
@@ -102,6 +103,8 @@ def memory_time_us(kernel: RKernel, vdevice: VDevice) -> float:
 
 def compute_time_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time of an rTask's arithmetic: sums of products at the micro-kernel's efficiency, all else by operations."""
+    if isinstance(kernel.form, AttentionForm):
+        return attention_us(kernel, vdevice)
     found = contraction(kernel.expr) if isinstance(kernel.form, MicroKernelForm) else None
     if found is None:
         return _operations_us(kernel, vdevice)

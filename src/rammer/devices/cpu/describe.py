@@ -23,6 +23,7 @@ SKELETONS = (
     Skeleton.IMPLICIT_GEMM,
     Skeleton.GEMV,
     Skeleton.DEPTHWISE,
+    Skeleton.ATTENTION,
 )
 _ASSUMED_GHZ = 3.0
 _ASSUMED_CACHES = (

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Operands, Scope
 from rammer.devices.codegen.writer import Writer
+from rammer.devices.cpu.emit.attention import emit_attention
 from rammer.devices.cpu.emit.map import emit_map
 from rammer.devices.cpu.emit.nest import Range
 from rammer.devices.cpu.emit.product import emit_product
 from rammer.devices.cpu.emit.reduce import emit_reduce, fold
 from rammer.ir.expr import Axis, Load
-from rammer.ir.kernel_form import KernelForm, MapForm, MicroKernelForm, ReduceForm
+from rammer.ir.kernel_form import AttentionForm, KernelForm, MapForm, MicroKernelForm, ReduceForm
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
 
@@ -46,6 +47,8 @@ def _emit_body(scope: Scope, ranges: Mapping[Axis, Range], form: KernelForm) -> 
             emit_reduce(scope, ranges)
         case MicroKernelForm():
             emit_product(scope, ranges, form)
+        case AttentionForm():
+            emit_attention(scope, ranges, form)
         case _:
             raise ValueError(f"processors have no rKernels of the form {form}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
@@ -28,7 +29,7 @@ def _emit_pack(scope: Scope, block: Block, group: Group, operand: Expr) -> Pack:
     writer, lane = scope.writer, block.lane
     lanes, present = block.sizes[lane], block.counts[lane]
     axes = [axis for axis in group.axes if axis in block.found.free[operand]]
-    form = _numbering(axes)
+    form = numbering(axes)
     array = writer.name("pack")
     size = pack_points(block.found, group, operand) * lanes
     writer.line(f"{C_TYPES[operand.dtype]} {array}[{size}] __attribute__((aligned(64)));")
@@ -53,7 +54,7 @@ def _emit_pack(scope: Scope, block: Block, group: Group, operand: Expr) -> Pack:
     return Pack(array=array, form=form)
 
 
-def _numbering(axes: list[Axis]) -> Linear:
+def numbering(axes: Sequence[Axis]) -> Linear:
     """The row-major number of a point of `axes`."""
     terms: list[tuple[Expr, int]] = []
     step = 1

@@ -37,6 +37,9 @@
     typedef element name __attribute__((vector_size(lanes * sizeof(element))));                                       \
     typedef element name##_at __attribute__((vector_size(lanes * sizeof(element)), aligned(sizeof(element)), may_alias));
 
+RAMMER_VECTOR(int32_t, 4, rammer_i32x4)
+RAMMER_VECTOR(int32_t, 8, rammer_i32x8)
+RAMMER_VECTOR(int32_t, 16, rammer_i32x16)
 RAMMER_VECTOR(float, 4, rammer_f32x4)
 RAMMER_VECTOR(float, 8, rammer_f32x8)
 RAMMER_VECTOR(float, 16, rammer_f32x16)
@@ -52,6 +55,59 @@ RAMMER_VECTOR(double, 8, rammer_f64x8)
 
 /* Any address will do, outside of an operand too. */
 #define RAMMER_PREFETCH(address) __builtin_prefetch(address)
+
+/* --- Transposition: to[c * to_step + r] = from[r * from_step + c]. Whole squares take few operations an element. ---- */
+
+#if defined(__clang__)
+#define RAMMER_SHUFFLE(n, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define RAMMER_SHUFFLE(n, a, b, ...) __builtin_shuffle(a, b, (rammer_i32x##n){__VA_ARGS__})
+#endif
+
+/* Squares of s by s beside the diagonal change places: which of the lanes of two rows, in a vector of n, then lie at l. */
+#define RAMMER_UPPER(n, s, l) (((l) & (s)) ? (n) + (l) - (s) : (l))
+#define RAMMER_LOWER(n, s, l) (((l) & (s)) ? (n) + (l) : (l) + (s))
+#define RAMMER_FOUR(which, n, s, l) which(n, s, l), which(n, s, l + 1), which(n, s, l + 2), which(n, s, l + 3)
+#define RAMMER_LANES_4(which, s) RAMMER_FOUR(which, 4, s, 0)
+#define RAMMER_LANES_8(which, s) RAMMER_FOUR(which, 8, s, 0), RAMMER_FOUR(which, 8, s, 4)
+#define RAMMER_LANES_16(which, s)                                                                                     \
+    RAMMER_FOUR(which, 16, s, 0), RAMMER_FOUR(which, 16, s, 4), RAMMER_FOUR(which, 16, s, 8), RAMMER_FOUR(which, 16, s, 12)
+
+#define RAMMER_EXCHANGE(n, s)                                                                                         \
+    _Pragma("GCC unroll 16") for (int i = 0; i < n; i++) {                                                            \
+        if ((i & s) == 0) {                                                                                           \
+            const rammer_f32x##n upper = v[i], lower = v[i + s];                                                      \
+            v[i] = RAMMER_SHUFFLE(n, upper, lower, RAMMER_LANES_##n(RAMMER_UPPER, s));                                   \
+            v[i + s] = RAMMER_SHUFFLE(n, upper, lower, RAMMER_LANES_##n(RAMMER_LOWER, s));                               \
+        }                                                                                                             \
+    }
+
+#define RAMMER_TRANSPOSE(n, exchanges)                                                                                \
+    RAMMER_INLINE void rammer_transpose_f32x##n(const float *from, int64_t from_step, int64_t rows, int64_t columns,  \
+                                                float *to, int64_t to_step) {                                         \
+        const int64_t whole_rows = rows / n * n, whole_columns = columns / n * n;                                     \
+        for (int64_t r = 0; r < whole_rows; r += n) {                                                                 \
+            for (int64_t c = 0; c < whole_columns; c += n) {                                                          \
+                rammer_f32x##n v[n];                                                                                  \
+                _Pragma("GCC unroll 16") for (int i = 0; i < n; i++)                                                  \
+                    v[i] = RAMMER_LOAD(rammer_f32x##n, from + (r + i) * from_step + c);                               \
+                exchanges                                                                                             \
+                _Pragma("GCC unroll 16") for (int i = 0; i < n; i++)                                                  \
+                    RAMMER_STORE(rammer_f32x##n, to + (c + i) * to_step + r, v[i]);                                   \
+            }                                                                                                         \
+        }                                                                                                             \
+        for (int64_t r = 0; r < rows; r++) {                                                                          \
+            RAMMER_IN_ORDER;                                                                                          \
+            for (int64_t c = r < whole_rows ? whole_columns : 0; c < columns; c++) {                                  \
+                RAMMER_IN_ORDER;                                                                                      \
+                to[c * to_step + r] = from[r * from_step + c];                                                        \
+            }                                                                                                         \
+        }                                                                                                             \
+    }
+
+RAMMER_TRANSPOSE(4, RAMMER_EXCHANGE(4, 1) RAMMER_EXCHANGE(4, 2))
+RAMMER_TRANSPOSE(8, RAMMER_EXCHANGE(8, 1) RAMMER_EXCHANGE(8, 2) RAMMER_EXCHANGE(8, 4))
+RAMMER_TRANSPOSE(16, RAMMER_EXCHANGE(16, 1) RAMMER_EXCHANGE(16, 2) RAMMER_EXCHANGE(16, 4) RAMMER_EXCHANGE(16, 8))
 
 /* --- Bits --------------------------------------------------------------------------------------------------------- */
 
@@ -96,6 +152,21 @@ RAMMER_INLINE float rammer_exp_f32(float a) {
     const float first = rammer_from_bits((uint32_t)(half + 127) << 23);
     const float second = rammer_from_bits((uint32_t)(exponent - half + 127) << 23);
     return p * first * second;
+}
+
+/* e^x for x <= 0, within the same bound; 0 where that is below the normal range. One factor is enough there. */
+RAMMER_INLINE float rammer_decay_f32(float a) {
+    const float x = a < -88.0f ? -88.0f : a; /* which gives 2^-127, whose bits are those of 0 */
+    const float shifted = x * 1.44269504f + 0x1.8p23f;
+    const float n = shifted - 0x1.8p23f;
+    const float r = (x - n * 0x1.62e4p-1f) - n * 1.42860677e-6f;
+    float p = 1.38145999e-3f;
+    p = p * r + 8.36871564e-3f;
+    p = p * r + 4.16683890e-2f;
+    p = p * r + 1.66665211e-1f;
+    p = p * r + 4.99999940e-1f;
+    p = p * (r * r) + r + 1.0f;
+    return p * rammer_from_bits((rammer_bits(shifted) - 0x4b400000u + 127u) << 23);
 }
 
 RAMMER_INLINE float rammer_tanh_f32(float a) {

@@ -17,7 +17,11 @@ OPSET = 23
 
 
 def attention_model(
-    shapes: Sequence[tuple[int, ...] | None], *, element_type: int = TensorProto.FLOAT, bool_mask: bool = False, **given: Any
+    shapes: Sequence[tuple[int, ...] | None],
+    *,
+    element_type: int = TensorProto.FLOAT,
+    bool_mask: bool = False,
+    **given: Any,
 ) -> onnx.ModelProto:
     """A model of ONNX's `Attention` on inputs of these shapes (None: left out), with attributes."""
     types = {name: TensorProto.BOOL if name == "attn_mask" and bool_mask else element_type for name in NAMES}

@@ -5,7 +5,14 @@ import pytest
 from onnx import TensorProto
 
 import rammer
+from rammer.passes import fuse_attention
+from rammer.tiling.attention import attention
 from tests.support.attention import attention_inputs, attention_model, expected
+
+
+@pytest.fixture(autouse=True)
+def _attention_pays(monkeypatch):
+    monkeypatch.setattr(fuse_attention, "predicted_us", lambda expr, *_: 0.0 if attention(expr) else 1.0)
 
 
 def compiled(model, veus=2):

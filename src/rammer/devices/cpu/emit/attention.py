@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rammer.devices.codegen.index import Address, Linear, sum_text
+from rammer.devices.codegen.scalar import sum_text
 from rammer.devices.codegen.scope import Position, Scope, Staged
 from rammer.devices.cpu.emit.nest import Loop, Range, nest
 from rammer.devices.cpu.emit.pack import numbering
@@ -26,6 +26,7 @@ from rammer.ir.expr import Axis, Expr, Load
 from rammer.ir.kernel_form import AttentionForm
 from rammer.ir.region import Interval
 from rammer.ir.types import DType
+from rammer.tiling.addresses import Address, Linear
 from rammer.tiling.attention import Attention, attention
 
 

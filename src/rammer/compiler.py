@@ -169,7 +169,10 @@ def compile_with(
     source = device.emit(plan, vdevice)
     progress("build", 0, 1)
     binary = device.build(source, options, lambda done, total: progress("build", done, total))
-    kind = Executable if imported.form is None else partial(CompiledModule, form=imported.form, find_library=_library)
+    kind: Callable[..., Executable] = Executable
+    if imported.form is not None:
+        again = partial(compile_with, options=options, example=example)
+        kind = partial(CompiledModule, form=imported.form, find_library=_library, compile_again=again)
     return kind(
         name=graph.name,
         signature=signature_of(graph),

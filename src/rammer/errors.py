@@ -24,7 +24,8 @@
     │   ├── OutputError             R304  an array to write into does not fit
     │   ├── ArgumentError           R310  a module's arguments are not those it was compiled for
     │   ├── AutogradError           R311  a tensor wants a gradient of a program for inference
-    │   └── StateError              R312  a state is unknown, of another type or of another model
+    │   ├── StateError              R312  a state is unknown, of another type or of another model
+    │   └── RefreshError            R313  a model cannot take over a module's parameters
     ├── ArtifactError                     a saved model cannot be used
     │   ├── ArtifactNotFoundError   R400  no such file, or it cannot be read
     │   ├── ArtifactCorruptError    R401  truncated or altered
@@ -229,6 +230,12 @@ class StateError(CallError):
     """A state is unknown, of another type or of another model."""
 
     code = "R312"
+
+
+class RefreshError(CallError):
+    """A model cannot take over a module's parameters."""
+
+    code = "R313"
 
 
 class ArtifactError(RammerError):

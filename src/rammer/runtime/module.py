@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from rammer.devices.base import OnHost
+from rammer.devices.base import OnHost, Resident
+from rammer.errors import RefreshError
 from rammer.ir.calling import CallForm, Leaf, Nest, assembled
 from rammer.ir.types import DType
 from rammer.runtime.container import Json
@@ -31,8 +32,16 @@ class CompiledModule(Executable):
         form: how arguments and results nest.
     """
 
-    def __init__(self, *, form: CallForm, find_library: FindLibrary, **executable: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        *,
+        form: CallForm,
+        find_library: FindLibrary,
+        compile_again: Callable[[object], Executable] | None = None,
+        **executable: Any,  # noqa: ANN401 - as for `Executable`
+    ) -> None:
         super().__init__(**executable)
+        self._compile_again = compile_again
         self.form = form
         self._find_library = find_library
         self._library: TensorLibrary | None = None
@@ -58,6 +67,31 @@ class CompiledModule(Executable):
         results = call(arrays)
         return results[0] if self._returns_array else assembled(self.form.result, iter(results), self._make)
 
+    def refresh(self, module: object) -> None:
+        """Take over the parameters and buffers of a module like the one that this was compiled from; states stay.
+
+        The module is captured and planned once more. Its code is that of the cache, unless a parameter of one element,
+        which is part of the code, has changed. Calls under way end with the old parameters.
+
+        Raises:
+            ModelError: the module cannot be captured.
+            RefreshError: the module takes, gives or keeps something else, or this model was loaded from a file.
+        """
+        if self._compile_again is None:
+            raise RefreshError("a model that was loaded from a file", hint="compile the module again")
+        fresh = self._compile_again(module)
+        if not isinstance(fresh, CompiledModule) or (fresh.signature, fresh.form) != (self.signature, self.form):
+            raise RefreshError(
+                f"the module is {fresh.signature}, this model {self.signature}", hint="compile it as a model of its own"
+            )
+        self._source, self._binary, self._report, self._initial = (
+            fresh._source,
+            fresh._binary,
+            fresh._report,
+            fresh._initial,
+        )
+        self._loaded, self._resident = fresh._loaded, fresh._resident
+
     def _call_for(self, arrays: Sequence[object], state: State | None) -> _Call:
         """What runs the model on arrays of such classes with a state; found once for each class."""
         for array in arrays:
@@ -70,20 +104,23 @@ class CompiledModule(Executable):
         return lambda arrays: self._run(arrays, None, None, state)
 
     def _runner(self, state: State | None) -> RunAt:
-        """What runs the model on the addresses of inputs and outputs, with a state."""
-        resident = self._resident
-        if resident is not None:
-            return lambda addresses, stream: resident.enqueue(addresses, resident.stream_of(stream))
-        run_at = cast(OnHost, self._loaded).run_at
+        """What runs the model, as it is by then, on the addresses of inputs and outputs, with a state."""
+        if self._resident is not None:
+            return self._enqueue_at
         if state is None:
-            return run_at
+            return lambda addresses, stream: cast(OnHost, self._loaded).run_at(addresses)
         count = len(self.signature.inputs)
 
         def run_with_state(addresses: Sequence[int], stream: int | None) -> None:
             inputs, outputs = addresses[:count], addresses[count:]
+            run_at = cast(OnHost, self._loaded).run_at
             state.advance_at(lambda read, written: run_at([*inputs, *read, *outputs, *written]))
 
         return run_with_state
+
+    def _enqueue_at(self, addresses: Sequence[int], stream: int | None) -> None:
+        resident = cast(Resident, self._resident)
+        resident.enqueue(addresses, resident.stream_of(stream))
 
     def _refuse(self, position: int, dtype: DType, shape: tuple[int, ...]) -> None:
         check_input(self.signature.inputs[position], dtype.numpy, shape)

@@ -189,6 +189,40 @@ def test_explanations_say_what_is_there_and_what_is_missing():
     refused(errors.NotAModelError, lambda: rammer.explain(3))
 
 
+def test_new_weights_are_taken_over(tmp_path):
+    module, x = torch.nn.Sequential(layer(), torch.nn.BatchNorm1d(3)).eval(), torch.ones(2, 4)
+    net: Any = rammer.compile(module, "cpu", args=(x,))
+    old = net(x)
+    module[0].weight.mul_(2)
+    module[1].running_mean.add_(1)
+    torch.testing.assert_close(net(x), old)
+    net.refresh(module)
+    torch.testing.assert_close(net(x), module(x))
+    net.save(tmp_path / "net.rammer")
+    loaded: Any = rammer.load(tmp_path / "net.rammer")
+    torch.testing.assert_close(loaded(x), module(x))
+    refused(errors.RefreshError, lambda: loaded.refresh(module), "loaded from a file")
+    refused(errors.RefreshError, lambda: net.refresh(torch.nn.Linear(4, 5).eval()), "[2,5]")
+    torch.testing.assert_close(net(x), module(x))
+
+
+def test_refreshing_keeps_the_state():
+    class Counting(Module):
+        def __init__(self, step):
+            super().__init__()
+            self.step = torch.nn.Parameter(torch.full((3,), step))
+            self.register_buffer("total", torch.zeros(3))
+
+        def forward(self, x):
+            self.total.add_(self.step)
+            return self.total + x
+
+    net, x = compiled(Counting(1.0), torch.zeros(3)), torch.zeros(3)
+    assert [net(x)[0].item() for _ in range(2)] == [1, 2]
+    net.refresh(Counting(10.0).eval())
+    assert net(x)[0].item() == 12
+
+
 def refused(error, call, *words):
     with pytest.raises(error) as caught:
         call()

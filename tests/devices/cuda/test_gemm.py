@@ -253,24 +253,6 @@ def test_a_thread_takes_one_point_where_all_threads_have_points_of_their_own():
     assert "rammer_vector<" not in text
 
 
-@pytest.mark.parametrize(("elements", "width"), [(4, 16), (16, 16), (2, 8), (1, 4)])
-def test_as_many_elements_are_copied_at_a_time_as_are_aligned(elements, width):
-    text = emit_kernel(bound("image", elements=elements).kernels[0], "k").text
-    assert text.count(f"rammer_cp_async<{width}>") == text.count("rammer_cp_async<") == 2
-
-
-def test_channels_that_are_no_multiple_of_a_copy_go_one_by_one():
-    text = emit_kernel(bound("three channels", elements=16).kernels[0], "k").text
-    assert text.count("rammer_cp_async<4>") == 2
-
-
-def test_elements_that_no_copy_takes_are_stored_one_by_one():
-    expr = expression("MatMul", types((64, 63), (63, 64), dtype=DType.FLOAT16))
-    text = emit_kernel(Bound(expr, [1], H200, elements=16).kernels[0], "k").text
-    assert "rammer_cp_async<" not in text
-    assert text.count("uint16_t value = 0;") == 2
-
-
 @pytest.mark.parametrize(
     ("precision", "multiplier", "copies"),
     [
@@ -286,13 +268,6 @@ def test_rounded_products_run_on_tensor_cores(precision, multiplier, copies):
         text = emit_kernel(kernel, "k").text
         assert f"rammer_{multiplier}{warp.m}, {warp.n}>" in text
         assert sorted(re.findall(r"rammer_cp_async<\d+>\(\((\w+) \*\)", text)) == copies
-
-
-def test_products_of_16_bit_operands_run_on_tensor_cores():
-    expr = expression("MatMul", types((64, 64), (64, 64), dtype=DType.FLOAT16))
-    text = emit_kernel(Bound(expr, [1], H200, elements=16).kernels[0], "k").text
-    assert "rammer_half_products<rammer_f16" in text
-    assert re.findall(r"rammer_cp_async<(\d+)>\(\((\w+) \*\)", text) == [("16", "uint16_t")] * 2
 
 
 def test_alignment_follows_from_the_place_in_storage():
@@ -351,18 +326,9 @@ def test_overlapped_tiles_begin_before_they_wait():
     assert "in1 +" not in behind
 
 
-def test_sums_of_overlapped_tiles_lie_behind_the_stages():
-    kernel = of_several_tiles()
-    assert kernel.form.overlapped
-    text = emit_kernel(kernel, "k").text
-    ((last, stage_bytes),) = re.findall(r"filled = filled == (\d+) \? 0 : filled \+ (\d+);", text)
-    assert f"float *parts = (float *)(scratch + {int(last) + int(stage_bytes)});" in text
-
-
 def test_tiles_with_sums_over_different_axes_are_not_overlapped():
     kernel = of_several_tiles("cells")
     assert not kernel.form.overlapped
-    assert "float *parts = (float *)scratch;" in emit_kernel(kernel, "k").text
 
 
 def test_tiles_are_overlapped_if_there_is_room_for_their_sums():

@@ -97,6 +97,19 @@ def test_as_many_elements_are_copied_at_a_time_as_are_aligned(elements, width, g
     assert copies == {f"cp.async {width}", "cp.async 16"}  # and records
 
 
+@pytest.mark.parametrize(
+    ("expr", "channels_last", "copied"),
+    [
+        pytest.param(conv((1, 3, 16, 16), (16, 3, 3, 3)), {0, 2}, {"cp.async 4"}, id="three channels"),
+        pytest.param(expression("MatMul", types((64, 63), (63, 64), dtype=DType.FLOAT16)), (), set(), id="odd halves"),
+    ],
+)
+def test_elements_that_lie_in_no_groups_go_one_by_one(expr, channels_last, copied, gpu, h200):
+    first, *_ = cases_of(expr, h200, {1}, channels_last)
+    check(gpu, [first], ORDERS[:1])
+    assert {name for name in gpu.api.counts() if name.startswith("cp.async")} == {*copied, "cp.async 16"}  # of records
+
+
 def test_products_of_16_bit_operands_run_on_tensor_cores(gpu, h200):
     m = n = k = 64
     first, *_ = cases_of(expression("MatMul", types((m, k), (k, n), dtype=DType.FLOAT16)), h200)

@@ -109,26 +109,30 @@ def _operators(
     works: Sequence[_Named], tensors: Sequence[Tensor], device: VDevice, *, to_measure: bool
 ) -> tuple[ROperator, ...]:
     """The rOperators; equal canonical work shares its candidate rKernels."""
-    workloads = _workloads([named.work for named in works], tensors)
-    known = {workload: construct(workload, device, to_measure=to_measure) for workload in dict.fromkeys(workloads)}
+    numbers, workloads = _workloads([named.work for named in works], tensors)
+    kernels = [construct(workload, device, to_measure=to_measure) for workload in workloads]
     return tuple(
         ROperator(
             id=number,
             name=named.name,
             kind=named.kind,
-            kernels=known[workload],
+            kernels=kernels[workload],
             reads=named.work.reads,
             writes=named.work.writes,
             sources=named.sources,
         )
-        for number, (named, workload) in enumerate(zip(works, workloads, strict=True))
+        for number, (named, workload) in enumerate(zip(works, numbers, strict=True))
     )
 
 
-def _workloads(works: Sequence[Work], tensors: Sequence[Tensor]) -> list[Workload]:
-    """Each work with what is known of its operands; equal work takes for constants what is one wherever it is done."""
-    found = []
-    shared: dict[Workload, frozenset[int]] = {}
+def _workloads(works: Sequence[Work], tensors: Sequence[Tensor]) -> tuple[list[int], list[Workload]]:
+    """The number of each work's workload, and all workloads.
+
+    Equal work takes for constants what is one wherever it is done.
+    """
+    numbers: list[int] = []
+    known: dict[Workload, int] = {}
+    shared: list[frozenset[int]] = []
     for work in works:
         bindings = (*work.reads, *work.writes)
         workload = Workload(
@@ -138,9 +142,12 @@ def _workloads(works: Sequence[Work], tensors: Sequence[Tensor]) -> list[Workloa
         )
         roles = [_root(tensors, binding).role for binding in work.reads]
         constants = frozenset(slot for slot, role in enumerate(roles) if role is TensorRole.CONSTANT)
-        shared[workload] = shared.get(workload, constants) & constants
-        found.append(workload)
-    return [replace(workload, constants=shared[workload]) for workload in found]
+        number = known.setdefault(workload, len(known))
+        if number == len(shared):
+            shared.append(constants)
+        shared[number] &= constants
+        numbers.append(number)
+    return numbers, [replace(workload, constants=shared[number]) for workload, number in known.items()]
 
 
 def _root(tensors: Sequence[Tensor], binding: Binding) -> Tensor:

@@ -17,11 +17,12 @@ from rammer.verify.naming import describe_operator, describe_tensor, sources_of
 
 
 class WorkChecker:
-    """Checks rOperators; each distinct expression's index maps are checked once."""
+    """Checks rOperators; each distinct expression's index maps, and each rKernel's form, are checked once."""
 
     def __init__(self, graph: TaskGraph) -> None:
         self._graph = graph
         self._faults: dict[TensorExpr, tuple[str, str] | None] = {}
+        self._form_faults: dict[RKernel, tuple[str, str] | None] = {}
 
     def check(self, operator: ROperator) -> None:
         """All that can be said about one rOperator alone.
@@ -83,7 +84,9 @@ class WorkChecker:
         for slot in sorted(kernel.constants):
             if slot >= len(expr.inputs) or self._graph.root(bindings[slot].tensor).role is not TensorRole.CONSTANT:
                 return "T18", f"takes slot {slot} for a constant"
-        return form_fault(kernel)
+        if kernel not in self._form_faults:
+            self._form_faults[kernel] = form_fault(kernel)
+        return self._form_faults[kernel]
 
 
 def _expression_fault(expr: TensorExpr) -> tuple[str, str] | None:

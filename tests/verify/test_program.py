@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rammer.errors import VerificationError
-from rammer.ir.kernel_form import GemvForm, ReduceForm
+from rammer.ir.kernel_form import GemmShape, GemvForm, Instruction, ReduceForm, WarpgroupGemmForm
 from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Signal, Step, Wait
 from rammer.ir.task import RTask, RTile, TaskGraph
 from rammer.ir.types import DType, Layout, TensorType
@@ -161,6 +161,16 @@ BROKEN: dict[str, tuple[str, Callable[[Plan], Plan], str]] = {
     "too-many-threads": ("P18", lambda plan: with_kernel(plan, 2, form=ReduceForm(threads=256)), "node-2"),
     "cannot-be-tagged": ("P17", lambda plan: with_memory(tagged(plan, 2), arena_bytes=192), "tensor 2"),
 }
+
+
+def test_an_instruction_that_the_device_has_not_is_rejected() -> None:
+    shape = GemmShape(64, 8, 64)
+    form = WarpgroupGemmForm(instruction=Instruction.WGMMA_F16, threadblock=shape, stages=1, swapped=False)
+    products = replace(device(2), skeletons=(*device(2).skeletons, form.skeleton))
+    with pytest.raises(VerificationError) as caught:
+        program.verify(with_kernel(base(), 2, form=form), products)
+    assert caught.value.code == "P16"
+    assert "needs the instruction wgmma.m64nNk16.f16" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -21,6 +21,7 @@ from rammer.ir.kernel_form import (
     MapForm,
     PersistentRnnForm,
     ReduceForm,
+    WarpgroupGemmForm,
 )
 from rammer.ir.task import Binding, RTile, TaskGraph, TensorRole
 from rammer.ir.types import DType, Layout, Panel, TensorType
@@ -239,6 +240,13 @@ def map_with_reduction(graph: TaskGraph) -> TaskGraph:
     return with_kernel(graph, 2, form=MapForm())
 
 
+def warpgroups_without_matrices(graph: TaskGraph) -> TaskGraph:
+    """Their operands are float32 that nobody has rounded."""
+    shape = GemmShape(64, 8, 64)
+    form = WarpgroupGemmForm(instruction=Instruction.WGMMA_F16, threadblock=shape, stages=1, swapped=False)
+    return with_kernel(graph, 2, tile=RTile(task=graph.operators[2].kernels[0].tile.task, lane=1), form=form)
+
+
 def intermediate_taken_for_a_constant(graph: TaskGraph) -> TaskGraph:
     return with_kernel(graph, 2, constants=frozenset({0}))
 
@@ -362,6 +370,7 @@ BROKEN: list[tuple[str, Callable[[TaskGraph], TaskGraph], str]] = [
     ("T09", rows_that_do_not_divide_a_warp, "node-2"),
     ("T10", product_without_a_sum, "node-1"),
     ("T10", map_with_reduction, "node-2"),
+    ("T10", warpgroups_without_matrices, "node-2"),
     ("T11", kernel_for_another_layout, "node-1"),
     ("T12", store_out_of_bounds, "node-1"),
     ("T12", store_twice, "node-1"),

@@ -39,6 +39,9 @@ class Instruction(enum.StrEnum):
     MMA_TF32 = "mma.m16n8k8.tf32"  # tensor cores from here on: a warp at a time, float32 sums
     MMA_BF16 = "mma.m16n8k16.bf16"
     MMA_F16 = "mma.m16n8k16.f16"
+    WGMMA_TF32 = "wgmma.m64nNk8.tf32"  # likewise, a warpgroup at a time, from shared memory
+    WGMMA_BF16 = "wgmma.m64nNk16.bf16"
+    WGMMA_F16 = "wgmma.m64nNk16.f16"
 
 
 class GemmShape(NamedTuple):
@@ -195,6 +198,42 @@ class GemmForm(KernelForm):
         """See `KernelForm`."""
         tiles = f"{self.tiles} tiles of " if self.tiles > 1 else ""
         return f"{tiles}{self.threadblock}, warp {self.warp}, {self.stages} stages, {self.instruction.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarpgroupGemmForm(KernelForm):
+    """A product of two matrices that lie K-innermost in memory, by warpgroups that multiply from shared memory.
+
+    One warp asks for copies by tensor map, of constants before the rTask waits: `stages` of `threadblock.k` elements of
+    the sums are in shared memory together. An instruction takes `instruction_m` rows a warpgroup and `instruction_n`
+    columns: those of the result, or with `swapped` operands its columns as rows.
+    """
+
+    instruction: Instruction
+    threadblock: GemmShape
+    stages: int
+    swapped: bool
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """See `KernelForm`."""
+        return Skeleton.GEMM
+
+    @property
+    def instruction_m(self) -> int:
+        """What the threadblock tile has of the instruction's rows."""
+        return self.threadblock.n if self.swapped else self.threadblock.m
+
+    @property
+    def instruction_n(self) -> int:
+        """What the threadblock tile has of the instruction's columns."""
+        return self.threadblock.m if self.swapped else self.threadblock.n
+
+    @property
+    def details(self) -> str:
+        """See `KernelForm`."""
+        swapped = ", operands swapped" if self.swapped else ""
+        return f"{self.threadblock}, {self.stages} stages, {self.instruction.value}{swapped}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

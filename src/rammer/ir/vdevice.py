@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rammer.ir.kernel_form import Instruction
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
 
@@ -45,7 +46,7 @@ class VEU:
 class VDevice:
     """What scheduling and construction may know about a machine.
 
-    `threads` of a vEU share out an rTask.
+    `threads` of a vEU share out an rTask. `instructions` are those that products may be made of.
     Contractions of `staged_rows` or more rows (None: none) stage both operands, and want what their sums run over
     innermost in weights; others want the lanes innermost. Products of float32 run in `precision`, one of `precisions`.
     `resident_bytes` are constants that a vEU keeps for the next rTask that uses the same; 0 where it keeps none.
@@ -64,6 +65,7 @@ class VDevice:
     handover_us: Figure
     task_overhead_us: Figure
     skeletons: tuple[str, ...]
+    instructions: tuple[Instruction, ...] = ()
     threads: int = 1
     alignment_bytes: int = 64
     stream_bytes: int = 64

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
-from rammer.ir.kernel_form import GemmForm, Instruction, KernelForm, MapForm
+from rammer.ir.kernel_form import GemmForm, Instruction, KernelForm, MapForm, WarpgroupGemmForm
 from rammer.ir.region import Affine, affine
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
 from rammer.roller.persistent import LANES, resident_count
 from rammer.roller.tile import TaskTile, footprint_bytes, scale_out, task_count
+from rammer.roller.warpgroup import warpgroup_tiles, warpgroup_us
 from rammer.roller.workload import Workload
 from rammer.tiling.gemm import (
     INSTRUCTION_TILES,
@@ -36,6 +37,7 @@ from rammer.tiling.gemv import gemv_form
 from rammer.tiling.pattern import Contraction, Group, chosen_axes, contraction, stride_along, window_points
 from rammer.tiling.persistent_rnn import persistent_rnn_form
 from rammer.tiling.reduce import reduce_form
+from rammer.tiling.warpgroup_gemm import product_of
 
 _STREAM_LANES = 8  # one sector of float32
 _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
@@ -73,6 +75,8 @@ _TENSOR_CYCLES: Mapping[Instruction, tuple[float, float]] = {
 }
 _COPY_BYTES = (16, 8, 4)  # of an instruction
 
+_Staged = tuple[RTile, GemmForm | WarpgroupGemmForm]
+
 
 def candidates(workload: Workload, vdevice: VDevice) -> list[RKernel]:
     """Candidate rKernels for a GPU, in no order."""
@@ -84,9 +88,10 @@ def candidates(workload: Workload, vdevice: VDevice) -> list[RKernel]:
     if found is not None and lane is not None:
         tiles = (RTile(task=task, lane=lane) for task in _boxes(expr, found, expr.axes[lane], vdevice))
         found_forms = ((tile, _gemm_form(workload, tile, vdevice)) for tile in tiles)
-        staged = {tile: form for tile, form in found_forms if form is not None}
+        staged: list[_Staged] = [(tile, form) for tile, form in found_forms if form is not None]
+        staged += warpgroup_tiles(workload, lane, vdevice)
         if staged:
-            return [workload.kernel(tile, staged[tile]) for tile in _best(expr, layouts, staged, vdevice)]
+            return [workload.kernel(tile, form) for tile, form in _best(workload, staged, vdevice)]
     units = _units(expr, lane, is_stream=found is not None)
     points = math.prod(axis.extent for axis in expr.axes)
     counts = {1, *(math.ceil(vdevice.veu_count * factor) for factor in _TASKS_PER_VEU)}
@@ -184,24 +189,22 @@ def _sides(axes: Sequence[Axis], points: int) -> list[dict[Axis, int]]:
     return found or [{**dict.fromkeys(outer, 1), innermost: points}]
 
 
-def _best(
-    expr: TensorExpr, layouts: tuple[Layout, ...], staged: Mapping[RTile, GemmForm], vdevice: VDevice
-) -> list[RTile]:
+def _best(workload: Workload, staged: Sequence[_Staged], vdevice: VDevice) -> list[_Staged]:
     """The tiles that finish first, with all vEUs or with fewer, and those that take least of all vEUs' time."""
-    tiles = list(staged)
-    least_us = [_staged_us(expr, layouts, tile, form, vdevice) for tile, form in staged.items()]
-    counts = [task_count(expr, tile.task) for tile in tiles]
+    expr = workload.expr
+    least_us = [_staged_us(workload.kernel(tile, form), vdevice) for tile, form in staged]
+    counts = [task_count(expr, tile.task) for tile, _ in staged]
 
-    def first(veus: int) -> RTile:
+    def first(veus: int) -> _Staged:
         rounds = [-(-count // veus) for count in counts]
         bounds_us = [each * time_us for each, time_us in zip(rounds, least_us, strict=True)]
         best = (math.inf, 0)
-        for place in sorted(range(len(tiles)), key=bounds_us.__getitem__):
+        for place in sorted(range(len(staged)), key=bounds_us.__getitem__):
             if bounds_us[place] > best[0]:
                 break  # memory only adds to it
-            time_us = max(least_us[place], _memory_us(expr, tiles[place].task, vdevice))
+            time_us = max(least_us[place], _memory_us(expr, staged[place][0].task, vdevice))
             best = min(best, (rounds[place] * time_us, place))
-        return tiles[best[1]]
+        return staged[best[1]]
 
     return list(dict.fromkeys(map(first, (1, *_shares(vdevice)))))
 
@@ -261,8 +264,8 @@ def _units(expr: TensorExpr, lane: int | None, *, is_stream: bool) -> tuple[int,
 def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time of one full rTask's instructions and of the loads that wait for each other, in microseconds."""
     expr, points = kernel.expr, math.prod(kernel.tile.task)
-    if isinstance(kernel.form, GemmForm):
-        return _staged_us(expr, kernel.layouts, kernel.tile, kernel.form, vdevice)
+    if isinstance(kernel.form, GemmForm | WarpgroupGemmForm):
+        return _staged_us(kernel, vdevice)
     elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
     instructions = points * ((_CHOSEN if chosen_axes(expr) else _EPILOGUE) + elements * _PER_ELEMENT)
     busy = min(1.0, points * max(1, elements) / (_busy_threads(vdevice) * _LOADS_IN_FLIGHT))
@@ -293,9 +296,13 @@ class _Pass:
     window_cycles: tuple[tuple[float, ...], tuple[float, ...]]
 
 
-def _staged_us(expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, form: GemmForm, vdevice: VDevice) -> float:
+def _staged_us(kernel: RKernel, vdevice: VDevice) -> float:
     """As `compute_us`, of an rTask whose operands are staged."""
-    cycles = _staged_cycles(expr, layouts, tile, form)
+    form = kernel.form
+    if isinstance(form, WarpgroupGemmForm):
+        return warpgroup_us(kernel.expr, product_of(kernel), kernel.tile, form, vdevice)
+    assert isinstance(form, GemmForm)
+    cycles = _staged_cycles(kernel.expr, kernel.layouts, kernel.tile, form)
     return cycles / (_lanes_per_us(vdevice) / (_quarters(form) * WARP)) + _LATENCY_US
 
 

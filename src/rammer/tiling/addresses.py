@@ -211,15 +211,25 @@ class Accesses:
         Positions along the axis are from its own beginning. Whether elements are padding is not looked at. `alignments`
         are those of an rKernel.
         """
-        address = self.loads[load]
-        if not alignments or alignments[load.slot] % size or axis in nodes(*address.atoms):
-            return False
-        for part in address.parts:
-            panel = part.panel
-            if panel is None or part.clamp is not None or part.stride != 1 or panel.width % size or panel.stride % size:
-                return False
-        forms = (address.form, *(part.form for part in address.parts))
-        others = [coefficient for form in forms for atom, coefficient in form.terms if atom is not axis]
-        return sum(form.coefficient(axis) for form in forms) == 1 and all(
-            number % size == 0 for number in (*others, *(form.offset for form in forms))
+        return bool(alignments) and _in_groups(self.loads[load], axis, size, alignments[load.slot])
+
+    def is_stored_in_groups(self, output: int, axis: Axis, size: int, alignments: Sequence[int]) -> bool:
+        """The same of an output."""
+        return bool(alignments) and _in_groups(
+            self.stores[output], axis, size, alignments[len(self.expr.inputs) + output]
         )
+
+
+def _in_groups(address: Address, axis: Axis, size: int, alignment: int) -> bool:
+    """Whether elements at addresses lie in such groups, if the first element's place is a multiple of `alignment`."""
+    if alignment % size or axis in nodes(*address.atoms):
+        return False
+    for part in address.parts:
+        panel = part.panel
+        if panel is None or part.clamp is not None or part.stride != 1 or panel.width % size or panel.stride % size:
+            return False
+    forms = (address.form, *(part.form for part in address.parts))
+    others = [coefficient for form in forms for atom, coefficient in form.terms if atom is not axis]
+    return sum(form.coefficient(axis) for form in forms) == 1 and all(
+        number % size == 0 for number in (*others, *(form.offset for form in forms))
+    )

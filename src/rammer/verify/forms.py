@@ -14,11 +14,16 @@ from rammer.ir.kernel_form import (
     MicroKernelForm,
     PersistentRnnForm,
     Skeleton,
+    WarpgroupGemmForm,
 )
 from rammer.ir.task import RKernel
 from rammer.tiling.pattern import contraction
+from rammer.tiling.warpgroup_gemm import INSTRUCTIONS, matrix_product
 
 _WARP = 32
+_WARPS_OF_GROUP = 4
+_GROUP_ROWS = 64
+_INSTRUCTION_COLUMNS = 8
 
 
 def form_fault(kernel: RKernel) -> tuple[str, str] | None:
@@ -41,6 +46,10 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
         return "T10", "has the skeleton 'map' and a reduction"
     if skeleton in PRODUCTS and (contraction(kernel.expr) is None or kernel.tile.lane is None):
         return "T10", f"has the skeleton '{skeleton}', but its expression is no product along an axis"
+    if isinstance(kernel.form, WarpgroupGemmForm):
+        product = matrix_product(kernel.expr, kernel.layouts, kernel.alignments, kernel.tile.lane)
+        if product is None or INSTRUCTIONS[product.dtype] is not kernel.form.instruction:
+            return "T10", f"multiplies by {kernel.form.instruction} what are no such matrices in memory"
     return None
 
 
@@ -68,6 +77,15 @@ def _threads_fault(form: KernelForm, points: int) -> str | None:
                 return f"needs {form.warps * form.slices} warps of {threads // _WARP}"
             if tiles * outer.m * outer.n < points:
                 return f"covers {points} points by {tiles} tiles of {outer}"
+        case WarpgroupGemmForm(threads=threads, threadblock=outer, stages=stages):
+            if min(*outer, stages) < 1 or form.instruction_m % _GROUP_ROWS or form.instruction_n % _INSTRUCTION_COLUMNS:
+                return f"has a threadblock tile of {outer}, which warpgroups do not multiply"
+            if form.instruction_m // _GROUP_ROWS * _WARPS_OF_GROUP >= threads // _WARP:
+                return (
+                    f"needs more than {form.instruction_m // _GROUP_ROWS * _WARPS_OF_GROUP} warps of {threads // _WARP}"
+                )
+            if outer.m * outer.n < points:
+                return f"covers {points} points by a tile of {outer}"
         case GemvForm(threads=threads, width=width, vector=vector):
             if width < 1 or width % vector or threads % (width // vector):
                 return f"shares out {width} points among {threads} threads, {vector} to each"

@@ -16,6 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from rammer.errors import VerificationError
+from rammer.ir.kernel_form import WarpgroupGemmForm
 from rammer.ir.program import Plan, RProgram, Signal, Wait
 from rammer.ir.task import Tensor, TensorRole
 from rammer.ir.types import DType
@@ -43,7 +44,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "P13": "Arena bytes are given to a tensor after all accesses to the one that they held have ended.",
         "P14": "Every element of an output is written.",
         "P15": "The scratch memory of an rTask, and the weights that it keeps in registers, fit what one vEU has.",
-        "P16": "The device has the skeleton of every chosen rKernel.",
+        "P16": "The device has the skeleton and the instruction of every chosen rKernel.",
         "P17": "Only devices that wait for tags get tagged tensors, and their arena bytes are theirs alone.",
         "P18": "An rTask takes the threads that a vEU has.",
     }
@@ -83,6 +84,9 @@ def _check_choice(plan: Plan, device: VDevice) -> None:
             message = (
                 f"{name} needs the skeleton '{kernel.form.skeleton}'; {device.name} has {', '.join(device.skeletons)}"
             )
+            raise VerificationError("P16", message, where=where)
+        if isinstance(kernel.form, WarpgroupGemmForm) and kernel.form.instruction not in device.instructions:
+            message = f"{name} needs the instruction {kernel.form.instruction.value}, which {device.name} has not"
             raise VerificationError("P16", message, where=where)
         if private and kernel.form.scratch_bytes > max(private):
             message = f"an rTask of {name} takes {kernel.form.scratch_bytes} bytes of {max(private)}"

@@ -76,6 +76,23 @@ class LaunchError(AssertionError):
     """A kernel went wrong, or does not end."""
 
 
+class TensorMap(ctypes.Structure):
+    """`host_tensor_map` of intrinsics_sm90.h, and what makes it as long as the hardware's."""
+
+    _fields_ = (
+        ("address", ctypes.c_uint64),
+        ("extents", ctypes.c_uint64 * 4),
+        ("strides_bytes", ctypes.c_uint64 * 3),
+        ("box", ctypes.c_uint32 * 4),
+        ("element_bytes", ctypes.c_uint32),
+        ("rest", ctypes.c_uint32 * 11),
+    )
+
+    def getPtr(self) -> int:  # noqa: N802 - as the bindings call it
+        """Where it lies."""
+        return ctypes.addressof(self)
+
+
 class HostApi(Api):
     """The driver.
 
@@ -92,6 +109,7 @@ class HostApi(Api):
             cuModuleLoadData=self.load,
             cuModuleGetFunction=lambda module, _: (Status.CUDA_SUCCESS, module),
             cuLaunchCooperativeKernel=self.launch,
+            cuTensorMapEncodeTiled=self.tensor_map,
             **dict.fromkeys(("cuMemAlloc", "cuMemHostAlloc", "cuMemAllocFromPoolAsync"), self._allocate),
             **dict.fromkeys(("cuMemFree", "cuMemFreeHost", "cuMemFreeAsync"), self._free),
             **dict.fromkeys(("cuMemsetD8", "cuMemsetD8Async"), self._set),
@@ -181,6 +199,23 @@ class HostApi(Api):
         while (name := self._latest.host_counted(len(found), ctypes.byref(times))) is not None:
             found[name.decode()] = times.value
         return found
+
+    def tensor_map(
+        self, element_bytes: int, rank: int, address: int, extents: Sequence[int], strides: Sequence[int], *others: Any
+    ) -> tuple[Status, TensorMap]:
+        """A tensor map as intrinsics_sm90.h reads it, if the driver would take it."""
+        box = others[0]
+        assert rank == len(extents) == len(strides) + 1 == 4
+        assert not any(place % 16 for place in (address, *strides)), "places are multiples of 16 bytes"
+        assert all(0 < size <= 256 for size in box)
+        assert box[0] * element_bytes == 128, "as much as a swizzle reaches over"
+        return Status.CUDA_SUCCESS, TensorMap(
+            address=address,
+            extents=tuple(extents),
+            strides_bytes=tuple(strides),
+            box=tuple(box),
+            element_bytes=element_bytes,
+        )
 
     def scramble(self, address: int, size_bytes: int) -> None:
         """Makes memory hold nothing of use: NaN, were it floats."""

@@ -197,7 +197,9 @@ RAMMER_INLINE void rammer_store_relaxed(uint64_t *address, uint64_t value) {
     host_atomic(address, [=](uint64_t) { return value; });
 }
 RAMMER_INLINE void rammer_add_release(uint32_t *address, uint32_t value) { atomicAdd(address, value); }
+RAMMER_INLINE uint32_t rammer_add_acq_rel(uint32_t *address, uint32_t value) { return atomicAdd(address, value); }
 
+RAMMER_INLINE uint64_t rammer_evict_first(void) { return 0; }
 RAMMER_INLINE float rammer_load_evict_first(const float *from) { return *from; }
 RAMMER_INLINE uint16_t rammer_load_evict_first(const uint16_t *from) { return *from; }
 static inline void host_check_aligned(const void *address, unsigned bytes) {
@@ -293,5 +295,7 @@ HOST_MMA(rammer_mma_bf16, 2, rammer_widen_bf16((uint16_t)(word >> 16 * place)))
 
 RAMMER_INLINE void rammer_barrier_sync(void) { host_barrier("__syncthreads()", 0, 0, false); }
 RAMMER_INLINE uint64_t rammer_globaltimer_ns(void) { return host_time_ns(); }
+
+#include "intrinsics_sm90.h"
 
 #endif

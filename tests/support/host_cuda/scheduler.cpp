@@ -602,12 +602,17 @@ bool host_is_shared(const void *address) {
     return false;
 }
 
-static char *first_of_shared(void) { return shared[0].at < shared[1].at ? shared[0].at : shared[1].at; }
+/* What a launch asks for begins at 0, as operands that are swizzled want it; what code names lies behind. */
+constexpr uint32_t NAMED = 1 << 20;
 
 uint32_t host_shared_address(const void *address) {
     if (!host_is_shared(address))
         host_fail("%p is not in shared memory", address);
-    return uint32_t(static_cast<const char *>(address) - first_of_shared());
+    const char *at = static_cast<const char *>(address);
+    const bool is_named = at >= shared[0].at && at < shared[0].at + shared[0].size;
+    return is_named ? NAMED + uint32_t(at - shared[0].at) : uint32_t(at - shared[1].at);
 }
 
-void *host_in_shared(uint32_t address) { return first_of_shared() + address; }
+void *host_in_shared(uint32_t address) {
+    return address < NAMED ? shared[1].at + address : shared[0].at + (address - NAMED);
+}

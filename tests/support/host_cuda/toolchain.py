@@ -15,7 +15,7 @@ from pathlib import Path
 
 _FOLDER = Path(__file__).parent
 _SCHEDULER = _FOLDER / "scheduler.cpp"
-_HEADERS = (_FOLDER / "intrinsics.h", _FOLDER / "scheduler.h")
+_HEADERS = tuple(_FOLDER / name for name in ("intrinsics.h", "intrinsics_sm90.h", "scheduler.h"))
 # As on GPUs, nothing follows from the types of pointers; frames that longjmp leaves are those of other threads. Vectors
 # that are not aligned, and elements beyond an array of registers, end the launch.
 _FLAGS = (

@@ -283,14 +283,17 @@ class Scope:
         self.hoist(self.operands.results)
         chosen = self.operands.chosen
         for point in itertools.product(*(range(axis.extent) for axis in chosen)):
-            self.enter({axis: Position("", i) for axis, i in zip(chosen, point, strict=True)})._store()
+            at_point = self.enter({axis: Position("", i) for axis, i in zip(chosen, point, strict=True)})
+            for output in range(len(self.operands.expr.outputs)):
+                at_point.store(output)
 
-    def _store(self) -> None:
-        for i, output in enumerate(self.operands.kernel.expr.outputs):
-            value = convert(self.value(output.body), output.body.dtype, output.type.dtype)
-            place = f"out{i}[{self.address(self.operands.stores[i])}]"
-            is_tagged = self.operands.kernel.layouts[len(self.operands.kernel.expr.inputs) + i].tagged
-            self.writer.line(f"rammer_give(&{place}, {value});" if is_tagged else f"{place} = {value};")
+    def store(self, number: int) -> None:
+        """Compute and store an output at the present point."""
+        output = self.operands.expr.outputs[number]
+        value = convert(self.value(output.body), output.body.dtype, output.type.dtype)
+        place = f"out{number}[{self.address(self.operands.stores[number])}]"
+        is_tagged = self.operands.layouts[len(self.operands.expr.inputs) + number].tagged
+        self.writer.line(f"rammer_give(&{place}, {value});" if is_tagged else f"{place} = {value};")
 
     def address(self, address: Address) -> str:
         """An address, in elements."""

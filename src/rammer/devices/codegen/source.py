@@ -39,9 +39,13 @@ _MOST_ALIGNMENT_BYTES = 4096  # a page
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assembly:
-    """A plan as text and tables: C functions by symbol, in the order of their numbers, and named bytes."""
+    """A plan as text and tables: C functions by symbol, in the order of their numbers, and named bytes.
+
+    `first_slots` says where the slots of each rOperator that is run begin.
+    """
 
     manifest: Manifest
+    first_slots: Mapping[int, int]
     functions: Mapping[str, str]
     data: Mapping[str, Buffer]
 
@@ -92,7 +96,9 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
         alignment_bytes=max(alignment_bytes, plan.memory.alignment_bytes),
         table_bytes={name: len(table) for name, table in data.items()},
     )
-    return Assembly(manifest=manifest, functions=texts, data={MANIFEST: manifest.to_bytes(), **data})
+    return Assembly(
+        manifest=manifest, first_slots=first_slots, functions=texts, data={MANIFEST: manifest.to_bytes(), **data}
+    )
 
 
 def outdated(source: Source, abi: int, array_bytes: Sequence[int]) -> str | None:

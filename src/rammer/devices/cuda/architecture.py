@@ -93,6 +93,11 @@ def named(architecture: str) -> Gpu:
     return NAMED[architecture]
 
 
+def target_of(architecture: str) -> str:
+    """What the compiler is told, so that it knows the instructions that later architectures do not have."""
+    return "sm_90a" if architecture == "sm_90" else architecture
+
+
 def lanes_of(capability: tuple[int, int]) -> int:
     """Float32 multiply-adds a clock of one multiprocessor: of the named GPU with the nearest capability below."""
     known = [gpu for gpu in NAMED.values() if gpu.capability <= capability]

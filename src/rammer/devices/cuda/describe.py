@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rammer.devices.cuda.architecture import OLDEST, Gpu
 from rammer.errors import DeviceUnavailableError, OptionError
-from rammer.ir.kernel_form import Skeleton
+from rammer.ir.kernel_form import Instruction, Skeleton
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.tiling.gemm import LEAST_ROWS, WARP
@@ -27,6 +27,13 @@ SKELETONS = (
     Skeleton.GEMV,
     Skeleton.PERSISTENT_RNN,
 )
+INSTRUCTIONS = (Instruction.FFMA, Instruction.MMA_TF32, Instruction.MMA_BF16, Instruction.MMA_F16)
+"""What products are made of. Those of warpgroups are left out: with them chains of products are quicker on an H200, but
+whole networks are slower so far (docs/experiments/products.md)."""
+
+WARPGROUP_INSTRUCTIONS = (Instruction.WGMMA_TF32, Instruction.WGMMA_BF16, Instruction.WGMMA_F16)
+"""What GPUs of compute capability 9.0 have beside these."""
+
 _MOST_BLOCKS = 2  # on a multiprocessor
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")  # on tensor cores but for the first
 _SECTOR_BYTES = 32
@@ -116,6 +123,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         tagged_handover_us=peaks.figure(peaks.tagged_handover_us, _TAGGED_HANDOVER_US),
         task_overhead_us=peaks.figure(peaks.task_overhead_us, _TASK_OVERHEAD_US),
         skeletons=SKELETONS,
+        instructions=INSTRUCTIONS,
         threads=threads,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         staged_rows=LEAST_ROWS,

@@ -27,9 +27,10 @@ from rammer.devices.cuda.kernel import Kernel, load_kernel
 from rammer.devices.cuda.memory import Memory, Staging
 from rammer.devices.cuda.order import Order
 from rammer.devices.cuda.records import step_times
-from rammer.devices.cuda.source import DEVICE_RECORDS, LAUNCH
+from rammer.devices.cuda.source import DEVICE_RECORDS, LAUNCH, TENSOR_MAPS
 from rammer.devices.cuda.stall import Stall
-from rammer.devices.cuda.tables import CLOCK, COUNTER, SPAN, STATUS, program_type, record_dtype
+from rammer.devices.cuda.tables import CLOCK, COUNTER, SPAN, STATUS, TENSOR_MAP, program_type, record_dtype
+from rammer.devices.cuda.tensor_maps import encoded
 from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
 from rammer.options import CompileOptions
@@ -79,7 +80,7 @@ class LoadedModel:
         status[:] = 0
         self._stalled = ctypes.c_uint32.from_address(status.ctypes.data)
         self._counters_bytes = (signals.size + 1) * COUNTER.itemsize  # and one where the blocks of a traced run meet
-        self._program = program_type(CALLER + len(manifest.array_bytes))(
+        self._program = program_type(CALLER + len(manifest.array_bytes) + 1)(
             records=memory.copied(self._records),
             starts=memory.copied(np.array(self._launch["starts"], dtype=np.uint32)),
             counters=memory.device(self._counters_bytes),
@@ -89,12 +90,15 @@ class LoadedModel:
             met=signals.size,
             tag=1,
         )
+        self._callers = slice(CALLER, CALLER + len(manifest.array_bytes))
         self._parameter = ctypes.c_void_p(ctypes.addressof(self._program))
         self._parameters = ctypes.addressof(self._parameter)
         constants: npt.NDArray[np.uint8] = np.frombuffer(source.files[CONSTANTS], dtype=np.uint8)
         self._segments = self._program.segments
         self._segments[ARENA] = memory.device(manifest.arena_bytes)
         self._segments[CONSTANT] = memory.copied(constants)
+        table = np.frombuffer(source.files[TENSOR_MAPS], dtype=TENSOR_MAP)
+        self._segments[self._callers.stop] = memory.copied(encoded(driver.api, table, self._segments))
         driver.call("cuCtxSynchronize")  # the model's stream does not wait for what was done on others
 
     def _load(self, code: bytes) -> Kernel:
@@ -220,7 +224,7 @@ class LoadedModel:
     def _launch_kernel(self, kernel: Kernel, arrays: Sequence[int], stream: int) -> None:
         if kernel.blocks == 0:
             return
-        self._segments[CALLER:] = arrays
+        self._segments[self._callers] = arrays
         answer = kernel.launch(stream, self._parameters)
         if answer[0]:
             check(self._driver.api, "cuLaunchCooperativeKernel", answer)

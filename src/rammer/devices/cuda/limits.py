@@ -16,7 +16,7 @@ _CHUNKS_BYTES = 12 << 10  # of shared memory, for records; the rest is better us
 _ADDRESS_BYTES = 8
 _HINT = "compile for the device 'cpu' instead"
 
-MOST_ARRAYS = (_PARAMETER_BYTES - ctypes.sizeof(Program)) // _ADDRESS_BYTES - CALLER
+MOST_ARRAYS = (_PARAMETER_BYTES - ctypes.sizeof(Program)) // _ADDRESS_BYTES - CALLER - 1  # and one for tensor maps
 """Inputs and outputs of a model."""
 
 
@@ -43,7 +43,7 @@ def check_room(arrays: int, slots: int, where: str) -> None:
         raise TooManyArraysError(
             f"the model has {arrays} inputs and outputs, a GPU's kernel takes {MOST_ARRAYS} at most", hint=_HINT
         )
-    named_bytes = _ADDRESS_BYTES * (CALLER + arrays) + _chunks_bytes(chunk_of(slots), slots) + _QUEUE_BYTES
+    named_bytes = _ADDRESS_BYTES * (CALLER + arrays + 1) + _chunks_bytes(chunk_of(slots), slots) + _QUEUE_BYTES
     if named_bytes > _NAMED_BYTES:
         raise TooManyArraysError(
             f"an operator with {slots} operands, in a model with {arrays} inputs and outputs, takes {named_bytes} "

@@ -7,6 +7,7 @@ Signals behind it become one record, more of them than fit become records withou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ def device_records(
     signals: npt.NDArray[np.uint32],
     room: int,
     residents: Mapping[int, Resident],
+    maps: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.uint32]]:
     """Records of all vEUs one after another, and where each vEU's begin and end.
 
@@ -36,6 +38,8 @@ def device_records(
         signals: how often each counter is signalled in a run.
         room: operands that a record has room for.
         residents: the resident rKernels by number.
+        maps: what the records of some rOperators have behind their operands, by where their slots begin: where, and
+            addresses.
     """
     opcodes = steps["opcode"].tolist()
     groups: list[list[int]] = []
@@ -52,6 +56,9 @@ def device_records(
     record_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     place = np.arange(len(steps)) - first_steps[record_of]
     _fill(records, steps, slots, signals, record_of, place)
+    for first_slot, (at, *addresses) in maps.items():
+        owners = record_of[(steps["opcode"] == EXECUTE) & (steps["c"] == first_slot)]
+        records["operands"][owners, at : at + len(addresses)] = addresses
     _mark_runs(records, firsts, residents)
     return records, np.array(firsts, dtype=np.uint32)
 

@@ -16,20 +16,23 @@ from rammer.devices.cuda.describe import KIND, MULTIPROCESSOR_THREADS
 from rammer.devices.cuda.emit.dispatch import Target, emit_dispatch
 from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
 from rammer.devices.cuda.emit.runs import emit_runs
+from rammer.devices.cuda.emit.warpgroup_gemm import emit_multiply
 from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
-from rammer.devices.cuda.tables import record_dtype
-from rammer.ir.kernel_form import GemvForm
+from rammer.devices.cuda.tables import TENSOR_MAP, record_dtype
+from rammer.devices.cuda.tensor_maps import tensor_maps
+from rammer.ir.kernel_form import GemvForm, WarpgroupGemmForm
 from rammer.ir.program import Plan
 from rammer.ir.schema import Schema, SchemaError, read_json
-from rammer.ir.task import RKernel, TaskGraph, TensorRole
+from rammer.ir.task import RKernel, ROperator, TaskGraph, TensorRole
 from rammer.ir.vdevice import VDevice
 from rammer.tiling.persistent_rnn import Family
 
-ABI = 7
+ABI = 8
 CODE = "program.cu"
 LAUNCH = "launch.json"
 DEVICE_RECORDS = "device_records.bin"
+TENSOR_MAPS = "tensor_maps.bin"
 _LAUNCH: Schema = {
     "threads": int,
     "scratch_bytes": int,
@@ -40,6 +43,8 @@ _LAUNCH: Schema = {
     "far_outputs": bool,
 }
 _FAR_BYTES = 16 << 10  # more is quicker only where it is written row by row (ADR 0013)
+_LINE_BYTES = 128
+_SWIZZLED_BYTES = 1024  # that operands of warpgroups are aligned to
 _LEAST_SLOTS = 2  # a model may have no operator that computes anything, C has no empty arrays
 _BEFORE_KERNELS = (
     ("rammer.devices.cuda", "runtime/tables.cuh"),
@@ -50,6 +55,10 @@ _BEFORE_KERNELS = (
     ("rammer.devices.cuda", "kernels/rammer_resident.cuh"),
     ("rammer.devices.codegen", "rammer_scalars.h"),
 )
+_WARPGROUPS = (
+    ("rammer.devices.cuda", "kernels/rammer_intrinsics_sm90.cuh"),
+    ("rammer.devices.cuda", "kernels/rammer_gemm_sm90.cuh"),
+)
 _INTERPRETER = ("rammer.devices.cuda", "runtime/interpreter.cuh")
 
 
@@ -59,8 +68,8 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     Raises:
         TooManyArraysError: the kernel has no room for the model's inputs and outputs, or for an operator's operands.
     """
-    widest = sorted(plan.graph.operators, key=lambda operator: len(bindings(plan, operator.id)))[-1:]
-    slots = max(_LEAST_SLOTS, sum(len(bindings(plan, operator.id)) for operator in widest))
+    widest = sorted(plan.graph.operators, key=lambda operator: _operands(plan, operator))[-1:]
+    slots = max(_LEAST_SLOTS, sum(_operands(plan, operator) for operator in widest))
     slots += slots % 2
     arrays = len(plan.graph.inputs) + len(plan.graph.outputs)
     check_room(arrays, slots, where_of(widest))
@@ -79,13 +88,16 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     assembly = assemble(plan, emit, vdevice.alignment_bytes, ABI)
     kernels = {symbol: emitted[symbol] for symbol in assembly.functions}
     data = assembly.data
+    slot_table, segments = np.frombuffer(data[SLOTS], dtype=SLOT), CALLER + arrays + 1
+    maps = tensor_maps(plan, assembly.first_slots, slot_table, segments - 1)
     records, starts = device_records(
         np.frombuffer(data[RECORDS], dtype=RECORD),
         assembly.manifest.starts,
-        np.frombuffer(data[SLOTS], dtype=SLOT),
+        slot_table,
         np.frombuffer(data[SIGNALS], dtype=SIGNAL_COUNT),
         slots,
         {number: kernel.resident for number, kernel in enumerate(kernels.values()) if kernel.resident is not None},
+        maps.operands,
     )
     look_ahead(
         records,
@@ -98,8 +110,9 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         files={
             **data,
             DEVICE_RECORDS: records.tobytes(),
+            TENSOR_MAPS: maps.table.tobytes(),
             LAUNCH: _launch(plan, vdevice, slots, starts.tolist()),
-            CODE: translation_unit(kernels, vdevice.threads, slots, CALLER + arrays).encode(),
+            CODE: translation_unit(kernels, vdevice.threads, slots, segments).encode(),
         },
     )
 
@@ -109,7 +122,7 @@ def _launch(plan: Plan, vdevice: VDevice, slots: int, starts: Sequence[int]) -> 
     graph = plan.graph
     launch = {
         "threads": vdevice.threads,
-        "scratch_bytes": max((kernel.form.scratch_bytes for kernel in plan.kernels), default=0),
+        "scratch_bytes": _scratch_bytes(plan.kernels),
         "slots": slots,
         "starts": starts,
         "input_bytes": [graph.tensors[i].nbytes for i in graph.inputs],
@@ -132,6 +145,8 @@ def check_launch(source: Source, array_bytes: Sequence[int]) -> None:
     record_bytes = record_dtype(0).itemsize + launch["slots"] * np.dtype(np.uint64).itemsize
     if starts != sorted(starts) or len(source.files[DEVICE_RECORDS]) != max(starts, default=0) * record_bytes:
         raise SchemaError("its launch is for other records")
+    if len(source.files[TENSOR_MAPS]) % TENSOR_MAP.itemsize:
+        raise SchemaError(f"its {TENSOR_MAPS} ends early")
     if not source.files[CODE]:
         raise SchemaError(f"its {CODE} is empty")
 
@@ -145,6 +160,7 @@ def translation_unit(kernels: Mapping[str, KernelText], threads: int, slots: int
         slots: operands that a record has room for.
         segments: in which operands lie.
     """
+    has_warpgroups = any(kernel.loop is not None for kernel in kernels.values())
     families: dict[Family, dict[int, str]] = {}
     for number, (symbol, kernel) in enumerate(kernels.items()):
         if kernel.resident is not None:
@@ -161,12 +177,29 @@ def translation_unit(kernels: Mapping[str, KernelText], threads: int, slots: int
         "SLOTS": slots,
         "SEGMENTS": segments,
         "CHUNK": chunk_of(slots),
+        "SCRATCH_ALIGNMENT": _SWIZZLED_BYTES if has_warpgroups else _LINE_BYTES,
     }
     macros = "".join(f"#define RAMMER_{name} {size}\n" for name, size in sizes.items())
-    headers = (_text(*name) for name in _BEFORE_KERNELS)
+    headers = (_text(*name) for name in _BEFORE_KERNELS + (_WARPGROUPS if has_warpgroups else ()))
     functions = [kernel.text for kernel in kernels.values()]
     functions += [emit_runs(symbol, *walk) for symbol, walk in walks.items()]
-    return "\n".join([macros, *headers, *functions, emit_dispatch(targets), _text(*_INTERPRETER)])
+    loops = {symbol: kernel.loop for symbol, kernel in kernels.items() if kernel.loop is not None}
+    numbers = {symbol: number for number, symbol in enumerate(kernels)}
+    functions += [emit_multiply(loops, numbers)] if loops else []
+    functions.append(emit_dispatch(targets))
+    return "\n".join([macros, *headers, *functions, _text(*_INTERPRETER)])
+
+
+def _scratch_bytes(kernels: Sequence[RKernel]) -> int:
+    """Shared memory for all rTasks; what aligns it for warpgroups may come on top."""
+    aligned = _SWIZZLED_BYTES if any(isinstance(kernel.form, WarpgroupGemmForm) for kernel in kernels) else 0
+    return max((kernel.form.scratch_bytes + aligned for kernel in kernels), default=0)
+
+
+def _operands(plan: Plan, operator: ROperator) -> int:
+    """What the records of an rOperator have room for: operands, and the tensor maps of two."""
+    has_maps = isinstance(plan.kernels[operator.id].form, WarpgroupGemmForm)
+    return len(bindings(plan, operator.id)) + (2 if has_maps else 0)
 
 
 def _far_outputs(graph: TaskGraph) -> bool:

@@ -21,6 +21,20 @@ SPAN = np.dtype([("begin", "<i8"), ("ready", "<i8"), ("computed", "<i8"), ("end"
 CLOCK = np.dtype([("cycles", "<i8"), ("nanoseconds", "<i8")])
 
 
+MAP_BYTES = 128  # of a tensor map as the GPU reads it
+TENSOR_MAP = np.dtype(
+    [
+        ("segment", "<u4"),
+        ("format", "<u4"),
+        ("offset_bytes", "<u8"),
+        ("extents", "<u8", 4),
+        ("strides_bytes", "<u8", 3),
+        ("box", "<u4", 4),
+    ]
+)
+"""A tensor map: elements of a format, from an offset in a segment on, fastest dimension first; a copy takes a box."""
+
+
 def record_dtype(slots: int) -> np.dtype[np.void]:
     """The record that has room for `slots` operands, an even number."""
     return np.dtype(

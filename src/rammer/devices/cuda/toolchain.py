@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rammer.devices.cuda.architecture import target_of
 from rammer.errors import CompilerFailedError, CompilerNotFoundError
 
 _INSTALL = "run: pip install 'rammer-compiler[cuda]'"
@@ -34,7 +35,7 @@ class Toolchain:
         """
         options = self.options(
             name="rammer",
-            arch=architecture,
+            arch=target_of(architecture),
             std=_STANDARD,
             define_macro=list(macros) or None,
             split_compile=0,  # as many threads as the machine has

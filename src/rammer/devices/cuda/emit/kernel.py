@@ -13,14 +13,23 @@ from rammer.devices.cuda.emit.dispatch import CALLED
 from rammer.devices.cuda.emit.gemm import emit_gemm
 from rammer.devices.cuda.emit.gemv import STREAM, emit_gemv
 from rammer.devices.cuda.emit.map import emit_map
-from rammer.devices.cuda.emit.points import Side
+from rammer.devices.cuda.emit.points import Side, tile_sides
 from rammer.devices.cuda.emit.reduce import emit_reduce, fold
 from rammer.devices.cuda.emit.resident import emit_step
 from rammer.devices.cuda.emit.rest import emit_keep
 from rammer.devices.cuda.emit.wait import emit_meet, takes_any_apart, takes_apart
+from rammer.devices.cuda.emit.warpgroup_gemm import emit_place, emit_results, loop_of
 from rammer.devices.cuda.emit.weights import emit_bring
 from rammer.ir.expr import Load
-from rammer.ir.kernel_form import GemmForm, GemvForm, KernelForm, MapForm, PersistentRnnForm, ReduceForm
+from rammer.ir.kernel_form import (
+    GemmForm,
+    GemvForm,
+    KernelForm,
+    MapForm,
+    PersistentRnnForm,
+    ReduceForm,
+    WarpgroupGemmForm,
+)
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 from rammer.tiling.gemm import WARP
@@ -33,12 +42,14 @@ _INT32_ADDRESSES = 1 << 31
 class KernelText:
     """The text of an rKernel, and what it keeps if it is a persistent RNN.
 
-    `apart` says whether lanes of a warp may come apart in it: where each waits for tagged elements of its own.
+    `apart` says whether lanes of a warp may come apart in it: where each waits for tagged elements of its own. `loop`
+    is what the interpreter runs before the function, if warpgroups multiply.
     """
 
     text: str
     resident: Resident | None = None
     apart: bool = False
+    loop: str | None = None
 
 
 def emit_kernel(
@@ -71,9 +82,20 @@ def emit_kernel(
     """
     if isinstance(kernel.form, PersistentRnnForm):
         return _emit_persistent_rnn(kernel, symbol, unwritten)
+    if isinstance(kernel.form, WarpgroupGemmForm):
+        return _emit_warpgroup_gemm(kernel, kernel.form, symbol)
     streamed = kernel.constants if not constants_stay and isinstance(kernel.form, GemvForm) else ()
     writer = _writer(kernel)
     operands = Operands(kernel, _readers(kernel, streamed))
+    with _function(writer, kernel, symbol, operands) as (scope, sides):
+        _emit_body(scope, sides, kernel.form)
+        emit_meet(scope)
+    return KernelText(text=writer.text(), apart=bool(_tagged(kernel)))
+
+
+@contextmanager
+def _function(writer: Writer, kernel: RKernel, symbol: str, operands: Operands) -> Iterator[tuple[Scope, list[Side]]]:
+    """The function of an rKernel: the scope in it, and where the rTask lies."""
     with writer.block(f"{CALLED} void {symbol}(const rammer_record *record)"):
         writer.line("__builtin_assume(__isShared(record));")
         writer.line("char *const scratch = rammer_scratch;")
@@ -81,11 +103,17 @@ def emit_kernel(
         writer.let("uint32_t", "tile", "record->tile")
         for line in _operand_lines(operands, range(len(kernel.layouts))):
             writer.line(line)
-        sides = _write_sides(writer, kernel)
-        scope = Scope(writer, operands, fold)
-        _emit_body(scope, sides, kernel.form)
-        emit_meet(scope)
-    return KernelText(text=writer.text(), apart=bool(_tagged(kernel)))
+        yield Scope(writer, operands, fold), tile_sides(writer, kernel)
+
+
+def _emit_warpgroup_gemm(kernel: RKernel, form: WarpgroupGemmForm, symbol: str) -> KernelText:
+    """The two functions of a product of warpgroups: where an rTask lies, and what is made of its sums."""
+    writer = _writer(kernel)
+    with writer.block(f"RAMMER_INLINE void {symbol}_place(const rammer_record *record, rammer_product *product)"):
+        emit_place(writer, kernel, form)
+    with _function(writer, kernel, symbol, Operands(kernel)) as (scope, sides):
+        emit_results(scope, sides, form)
+    return KernelText(text=writer.text(), loop=loop_of(form))
 
 
 def _emit_body(scope: Scope, sides: Sequence[Side], form: KernelForm) -> None:
@@ -119,7 +147,7 @@ def _emit_persistent_rnn(kernel: RKernel, symbol: str, unwritten: Collection[int
         with writer.block(f"{inlined} {symbol}_{name}({arguments})"):
             for line in _operand_lines(operands, slots):
                 writer.line(line)
-            sides = _write_sides(writer, kernel)
+            sides = tile_sides(writer, kernel)
             writer.let("uint32_t", "warp", f"threadIdx.x / {WARP}")
             writer.let("uint32_t", "lane", f"threadIdx.x % {WARP}")
             yield Scope(writer, operands, fold), sides
@@ -172,19 +200,3 @@ def _storage(dtype: DType, layout: Layout) -> str:
     if layout.tagged:
         return "rammer_tagged"
     return "uint8_t" if dtype is DType.BOOL else C_TYPES[dtype]
-
-
-def _write_sides(writer: Writer, kernel: RKernel) -> list[Side]:
-    """Where the rTask lies along each axis."""
-    sides = []
-    inner = kernel.task_count
-    for axis, size, count in zip(kernel.expr.axes, kernel.tile.task, kernel.grid, strict=True):
-        inner //= count
-        if count == 1:
-            sides.append(Side.whole(axis))
-            continue
-        number = "tile" if inner == 1 else f"tile / {inner}u"
-        number = f"{number} % {count}u" if inner * count < kernel.task_count else number
-        lo = writer.let(writer.index_type, f"{axis.name}_lo", f"({writer.index_type})({number}) * {size}")
-        sides.append(Side(axis=axis, lo=lo, size=size))
-    return sides

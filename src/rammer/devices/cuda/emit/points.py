@@ -35,6 +35,22 @@ class Side:
         return self.axis.extent % self.size != 0
 
 
+def tile_sides(writer: Writer, kernel: RKernel) -> list[Side]:
+    """Write where the rTask of number `tile` lies along each axis."""
+    sides = []
+    inner = kernel.task_count
+    for axis, size, count in zip(kernel.expr.axes, kernel.tile.task, kernel.grid, strict=True):
+        inner //= count
+        if count == 1:
+            sides.append(Side.whole(axis))
+            continue
+        number = "tile" if inner == 1 else f"tile / {inner}u"
+        number = f"{number} % {count}u" if inner * count < kernel.task_count else number
+        lo = writer.let(writer.index_type, f"{axis.name}_lo", f"({writer.index_type})({number}) * {size}")
+        sides.append(Side(axis=axis, lo=lo, size=size))
+    return sides
+
+
 def count(sides: Sequence[Side]) -> int:
     """Points of a full tile.
 

@@ -11,6 +11,13 @@
  * walks on. Returns the position of the last record that it came to, which is to be ended. All threads call it. */
 static __device__ uint32_t rammer_execute(uint32_t kernel, const rammer_record *record, uint32_t position);
 
+
+/* Computes the sums of an rTask that is a product of warpgroups, and says whether to run the rest; where a program has some,
+ * the generated code defines it. */
+#ifndef RAMMER_MULTIPLY
+#define RAMMER_MULTIPLY(kernel, record) true
+#endif
+
 extern "C" __global__ void __launch_bounds__(RAMMER_THREADS, RAMMER_BLOCKS)
 rammer_run(const __grid_constant__ rammer_program program) {
     rammer_start(&program);
@@ -22,10 +29,10 @@ rammer_run(const __grid_constant__ rammer_program program) {
             break;
         if (head.ahead_bytes != 0)
             rammer_look_ahead(record);
-        if (head.kernel != RAMMER_NOTHING)
-            position = rammer_execute(head.kernel, record, position);
-        else
+        if (head.kernel == RAMMER_NOTHING)
             rammer_begin(record);
+        else if (RAMMER_MULTIPLY(head.kernel, record))
+            position = rammer_execute(head.kernel, record, position);
         __syncthreads(); /* the rTask is whole before a Signal, and done with shared memory before the next */
         rammer_end(rammer_at(position));
         ++position;

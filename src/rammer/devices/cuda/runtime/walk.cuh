@@ -29,7 +29,7 @@ static __shared__ struct {
     uint32_t late; /* the first step that waited in vain, or RAMMER_DONE */
 } rammer_queue;
 
-extern __shared__ __align__(128) char rammer_scratch[];
+extern __shared__ __align__(RAMMER_SCRATCH_ALIGNMENT) char rammer_scratch[];
 static __shared__ rammer_record rammer_chunks[2][RAMMER_CHUNK];
 #ifdef RAMMER_TRACE
 static __shared__ int64_t rammer_origin;

@@ -1,0 +1,123 @@
+"""The skeleton `gemm` by warpgroups: what its rKernels bring to `kernels/rammer_gemm_sm90.cuh`.
+
+Sums are computed by code that is inlined into the interpreter, once for all rKernels of equal tiles. An rKernel brings
+where an rTask's tile lies, and the function that makes results of the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rammer.devices.codegen.scope import Scope
+from rammer.devices.codegen.writer import Writer
+from rammer.devices.cuda.emit.epilogue import Epilogue
+from rammer.devices.cuda.emit.points import Side, decode, tile_sides
+from rammer.ir.expr import Axis
+from rammer.ir.kernel_form import Instruction, WarpgroupGemmForm
+from rammer.ir.task import RKernel
+from rammer.tiling.pattern import contraction
+from rammer.tiling.warpgroup_gemm import GROUP_ROWS, Matrix, product_of, slabs_of, sums_pitch
+
+_FORMATS: Mapping[Instruction, str] = {
+    Instruction.WGMMA_F16: "RAMMER_F16",
+    Instruction.WGMMA_BF16: "RAMMER_BF16",
+    Instruction.WGMMA_TF32: "RAMMER_TF32",
+}
+
+
+def loop_of(form: WarpgroupGemmForm) -> str:
+    """The loop over stages that a form has."""
+    groups = form.instruction_m // GROUP_ROWS
+    numbers = f"{groups}, {form.instruction_n}, {slabs_of(form)}, {form.stages}, {str(form.swapped).lower()}"
+    return f"rammer_gemm_sm90<{_FORMATS[form.instruction]}, {numbers}>"
+
+
+def emit_multiply(loops: Mapping[str, str], numbers: Mapping[str, int]) -> str:
+    """The function of the interpreter that computes the sums of an rTask, if its rKernel is such a product.
+
+        bool rammer_multiply(uint32_t kernel, const rammer_record *record)
+
+    It returns whether the rKernel's function is to be called: not if the run is given up.
+
+    Args:
+        loops: of each rKernel that has one, by symbol.
+        numbers: of these rKernels.
+    """
+    writer = Writer()
+    distinct = list(dict.fromkeys(loops.values()))
+    with writer.block("RAMMER_INLINE bool rammer_multiply(uint32_t kernel, const rammer_record *record)"):
+        writer.line("rammer_product product;")
+        writer.line("uint32_t loop = 0;")
+        with writer.block("switch (__shfl_sync(RAMMER_ALL, kernel, 0))"):
+            for symbol, loop in loops.items():
+                writer.line(f"case {numbers[symbol]}:")
+                writer.line(f"    {symbol}_place(record, &product);")
+                writer.line(f"    loop = {distinct.index(loop)};")
+                writer.line("    break;")
+            writer.line("default:")
+            writer.line("    return true;")
+        writer.line("const auto begin = [=] {")
+        writer.line("    if (record->wait_count == 0)")
+        writer.line("        __syncthreads();")
+        writer.line("    return rammer_begin(record);")
+        writer.line("};")
+        writer.line("return rammer_with_sums([&](float (&held)[RAMMER_MOST_SUMS]) {")
+        with writer.block("switch (loop)"):
+            for number, loop in enumerate(distinct):
+                writer.line("default:" if number == 0 else f"case {number}:")
+                writer.line(f"    return {loop}::run(held, product, rammer_scratch, begin);")
+        writer.line("});")
+    writer.line("#define RAMMER_MULTIPLY rammer_multiply")
+    return writer.text()
+
+
+def emit_place(writer: Writer, kernel: RKernel, form: WarpgroupGemmForm) -> None:
+    """Write what an rTask multiplies. The tensor maps are operands behind those of the slots and outputs."""
+    product = product_of(kernel)
+    writer.let("uint32_t", "tile", "record->tile")
+    sides = {side.axis: side for side in tile_sides(writer, kernel)}
+    operands = [(product.m, product.axes.m), (product.n, product.axes.n)]
+    for i, (name, (matrix, axes)) in enumerate(zip("ba" if form.swapped else "ab", operands, strict=True)):
+        writer.line(f"product->{name}.map = rammer_operands(record)[{len(kernel.layouts) + i}];")
+        writer.line(f"product->{name}.row = {_first(axes, sides)};")
+        writer.line(f"product->{name}.batch = {_batch(matrix, product.axes.batch, sides)};")
+        writer.line(f"product->{name}_is_constant = {str(matrix.slot in kernel.constants).lower()};")
+    slabs, is_whole = slabs_of(form), product.k % product.slab == 0
+    writer.line("product->splits = 1;")
+    count = -(-product.slabs // slabs)
+    writer.line("product->first = 0;")
+    writer.line(f"product->count = {count};")
+    writer.line(f"product->elements = {0 if is_whole else product.slab};")
+    writer.line(f"product->slabs = {slabs if is_whole else 0};")
+
+
+def _first(axes: Sequence[Axis], sides: Mapping[Axis, Side]) -> str:
+    """The number of a tile's first point along axes, the fastest first."""
+    terms, inner = [], 1
+    for axis in axes:
+        if sides[axis].lo:
+            terms.append(f"(int32_t){sides[axis].lo}" + (f" * {inner}" if inner > 1 else ""))
+        inner *= axis.extent
+    return " + ".join(terms) or "0"
+
+
+def _batch(matrix: Matrix, axes: Sequence[Axis], sides: Mapping[Axis, Side]) -> str:
+    """The number of a tile's batch in a matrix that has some."""
+    return _first(axes, sides) if matrix.batch_stride else "0"
+
+
+def emit_results(scope: Scope, sides: Sequence[Side], form: WarpgroupGemmForm) -> None:
+    """Write how results are made of the sums that lie at the beginning of scratch."""
+    kernel = scope.operands.kernel
+    found = contraction(kernel.expr)
+    if found is None:
+        raise ValueError("a product is a contraction")
+    product, by_axis = product_of(kernel), {side.axis: side for side in sides}
+    batch, _ = decode(scope.writer, "0", [by_axis[axis] for axis in product.axes.batch])  # a tile has one
+    (term,) = found.terms
+    Epilogue(
+        sums=term.reduce,
+        rows=tuple(by_axis[axis] for axis in product.axes.m),
+        columns=tuple(by_axis[axis] for axis in product.axes.n),
+        pitch=sums_pitch(form.threadblock.n, swapped=form.swapped),
+    ).emit(scope.enter(batch))

@@ -1,0 +1,272 @@
+/* The skeleton `gemm` on Hopper: sums of products of two matrices, both K-innermost, by `wgmma` from shared memory.
+ *
+ * A is what gives wgmma its rows, B its columns; one of them has the rows of the result, the other its columns (swapped AB: few
+ * rows are few columns of wgmma, of which it takes any multiple of 8). One warp asks for copies by tensor map into a ring of
+ * stages, of constants before the rTask waits; `groups` warpgroups multiply. Where K is split, the rTask that arrives last at a
+ * tile adds up the parts of all.
+ *
+ * The compiler keeps products of a warpgroup in flight only in a kernel itself, not in functions that it calls, so this is
+ * inlined into the interpreter; rKernels of equal tiles share it.
+ */
+#ifndef RAMMER_GEMM_SM90_CUH
+#define RAMMER_GEMM_SM90_CUH
+
+enum {
+    RAMMER_SLAB_BYTES = 128,  /* of a row: as much as a swizzle reaches over */
+    RAMMER_GROUP_ROWS = 64,
+    RAMMER_GROUP_THREADS = 128,
+    RAMMER_RING_ALIGNMENT = 1024,
+    RAMMER_MOST_STAGES = 8,
+    RAMMER_MOST_SUMS = 64,    /* of a thread: of 128 columns */
+    RAMMER_SUMS_BARRIER = 1   /* of the threads that hold sums */
+};
+
+/* An operand of an rTask: its tensor map, over elements of a row, rows, slabs of a row, and batches, and where its tile begins. */
+struct rammer_matrix_tile {
+    const void *map;
+    int32_t row;
+    int32_t batch;
+};
+
+/* What an rTask multiplies. Its K is `count` stages from `first` on; a stage further on are `elements` of a row or `slabs`. */
+struct rammer_product {
+    rammer_matrix_tile a, b;
+    bool a_is_constant, b_is_constant; /* may be read before the Waits */
+    int32_t first, count;
+    int32_t elements, slabs;
+    /* Where K is split: which of the splits this is, the parts of all of a tile, and how many have arrived there. */
+    uint32_t split, splits;
+    float *parts;
+    uint32_t *arrived;
+};
+
+static __shared__ uint64_t rammer_gemm_barriers[2 * RAMMER_MOST_STAGES];
+
+/* Registers for the sums of any loop: `compute` computes in them. The compiler gives each warpgroup's product registers of
+ * its own in which it stays, and cannot keep it in flight where those of all loops are too many; these are the same. */
+template <typename Compute> RAMMER_INLINE bool rammer_with_sums(Compute compute) {
+    float held[RAMMER_MOST_SUMS];
+#pragma unroll
+    for (int i = 0; i < RAMMER_MOST_SUMS; ++i)
+        rammer_undefined(held[i]);
+    const bool result = compute(held);
+#pragma unroll
+    for (int i = 0; i < RAMMER_MOST_SUMS; ++i)
+        rammer_used(held[i]);
+    return result;
+}
+
+/* A stage has `slabs` of 128 bytes of each row of both operands. Of the result, the columns are A's rows if `swapped`. */
+template <rammer_format format, int groups, int columns, int slabs, int stages, bool swapped> struct rammer_gemm_sm90 {
+    static constexpr int ROWS = groups * RAMMER_GROUP_ROWS, THREADS = groups * RAMMER_GROUP_THREADS;
+    static constexpr int A_BYTES = slabs * ROWS * RAMMER_SLAB_BYTES, B_BYTES = slabs * columns * RAMMER_SLAB_BYTES;
+    static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+    static constexpr int PRODUCER = RAMMER_THREADS / 32 - 1; /* the warp that asks for copies */
+    /* Elements from a row of the sums in shared memory to the next: what a warp stores together lies in different banks. */
+    static constexpr int PITCH = swapped ? ROWS + 4 : columns + 8;
+    static_assert(stages <= RAMMER_MOST_STAGES && THREADS < RAMMER_THREADS && columns % 8 == 0 && columns / 2 <= RAMMER_MOST_SUMS, "a tile that there is");
+
+    /* The sums of an rTask at the beginning of scratch, row by row of the result, PITCH elements apart. `begin` waits as its
+     * record says, and is a barrier of the block. Returns whether they are there: not if the run is given up, nor if another rTask adds up the parts.
+     * `held` are the registers for sums. */
+    template <typename Begin>
+    static RAMMER_MEMBER bool run(
+        float (&held)[RAMMER_MOST_SUMS], const rammer_product &product, char *scratch, Begin begin
+    ) {
+        const uint32_t ring = rammer_shared_address(scratch), full = rammer_shared_address(rammer_gemm_barriers);
+        const uint32_t empty = full + stages * sizeof(uint64_t);
+        const uint32_t warp = __shfl_sync(RAMMER_ALL, threadIdx.x / 32, 0); /* the compiler sees that it is a warp's */
+        const int32_t early = min(product.count, stages);
+        const bool is_early = product.a_is_constant || product.b_is_constant;
+        if (warp == PRODUCER)
+            open(product, ring, full, empty, early);
+        if (!begin()) {
+            if (warp == PRODUCER && is_early && rammer_elect())
+                drain(full, early);
+            __syncthreads();
+            return false;
+        }
+        if (warp == PRODUCER && rammer_elect())
+            produce(product, ring, full, empty, early);
+        __syncwarp();
+        static __shared__ uint32_t arrived_before;
+        if (warp < THREADS / 32) {
+            float(&sums)[columns / 2] = *(float(*)[columns / 2])held;
+            multiply(sums, __shfl_sync(RAMMER_ALL, product.count, 0), ring, full, empty, warp);
+            bool is_whole = true;
+            if (product.splits > 1)
+                is_whole = combine(sums, product, &arrived_before);
+            else
+                rammer_named_barrier<RAMMER_SUMS_BARRIER, THREADS>(); /* all have read the ring */
+            if (is_whole)
+                store(sums, (float *)scratch, warp);
+        }
+        __syncthreads();
+        return product.splits == 1 || arrived_before == product.splits - 1;
+    }
+
+  private:
+    static RAMMER_MEMBER void copy(
+        const rammer_product &product, bool is_a, uint32_t stage, int32_t i, uint32_t barrier, uint64_t policy
+    ) {
+        const int32_t step = product.first + i;
+        const rammer_matrix_tile &tile = is_a ? product.a : product.b;
+        const int32_t at[4] = {step * product.elements, tile.row, step * product.slabs, tile.batch};
+        rammer_tensor_copy(is_a ? stage : stage + A_BYTES, tile.map, at, barrier, policy);
+    }
+
+    /* Barriers, and the first copies of what is constant. */
+    static RAMMER_MEMBER void open(const rammer_product &product, uint32_t ring, uint32_t full, uint32_t empty, int32_t early) {
+        const uint32_t lane = threadIdx.x % 32;
+        if (lane < stages) {
+            rammer_mbarrier_init(full + lane * sizeof(uint64_t), 1);
+            rammer_mbarrier_init(empty + lane * sizeof(uint64_t), THREADS / 32);
+        }
+        rammer_mbarrier_init_fence();
+        __syncwarp();
+        if (!rammer_elect())
+            return;
+        const uint64_t policy = rammer_evict_first();
+#pragma unroll
+        for (int is_a = 0; is_a < 2; ++is_a)
+            if (is_a ? product.a_is_constant : product.b_is_constant)
+#pragma unroll 1
+                for (int32_t i = 0; i < early; ++i) {
+                    const uint32_t barrier = full + i * sizeof(uint64_t);
+                    rammer_mbarrier_expect(barrier, is_a ? A_BYTES : B_BYTES);
+                    copy(product, is_a, ring + i * STAGE_BYTES, i, barrier, policy);
+                }
+        if (!product.a_is_constant)
+            rammer_prefetch_tensor_map(product.a.map);
+        if (!product.b_is_constant)
+            rammer_prefetch_tensor_map(product.b.map);
+    }
+
+    /* Waits for copies that nobody will use. */
+    static RAMMER_MEMBER void drain(uint32_t full, int32_t early) {
+#pragma unroll 1
+        for (int32_t i = 0; i < early; ++i) {
+            rammer_mbarrier_arrive(full + i * sizeof(uint64_t));
+            rammer_mbarrier_wait(full + i * sizeof(uint64_t), 0);
+        }
+    }
+
+    /* All other copies. */
+    static RAMMER_MEMBER void produce(
+        const rammer_product &product, uint32_t ring, uint32_t full, uint32_t empty, int32_t early
+    ) {
+        const uint64_t once = rammer_evict_first(), again = rammer_evict_last();
+        rammer_fence_proxy_async(); /* what others wrote is read by copies */
+        uint32_t slot = 0, parity = 1;
+#pragma unroll 1
+        for (int32_t i = 0; i < product.count; ++i) {
+            const uint32_t barrier = full + slot * sizeof(uint64_t), stage = ring + slot * STAGE_BYTES;
+            if (i >= early)
+                rammer_mbarrier_wait(empty + slot * sizeof(uint64_t), parity);
+#pragma unroll
+            for (int is_a = 0; is_a < 2; ++is_a) {
+                const bool is_constant = is_a ? product.a_is_constant : product.b_is_constant;
+                if (is_constant && i < early)
+                    continue;
+                rammer_mbarrier_expect(barrier, is_a ? A_BYTES : B_BYTES);
+                copy(product, is_a, stage, i, barrier, is_constant ? once : again);
+            }
+            rammer_mbarrier_arrive(barrier);
+            if (++slot == stages)
+                slot = 0, parity ^= 1;
+        }
+    }
+
+    /* This warpgroup's sums. */
+    static RAMMER_MEMBER void multiply(
+        float (&sums)[columns / 2], int32_t count, uint32_t ring, uint32_t full, uint32_t empty, uint32_t warp
+    ) {
+        const uint32_t a = rammer_matrix(ring + warp / 4 * (RAMMER_GROUP_ROWS * RAMMER_SLAB_BYTES));
+        const uint32_t b = rammer_matrix(ring + A_BYTES);
+        uint32_t slot = 0, parity = 0, at = 0, released = empty;
+#pragma unroll 1
+        for (int32_t i = 0; i < count; ++i) {
+            rammer_mbarrier_wait(full + slot * sizeof(uint64_t), parity);
+            rammer_wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < 4 * slabs; ++k)
+                rammer_wgmma<format>(
+                    sums,
+                    a + at + k / 4 * (ROWS * RAMMER_SLAB_BYTES / 16) + k % 4 * 2,
+                    b + at + k / 4 * (columns * RAMMER_SLAB_BYTES / 16) + k % 4 * 2,
+                    k > 0 ? 1 : i
+                );
+            rammer_wgmma_commit();
+            if (count > stages) {
+                rammer_wgmma_wait<1>(); /* the stage before is free */
+                if (i > 0 && threadIdx.x % 32 == 0)
+                    rammer_mbarrier_arrive(released);
+                released = empty + slot * sizeof(uint64_t);
+            }
+            at += STAGE_BYTES / 16;
+            if (++slot == stages)
+                slot = 0, parity ^= 1, at = 0;
+        }
+        rammer_wgmma_wait<0>();
+    }
+
+    /* Gives this split's sums away. Returns whether all have arrived; the sums are then those of all, always in one order. */
+    static RAMMER_MEMBER bool combine(float (&sums)[columns / 2], const rammer_product &product, uint32_t *arrived_before) {
+        constexpr int VECTORS = columns / 8, TOGETHER = VECTORS % 4 == 0 ? 4 : VECTORS % 3 == 0 ? 3 : VECTORS % 2 == 0 ? 2 : 1;
+        typedef rammer_vector<float, 4> vector;
+        vector *const parts = (vector *)product.parts + threadIdx.x;
+#pragma unroll
+        for (int j = 0; j < VECTORS; ++j) {
+            vector part;
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                part.lane[e] = sums[j * 4 + e];
+            parts[(product.split * VECTORS + j) * THREADS] = part;
+        }
+        rammer_named_barrier<RAMMER_SUMS_BARRIER, THREADS>();
+        if (threadIdx.x == 0)
+            *arrived_before = rammer_add_acq_rel(product.arrived, 1);
+        rammer_named_barrier<RAMMER_SUMS_BARRIER, THREADS>();
+        if (*arrived_before != product.splits - 1)
+            return false;
+        if (threadIdx.x == 0)
+            *product.arrived = 0; /* for the next run */
+#pragma unroll
+        for (int j = 0; j < VECTORS; j += TOGETHER) {
+#pragma unroll
+            for (int e = 0; e < TOGETHER * 4; ++e)
+                sums[j * 4 + e] = 0.0f;
+#pragma unroll 4
+            for (uint32_t split = 0; split < product.splits; ++split)
+#pragma unroll
+                for (int i = 0; i < TOGETHER; ++i) {
+                    const vector part = parts[(split * VECTORS + j + i) * THREADS];
+#pragma unroll
+                    for (int e = 0; e < 4; ++e)
+                        sums[(j + i) * 4 + e] += part.lane[e];
+                }
+        }
+        return true;
+    }
+
+    static RAMMER_MEMBER void store(const float (&sums)[columns / 2], float *into, uint32_t warp) {
+        const uint32_t row = warp * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < columns / 8; ++j)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const float *pair = sums + j * 4 + half * 2;
+                const uint32_t x = row + half * 8, y = column + j * 8;
+                if constexpr (swapped) {
+                    into[y * PITCH + x] = pair[0];
+                    into[(y + 1) * PITCH + x] = pair[1];
+                } else {
+                    rammer_vector<float, 2> both;
+                    both.lane[0] = pair[0], both.lane[1] = pair[1];
+                    *(rammer_vector<float, 2> *)(into + x * PITCH + y) = both;
+                }
+            }
+    }
+};
+
+#endif

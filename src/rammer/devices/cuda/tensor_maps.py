@@ -1,0 +1,122 @@
+"""Tensor maps: where the matrices that warpgroups multiply lie, as the hardware's copies want to be told."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rammer.devices.cuda.driver import check
+from rammer.devices.cuda.tables import MAP_BYTES, SEGMENT_SHIFT, TENSOR_MAP
+from rammer.ir.kernel_form import WarpgroupGemmForm
+from rammer.ir.program import Plan
+from rammer.ir.task import RKernel
+from rammer.ir.types import DType
+from rammer.tiling.warpgroup_gemm import Matrix, MatrixProduct, product_of, slabs_of
+
+FORMATS: Mapping[DType, str] = {
+    DType.TF32: "CU_TENSOR_MAP_DATA_TYPE_FLOAT32",
+    DType.BFLOAT16: "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16",
+    DType.FLOAT16: "CU_TENSOR_MAP_DATA_TYPE_FLOAT16",
+}
+_NUMBERS = {dtype: number for number, dtype in enumerate(FORMATS)}
+_Row = tuple[int, int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorMaps:
+    """All tensor maps of a program, and what records have of them.
+
+    By where an rOperator's slots begin, `operands` are the place behind its other operands, and the maps' addresses.
+    """
+
+    table: npt.NDArray[np.void]
+    operands: Mapping[int, tuple[int, ...]]
+
+
+def tensor_maps(plan: Plan, first_slots: Mapping[int, int], slots: npt.NDArray[np.void], segment: int) -> TensorMaps:
+    """The tensor maps of a plan.
+
+    Args:
+        plan: the plan.
+        first_slots: where the slots of each rOperator that is run begin.
+        slots: of all rOperators.
+        segment: the number of that of the maps.
+    """
+    rows: dict[_Row, int] = {}
+    operands = {}
+    for operator, kernel in zip(plan.graph.operators, plan.kernels, strict=True):
+        if operator.id in first_slots and isinstance(kernel.form, WarpgroupGemmForm):
+            first = first_slots[operator.id]
+            found = _rows(kernel, kernel.form, slots[first:])
+            numbers = (rows.setdefault(row, len(rows)) for row in found)
+            addresses = (segment << SEGMENT_SHIFT | number * MAP_BYTES for number in numbers)
+            operands[first] = (len(kernel.layouts), *addresses)
+    return TensorMaps(table=np.array(list(rows), dtype=TENSOR_MAP), operands=operands)
+
+
+def encoded(api: Any, table: npt.NDArray[np.void], segments: Sequence[int]) -> npt.NDArray[np.uint8]:  # noqa: ANN401
+    """A table's maps as the GPU reads them.
+
+    Args:
+        api: the driver's functions.
+        table: the maps.
+        segments: the addresses of segments.
+
+    Raises:
+        DeviceError: the driver refuses one.
+    """
+    maps = np.zeros((len(table), MAP_BYTES), dtype=np.uint8)
+    formats = list(FORMATS.values())
+    for place, row in enumerate(table):
+        rank = len(row["extents"])
+        answer = api.cuTensorMapEncodeTiled(
+            getattr(api.CUtensorMapDataType, formats[row["format"]]),
+            rank,
+            segments[row["segment"]] + int(row["offset_bytes"]),
+            [api.cuuint64_t(int(extent)) for extent in row["extents"]],
+            [api.cuuint64_t(int(stride)) for stride in row["strides_bytes"]],
+            [api.cuuint32_t(int(size)) for size in row["box"]],
+            [api.cuuint32_t(1)] * rank,
+            api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            api.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+        found = check(api, "cuTensorMapEncodeTiled", answer)
+        maps[place] = np.frombuffer(ctypes.string_at(found.getPtr(), MAP_BYTES), dtype=np.uint8)
+    return maps
+
+
+def _rows(kernel: RKernel, form: WarpgroupGemmForm, slots: npt.NDArray[np.void]) -> tuple[_Row, _Row]:
+    """The maps of the matrices of an rOperator whose slots these are: of rows, then of columns."""
+    product = product_of(kernel)
+    tile = form.threadblock
+    return _row(product, product.m, tile.m, form, slots), _row(product, product.n, tile.n, form, slots)
+
+
+def _row(
+    product: MatrixProduct, matrix: Matrix, rows: int, form: WarpgroupGemmForm, slots: npt.NDArray[np.void]
+) -> _Row:
+    """The map of a matrix of which a tile takes so many rows.
+
+    Its dimensions are elements of a slab, rows, slabs and batches; where slabs do not divide a row, it has one that is
+    the whole row.
+    """
+    itemsize, slot = product.dtype.itemsize_bytes, slots[matrix.slot]
+    is_whole = product.k % product.slab == 0
+    batches = product.batches if matrix.batch_stride else 1
+    extents = (product.slab, matrix.rows, product.slabs, batches) if is_whole else (product.k, matrix.rows, 1, batches)
+    strides = (matrix.row_stride, product.slab, matrix.batch_stride or matrix.row_stride)
+    return (
+        int(slot["segment"]),
+        _NUMBERS[product.dtype],
+        int(slot["offset_bytes"]) + matrix.offset * itemsize,
+        extents,
+        tuple(stride * itemsize for stride in strides),
+        (product.slab, rows, slabs_of(form), 1),
+    )

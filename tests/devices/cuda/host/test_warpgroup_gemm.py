@@ -1,0 +1,126 @@
+"""Products that warpgroups multiply: operands either way round, stages, ragged edges, batches, in several orders."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from rammer.devices.cuda import describe
+from rammer.devices.cuda.source import source_of
+from rammer.ir.kernel_form import WarpgroupGemmForm
+from rammer.roller import cuda as roller
+from rammer.roller import warpgroup
+from rammer.roller.construct import construct
+from tests.support.agreement import relative_difference, run_onnx_runtime
+from tests.support.host_cuda import orders
+from tests.support.small_models import FLOAT, small_model
+
+TOLERANCES = {"tf32": 2e-3, "bf16": 2e-2, "fp16": 2e-3}
+
+
+def chain(rows, inner, columns):
+    """Two products with what comes between and behind them; the second's rows lie in memory of ours."""
+    rng = np.random.default_rng(7)
+    sizes = ((inner, columns), (columns, inner))
+    constants = {f"w{i}": rng.standard_normal(size) / np.sqrt(size[0]) for i, size in enumerate(sizes)}
+    constants |= {f"b{i}": rng.standard_normal(size[1]) for i, size in enumerate(sizes)}
+    constants = {name: array.astype(np.float32) for name, array in constants.items()}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("MatMul", ["a", "w0"], ["p0"]),
+        helper.make_node("Add", ["p0", "b0"], ["s0"]),
+        helper.make_node("Relu", ["s0"], ["h"]),
+        helper.make_node("MatMul", ["h", "w1"], ["p1"]),
+        helper.make_node("Add", ["p1", "b1"], ["s1"]),
+        helper.make_node("Sigmoid", ["x"], ["r"]),
+        helper.make_node("Add", ["s1", "r"], ["y"]),
+    ]
+    return small_model(nodes, {"x": (FLOAT, (*rows, inner))}, {"y": (FLOAT, (*rows, inner))}, constants)
+
+
+def scores(heads, queries, keys, size):
+    """A batch of products of which neither operand is a constant."""
+    nodes = [
+        helper.make_node("Relu", ["q"], ["a"]),
+        helper.make_node("Tanh", ["k"], ["b"]),
+        helper.make_node("Transpose", ["b"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["a", "t"], ["y"]),
+    ]
+    inputs = {"q": (FLOAT, (heads, queries, size)), "k": (FLOAT, (heads, keys, size))}
+    return small_model(nodes, inputs, {"y": (FLOAT, (heads, queries, keys))})
+
+
+def forms_of(gpu, model, wanted=lambda form: True, *, precision="fp16", veus=3):
+    """The forms of a plan's products of warpgroups, which are the first that are `wanted`.
+
+    Each order gives what ONNX Runtime does, and the same bits.
+    """
+    plain = roller.candidates
+
+    def candidates(workload, vdevice):
+        kernels = plain(workload, vdevice)
+        tiles = warpgroup.warpgroup_tiles(workload, kernels[0].tile.lane, vdevice)
+        return [workload.kernel(tile, form) for tile, form in tiles if wanted(form)][:1] or kernels
+
+    construct.cache_clear()
+    with (
+        mock.patch.dict("rammer.roller.construct._CANDIDATES", {"cuda": candidates}),
+        mock.patch.object(describe, "INSTRUCTIONS", describe.INSTRUCTIONS + describe.WARPGROUP_INSTRUCTIONS),
+    ):
+        plan, vdevice = gpu.plan(model, precision=precision, veus=veus)
+    construct.cache_clear()
+    rng = np.random.default_rng(0)
+    shapes = {port.name: [d.dim_value for d in port.type.tensor_type.shape.dim] for port in model.graph.input}
+    inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    (expected,) = run_onnx_runtime(model, inputs)
+    loaded = gpu.load(source_of(plan, vdevice))
+    bits = set()
+    for order in orders(plan.veus):
+        (found,) = gpu.run(loaded, list(inputs.values()), [expected], order)
+        assert relative_difference(found, expected) < TOLERANCES[precision], order
+        bits.add(found.tobytes())
+    assert len(bits) == 1
+    return [kernel.form for kernel in plan.kernels if isinstance(kernel.form, WarpgroupGemmForm)]
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_precisions(precision, gpu):
+    assert len(forms_of(gpu, chain((20,), 128, 64), precision=precision)) == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "swapped", "model"),
+    [(64, False, chain((70,), 64, 40)), (192, False, chain((150,), 64, 24)), (128, True, chain((8,), 64, 104))],
+)
+def test_warpgroups(rows, swapped, model, gpu):
+    forms = forms_of(gpu, model, lambda form: form.swapped == swapped and form.instruction_m == rows)
+    assert (rows, swapped) in {(form.instruction_m, form.swapped) for form in forms}
+
+
+def test_ring_is_filled_again_and_again(gpu):
+    with mock.patch.object(warpgroup, "_NAMED_BYTES", 195 << 10):
+        forms = forms_of(gpu, chain((16,), 320, 64), lambda form: form.instruction_n == 16, veus=2)
+    assert [form.stages for form in forms] == [3, 1]
+
+
+def test_ragged_edges(gpu):
+    """Rows, columns and sums that end within a tile, an instruction and a slab."""
+    assert len(forms_of(gpu, chain((13,), 72, 40))) == 2
+
+
+def test_rows_of_several_axes(gpu):
+    assert len(forms_of(gpu, chain((2, 3, 4), 64, 40))) == 2
+
+
+def test_batches_without_constants(gpu):
+    assert len(forms_of(gpu, scores(2, 12, 24, 64), veus=2)) == 1
+
+
+def test_callers_arrays_are_none(gpu):
+    """They lie anywhere, so no tensor map says where."""
+    constants = {"w": np.eye(64, dtype=np.float32)}
+    model = small_model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (FLOAT, (20, 64))}, {"y": (FLOAT, (20, 64))}, constants
+    )
+    assert forms_of(gpu, model) == []

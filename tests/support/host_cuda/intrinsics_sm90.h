@@ -1,0 +1,139 @@
+/* The functions of rammer_intrinsics_sm90.cuh, in its order, for the host.
+ *
+ * Copies by tensor map are made where they are asked for, as early as can be: what is overwritten too soon shows. Products
+ * read shared memory where they are asked for.
+ */
+#ifndef RAMMER_INTRINSICS_SM90_CUH
+#define RAMMER_INTRINSICS_SM90_CUH
+
+RAMMER_INLINE bool rammer_elect(void) {
+    __syncwarp();
+    return HOST_LANE == 0;
+}
+
+RAMMER_INLINE void rammer_undefined(float &x) { x = NAN; }
+RAMMER_INLINE void rammer_used(const float &) {}
+
+/* An mbarrier: how many are still to come, of how many in each phase, and bytes that are expected or have come before. */
+struct host_mbarrier {
+    int32_t bytes;
+    uint16_t pending;
+    uint16_t count : 15, phase : 1;
+};
+static_assert(sizeof(host_mbarrier) == sizeof(uint64_t), "as large as the machine's");
+
+template <typename Fn> static inline void host_change_mbarrier(uint32_t at, Fn change) {
+    host_point();
+    host_mbarrier *barrier = (host_mbarrier *)host_in_shared(at);
+    change(barrier);
+    if (barrier->pending == 0 && barrier->bytes == 0) {
+        barrier->phase ^= 1;
+        barrier->pending = barrier->count;
+    }
+    host_changed(barrier);
+}
+RAMMER_INLINE void rammer_mbarrier_init(uint32_t at, uint32_t count) {
+    host_mbarrier *barrier = (host_mbarrier *)host_in_shared(at);
+    barrier->bytes = 0;
+    barrier->pending = barrier->count = (uint16_t)count;
+    barrier->phase = 0;
+}
+RAMMER_INLINE void rammer_mbarrier_init_fence(void) {}
+RAMMER_INLINE void rammer_mbarrier_arrive(uint32_t at) {
+    host_change_mbarrier(at, [=](host_mbarrier *barrier) {
+        if (barrier->pending-- == 0)
+            host_fail("more arrive at the mbarrier at %u than it waits for", at);
+    });
+}
+RAMMER_INLINE void rammer_mbarrier_expect(uint32_t at, uint32_t bytes) {
+    host_change_mbarrier(at, [=](host_mbarrier *barrier) { barrier->bytes += (int32_t)bytes; });
+}
+RAMMER_INLINE bool rammer_mbarrier_try_wait(uint32_t at, uint32_t parity) {
+    const host_mbarrier *barrier = (const host_mbarrier *)host_in_shared(at);
+    host_look(barrier, host_bits<uint64_t>(*barrier));
+    return barrier->phase != parity;
+}
+RAMMER_INLINE void rammer_mbarrier_wait(uint32_t at, uint32_t parity) {
+    while (!rammer_mbarrier_try_wait(at, parity)) {
+    }
+}
+template <int number, int threads> RAMMER_INLINE void rammer_named_barrier(void) {
+    host_barrier("a named barrier", number, threads, false);
+}
+
+RAMMER_INLINE void rammer_fence_proxy_async(void) {}
+RAMMER_INLINE void rammer_fence_proxy_async_shared(void) {}
+RAMMER_INLINE void rammer_prefetch_tensor_map(const void *map) { host_check_aligned(map, 64); }
+RAMMER_INLINE uint64_t rammer_evict_last(void) { return 0; }
+
+/* A tensor map, as host_cuda/driver.py encodes it. */
+struct host_tensor_map {
+    uint64_t address, extents[4], strides_bytes[3];
+    uint32_t box[4], element_bytes;
+};
+
+/* Where a byte of an operand lies whose rows are 128 bytes: pieces of 16 change places within 8 rows. */
+static inline uint32_t host_swizzled(uint32_t at) { return at ^ (at >> 7 & 7) << 4; }
+
+RAMMER_INLINE void rammer_tensor_copy(uint32_t into, const void *of, const int32_t (&at)[4], uint32_t barrier, uint64_t) {
+    const host_tensor_map *map = (const host_tensor_map *)of;
+    if (into % 1024 || map->box[0] * map->element_bytes != 128)
+        host_fail("a copy of rows of %u bytes to %u", map->box[0] * map->element_bytes, into);
+    uint32_t to = into, place[4];
+    for (place[3] = 0; place[3] < map->box[3]; ++place[3])
+        for (place[2] = 0; place[2] < map->box[2]; ++place[2])
+            for (place[1] = 0; place[1] < map->box[1]; ++place[1])
+                for (place[0] = 0; place[0] < map->box[0]; ++place[0], to += map->element_bytes) {
+                    bool is_inside = true;
+                    uint64_t from = map->address;
+                    for (int i = 0; i < 4; ++i) {
+                        const int64_t index = (int64_t)at[i] + place[i];
+                        is_inside &= 0 <= index && index < (int64_t)map->extents[i];
+                        from += index * (i == 0 ? map->element_bytes : map->strides_bytes[i - 1]);
+                    }
+                    char *element = (char *)host_in_shared(host_swizzled(to));
+                    if (is_inside)
+                        memcpy(element, (const void *)from, map->element_bytes);
+                    else
+                        memset(element, 0, map->element_bytes);
+                }
+    host_change_mbarrier(barrier, [=](host_mbarrier *waiting) { waiting->bytes -= (int32_t)(to - into); });
+}
+
+enum rammer_format { RAMMER_F16, RAMMER_BF16, RAMMER_TF32 };
+
+RAMMER_INLINE void rammer_wgmma_fence(void) {}
+RAMMER_INLINE void rammer_wgmma_commit(void) {}
+template <int pending> RAMMER_INLINE void rammer_wgmma_wait(void) { __syncwarp(); }
+RAMMER_INLINE uint32_t rammer_matrix(uint32_t at) { return (at >> 4 & 0x3fff) | 1u << 16; }
+
+template <rammer_format format> static inline float host_element(uint32_t matrix, uint32_t row, uint32_t k) {
+    const uint32_t at = ((matrix & 0x3fff) << 4) + row * 128;
+    if (format == RAMMER_TF32)
+        return __uint_as_float(*(const uint32_t *)host_in_shared(host_swizzled(at + k * 4)) & 0xffffe000u);
+    const uint16_t stored = *(const uint16_t *)host_in_shared(host_swizzled(at + k * 2));
+    return format == RAMMER_F16 ? rammer_widen_f16(stored) : rammer_widen_bf16(stored);
+}
+struct host_wgmma {
+    float *sums;
+    uint32_t a, b;
+    bool add;
+};
+template <rammer_format format, int held>
+RAMMER_INLINE void rammer_wgmma(float (&sums)[held], uint32_t a, uint32_t b, uint32_t is_added) {
+    host_wgmma mine = {sums, a + threadIdx.x / 32 % 4 * (16 * 128 / 16), b, is_added != 0};
+    host_together("wgmma", 0xffffffffu, &mine, [](void *const *lanes, unsigned) {
+        for (uint32_t lane = 0; lane < HOST_WARP; ++lane) {
+            const host_wgmma *one = (const host_wgmma *)lanes[lane];
+            for (uint32_t i = 0; i < held; ++i) {
+                const uint32_t row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+                float total = one->add ? one->sums[i] : 0.0f;
+                for (uint32_t k = 0; k < (format == RAMMER_TF32 ? 8 : 16); ++k)
+                    total += host_element<format>(one->a, row, k) * host_element<format>(one->b, column, k);
+                one->sums[i] = total;
+            }
+        }
+    });
+}
+
+#endif

@@ -85,8 +85,12 @@ class KernelForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapForm(KernelForm):
-    """Point by point. A `block` over the axes stays in the cache while it is transposed, if any is."""
+    """Point by point. A `block` over the axes stays in the cache while it is transposed, if any is.
 
+    A thread of several loads what `turns` vectors take before it uses the first.
+    """
+
+    turns: int = 1
     block: tuple[int, ...] = ()
 
     @property
@@ -97,14 +101,20 @@ class MapForm(KernelForm):
     @property
     def details(self) -> str:
         """See `KernelForm`."""
+        if self.threads > 1:
+            return f"{self.turns} vectors of {self.vector} at a time"
         return f"blocks of {_sizes(self.block)}" if self.block else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReduceForm(KernelForm):
-    """Any reductions: a `team` of threads shares those of a point."""
+    """Any reductions: a `team` of threads shares those of a point.
+
+    A thread of several loads what `turns` vectors take before it uses the first.
+    """
 
     team: int = 1
+    turns: int = 1
 
     @property
     def skeleton(self) -> Skeleton:
@@ -114,7 +124,7 @@ class ReduceForm(KernelForm):
     @property
     def details(self) -> str:
         """See `KernelForm`."""
-        return f"{self.team} threads a point" if self.threads > 1 else ""
+        return f"{self.team} threads a point, vectors of {self.vector}" if self.threads > 1 else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

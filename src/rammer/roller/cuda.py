@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
-from rammer.ir.kernel_form import GemmForm, Instruction, KernelForm, MapForm, WarpgroupGemmForm
+from rammer.ir.kernel_form import GemmForm, Instruction, KernelForm, WarpgroupGemmForm
 from rammer.ir.region import Affine, affine
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
@@ -36,7 +36,8 @@ from rammer.tiling.gemm import (
 from rammer.tiling.gemv import gemv_form
 from rammer.tiling.pattern import Contraction, Group, chosen_axes, contraction, stride_along, window_points
 from rammer.tiling.persistent_rnn import persistent_rnn_form
-from rammer.tiling.reduce import reduce_form
+from rammer.tiling.reduce import map_form, reduce_form
+from rammer.tiling.rows import outer_reductions
 from rammer.tiling.warpgroup_gemm import product_of
 
 _STREAM_LANES = 8  # one sector of float32
@@ -104,9 +105,8 @@ def candidates(workload: Workload, vdevice: VDevice) -> list[RKernel]:
 
 def _general_form(workload: Workload, tile: RTile, vdevice: VDevice) -> KernelForm:
     """The form of what is no product."""
-    if workload.expr.reductions:
-        return reduce_form(workload.expr, tile, vdevice.threads)
-    return MapForm(threads=vdevice.threads)
+    form_of = reduce_form if workload.expr.reductions else map_form
+    return form_of(workload.expr, workload.layouts, tile, vdevice.threads, workload.alignments)
 
 
 def _product_form(workload: Workload, tile: RTile, vdevice: VDevice) -> KernelForm:
@@ -254,8 +254,10 @@ def _height(expr: TensorExpr, found: Contraction, lane: Axis) -> int:
 
 def _units(expr: TensorExpr, lane: int | None, *, is_stream: bool) -> tuple[int, ...]:
     """What the sizes of an rTask are multiples of."""
-    chosen = () if expr.reductions else chosen_axes(expr)
-    units = [axis.extent if axis in chosen else 1 for axis in expr.axes]
+    whole = () if expr.reductions else chosen_axes(expr)
+    if expr.reductions and lane is None:  # along a row, neighbouring threads have neighbouring elements
+        whole = tuple(axis for axis in expr.axes if axis not in outer_reductions(expr)[1])
+    units = [axis.extent if axis in whole else 1 for axis in expr.axes]
     if lane is not None:
         units[lane] = _STREAM_LANES if is_stream else WARP
     return tuple(min(unit, max(1, axis.extent)) for unit, axis in zip(units, expr.axes, strict=True))

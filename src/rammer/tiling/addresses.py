@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from rammer.ir.expr import Axis, Call, Const, Expr, Load, Reduce, ScalarFn, TensorExpr, nodes
 from rammer.ir.region import depends_on_data, interval_of
-from rammer.ir.types import Layout, Panel
+from rammer.ir.types import DType, Layout, Panel
 from rammer.tiling.pattern import free_axes
 
 
@@ -219,6 +219,20 @@ class Accesses:
             self.stores[output], axis, size, alignments[len(self.expr.inputs) + output]
         )
 
+    def loads_vectors(self, load: Load, axis: Axis, size: int, alignments: Sequence[int]) -> bool:
+        """Whether one load brings so many neighbours along an axis, which are all there or all padding."""
+        if size == 1 or load.dtype is DType.BOOL or self.layouts[load.slot].tagged:
+            return False
+        padded_along = any(check.form.coefficient(axis) for check in self.loads[load].checks)
+        return not padded_along and self.lies_in_groups(load, axis, size, alignments)
+
+    def stores_vectors(self, output: int, axis: Axis, size: int, alignments: Sequence[int]) -> bool:
+        """Whether one store takes so many neighbours along an axis."""
+        slot = len(self.expr.inputs) + output
+        if size == 1 or self.layouts[slot].tagged:
+            return False
+        return self.is_stored_in_groups(output, axis, size, alignments)
+
 
 def _in_groups(address: Address, axis: Axis, size: int, alignment: int) -> bool:
     """Whether elements at addresses lie in such groups, if the first element's place is a multiple of `alignment`."""
@@ -226,9 +240,12 @@ def _in_groups(address: Address, axis: Axis, size: int, alignment: int) -> bool:
         return False
     for part in address.parts:
         panel = part.panel
-        if panel is None or part.clamp is not None or part.stride != 1 or panel.width % size or panel.stride % size:
+        if panel is None:  # an index from data
+            if part.form.coefficient(axis) or part.stride % size:
+                return False
+        elif part.clamp is not None or part.stride != 1 or panel.width % size or panel.stride % size:
             return False
-    forms = (address.form, *(part.form for part in address.parts))
+    forms = (address.form, *(part.form for part in address.parts if part.panel is not None))
     others = [coefficient for form in forms for atom, coefficient in form.terms if atom is not axis]
     return sum(form.coefficient(axis) for form in forms) == 1 and all(
         number % size == 0 for number in (*others, *(form.offset for form in forms))

@@ -294,6 +294,9 @@ HOST_MMA(rammer_mma_f16, 2, rammer_widen_f16((uint16_t)(word >> 16 * place)))
 HOST_MMA(rammer_mma_bf16, 2, rammer_widen_bf16((uint16_t)(word >> 16 * place)))
 
 RAMMER_INLINE void rammer_barrier_sync(void) { host_barrier("__syncthreads()", 0, 0, false); }
+template <int threads> RAMMER_INLINE void rammer_barrier_sync_named(uint32_t number) {
+    host_barrier("rammer_barrier_sync_named()", number, threads, false);
+}
 RAMMER_INLINE uint64_t rammer_globaltimer_ns(void) { return host_time_ns(); }
 
 #include "intrinsics_sm90.h"

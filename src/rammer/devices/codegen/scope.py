@@ -290,7 +290,10 @@ class Scope:
     def store(self, number: int) -> None:
         """Compute and store an output at the present point."""
         output = self.operands.expr.outputs[number]
-        value = convert(self.value(output.body), output.body.dtype, output.type.dtype)
+        self.store_value(number, convert(self.value(output.body), output.body.dtype, output.type.dtype))
+
+    def store_value(self, number: int, value: str) -> None:
+        """Store a value of an output's type at the present point."""
         place = f"out{number}[{self.address(self.operands.stores[number])}]"
         is_tagged = self.operands.layouts[len(self.operands.expr.inputs) + number].tagged
         self.writer.line(f"rammer_give(&{place}, {value});" if is_tagged else f"{place} = {value};")

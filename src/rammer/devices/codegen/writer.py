@@ -27,13 +27,13 @@ class Writer:
         self._lines.append(_INDENT * self._depth + text)
 
     @contextmanager
-    def block(self, head: str = "") -> Iterator[None]:
-        """Braces around what is written inside."""
+    def block(self, head: str = "", tail: str = "") -> Iterator[None]:
+        """Braces around what is written inside; `tail` follows the last of them."""
         self.line(f"{head} {{".lstrip())
         self._depth += 1
         yield
         self._depth -= 1
-        self.line("}")
+        self.line(f"}}{tail}")
 
     @contextmanager
     def loop(self, name: str, lo: str, hi: str, step: int = 1, *, lanes: bool = False) -> Iterator[None]:

@@ -51,6 +51,8 @@ _BEFORE_KERNELS = (
     ("rammer.devices.cuda", "kernels/rammer_intrinsics.cuh"),
     ("rammer.devices.cuda", "runtime/walk.cuh"),
     ("rammer.devices.cuda", "kernels/rammer_kernel.cuh"),
+    ("rammer.devices.cuda", "skeletons/map.cuh"),
+    ("rammer.devices.cuda", "skeletons/reduce.cuh"),
     ("rammer.devices.cuda", "kernels/rammer_contract.cuh"),
     ("rammer.devices.cuda", "kernels/rammer_resident.cuh"),
     ("rammer.devices.codegen", "rammer_scalars.h"),

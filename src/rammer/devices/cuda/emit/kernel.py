@@ -10,11 +10,12 @@ from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Operands, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.dispatch import CALLED
+from rammer.devices.cuda.emit.fold import fold
 from rammer.devices.cuda.emit.gemm import emit_gemm
 from rammer.devices.cuda.emit.gemv import STREAM, emit_gemv
 from rammer.devices.cuda.emit.map import emit_map
 from rammer.devices.cuda.emit.points import Side, tile_sides
-from rammer.devices.cuda.emit.reduce import emit_reduce, fold
+from rammer.devices.cuda.emit.reduce import emit_reduce
 from rammer.devices.cuda.emit.resident import emit_step
 from rammer.devices.cuda.emit.rest import emit_keep
 from rammer.devices.cuda.emit.wait import emit_meet, takes_any_apart, takes_apart
@@ -120,7 +121,7 @@ def _emit_body(scope: Scope, sides: Sequence[Side], form: KernelForm) -> None:
     """Write the loops over one rTask."""
     match form:
         case MapForm():
-            emit_map(scope, sides)
+            emit_map(scope, sides, form)
         case ReduceForm():
             emit_reduce(scope, sides, form)
         case GemmForm():

@@ -65,36 +65,45 @@ def count(sides: Sequence[Side]) -> int:
     return points
 
 
-def decode(writer: Writer, number: str, sides: Sequence[Side]) -> tuple[dict[Axis, Position], list[str]]:
-    """Write the position along each axis of point `number`, the first of `sides` fastest.
+def decode(
+    writer: Writer, number: str, sides: Sequence[Side], vector: int = 1
+) -> tuple[dict[Axis, Position], list[str]]:
+    """Write the position along each axis of point `number`, the first of `sides` fastest, in vectors of so many points.
 
     Returns the positions, and conditions that hold unless the point is beyond an axis.
     """
     positions: dict[Axis, Position] = {}
     conditions: list[str] = []
-    inner, total = 1, count(sides)
+    inner, total = 1, count(sides) // vector
     for side in sides:
-        name = side.axis.name
-        if side.size == 1:
-            positions[side.axis] = Position(side.lo)
+        name, width = side.axis.name, vector if side is sides[0] else 1
+        size = side.size // width
+        if size == 1:
+            positions[side.axis] = Position(side.lo, multiple=width)
             continue
         index = number if inner == 1 else f"{number} / {inner}u"
-        inner *= side.size
-        index = f"{index} % {side.size}u" if inner < total else index
+        inner *= size
+        index = f"{index} % {size}u" if inner < total else index
+        index = f"({index}) * {width}" if width > 1 else index
         origin = f"{side.lo} + " if side.lo else ""
-        positions[side.axis] = Position(writer.let(writer.index_type, name, f"{origin}({writer.index_type})({index})"))
+        text = writer.let(writer.index_type, name, f"{origin}({writer.index_type})({index})")
+        positions[side.axis] = Position(text, multiple=width)
         if side.is_ragged:
             conditions.append(f"{name} < {side.axis.extent}")
     return positions, conditions
 
 
-def decode_inside(writer: Writer, number: str, sides: Sequence[Side]) -> tuple[dict[Axis, Position], list[str]]:
+def decode_inside(
+    writer: Writer, number: str, sides: Sequence[Side], vector: int = 1
+) -> tuple[dict[Axis, Position], list[str]]:
     """As `decode`, but positions are kept within the axes, whatever the conditions say."""
-    positions, conditions = decode(writer, number, sides)
+    positions, conditions = decode(writer, number, sides, vector)
     for side in sides:
         if side.is_ragged:
-            inside = f"min({positions[side.axis].text}, ({writer.index_type}){side.axis.extent - 1})"
-            positions[side.axis] = Position(writer.let(writer.index_type, f"{side.axis.name}_inside", inside))
+            width = vector if side is sides[0] else 1
+            inside = f"min({positions[side.axis].text}, ({writer.index_type}){side.axis.extent - width})"
+            name = writer.let(writer.index_type, f"{side.axis.name}_inside", inside)
+            positions[side.axis] = Position(name, multiple=width)
     return positions, conditions
 
 

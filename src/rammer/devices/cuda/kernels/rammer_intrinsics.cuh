@@ -200,6 +200,11 @@ RAMMER_MMA(rammer_mma_bf16, "m16n8k16", "bf16")
 /* The barrier of __syncthreads(), without the promise that warps come to it whole: it gathers their lanes first. */
 RAMMER_INLINE void rammer_barrier_sync(void) { asm volatile("barrier.sync 0;" : : : "memory"); }
 
+/* A barrier of `threads` threads, whole warps, that come to the one of this number (1 to 15). */
+template <int threads> RAMMER_INLINE void rammer_barrier_sync_named(uint32_t number) {
+    asm volatile("barrier.sync.aligned %0, %1;" : : "r"(number), "n"(threads) : "memory");
+}
+
 RAMMER_INLINE uint64_t rammer_globaltimer_ns(void) {
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

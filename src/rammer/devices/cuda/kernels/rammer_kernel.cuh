@@ -48,6 +48,20 @@ template <int lanes, typename T> RAMMER_INLINE void rammer_load_vector(T *into, 
         into[i] = vector.lane[i];
 }
 
+template <int lanes, typename T> RAMMER_INLINE void rammer_store_vector(T *into, const T *from) {
+    rammer_vector<T, lanes> vector;
+#pragma unroll
+    for (int i = 0; i < lanes; ++i)
+        vector.lane[i] = from[i];
+    *(rammer_vector<T, lanes> *)into = vector;
+}
+
+template <int lanes, typename T> RAMMER_INLINE void rammer_fill(T *into, T value) {
+#pragma unroll
+    for (int i = 0; i < lanes; ++i)
+        into[i] = value;
+}
+
 /* Reads an element, or a vector of 4, 8 or 16 bytes, that nobody will read again soon. */
 RAMMER_INLINE float rammer_stream(const float *from) { return rammer_load_evict_first(from); }
 RAMMER_INLINE uint16_t rammer_stream(const uint16_t *from) { return rammer_load_evict_first(from); }

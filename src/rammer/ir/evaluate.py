@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ReduceFn, ScalarFn, TensorExpr
+from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ReduceFn, ScalarFn, TensorExpr, nodes
 from rammer.ir.graph import Array, Graph
 from rammer.ir.region import Interval
 from rammer.ir.types import DType
@@ -196,10 +196,17 @@ def evaluate_graph(graph: Graph, inputs: Sequence[Array]) -> tuple[Array, ...]:
 class _Scope:
     """Node values over a list of dimensions: the axes in sight, spatial first, then the enclosing reductions'."""
 
-    def __init__(self, inputs: Sequence[Array], axes: Sequence[Axis], spans: Mapping[Axis, Interval]) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[Array],
+        axes: Sequence[Axis],
+        spans: Mapping[Axis, Interval],
+        around: _Scope | None = None,
+    ) -> None:
         self._inputs = inputs
         self._axes = tuple(axes)
         self._spans = dict(spans)
+        self._around = around
         self._values: dict[Expr, Array] = {}
 
     def value(self, root: Expr) -> Array:
@@ -248,14 +255,19 @@ class _Scope:
         if any(axis.extent == 0 for axis in node.axes):
             start = np.asarray(identity(node.fn, node.dtype), dtype=node.dtype.numpy)
             return np.broadcast_to(start, (1,) * len(self._axes))
+        used = {below for below in nodes(node) if isinstance(below, Axis)}
+        if self._around is not None and used.isdisjoint(self._axes[len(self._around._axes) :]):
+            outside = self._around.value(node)  # once, not for every part of what is reduced here
+            return outside.reshape(*outside.shape, *(1,) * (len(self._axes) - outside.ndim))
         first, *rest = node.axes
-        span = math.prod(axis.extent for axis in rest) * math.prod(s.extent for s in self._spans.values())
+        span = math.prod(axis.extent for axis in rest)
+        span *= math.prod(one.extent for axis, one in self._spans.items() if axis in used)
         product = _factors(node)
         step = first.extent if product else max(1, _CHUNK_ELEMENTS // max(1, span))
         total: Array | None = None
         for lo in range(0, first.extent, step):
             spans = {first: Interval(lo, min(lo + step, first.extent)), **{a: Interval(0, a.extent) for a in rest}}
-            inner = _Scope(self._inputs, (*self._axes, *node.axes), {**self._spans, **spans})
+            inner = _Scope(self._inputs, (*self._axes, *node.axes), {**self._spans, **spans}, self)
             part = inner.product_sum(*product, node) if product else inner.reduce(node)
             total = part if total is None else _COMBINE[node.fn](total, part)
         if total is None:

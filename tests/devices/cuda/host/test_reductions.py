@@ -4,6 +4,7 @@ import pytest
 
 from rammer.devices.cuda.source import source_of
 from rammer.ir.evaluate import evaluate
+from rammer.ir.graph import Attributes
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.lowering.canonical import View, canonical
 from rammer.profiler.measure import _Operator, operands_for
@@ -18,8 +19,8 @@ def halves(*shapes):
     return tuple(TensorType(DType.FLOAT16, shape) for shape in shapes)
 
 
-NORM = {"axis": 1, "epsilon": 1e-5}
-CASES = {
+NORM: Attributes = {"axis": 1, "epsilon": 1e-5}
+CASES: dict[str, tuple[str, tuple[TensorType, ...], Attributes]] = {
     "rows in registers": ("Softmax", halves((3, 5, 100)), {"axis": 2}),
     "rows of odd length": ("Softmax", types((3, 37)), {"axis": 1}),
     "rows in blocks": ("Softmax", halves((2, 40000)), {"axis": 1}),

@@ -1,5 +1,7 @@
 """Maps and reductions as their skeletons run them: by rows, by columns, in vectors and element by element."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from rammer.devices.cuda.source import source_of
@@ -20,7 +22,7 @@ def halves(*shapes):
 
 
 NORM: Attributes = {"axis": 1, "epsilon": 1e-5}
-CASES: dict[str, tuple[str, tuple[TensorType, ...], Attributes]] = {
+CASES: dict[str, tuple[str, Sequence[TensorType], Attributes]] = {
     "rows in registers": ("Softmax", halves((3, 5, 100)), {"axis": 2}),
     "rows of odd length": ("Softmax", types((3, 37)), {"axis": 1}),
     "rows in blocks": ("Softmax", halves((2, 40000)), {"axis": 1}),

@@ -48,7 +48,8 @@ template <int lanes, typename T> RAMMER_INLINE void rammer_load_vector(T *into, 
         into[i] = vector.lane[i];
 }
 
-template <int lanes, typename T> RAMMER_INLINE void rammer_store_vector(T *into, const T *from) {
+/* A bool is stored as a byte. */
+template <int lanes, typename T, typename From> RAMMER_INLINE void rammer_store_vector(T *into, const From *from) {
     rammer_vector<T, lanes> vector;
 #pragma unroll
     for (int i = 0; i < lanes; ++i)

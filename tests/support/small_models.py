@@ -127,3 +127,9 @@ def rows_model(rows: int = 3, length: int = 3000) -> onnx.ModelProto:
     ]
     shape = (FLOAT, (rows, length))
     return small_model(nodes, {"x": shape}, {"y": shape}, {"two": np.array(2.0, np.float32)}, name="rows")
+
+
+def long_row_model() -> onnx.ModelProto:
+    """The softmax of one row that is long enough for all threads of a block."""
+    node = helper.make_node("Softmax", ["x"], ["y"])
+    return small_model([node], {"x": (FLOAT, (1, 6000))}, {"y": (FLOAT, (1, 6000))})

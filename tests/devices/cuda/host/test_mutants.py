@@ -8,13 +8,14 @@ from benchmarks.networks import NETWORKS, SMALL
 from examples.two_branches import build_model
 from tests.support.host_cuda.mutants import Findings, try_statements, unmissed_waits
 from tests.support.host_cuda.programs import Program
-from tests.support.small_models import mlp_model, rows_model, states_model, vectors_model
+from tests.support.small_models import long_row_model, mlp_model, rows_model, states_model, vectors_model
 
 PROGRAMS = {
     "products": lambda gpu: Program.of(gpu, mlp_model(), veus=3),
     "two branches": lambda gpu: Program.of(gpu, build_model(), veus=2),
     "padded vectors": lambda gpu: Program.of(gpu, vectors_model(64, layers=2), veus=4),
     "states": lambda gpu: Program.of(gpu, states_model(), veus=4),
+    "one row": lambda gpu: Program.of(gpu, long_row_model(), veus=1),
     "rows": lambda gpu: Program.of(gpu, rows_model(), veus=2),
     "cells": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](**SMALL["lstm_tc"]), veus=4),
 }

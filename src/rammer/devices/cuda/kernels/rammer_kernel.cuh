@@ -76,7 +76,7 @@ template <typename T, int lanes> RAMMER_INLINE rammer_vector<T, lanes> rammer_st
     return value.vector;
 }
 
-/* --- Reductions over threads that all take part. Every thread gets the result, each the same bits. ---------------- */
+/* --- What shuffles exchange values of a type as. ------------------------------------------------------------------- */
 
 template <typename T> struct rammer_exchange { typedef T type; };
 template <> struct rammer_exchange<bool> { typedef int type; };
@@ -84,28 +84,5 @@ template <> struct rammer_exchange<int8_t> { typedef int type; };
 template <> struct rammer_exchange<uint8_t> { typedef int type; };
 template <> struct rammer_exchange<int16_t> { typedef int type; };
 template <> struct rammer_exchange<uint16_t> { typedef int type; };
-
-/* Over a warp, lane with lane. */
-template <typename T, typename Fn> RAMMER_INLINE T rammer_over_warp(T value, Fn fn) {
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-        value = fn(value, (T)__shfl_xor_sync(0xffffffffu, (typename rammer_exchange<T>::type)value, distance));
-    return value;
-}
-
-/* Over the block. `scratch` has room for an element of each warp; what was there before is no longer needed. */
-template <typename T, typename Fn> RAMMER_INLINE T rammer_over_block(T value, char *scratch, Fn fn) {
-    T *partial = (T *)scratch;
-    value = rammer_over_warp(value, fn);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        partial[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = partial[0];
-#pragma unroll
-    for (int warp = 1; warp < RAMMER_THREADS / 32; ++warp)
-        value = fn(value, partial[warp]);
-    return value;
-}
 
 #endif

@@ -29,10 +29,11 @@ template <int team> struct rammer_team {
 
     /* A barrier of its warps. */
     static RAMMER_MEMBER void meet(void) {
-        if constexpr (team == RAMMER_THREADS)
+        if constexpr (team == RAMMER_THREADS) {
             __syncthreads();
-        else
+        } else {
             rammer_barrier_sync_named<team>(1 + number());
+        }
     }
 
     /* What `value` of all its threads comes to, for each of them the same bits. */
@@ -74,7 +75,6 @@ template <int across, int vector> struct rammer_columns {
         if constexpr (PARTS > 1) {
             T *parts = (T *)scratch, *whole = parts + WIDTH * PARTS;
             const uint32_t part = threadIdx.x / (across < 32 ? 32 : across);
-            __syncthreads(); /* what was there before is no longer read */
             if (threadIdx.x % 32 < across)
 #pragma unroll
                 for (int i = 0; i < vector; ++i)

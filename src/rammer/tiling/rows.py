@@ -121,7 +121,8 @@ def _moved(expr: TensorExpr, moved: Mapping[Axis, Expr], axes: tuple[Axis, ...])
             case Axis():
                 return moved.get(node)
             case Reduce(fn, own, body) if own[0] in moved:
-                (along,) = {at for at in nodes(moved[own[0]]) if isinstance(at, Axis)}
+                # An axis of one element is at 0 wherever the others are.
+                (along,) = {at for at in nodes(*(moved[axis] for axis in own)) if isinstance(at, Axis)}
                 return Reduce(fn, (along,), body)
         return None
 

@@ -64,7 +64,7 @@ def model_of(case, w):
 @pytest.mark.parametrize("name", CASES)
 def test_blocks(name, precision, tolerance, delays, monkeypatch, tmp_path):
     case, rng = CASES[name], np.random.default_rng(0)
-    monkeypatch.setattr(cuda, "_best", lambda expr, layouts, staged, vdevice: list(staged))
+    monkeypatch.setattr(cuda, "_best", lambda workload, staged, vdevice: list(staged))
     monkeypatch.setattr(cuda, "_boxes", lambda expr, *_: [tile_of(case, expr)])
     shapes = {"x": case.x, "w": case.w, "other": case.other or (1,)}
     inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}

@@ -178,6 +178,8 @@ def varied(module: torch.nn.Module) -> torch.nn.Module:
         for name, parameter in module.named_parameters():
             if "gamma" in name or "layer_scale" in name:  # 1e-6 in a new module: its branch would not count
                 parameter.uniform_(0.1, 0.3)
+            elif parameter.ndim > 1 and not parameter.any():  # a head that begins with zeros would hide all before it
+                parameter.normal_(std=0.05)
     return module
 
 

@@ -390,9 +390,18 @@ def test_a_dump_folder_that_cannot_be_made(tmp_path):
 
 
 def test_public_names():
-    assert sorted(rammer.__all__) == sorted(
-        ["BoundCall", "CompileOptions", "Executable", "Port", "RammerError", "Signature", "compile", "errors", "load"]
-    )
+    functions = ["compile", "explain", "load"]
+    classes = [
+        "BoundCall",
+        "CompileOptions",
+        "CompiledModule",
+        "Executable",
+        "Port",
+        "RammerError",
+        "Signature",
+        "State",
+    ]
+    assert sorted(rammer.__all__) == sorted([*functions, *classes, "errors"])
     assert all(getattr(rammer, name).__doc__ for name in rammer.__all__)
 
 

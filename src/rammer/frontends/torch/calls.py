@@ -92,5 +92,5 @@ class _Misfit:
             )
         raise AutogradError(
             f"input '{name}' wants a gradient, which a program for inference does not compute",
-            hint="call the model under torch.no_grad(), or detach() the input; rammer.compile_step compiles training",
+            hint="call the model under torch.no_grad(), or detach() the input",
         )

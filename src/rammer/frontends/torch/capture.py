@@ -24,9 +24,7 @@ def capture(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
         CaptureError: PyTorch cannot capture it for another reason.
     """
     if module.training:
-        raise TrainingModeError(
-            "the module is in training mode", where=name, hint="call module.eval() first; rammer.compile_step trains"
-        )
+        raise TrainingModeError("the module is in training mode", where=name, hint="call module.eval() first")
     try:
         with torch.no_grad():
             once_args, once_kwargs = distinct((tuple(args), dict(kwargs)))

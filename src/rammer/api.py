@@ -158,7 +158,7 @@ def load(file: str | os.PathLike[str] | bytes, options: CompileOptions | None = 
     Args:
         file: its path, or what `to_bytes` gave.
         options: how to run it, and to build it where it was built for another machine. What was decided when it was
-            compiled stays, the number of execution units among it.
+            compiled stays; `veus` of another number than the program's is refused.
 
     Returns:
         What was saved: an `Executable`, a `CompiledModule`, a `ProgramSet` or what one was saved from.
@@ -166,6 +166,7 @@ def load(file: str | os.PathLike[str] | bytes, options: CompileOptions | None = 
     Raises:
         ArtifactError: the file cannot be used.
         DeviceUnavailableError: it was compiled for a device that is not here.
+        OptionError: the options name another number of execution units than the file's programs have.
     """
     return read_saved(file, options or CompileOptions())
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rammer.frontends.onnx import load_graph
-from tests.frontends.test_converters import IMAGE, check, integers, model
+from tests.support.converters import IMAGE, check, integers, model
 from tests.support.onnx_reference import check_model
 
 

@@ -139,7 +139,7 @@ class _Reading:
             binary = self._rebuilt(device, source, reason)
         form = None if "form" not in meta else form_from_json(meta["form"], signature)
         kind = Executable if form is None else partial(CompiledModule, form=form, find_library=self.find_library)
-        return kind(
+        executable = kind(
             name=meta["name"],
             signature=signature,
             device=device,
@@ -149,6 +149,20 @@ class _Reading:
             initial=[_initial(sections, i, port) for i, port in enumerate(signature.states)],
             options=self.options,
         )
+        self._check_veus(executable)
+        return executable
+
+    def _check_veus(self, executable: Executable) -> None:
+        """The environment's number is for compiling; one that a caller gives has to be the program's."""
+        asked = self.options.veus
+        if asked is None or asked == CompileOptions().veus:
+            return
+        saved = executable.report["device"]["veus"]
+        if asked != saved:
+            raise OptionError(
+                f"veus={asked} for {self.path}, whose program is for {saved}",
+                hint=f"load it without veus, or compile the model again with veus={asked}",
+            )
 
     def _rebuilt(self, device: Device, source: Source, reason: str) -> Binary:
         warnings.warn(f"{self.path}: {reason}; rebuilding it for this machine", RebuiltWarning, stacklevel=6)

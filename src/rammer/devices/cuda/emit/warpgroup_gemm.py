@@ -59,7 +59,7 @@ def emit_multiply(loops: Mapping[str, str], numbers: Mapping[str, int]) -> str:
         writer.line("const auto begin = [=] {")
         writer.line("    if (record->wait_count == 0)")
         writer.line("        __syncthreads();")
-        writer.line("    return rammer_begin_inlined(record);")
+        writer.line("    return rammer_begin(record);")
         writer.line("};")
         writer.line("return rammer_with_sums([&](float (&held)[RAMMER_MOST_SUMS]) {")
         with writer.block("switch (loop)"):

@@ -30,7 +30,7 @@ rammer_run(const __grid_constant__ rammer_program program) {
         if (head.ahead_bytes != 0)
             rammer_look_ahead(record);
         if (head.kernel == RAMMER_NOTHING)
-            rammer_begin_inlined(record);
+            rammer_begin(record);
         else if (RAMMER_MULTIPLY(head.kernel, record))
             position = rammer_execute(head.kernel, record, position);
         __syncthreads(); /* the rTask is whole before a Signal, and done with shared memory before the next */

@@ -37,7 +37,7 @@ template <typename Member, typename... More> struct rammer_family<Member, More..
         const uint32_t last = *position + rammer_at(*position)->run - 1;
         Cell::keep_constants(rammer_operands(rammer_at(*position)), tile, shared);
         for (;; rammer_reach(++*position)) {
-            if (busy && !rammer_begin_inlined(rammer_at(*position)))
+            if (busy && !rammer_begin(rammer_at(*position)))
                 return false;
             Cell::step(rammer_operands(rammer_at(*position)), tile, *position, shared, weights);
             if (*position == last)

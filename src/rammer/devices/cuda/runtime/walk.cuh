@@ -220,7 +220,7 @@ static __device__ __forceinline__ bool rammer_is_busy(uint32_t position) {
 }
 
 /* The Waits of a record, a warp for each. Returns whether they ended in time. */
-static __device__ __forceinline__ bool rammer_begin_inlined(const rammer_record *record) {
+static __device__ __forceinline__ bool rammer_begin(const rammer_record *record) {
     RAMMER_STAMP(record, begin);
     bool late = false;
     const uint32_t number = threadIdx.x / RAMMER_WARP;
@@ -234,9 +234,6 @@ static __device__ __forceinline__ bool rammer_begin_inlined(const rammer_record 
     RAMMER_STAMP(record, ready);
     return goes_on;
 }
-
-/* The same, once for all rKernels: it would be a fifth of their code, and the compiler's time grows with the square of that. */
-static __device__ __noinline__ bool rammer_begin(const rammer_record *record) { return rammer_begin_inlined(record); }
 
 /* The Signals of a record; all threads have passed a barrier since its rTask. They are the last warp's, for a release
  * takes until all that was written is where others see it, and the first warp has the next record's Waits to look at. */

@@ -14,7 +14,7 @@ from rammer.errors import (
     ArtifactVersionError,
     ArtifactWriteError,
 )
-from rammer.runtime import container
+from rammer.runtime import container, narrow
 from rammer.runtime.container import Json, open_container, write_container
 
 META: dict[str, Json] = {"name": "m", "shapes": [[1, 2], []], "flag": True}
@@ -43,6 +43,47 @@ def test_sections_span_several_pieces(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_same_content_gives_the_same_bytes(artifact: Path, tmp_path: Path) -> None:
     write_container(tmp_path / "again", META, SECTIONS)
     assert (tmp_path / "again").read_bytes() == artifact.read_bytes()
+
+
+HALVES = np.arange(1 << 16, dtype=np.uint16)
+WIDE = {
+    "float16": HALVES[(HALVES & 0x7C00) != 0x7C00].view(np.float16).astype(np.float32),  # all numbers
+    "bfloat16": (HALVES.astype(np.uint32) << 16).view(np.float32),  # infinities and every NaN, too
+    "neither": np.full(10_000, 0.1, np.float32),
+    "one does not fit": np.append(np.zeros(10_000, np.float32), np.float32(0.1)),
+    "small": np.zeros(100, np.float32),
+}
+
+
+@pytest.mark.parametrize("kind", WIDE)
+def test_values_that_16_bits_hold_are_stored_in_16_bits(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(narrow, "_PIECE_WORDS", 1000)
+    values = WIDE[kind]
+    write_container(tmp_path / "m", META, {"before": b"x", "values": values.tobytes()})
+    found = open_container(tmp_path / "m").sections()
+    assert list(found) == ["before", "values"]
+    assert bytes(found["values"]) == values.tobytes()
+    stored = values.nbytes // 2 if kind in ("float16", "bfloat16") else values.nbytes
+    assert (tmp_path / "m").stat().st_size == 2 * 4096 + -(-stored // 4096) * 4096
+
+
+@pytest.mark.parametrize("name", ["values|float8", "values|", "values|float16|float16"])
+def test_forms_that_are_not_known_are_refused(name: str, tmp_path: Path) -> None:
+    write_container(tmp_path / "m", META, {name: b"abc"})
+    with pytest.raises(ArtifactCorruptError, match="stored in a form"):
+        open_container(tmp_path / "m").sections()
+
+
+def test_an_odd_number_of_bytes_and_a_name_twice_are_refused(tmp_path: Path) -> None:
+    for sections, message in (
+        ({"values|float16": b"abc"}, "stored in a form"),
+        ({"values|float16": b"abcd", "values": b"x"}, "names a section twice"),
+    ):
+        write_container(tmp_path / "m", META, sections)
+        with pytest.raises(ArtifactCorruptError, match=message):
+            open_container(tmp_path / "m").sections()
 
 
 def test_every_truncation_is_found(artifact: Path) -> None:

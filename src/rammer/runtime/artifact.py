@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +76,9 @@ def load_artifact(
             device = reading.device_of(container.meta)
             with _started([device]):
                 sections = container.sections()
-            return reading.executable(container.meta, device, sections)
+            executable = reading.executable(container.meta, device, sections)
+            reading.check_veus([executable])
+            return executable
         check_schema(container.meta, SET_META, "its header.meta")
         meta: Mapping[str, Any] = container.meta
         devices = [reading.device_of(program["meta"]) for program in meta["programs"]]
@@ -87,6 +89,7 @@ def load_artifact(
             stored = _Files("", sections)
             own = {name: memoryview(stored[section]) for name, section in program["sections"].items()}
             programs.add(reading.executable(program["meta"], device, own), program["entry"])
+        reading.check_veus(programs.programs.values())
         return find_reader(meta["kind"])(programs, meta["about"])
     except SchemaError as error:
         raise corrupt(path, str(error)) from error
@@ -139,7 +142,7 @@ class _Reading:
             binary = self._rebuilt(device, source, reason)
         form = None if "form" not in meta else form_from_json(meta["form"], signature)
         kind = Executable if form is None else partial(CompiledModule, form=form, find_library=self.find_library)
-        executable = kind(
+        return kind(
             name=meta["name"],
             signature=signature,
             device=device,
@@ -149,18 +152,19 @@ class _Reading:
             initial=[_initial(sections, i, port) for i, port in enumerate(signature.states)],
             options=self.options,
         )
-        self._check_veus(executable)
-        return executable
 
-    def _check_veus(self, executable: Executable) -> None:
-        """The environment's number is for compiling; one that a caller gives has to be the program's."""
+    def check_veus(self, programs: Collection[Executable]) -> None:
+        """Refuse options that name a number of execution units which no program has.
+
+        The environment's number is for compiling.
+        """
         asked = self.options.veus
         if asked is None or asked == CompileOptions().veus:
             return
-        saved = executable.report["device"]["veus"]
-        if asked != saved:
+        saved = sorted({program.report["device"]["veus"] for program in programs})
+        if asked not in saved:
             raise OptionError(
-                f"veus={asked} for {self.path}, whose program is for {saved}",
+                f"veus={asked} for {self.path}, which was compiled for {' and '.join(map(str, saved))}",
                 hint=f"load it without veus, or compile the model again with veus={asked}",
             )
 

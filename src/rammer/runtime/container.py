@@ -9,6 +9,7 @@ r"""The file under an artifact: a JSON header and named binary sections, checked
     56      H      header: UTF-8 JSON {"meta": ..., "sections": [[name, length, [digest, ...]], ...]}
     ...            zeros up to a multiple of 4096, then the sections, each followed by zeros up to one
 
+A section of float32 values that 16 bits hold is stored in 16 bits, under its name with |float16 or |bfloat16 behind it.
 A section's digests are the SHA-256 of its consecutive pieces of 8 MiB, so that large models are checked on several
 cores. With the zeros and the file's length, every changed byte is found.
 """
@@ -36,12 +37,14 @@ from rammer.errors import (
 )
 from rammer.files import open_file
 from rammer.ir.schema import Schema, SchemaError, read_json
+from rammer.runtime.narrow import narrowed, widened
 
 FORMAT_VERSION = 1
 _MAGIC = b"RAMMER\r\n"
 _PREFIX = struct.Struct("<8sIIQ32s")
 _ALIGNMENT_BYTES = 4096
 _PIECE_BYTES = 8 << 20
+_NARROW = "|"
 _HEADER: Schema = {"meta": {}, "sections": [(str, int, [str])]}
 _REBUILD = "compile the model again and save it with this version"
 
@@ -84,7 +87,7 @@ def write_container(path: str | os.PathLike[str], meta: Mapping[str, Json], sect
 
 def container_pieces(meta: Mapping[str, Json], sections: Mapping[str, Buffer]) -> list[Buffer]:
     """What a file of this meta data and these sections consists of."""
-    flat = {name: memoryview(section).cast("B") for name, section in sections.items()}
+    flat = dict(_stored(name, memoryview(section).cast("B")) for name, section in sections.items())
     digests = _digests(flat.values())
     table = [[name, section.nbytes, digests[i]] for i, (name, section) in enumerate(flat.items())]
     header = json.dumps({"meta": meta, "sections": table}, sort_keys=True).encode()
@@ -128,6 +131,18 @@ class Container:
         for (name, _, expected), actual in zip(self._table, _digests(sections.values()), strict=True):
             if list(expected) != actual:
                 raise corrupt(self._source, f"section '{name}' does not match its checksum")
+        return self._widened(sections)
+
+    def _widened(self, stored: Mapping[str, memoryview]) -> dict[str, memoryview]:
+        sections: dict[str, memoryview] = {}
+        for full_name, section in stored.items():
+            name, narrow, kind = full_name.partition(_NARROW)
+            try:
+                sections[name] = widened(section, kind) if narrow else section
+            except (KeyError, ValueError) as error:
+                raise corrupt(self._source, f"section '{full_name}' is stored in a form that is not known") from error
+        if len(sections) != len(stored):
+            raise corrupt(self._source, "its header names a section twice")
         return sections
 
 
@@ -187,6 +202,12 @@ def _header(content: memoryview, source: str) -> tuple[Mapping[str, Json], list[
 def corrupt(source: str | os.PathLike[str], reason: str) -> ArtifactCorruptError:
     """The error for a file that cannot be used."""
     return ArtifactCorruptError(f"{source} cannot be used: {reason}", hint=_REBUILD)
+
+
+def _stored(name: str, section: memoryview) -> tuple[str, memoryview]:
+    """A section's name and content in the file."""
+    found = narrowed(section)
+    return (name, section) if found is None else (f"{name}{_NARROW}{found[0]}", found[1])
 
 
 def _padding(size_bytes: int) -> int:

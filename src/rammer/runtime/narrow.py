@@ -1,0 +1,86 @@
+"""Sections of float32 values that 16 bits hold exactly are stored in 16 bits.
+
+Processors compute models of float16 and bfloat16 with float32 weights, which would make their files twice as large as
+the models. What is widened again is equal bit by bit.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+_Words = npt.NDArray[np.uint32]
+_Halves = npt.NDArray[np.uint16]
+
+_LEAST_BYTES = 32 << 10  # less is not worth a look
+_PIECE_WORDS = 2 << 20
+
+
+def _to_float16(words: _Words, halves: _Halves) -> None:
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        halves.view(np.float16)[:] = words.view(np.float32)
+
+
+def _from_float16(halves: _Halves, words: _Words) -> None:
+    with np.errstate(invalid="ignore"):
+        words.view(np.float32)[:] = halves.view(np.float16)
+
+
+def _to_bfloat16(words: _Words, halves: _Halves) -> None:
+    halves[:] = words >> 16
+
+
+def _from_bfloat16(halves: _Halves, words: _Words) -> None:
+    np.left_shift(halves, 16, out=words, dtype=np.uint32)
+
+
+_Conversion = tuple[Callable[[_Words, _Halves], None], Callable[[_Halves, _Words], None]]
+_CONVERSIONS: Mapping[str, _Conversion] = {
+    "float16": (_to_float16, _from_float16),
+    "bfloat16": (_to_bfloat16, _from_bfloat16),
+}
+
+
+def narrowed(section: memoryview) -> tuple[str, memoryview] | None:
+    """A 16-bit type that holds all float32 values of a section, and the section in it; None if none does."""
+    if section.nbytes < _LEAST_BYTES or section.nbytes % 4:
+        return None
+    words = np.frombuffer(section, np.uint32)
+    halves = np.empty(words.size, np.uint16)
+    for name, conversion in _CONVERSIONS.items():
+        if all(_fits(words[piece], halves[piece], conversion) for piece in _pieces(words.size)):
+            return name, halves.data.cast("B")
+    return None
+
+
+def widened(section: memoryview, name: str) -> memoryview:
+    """A section as it was before `narrowed` gave it and the name.
+
+    Raises:
+        KeyError: no such type.
+        ValueError: an odd number of bytes.
+    """
+    _, widen = _CONVERSIONS[name]
+    halves = np.frombuffer(section, np.uint16)
+    memory = mmap.mmap(-1, max(2 * section.nbytes, 1))  # begins with a page, as sections in a file do
+    words = np.frombuffer(memory, np.uint32, halves.size)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda piece: widen(halves[piece], words[piece]), _pieces(halves.size)))
+    return memoryview(memory)[: words.nbytes]
+
+
+def _fits(words: _Words, halves: _Halves, conversion: _Conversion) -> bool:
+    """Narrow a piece; whether it can be widened again."""
+    narrow, widen = conversion
+    narrow(words, halves)
+    again = np.empty_like(words)
+    widen(halves, again)
+    return np.array_equal(again, words)
+
+
+def _pieces(count: int) -> list[slice]:
+    return [slice(start, start + _PIECE_WORDS) for start in range(0, count, _PIECE_WORDS)]

@@ -351,7 +351,7 @@ template <typename Gemm, typename Result, typename Compute, typename Store> stru
     RAMMER_MEMBER void run(const rammer_tile &tile, const float *parts) {
 #pragma unroll 1
         for (uint32_t first = threadIdx.x; first < Gemm::PLACES; first += STEP) {
-            Result results[TOGETHER];
+            Result results[TOGETHER] = {}; /* the compiler would keep what a path leaves open from turn to turn */
             each(first, [&](uint32_t place, int i) { compute(tile, place, parts, results[i]); });
             each(first, [&](uint32_t place, int i) { store(tile, place, results[i]); });
         }

@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rammer.compiler import Progress, silent
 from rammer.errors import OptionError
 from rammer.frontends.dispatch import Example, Explanation, explain_model, is_estimator
+from rammer.group import check_common, examples_of, priorities_of
 from rammer.ir.dimensions import Dim, dynamic_dimensions
-from rammer.kinds import compile_dynamic, compile_estimator, compile_training, compile_with, read_saved
+from rammer.kinds import compile_dynamic, compile_estimator, compile_group, compile_training, compile_with, read_saved
 from rammer.options import CompileOptions
 from rammer.runtime.dynamic import MODES
 from rammer.runtime.step import CompiledStep
@@ -23,7 +24,8 @@ def compile(
     device: str | None = None,
     *,
     args: Sequence[object] = (),
-    kwargs: Mapping[str, object] | None = None,
+    kwargs: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
+    priorities: Sequence[float] | None = None,
     policy: str = "wavefront",
     precision: str = "fp32",
     numerics: str = "default",
@@ -40,11 +42,15 @@ def compile(
 
     Args:
         model: an ONNX file's path, its bytes or the loaded model; a PyTorch module in evaluation mode, or an exported
-            program; a fitted estimator of scikit-learn.
+            program; a fitted estimator of scikit-learn. Several models in a list, estimators excepted, become one
+            program (docs/several-models.md).
         device: "cpu", "cuda" (the first NVIDIA GPU), "cuda:sm_90" and the like (a GPU of that architecture, which need
             not be here) or "reference"; None takes `RAMMER_DEVICE`, else "cpu".
         args: arguments by position that a module is captured with; what is no tensor in them is part of the program.
-        kwargs: arguments by name.
+            Of several models, a tuple for each.
+        kwargs: arguments by name; of several models, a dictionary for each.
+        priorities: of several models: how much the end of each counts where execution units are shared out; None
+            counts all alike.
         policy: "wavefront" (Algorithm 1 of the Rammer paper), "sequential" (operator after operator), "ios" (stages by
             dynamic programming) or "ios-tiles" (the same stages, tiles waiting for tiles).
         precision: "fp32" is IEEE float32 products and sums. On GPUs, "tf32", "bf16" and "fp16" round the operands of
@@ -65,14 +71,16 @@ def compile(
             "lower", "measure", "schedule" and "build". Programs that are compiled later do not tell.
 
     Returns:
-        An `Executable`; a `DynamicModel` where there is `dynamic`; a `CompiledModule` of a PyTorch module; a
-        `CompiledEstimator` of a fitted estimator.
+        An `Executable`; a `DynamicModel` where there is `dynamic`; a `CompiledModule` of a PyTorch module or of
+        several models; a `CompiledEstimator` of a fitted estimator.
 
     Raises:
         ModelError: the model cannot be used.
         OptionError: an option cannot be used.
         DeviceError: the machine cannot do what was asked.
     """
+    if isinstance(model, list | tuple):
+        check_common(device=device, policy=policy, precision=precision, numerics=numerics, tune=tune, veus=veus)
     options = CompileOptions(
         policy=policy,
         precision=precision,
@@ -86,7 +94,14 @@ def compile(
         options = replace(options, device=device)
     if veus is not None:
         options = replace(options, veus=veus)
-    example = Example(args=tuple(args), kwargs=dict(kwargs or {}))
+    if isinstance(model, list | tuple):
+        if dynamic:
+            raise OptionError("dynamic= for several models", hint="compile those by themselves")
+        examples = examples_of(len(model), args, kwargs)
+        return compile_group(model, options, examples, priorities_of(len(model), priorities), progress or silent)
+    if priorities is not None:
+        raise OptionError("priorities= for one model", hint="leave it out, or give a list of models")
+    example = Example(args=tuple(args), kwargs=dict(cast(Mapping[str, object], kwargs or {})))
     if dynamic:
         if shapes not in MODES:
             raise OptionError(f"shapes='{shapes}'", hint=f"choose one of {', '.join(MODES)}")

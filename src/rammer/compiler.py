@@ -7,7 +7,9 @@ model ─frontends─▶ Graph ─passes─▶ Graph ─lowering─▶ TaskGraph
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from rammer.devices.base import Device
 from rammer.devices.registry import find_device
@@ -15,7 +17,7 @@ from rammer.errors import OptionError
 from rammer.inspection.dump import Dump
 from rammer.inspection.report import build_report
 from rammer.ir.graph import Graph
-from rammer.ir.program import Plan
+from rammer.ir.program import Plan, Schedule
 from rammer.ir.sizes import check_arrays, check_plan, size_text
 from rammer.ir.task import RKernel, TaskGraph
 from rammer.ir.vdevice import CostModel, Figure, VDevice
@@ -56,20 +58,56 @@ def compile_graph(
         OptionError: an option cannot be used.
         DeviceError: the machine cannot do what was asked.
     """
+    device, vdevice = find_target(options)
+    check_arrays(graph, vdevice)
+    _log.info("%s: %d operators, for %s, %d vEUs", graph.name, len(graph.operators), vdevice.name, vdevice.veu_count)
+    dump = Dump(options.dump_dir)
+    tasks = lower_graph(graph, vdevice, options, dump, progress)
+    measured = measure_kernels(tasks, device, vdevice, options, progress)
+    costs = MeasuredCosts(measured, ModelCosts(vdevice))
+    plan = schedule_tasks(tasks, vdevice, costs, options, dump, progress)
+    return build_plan(plan, measured, device, vdevice, options, progress, partial(kind, **interface_of(graph)))
+
+
+def find_target(options: CompileOptions) -> tuple[Device, VDevice]:
+    """The device and its description.
+
+    Raises:
+        OptionError: there is no such device, or it lacks the precision.
+        DeviceError: the device is not here.
+    """
     device = find_device(options.device)
     vdevice = device.describe(options)
     if options.precision not in vdevice.precisions:
         raise OptionError(
             f"precision '{options.precision}' on {options.device}", hint=f"it has {', '.join(vdevice.precisions)}"
         )
-    check_arrays(graph, vdevice)
-    _log.info("%s: %d operators, for %s, %d vEUs", graph.name, len(graph.operators), vdevice.name, vdevice.veu_count)
-    dump = Dump(options.dump_dir)
-    tasks = lower_graph(graph, vdevice, options, dump, progress)
-    measured = measure_kernels(tasks, device, vdevice, options, progress)
-    predicted = ModelCosts(vdevice)
-    costs = MeasuredCosts(measured, predicted)
-    plan = schedule_tasks(tasks, vdevice, costs, options, dump, progress)
+    return device, vdevice
+
+
+def build_plan(
+    plan: Plan,
+    measured: Mapping[RKernel, Figure],
+    device: Device,
+    vdevice: VDevice,
+    options: CompileOptions,
+    progress: Progress,
+    kind: Callable[..., Executable],
+) -> Executable:
+    """From a verified plan to what runs it.
+
+    Args:
+        plan: the plan.
+        measured: times of rKernels that it was made with.
+        device: what it is for.
+        vdevice: the device's description.
+        options: how to build and run it.
+        progress: is told of the building.
+        kind: makes the executable; it has the signature and the states' initial values.
+
+    Raises:
+        DeviceError: the machine cannot do what was asked.
+    """
     with timed("emit") as step:
         source = device.emit(plan, vdevice)
         step.made = f"{len(source.files)} files, {size_text(sum(map(len, source.files.values())))}"
@@ -77,22 +115,18 @@ def compile_graph(
     with timed("build"):
         binary = device.build(source, options, lambda done, total: progress("build", done, total))
     with timed("report"):
-        timeline = simulate(tasks, plan.schedule, vdevice, costs)
+        predicted = ModelCosts(vdevice)
+        timeline = simulate(plan.graph, plan.schedule, vdevice, MeasuredCosts(measured, predicted))
         report = build_report(plan, vdevice, predicted, measured, timeline)
     _log.info(
         "%s: %d rOperators in %d rProgram(s) by the policy %s, predicted %.1f us",
-        *(graph.name, len(tasks.operators), len(plan.schedule.programs), options.policy, timeline.total_us),
+        plan.graph.name,
+        len(plan.graph.operators),
+        len(plan.schedule.programs),
+        options.policy,
+        timeline.total_us,
     )
-    return kind(
-        name=graph.name,
-        signature=signature_of(graph),
-        initial=[state.initial for state in graph.states],
-        device=device,
-        source=source,
-        binary=binary,
-        report=report,
-        options=options,
-    )
+    return kind(name=plan.graph.name, device=device, source=source, binary=binary, report=report, options=options)
 
 
 def plan_graph(graph: Graph, vdevice: VDevice, options: CompileOptions, progress: Progress = silent) -> Plan:
@@ -174,10 +208,24 @@ def schedule_tasks(
         OutOfMemoryError: it takes more memory than the device has.
     """
     progress("schedule", 0, 1)
+    return plan_memory(tasks, choose_schedule(tasks, vdevice, costs, options), vdevice, dump)
+
+
+def choose_schedule(tasks: TaskGraph, vdevice: VDevice, costs: CostModel, options: CompileOptions) -> Schedule:
+    """The schedule of the policy that was asked for."""
     with timed("schedule") as step:
         schedule = POLICIES[options.policy](tasks, vdevice, costs)
         steps = sum(len(queue) for program in schedule.programs for queue in program.steps)
         step.made = f"{steps} steps in {len(schedule.programs)} rProgram(s)"
+    return schedule
+
+
+def plan_memory(tasks: TaskGraph, schedule: Schedule, vdevice: VDevice, dump: Dump) -> Plan:
+    """From a schedule to a verified plan.
+
+    Raises:
+        OutOfMemoryError: it takes more memory than the device has.
+    """
     with timed("memory") as step:
         arenas = memory.plan(tasks, schedule, vdevice.alignment_bytes, vdevice.homes)
         step.made = f"{size_text(arenas.arena_bytes)} for {len(arenas.offsets_bytes)} tensors"
@@ -187,6 +235,11 @@ def schedule_tasks(
         verify_program.verify(plan, vdevice)
     dump.write("program", plan)
     return plan
+
+
+def interface_of(graph: Graph) -> dict[str, Any]:
+    """What an `Executable` is told of the model beside the program."""
+    return {"signature": signature_of(graph), "initial": [state.initial for state in graph.states]}
 
 
 def signature_of(graph: Graph) -> Signature:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from rammer.frontends.dispatch import (
     load_step,
     tensor_library,
 )
+from rammer.group import load_group
 from rammer.guarded import guarded
 from rammer.ir.dimensions import Dynamic
 from rammer.ir.graph import Array
@@ -38,6 +39,7 @@ from rammer.runtime.structure import arrays_of
 from rammer.runtime.tensors import TensorLibrary
 from rammer.shapes import check_rows, plan_shapes
 from rammer.timings import timed
+from rammer.together import compile_together, joined_signature
 
 
 @guarded("compiled")
@@ -100,6 +102,49 @@ def compile_estimator(model: object, options: CompileOptions, example: Example) 
         return compile_graph(imported.graph_of(shapes[0][0], method), options)
 
     return CompiledEstimator(imported.form, ProgramSet(build))
+
+
+@guarded("compiled")
+def compile_group(
+    models: Sequence[object],
+    options: CompileOptions,
+    examples: Sequence[Example],
+    priorities: Sequence[float],
+    progress: Progress = silent,
+) -> CompiledModule:
+    """Several models as one program.
+
+    Args:
+        models: as for `compile`.
+        options: how to compile and run them; names of inputs and outputs have the model's name in front.
+        examples: what each is captured with.
+        priorities: one for each.
+        progress: as for `compile_with`.
+
+    Raises:
+        ModelError: a model cannot be used.
+        OptionError: an option cannot be used, or the models cannot be grouped.
+        DeviceError: the machine cannot do what was asked.
+    """
+    progress("read", 0, 1)
+    with timed("read"):
+        members, form = load_group(models, examples, options.input_shapes, options.states, priorities)
+
+    def again(fresh: object) -> Executable:
+        if not isinstance(fresh, list | tuple):
+            raise OptionError(f"a {type(fresh).__name__} for {len(models)} models", hint="give a list of them")
+        return compile_group(fresh, options, examples, priorities)
+
+    initial = [state.initial for member in members for state in member.graph.states]
+    kind = partial(
+        CompiledModule,
+        signature=joined_signature(members),
+        initial=initial,
+        form=form,
+        find_library=_library,
+        compile_again=again,
+    )
+    return cast(CompiledModule, compile_together(members, options, progress, kind))
 
 
 @guarded("compiled")

@@ -17,7 +17,7 @@ from rammer.cli.arguments import (
     check_new_folder,
     with_compile_options,
 )
-from rammer.cli.models import compile_model
+from rammer.cli.models import compile_models
 from rammer.cli.output import output as console
 from rammer.cli.output import print_json, say
 from rammer.errors import ArtifactWriteError, OptionError
@@ -26,19 +26,25 @@ from rammer.options import CompileOptions
 
 @with_compile_options
 def compile_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")],
+    models: Annotated[
+        list[Path], typer.Argument(metavar="MODEL...", help="An ONNX file; several become one program, in one call.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write; its name ends in .rammer.")],
     options: CompileOptions,
+    priorities: Annotated[
+        str | None, typer.Option(help="How much the end of each of several models counts: --priorities 2,1.")
+    ] = None,
     dump_dir: DumpOption = None,
     timings: TimingsOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compile an ONNX model and save it: one file that loads without the model and without a compiler.
+    """Compile ONNX models and save them: one file that loads without the models and without a compiler.
 
     Example: rammer compile model.onnx -o model.rammer --shape batch=8
     """
-    if model.suffix == SAVED:
-        raise OptionError(f"{model} is compiled", hint="give the ONNX file that it was compiled from")
+    for model in models:
+        if model.suffix == SAVED:
+            raise OptionError(f"{model} is compiled", hint="give the ONNX file that it was compiled from")
     if output.suffix != SAVED:
         raise OptionError(f"--output {output}", hint=f"end its name in {SAVED}, so that it is known for what it is")
     if not output.parent.is_dir():
@@ -50,7 +56,7 @@ def compile_command(
 
     start = time.perf_counter()
     with timings_shown(wanted=timings):
-        executable = compile_model(model, replace(options, dump_dir=dump_dir))
+        executable = compile_models(models, replace(options, dump_dir=dump_dir), priorities)
     executable.save(output)
     seconds = time.perf_counter() - start
     if as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +61,31 @@ def compile_model(path: Path, options: CompileOptions) -> Executable:
 
     with progress_line() as told:
         return compile_with(path, options, told)
+
+
+def compile_models(paths: Sequence[Path], options: CompileOptions, priorities: str | None) -> Executable:
+    """Compile an ONNX file, or several into one program.
+
+    Args:
+        paths: the files.
+        options: for all of them.
+        priorities: of several, numbers with commas between them; None counts all alike.
+
+    Raises:
+        RammerError: they cannot be compiled.
+    """
+    if len(paths) == 1 and priorities is None:
+        return compile_model(paths[0], options)
+    from rammer.group import examples_of, priorities_of
+    from rammer.kinds import compile_group
+
+    try:
+        numbers = None if priorities is None else [float(text) for text in priorities.split(",")]
+    except ValueError as error:
+        raise OptionError(f"--priorities {priorities}", hint="write it as --priorities 2,1") from error
+    counted = priorities_of(len(paths), numbers)
+    with progress_line() as told:
+        return compile_group(paths, options, examples_of(len(paths), (), None), counted, told)
 
 
 @contextmanager

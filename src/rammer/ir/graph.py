@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +15,11 @@ from rammer.ir.types import DType, Layout, TensorType
 Array = npt.NDArray[np.generic]
 Attribute = bool | int | float | str | DType | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 Attributes = Mapping[str, Attribute]
+
+
+def fingerprint(array: Array) -> bytes:
+    """Of an array's content, bit for bit: 0.0 and -0.0 differ."""
+    return hashlib.blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=32).digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

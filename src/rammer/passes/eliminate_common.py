@@ -8,13 +8,10 @@ Operators are equal if their kinds, expressions (or, for composite ones, attribu
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Hashable
 
-import numpy as np
-
-from rammer.ir.graph import Array, Graph, Operator
+from rammer.ir.graph import Graph, Operator, fingerprint
 from rammer.passes.helpers.rewrite import Rewriter
 
 
@@ -40,13 +37,8 @@ def _merge_constants(graph: Graph, rewriter: Rewriter) -> None:
     for value, array in graph.constants.items():
         entry = graph.values[value]
         if types[entry.type] > 1:
-            first = known.setdefault((entry.type, entry.layout, _digest(array)), value)
+            first = known.setdefault((entry.type, entry.layout, fingerprint(array)), value)
             rewriter.replace(value, first)
-
-
-def _digest(array: Array) -> bytes:
-    """A fingerprint of the content, bit for bit: 0.0 and -0.0 differ."""
-    return hashlib.blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=32).digest()
 
 
 def _key(operator: Operator, inputs: tuple[int, ...]) -> Hashable:

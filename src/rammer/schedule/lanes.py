@@ -1,0 +1,105 @@
+"""Lanes: which models of one program run side by side, each on vEUs of its own, and which follow each other.
+
+A *lane* is some neighbouring vEUs and the models that run on them, one after another. One lane for all is what a
+sequence of calls would be; a lane for each keeps every unit busy where no model alone can. Between these extremes
+models are dealt out by their times, the longest first, to the lane that is free first.
+
+The vEUs of lanes are shared out so that all end together: each gets in proportion to its share and the time that it
+takes with it, until that changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+TimeUs = Callable[[int, int], float]
+"""The time of a model, by its number, on so many vEUs, in microseconds."""
+
+_ROUNDS = 4
+_EVEN = 0.02
+"""Of the longest lane's time, how far the shortest one's may be from it; closer is below what estimates can say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """Models, by number, in the order in which they run, and their vEUs."""
+
+    models: tuple[int, ...]
+    veus: range
+
+
+def find_lanes(veus: int, priorities: Sequence[float], time_us: TimeUs) -> tuple[Lane, ...]:
+    """The lanes with which the last model ends first; the time of each counts as often as its priority says.
+
+    Args:
+        veus: execution units.
+        priorities: one for each model, positive.
+        time_us: how long each takes on how many vEUs.
+    """
+    most = min(len(priorities), veus)
+    counts = sorted({most, *(1 << power for power in range(most.bit_length()) if 1 << power < most)})
+    search = _Search(veus, priorities, time_us)
+    return min((search.best(count) for count in counts), key=lambda found: found[0])[1]
+
+
+class _Search:
+    """Looks for lanes of one problem."""
+
+    def __init__(self, veus: int, priorities: Sequence[float], time_us: TimeUs) -> None:
+        self._veus = veus
+        self._priorities = priorities
+        self._time_us = time_us
+
+    def best(self, count: int) -> tuple[float, tuple[Lane, ...]]:
+        """The best of some ways to share out the vEUs among so many lanes, with its cost."""
+        dealt = self._deal(count)
+        shares = _split(self._veus, [1.0] * count)
+        best: tuple[float, tuple[Lane, ...]] | None = None
+        for _ in range(_ROUNDS):
+            costs = [self._cost(models, share) for models, share in zip(dealt, shares, strict=True)]
+            if best is None or max(costs) < best[0]:
+                best = max(costs), _lanes(dealt, shares)
+            wanted = _split(self._veus, [cost * share for cost, share in zip(costs, shares, strict=True)])
+            if wanted == shares or min(costs) >= (1 - _EVEN) * max(costs):
+                break
+            shares = wanted
+        assert best is not None
+        return best
+
+    def _deal(self, count: int) -> list[tuple[int, ...]]:
+        """The models of each lane, those of high priority first."""
+        share = self._veus // count
+        times_us = [self._time_us(model, share) for model in range(len(self._priorities))]
+        lanes: list[list[int]] = [[] for _ in range(count)]
+        for model in sorted(range(len(times_us)), key=lambda model: -times_us[model]):
+            min(lanes, key=lambda lane: sum(times_us[other] for other in lane)).append(model)
+        return [tuple(sorted(lane, key=lambda model: (-self._priorities[model], model))) for lane in lanes]
+
+    def _cost(self, models: Sequence[int], share: int) -> float:
+        """The latest end in a lane, ends counted by priority."""
+        end_us = cost = 0.0
+        for model in models:
+            end_us += self._time_us(model, share)
+            cost = max(cost, self._priorities[model] * end_us)
+        return cost
+
+
+def _lanes(dealt: Sequence[tuple[int, ...]], shares: Sequence[int]) -> tuple[Lane, ...]:
+    lanes, first = [], 0
+    for models, share in zip(dealt, shares, strict=True):
+        lanes.append(Lane(models=models, veus=range(first, first + share)))
+        first += share
+    return tuple(lanes)
+
+
+def _split(veus: int, weights: Sequence[float]) -> list[int]:
+    """So many vEUs in proportion to weights, at least one for each; what rounding leaves goes to the largest rests."""
+    whole = sum(weights) or 1.0
+    spare = veus - len(weights)
+    exact = [spare * weight / whole for weight in weights]
+    shares = [1 + int(part) for part in exact]
+    rests = sorted(range(len(exact)), key=lambda lane: (int(exact[lane]) - exact[lane], lane))
+    for lane in rests[: veus - sum(shares)]:
+        shares[lane] += 1
+    return shares

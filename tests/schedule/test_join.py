@@ -1,0 +1,87 @@
+"""Schedules of several models as one: in any order of runs each model's rTasks see their own producers' results."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rammer.devices.reference.pickers import Random
+from rammer.ir.program import Plan
+from rammer.ir.task import TaskGraph, TensorRole
+from rammer.lowering import join as joined_tasks
+from rammer.lowering.join import Member
+from rammer.schedule import join as joined_schedules
+from rammer.schedule import memory
+from rammer.schedule.join import Placed
+from rammer.schedule.policies import POLICIES
+from rammer.verify import program as verify_program
+from rammer.verify import tasks as verify_tasks
+from tests.support.plans import integer_inputs, make_plan, run_reference, with_exact_constants
+from tests.support.schedules import seeds
+from tests.support.taskgraphs import TileCosts, branches, chain, device, random_task_graph
+
+
+def joined_plan(graphs: list[TaskGraph], spans: list[range], policies: list[str], order: list[int], veus: int) -> Plan:
+    members = [Member(name=f"m{i}", tasks=graph, states=0) for i, graph in enumerate(graphs)]
+    tasks = joined_tasks.join("all", members)
+    verify_tasks.verify(tasks)
+    placed = [
+        Placed(schedule=POLICIES[policy](graph, device(len(span)), TileCosts()), veus=span)
+        for graph, span, policy in zip(graphs, spans, policies, strict=True)
+    ]
+    target = device(veus)
+    schedule = joined_schedules.join(placed, order, veus)
+    plan = Plan(graph=tasks, schedule=schedule, memory=memory.plan(tasks, schedule, 64, target.homes))
+    verify_program.verify(plan, target)
+    return plan
+
+
+@given(
+    seed=seeds,
+    sizes=st.lists(st.integers(1, 6), min_size=2, max_size=3),
+    policies=st.lists(st.sampled_from(sorted(POLICIES)), min_size=3, max_size=3),
+    veus=st.integers(1, 4),
+)
+def test_each_of_several_random_graphs_gives_what_it_gives_alone(seed, sizes, policies, veus):
+    generator = random.Random(seed)
+    graphs = [with_exact_constants(random_task_graph(generator, size)) for size in sizes]
+    spans = []
+    for _ in graphs:
+        first = generator.randrange(veus)
+        spans.append(range(first, generator.randint(first + 1, veus)))
+    order = generator.sample(range(len(graphs)), len(graphs))
+    plan = joined_plan(graphs, spans, policies[: len(graphs)], order, veus)
+    inputs = [integer_inputs(graph, number) for number, graph in enumerate(graphs)]
+    found = run_reference(plan, [array for own in inputs for array in own], Random(seed))
+    for graph, own, span, policy in zip(graphs, inputs, spans, policies, strict=False):
+        alone = run_reference(make_plan(graph, policy, device(len(span))), own, Random(seed))
+        for array in alone:
+            assert found.pop(0).tobytes() == array.tobytes()
+    assert not found
+
+
+def test_members_share_equal_constants_and_keep_others():
+    graphs = [with_exact_constants(branches(2, 2)), with_exact_constants(branches(2, 2)), chain(2)]
+    plan = joined_plan(graphs, [range(1), range(1, 2), range(2)], ["wavefront"] * 3, [0, 1, 2], 2)
+    constants = [tensor for tensor in plan.graph.tensors if tensor.role is TensorRole.CONSTANT]
+    assert len(constants) == len(graphs[0].constants) == len(plan.graph.constants)
+    names = [operator.name for operator in plan.graph.operators]
+    assert names[0].startswith("m0:")
+    assert len(set(plan.graph.inputs)) == 3
+
+
+def test_who_comes_first_on_shared_units_is_first_in_their_queues():
+    graphs = [chain(1), chain(2)]
+    for order in ([0, 1], [1, 0]):
+        plan = joined_plan(graphs, [range(2), range(2)], ["wavefront"] * 2, order, 2)
+        (program,) = plan.schedule.programs
+        first = next(task for _, _, task in program.tasks())
+        assert plan.graph.operators[first.operator].name.startswith(f"m{order[0]}:")
+
+
+def test_units_must_be_as_many_as_the_schedule_has():
+    with pytest.raises(ValueError, match="zip"):
+        joined_schedules.join(
+            [Placed(schedule=POLICIES["wavefront"](chain(1), device(2), TileCosts()), veus=range(1))], [0], 2
+        )

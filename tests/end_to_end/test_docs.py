@@ -24,7 +24,7 @@ from rammer.options import CompileOptions
 from rammer.passes.pipeline import run_passes
 from rammer.schedule.policies import POLICIES
 from rammer.verify import graph, program, tasks
-from tests.support import measured_chart, traced_example
+from tests.support import measured_chart, models_together, traced_example
 from tests.support.traced_example import PAGE, PICTURE, Example
 from tests.support.walkthroughs import ROOT, blocks, change, copy_tree, programs, pytest_arguments
 
@@ -303,6 +303,11 @@ def test_quotations_are_current(example):
 
 def test_picture_of_the_run_is_current(example):
     assert traced_example.picture(example) == PICTURE.read_text(encoding="utf-8"), STALE
+
+
+def test_picture_of_several_models_is_current():
+    stale = "run python -m tests.support.models_together"
+    assert models_together.picture() == models_together.PICTURE.read_text(encoding="utf-8"), stale
 
 
 def test_the_chart_shows_the_table():

@@ -196,22 +196,6 @@ def test_estimators_are_compiled_by_themselves():
         rammer.compile([layer_model(), estimator])
 
 
-def test_modules_and_models_are_grouped_and_give_tensors_for_tensors():
-    torch = pytest.importorskip("torch")
-
-    class Both(torch.nn.Module):
-        def forward(self, x, y):
-            return {"sum": x + y, "first": x}
-
-    x, y = torch.ones(3), torch.arange(3.0)
-    net = rammer.compile([Both().eval(), torch.nn.Linear(3, 2).eval(), layer_model()], args=[(x, y), (x,), ()])
-    both, line, layer = net((x, y), x, torch.from_numpy(X))
-    assert torch.equal(both["sum"], x + y)
-    assert line.shape == (2,)
-    assert isinstance(layer, torch.Tensor)
-    np.testing.assert_allclose(net((x.numpy(), y.numpy()), x.numpy(), X)[2], layer_result(X), rtol=1e-6)
-
-
 def test_priorities_reach_the_lanes(monkeypatch):
     seen = []
 

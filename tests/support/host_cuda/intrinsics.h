@@ -206,6 +206,10 @@ static inline void host_check_aligned(const void *address, unsigned bytes) {
     if ((uintptr_t)address % bytes)
         host_fail("%p is not a multiple of %u bytes", address, bytes);
 }
+template <int words> RAMMER_INLINE void rammer_store_words(void *to, const uint32_t (&from)[words]) {
+    host_check_aligned(to, sizeof from);
+    memcpy(to, from, sizeof from);
+}
 template <int words> RAMMER_INLINE void rammer_load_evict_first(uint32_t (&into)[words], const void *from) {
     host_check_aligned(from, sizeof into);
     memcpy(into, from, sizeof into);

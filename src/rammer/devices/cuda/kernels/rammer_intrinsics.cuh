@@ -94,6 +94,18 @@ RAMMER_INLINE uint32_t rammer_add_acq_rel(uint32_t *address, uint32_t value) {
     return before;
 }
 
+/* One store of 1, 2 or 4 words. What compilers make of a vector in C++ is at times a store for each element. */
+template <int words> RAMMER_INLINE void rammer_store_words(void *to, const uint32_t (&from)[words]) {
+    static_assert(words == 4 || words == 2 || words == 1, "as much as a store takes");
+    if constexpr (words == 4)
+        asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                     : : "l"(to), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]) : "memory");
+    else if constexpr (words == 2)
+        asm volatile("st.global.v2.u32 [%0], {%1, %2};" : : "l"(to), "r"(from[0]), "r"(from[1]) : "memory");
+    else
+        asm volatile("st.global.u32 [%0], %1;" : : "l"(to), "r"(from[0]) : "memory");
+}
+
 /* --- Caches. -------------------------------------------------------------------------------------------------------- */
 
 /* Loads of what nobody will read again soon: in L2 it makes room before others do. `words` is 1, 2 or 4. */

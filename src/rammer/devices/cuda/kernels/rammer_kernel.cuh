@@ -50,11 +50,21 @@ template <int lanes, typename T> RAMMER_INLINE void rammer_load_vector(T *into, 
 
 /* A bool is stored as a byte. */
 template <int lanes, typename T, typename From> RAMMER_INLINE void rammer_store_vector(T *into, const From *from) {
-    rammer_vector<T, lanes> vector;
+    constexpr int bytes = sizeof(T) * lanes, most = bytes < 16 ? bytes : 16, many = most < 4 ? 1 : most / 4;
 #pragma unroll
-    for (int i = 0; i < lanes; ++i)
-        vector.lane[i] = from[i];
-    *(rammer_vector<T, lanes> *)into = vector;
+    for (int first = 0; first < lanes; first += most / (int)sizeof(T)) {
+        union {
+            rammer_vector<T, most / sizeof(T)> vector;
+            uint32_t words[many];
+        } part;
+#pragma unroll
+        for (int i = 0; i < most / (int)sizeof(T); ++i)
+            part.vector.lane[i] = from[first + i];
+        if constexpr (bytes < 4)
+            *(rammer_vector<T, lanes> *)into = part.vector;
+        else
+            rammer_store_words(into + first, part.words);
+    }
 }
 
 template <int lanes, typename T> RAMMER_INLINE void rammer_fill(T *into, T value) {

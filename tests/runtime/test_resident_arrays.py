@@ -38,6 +38,7 @@ class Resident:
 
     loaded: Loaded
     inputs: int
+    array_alignment_bytes: int = 4
     log: list = field(default_factory=list)
     arrays: dict = field(default_factory=dict)
 
@@ -151,6 +152,23 @@ def test_what_arrays_hold_is_checked():
     with pytest.raises(LayoutError, match="row by row"):
         net(replace(Remote(x), strides=(1, 2)))
     assert found.log.count(("enqueue", 1)) == 1
+
+
+def test_arrays_that_begin_where_the_device_cannot_take_them_are_refused():
+    net, found = resident(scale_model(2, (1, 4)))
+    memory = np.empty(64, np.uint8)
+    found.array_alignment_bytes = 16
+    first = -memory.ctypes.data % 16
+
+    def at(offset):
+        return Remote(memory[first + offset :][:16].view(np.float32).reshape(1, 4))
+
+    x, y = at(0), at(16)
+    net.run({"x": x}, outputs={"y": y})
+    with pytest.raises(LayoutError, match="input 'x' begins at no multiple of 16 bytes"):
+        net(at(4))
+    with pytest.raises(LayoutError, match="output 'y' begins at no multiple of 16 bytes"):
+        net.run({"x": x}, outputs={"y": at(20)})
 
 
 @pytest.mark.parametrize("strides", [None, (4, 1), (1, 1), (0, 1)], ids=["C order", "rows", "other rows", "one row"])

@@ -148,6 +148,11 @@ class Resident(Loaded, Protocol):
     on it goes on while a run is under way; only `wait` stands still.
     """
 
+    @property
+    def array_alignment_bytes(self) -> int:
+        """What addresses of arrays in the device's memory have to be multiples of."""
+        ...
+
     def stream_of(self, stream: object) -> int:
         """The caller's stream; None stands for the one that the device's libraries use when told nothing.
 

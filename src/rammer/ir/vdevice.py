@@ -96,6 +96,7 @@ class VDevice:
         instructions: that products may be made of.
         threads: of a vEU, which share out an rTask.
         alignment_bytes: what addresses of tensors are multiples of.
+        array_alignment_bytes: what addresses of callers' arrays are multiples of.
         stream_bytes: what a stream of constants wants side by side at a time.
         staged_rows: contractions of so many rows (None: none) stage both operands, and want what their sums run over
             innermost in weights; others want the lanes innermost.
@@ -124,6 +125,7 @@ class VDevice:
     instructions: tuple[Instruction, ...] = ()
     threads: int = 1
     alignment_bytes: int = 64
+    array_alignment_bytes: int = 1
     stream_bytes: int = 64
     staged_rows: int | None = None
     precisions: tuple[str, ...] = ("fp32",)

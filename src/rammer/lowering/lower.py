@@ -109,7 +109,7 @@ def _operators(
     works: Sequence[_Named], tensors: Sequence[Tensor], device: VDevice, *, to_measure: bool
 ) -> tuple[ROperator, ...]:
     """The rOperators; equal canonical work shares its candidate rKernels."""
-    numbers, workloads = _workloads([named.work for named in works], tensors)
+    numbers, workloads = _workloads([named.work for named in works], tensors, device.array_alignment_bytes)
     kernels = [construct(workload, device, to_measure=to_measure) for workload in workloads]
     return tuple(
         ROperator(
@@ -125,8 +125,10 @@ def _operators(
     )
 
 
-def _workloads(works: Sequence[Work], tensors: Sequence[Tensor]) -> tuple[list[int], list[Workload]]:
-    """The number of each work's workload, and all workloads.
+def _workloads(
+    works: Sequence[Work], tensors: Sequence[Tensor], array_alignment_bytes: int
+) -> tuple[list[int], list[Workload]]:
+    """The number of each work's workload, and all workloads, where callers' arrays are aligned so.
 
     Equal work takes for constants what is one wherever it is done.
     """
@@ -138,7 +140,7 @@ def _workloads(works: Sequence[Work], tensors: Sequence[Tensor]) -> tuple[list[i
         workload = Workload(
             expr=work.expr,
             layouts=tuple(tensors[binding.tensor].layout for binding in bindings),
-            alignments=tuple(_alignment(tensors, binding) for binding in bindings),
+            alignments=tuple(_alignment(tensors, binding, array_alignment_bytes) for binding in bindings),
         )
         roles = [_root(tensors, binding).role for binding in work.reads]
         constants = frozenset(slot for slot, role in enumerate(roles) if role is TensorRole.CONSTANT)
@@ -156,8 +158,10 @@ def _root(tensors: Sequence[Tensor], binding: Binding) -> Tensor:
     return tensor if tensor.alias_of is None else tensors[tensor.alias_of]
 
 
-def _alignment(tensors: Sequence[Tensor], binding: Binding) -> int:
-    """The power of two, up to a limit, that divides the place of a binding's first element in the storage."""
-    if _root(tensors, binding).role in (TensorRole.INPUT, TensorRole.OUTPUT):
-        return 1  # callers' arrays lie anywhere
-    return math.gcd(_MAX_ALIGNMENT, tensors[binding.tensor].layout.address(binding.origin))
+def _alignment(tensors: Sequence[Tensor], binding: Binding, array_alignment_bytes: int) -> int:
+    """The power of two, up to a limit, that divides the place of a binding's first element in memory, in elements."""
+    tensor, root = tensors[binding.tensor], _root(tensors, binding)
+    most = _MAX_ALIGNMENT
+    if root.role in (TensorRole.INPUT, TensorRole.OUTPUT):
+        most = max(1, array_alignment_bytes // root.type.dtype.itemsize_bytes)
+    return math.gcd(most, tensor.layout.address(binding.origin))

@@ -428,8 +428,8 @@ class Executable:
                 if i or any(resident.view(array, stream) is not None for array in inputs[1:]):
                     raise PlacementError("some inputs lie on the host, others on the device", hint="move them together")
                 break
-            if view[1:4] != expected:
-                check_input_view(self.signature.inputs[i], view)
+            if view[1:4] != expected or view[0] % resident.array_alignment_bytes:
+                check_input_view(self.signature.inputs[i], view, resident.array_alignment_bytes)
             addresses.append(view[0])
         return addresses
 
@@ -447,8 +447,8 @@ class Executable:
             if found is None:
                 name = self.signature.outputs[i].name
                 raise OutputError(f"output '{name}' is to be written elsewhere", hint="give an array on the device")
-            if found[1:] != wanted:
-                check_output_view(self.signature.outputs[i], found)
+            if found[1:] != wanted or found[0] % resident.array_alignment_bytes:
+                check_output_view(self.signature.outputs[i], found, resident.array_alignment_bytes)
             addresses.append(found[0])
         if addresses != self._apart:
             self._check_apart(addresses)

@@ -19,27 +19,38 @@ def expected_view(port: Port) -> tuple[np.dtype[Any], tuple[int, ...], tuple[int
     return port.type.dtype.numpy, port.type.shape, row_strides(port.type.shape)
 
 
-def check_input_view(port: Port, view: View) -> None:
-    """Check an input.
+def check_input_view(port: Port, view: View, alignment_bytes: int) -> None:
+    """Check an input, whose address has to be a multiple of `alignment_bytes`.
 
     Raises:
         InputError: it is not what the signature says.
-        LayoutError: it does not lie row by row.
+        LayoutError: it does not lie row by row, or begins elsewhere.
     """
-    _, dtype, shape, strides, _ = view
+    address, dtype, shape, strides, _ = view
     check_input(port, dtype, shape)
     if not row_by_row(shape, strides):
         raise LayoutError(f"input '{port.name}' does not lie row by row", hint="make it contiguous, in C order")
+    _check_aligned(f"input '{port.name}'", address, alignment_bytes)
 
 
-def check_output_view(port: Port, view: View) -> None:
-    """Check room for an output.
+def check_output_view(port: Port, view: View, alignment_bytes: int) -> None:
+    """Check room for an output, whose address has to be a multiple of `alignment_bytes`.
 
     Raises:
         OutputError: a run cannot write there.
+        LayoutError: it begins elsewhere.
     """
-    _, dtype, shape, strides, writable = view
+    address, dtype, shape, strides, writable = view
     check_output(port, dtype, shape, contiguous=row_by_row(shape, strides), writable=writable)
+    _check_aligned(f"output '{port.name}'", address, alignment_bytes)
+
+
+def _check_aligned(name: str, address: int, alignment_bytes: int) -> None:
+    if address % alignment_bytes:
+        raise LayoutError(
+            f"{name} begins at no multiple of {alignment_bytes} bytes",
+            hint="give a copy of it; a part of another array may begin anywhere",
+        )
 
 
 def check_not_copied(ports: Sequence[Port], given: Sequence[Any], arrays: Sequence[Array]) -> None:

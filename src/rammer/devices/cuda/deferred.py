@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from rammer.devices.base import DeviceArray, Resident, Trace, View
+from rammer.devices.cuda.describe import ARRAY_ALIGNMENT_BYTES
 from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
 
@@ -29,6 +30,11 @@ class DeferredModel:
     def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
         """Run the model once and measure every step; see `Loaded.trace`."""
         return self._model().trace(inputs, outputs)
+
+    @property
+    def array_alignment_bytes(self) -> int:
+        """What addresses of arrays are multiples of; see `Resident.array_alignment_bytes`."""
+        return ARRAY_ALIGNMENT_BYTES
 
     def stream_of(self, stream: object) -> int:
         """The caller's stream; see `Resident.stream_of`."""

@@ -20,6 +20,7 @@ from rammer.tiling.gemm import LEAST_ROWS, WARP
 KIND = "cuda"
 MULTIPROCESSOR_THREADS = 512  # of all its blocks: with 128 registers each they take all 65,536
 MAX_WEIGHTS = 80  # registers of a thread that hold resident weights; the rest is for the work itself
+ARRAY_ALIGNMENT_BYTES = 16  # of callers' arrays: what one load brings
 SKELETONS = (
     Skeleton.MAP,
     Skeleton.REDUCE,
@@ -128,6 +129,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         instructions=INSTRUCTIONS,
         threads=threads,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
+        array_alignment_bytes=ARRAY_ALIGNMENT_BYTES,
         staged_rows=LEAST_ROWS,
         stationary_bytes=threads * MAX_WEIGHTS * DType.FLOAT32.itemsize_bytes,
         precisions=_PRECISIONS,

@@ -22,6 +22,7 @@ from rammer.devices.codegen.source import MANIFEST, RECORDS, SIGNALS
 from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, Manifest
 from rammer.devices.cuda.arrays import Exchange, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, compile_source
+from rammer.devices.cuda.describe import ARRAY_ALIGNMENT_BYTES
 from rammer.devices.cuda.driver import Driver, check, find_driver
 from rammer.devices.cuda.kernel import Kernel, load_kernel
 from rammer.devices.cuda.memory import Memory, Staging
@@ -53,6 +54,8 @@ class Constants:
 
 class LoadedModel:
     """A model that runs on a GPU; see `rammer.devices.base.Resident`."""
+
+    array_alignment_bytes = ARRAY_ALIGNMENT_BYTES
 
     def __init__(
         self, source: Source, binary: Binary, options: CompileOptions, constants: Constants | None = None

@@ -302,6 +302,30 @@ class GemvForm(KernelForm):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GemvRowsForm(KernelForm):
+    """A matrix-vector product whose matrix lies with what is summed over side by side.
+
+    `across` threads share the elements of a row, `vector` neighbours with each load, in `turns`; other threads have
+    other rows. Those of `batch` points are on their way at a time, the first before the rTask waits where they are
+    constants.
+    """
+
+    across: int
+    turns: int
+    batch: int
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """See `KernelForm`."""
+        return Skeleton.GEMV
+
+    @property
+    def details(self) -> str:
+        """See `KernelForm`."""
+        return f"{self.across} threads a row, {self.turns} vectors of {self.vector}, {self.batch} points at a time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PersistentRnnForm(KernelForm):
     """A cell of a recurrent layer whose weights stay in registers from rTask to rTask of its vEU.
 

@@ -98,6 +98,8 @@ class VDevice:
         alignment_bytes: what addresses of tensors are multiples of.
         array_alignment_bytes: what addresses of callers' arrays are multiples of.
         stream_bytes: what a stream of constants wants side by side at a time.
+        streams_rows: whether matrices that vectors are multiplied with are to lie with what is summed over innermost,
+            where they are constants that do not stay on vEUs.
         staged_rows: contractions of so many rows (None: none) stage both operands, and want what their sums run over
             innermost in weights; others want the lanes innermost.
         precisions: those that products of float32 can run in.
@@ -127,6 +129,7 @@ class VDevice:
     alignment_bytes: int = 64
     array_alignment_bytes: int = 1
     stream_bytes: int = 64
+    streams_rows: bool = False
     staged_rows: int | None = None
     precisions: tuple[str, ...] = ("fp32",)
     precision: str = "fp32"

@@ -9,6 +9,7 @@ from rammer.ir.expr import Axis, Expr, Load, TensorExpr
 from rammer.ir.region import Affine, affine
 from rammer.ir.types import Layout, TensorType
 from rammer.ir.vdevice import VDevice
+from rammer.tiling.gemv_rows import streams_rows
 from rammer.tiling.pattern import (
     Contraction,
     Group,
@@ -49,6 +50,9 @@ def preferred_layouts(
         layouts: of all slots; those of `constants` do not matter.
         vdevice: gives the width of vectors.
     """
+    if (streamed := streams_rows(expr, constants, vdevice)) is not None:
+        order = reduction_order([load for load in expr.loads if load.slot not in constants], streamed.axes, layouts)
+        return {row.load.slot: _row_innermost(row.load, expr.inputs[row.load.slot], order) for row in streamed.rows}
     found = contraction(expr)
     if found is None:
         return {}
@@ -102,6 +106,14 @@ def _sums_innermost(loads: Sequence[Load], type_: TensorType, lane: Axis, order:
         return Layout.row_major(type_.shape)
     lane_dim, outer, summed = dims
     return Layout.ordered(type_.shape, (*outer, lane_dim, *summed))
+
+
+def _row_innermost(load: Load, type_: TensorType, order: Sequence[Axis]) -> Layout:
+    """The layout of a matrix whose rows are streamed: the dimensions that are summed over innermost."""
+    forms = [affine(index) for index in load.indices]
+    inner = {axis: dim for dim, form in enumerate(forms) if form is not None for axis, _ in form.terms if axis in order}
+    summed = list(dict.fromkeys(inner[axis] for axis in order if axis in inner))
+    return Layout.ordered(type_.shape, (*(dim for dim in range(len(forms)) if dim not in summed), *summed))
 
 
 def _dims(load: Load, lane: Axis, order: Sequence[Axis]) -> tuple[int, list[int], list[int]] | None:

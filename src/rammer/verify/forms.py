@@ -9,6 +9,7 @@ from rammer.ir.kernel_form import (
     PRODUCTS,
     GemmForm,
     GemvForm,
+    GemvRowsForm,
     KernelForm,
     MapForm,
     MicroKernelForm,
@@ -18,11 +19,13 @@ from rammer.ir.kernel_form import (
     WarpgroupGemmForm,
 )
 from rammer.ir.task import RKernel
+from rammer.tiling.gemv_rows import gemv_rows_form
 from rammer.tiling.pattern import contraction
 from rammer.tiling.trees import tree_sum
 from rammer.tiling.warpgroup_gemm import INSTRUCTIONS, matrix_product
 
 _WARP = 32
+_BATCHES = (1, 2, 4, 8, 16, 32)
 _WARPS_OF_GROUP = 4
 _GROUP_ROWS = 64
 _INSTRUCTION_COLUMNS = 8
@@ -46,6 +49,8 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
     skeleton = kernel.form.skeleton
     if skeleton is Skeleton.MAP and kernel.expr.reductions:
         return "T10", "has the skeleton 'map' and a reduction"
+    if isinstance(kernel.form, GemvRowsForm):
+        return _rows_fault(kernel, kernel.form)
     if skeleton in PRODUCTS and (contraction(kernel.expr) is None or kernel.tile.lane is None):
         return "T10", f"has the skeleton '{skeleton}', but its expression is no product along an axis"
     if isinstance(kernel.form, TreesForm) and tree_sum(kernel.expr) is None:
@@ -54,6 +59,22 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
         product = matrix_product(kernel.expr, kernel.layouts, kernel.alignments, kernel.tile.lane)
         if product is None or INSTRUCTIONS[product.dtype] is not kernel.form.instruction:
             return "T10", f"multiplies by {kernel.form.instruction} what are no such matrices in memory"
+    return None
+
+
+def _rows_fault(kernel: RKernel, form: GemvRowsForm) -> tuple[str, str] | None:
+    """What is wrong with how threads share out rows, each of which has to be read whole, by loads of whole vectors."""
+    found = gemv_rows_form(kernel.expr, kernel.layouts, kernel.tile, form.threads, kernel.alignments)
+    if found is None or kernel.tile.lane is None:
+        return "T10", "streams rows, but its expression has none, or they lie otherwise"
+    shared = (form.across, form.turns, form.vector)
+    if shared != (found.across, found.turns, found.vector) or form.batch not in _BATCHES:
+        return (
+            "T09",
+            f"has {form.across} threads for a row, {form.turns} vectors of {form.vector} of each, {form.batch} rows",
+        )
+    if form.scratch_bytes < found.scratch_bytes:
+        return "T09", f"has {form.scratch_bytes} bytes for sums that take {found.scratch_bytes}"
     return None
 
 

@@ -214,6 +214,10 @@ template <int words> RAMMER_INLINE void rammer_load_evict_first(uint32_t (&into)
     host_check_aligned(from, sizeof into);
     memcpy(into, from, sizeof into);
 }
+template <bool evict_first> RAMMER_INLINE void rammer_load_now(uint32_t (&into)[4], const void *from, bool there) {
+    if (there)
+        rammer_load_evict_first(into, from);
+}
 RAMMER_INLINE void rammer_prefetch_l2(const void *) {}
 RAMMER_INLINE void rammer_prefetch_l2_bulk(const void *from, uint32_t bytes) {
     host_check_aligned(from, 16);

@@ -130,6 +130,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         threads=threads,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         array_alignment_bytes=ARRAY_ALIGNMENT_BYTES,
+        streams_rows=True,
         staged_rows=LEAST_ROWS,
         stationary_bytes=threads * MAX_WEIGHTS * DType.FLOAT32.itemsize_bytes,
         precisions=_PRECISIONS,

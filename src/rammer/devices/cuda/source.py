@@ -21,7 +21,7 @@ from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
 from rammer.devices.cuda.tables import TENSOR_MAP, record_dtype
 from rammer.devices.cuda.tensor_maps import tensor_maps
-from rammer.ir.kernel_form import GemvForm, WarpgroupGemmForm
+from rammer.ir.kernel_form import GemvForm, GemvRowsForm, WarpgroupGemmForm
 from rammer.ir.program import Plan
 from rammer.ir.schema import Schema, SchemaError, read_json
 from rammer.ir.task import RKernel, ROperator, TaskGraph, TensorRole
@@ -56,6 +56,7 @@ SKELETONS = (
     ("rammer.devices.cuda", "skeletons/reduce.cuh"),
     ("rammer.devices.cuda", "skeletons/gemm.cuh"),
     ("rammer.devices.cuda", "skeletons/gemv.cuh"),
+    ("rammer.devices.cuda", "skeletons/gemv_rows.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn.cuh"),
 )
 """Skeletons and what they stand on; of a program they need `RAMMER_THREADS` alone."""
@@ -90,7 +91,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
 
     def emit(kernel: RKernel, symbol: str) -> str:
         emitted[symbol] = emit_kernel(kernel, symbol, unwritten=unwritten[kernel], constants_stay=limit_bytes == 0)
-        if isinstance(kernel.form, GemvForm):
+        if isinstance(kernel.form, GemvForm | GemvRowsForm):
             streamed[symbol] = Streamed(kernel=kernel, slots=tuple(sorted(kernel.constants)))
         return emitted[symbol].text
 

@@ -9,7 +9,7 @@ from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_first, within
 from rammer.devices.cuda.emit.wait import emit_wait, waits_one_by_one
-from rammer.ir.expr import Axis, Load
+from rammer.ir.expr import Axis, Load, Reduce
 from rammer.ir.kernel_form import GemvForm
 from rammer.tiling.gemm import group_order
 from rammer.tiling.pattern import Contraction, Group, contraction
@@ -32,7 +32,7 @@ def emit_gemv(scope: Scope, sides: Sequence[Side], form: GemvForm) -> None:
     meets = str(waits_one_by_one(scope.operands.kernel)).lower()
     sizes = f"{len(found.terms)}, {form.width}, {form.vector}, {count(points)}, {meets}"
     writer.line(f"typedef rammer_gemv<{element}, {sizes}> gemv;")
-    _emit_epilogue(scope, points, form, found)
+    emit_epilogue(scope, points, [term.reduce for term in found.terms], form.width)
     with writer.block("const auto sum = [&](uint32_t point, uint32_t split, gemv::sums &sums)", ";"):
         heads, present = decode(writer, "point", points)
         with guarded(writer, [*present, *within("point", points, form.width)]):
@@ -42,10 +42,13 @@ def emit_gemv(scope: Scope, sides: Sequence[Side], form: GemvForm) -> None:
     writer.line("gemv::run<rammer_early>(scratch, load, sum, finish);")
 
 
-def _emit_epilogue(scope: Scope, points: Sequence[Side], form: GemvForm, found: Contraction) -> None:
-    """Write `load` and `finish`. What is read early is read by all threads: not where some have no point."""
+def emit_epilogue(scope: Scope, points: Sequence[Side], sums: Sequence[Reduce], width: int) -> None:
+    """Write `load` and `finish`, for `width` points at a time.
+
+    What is read early is read for each of them: not where some are none.
+    """
     writer = scope.writer
-    is_whole = not any(side.is_ragged for side in points) and count(points) % form.width == 0
+    is_whole = not any(side.is_ragged for side in points) and count(points) % width == 0
     early = {load: writer.name("v") for load in scope.operands.outer_loads() if is_whole}
     with writer.block("struct rammer_early", ";"):
         for load, name in early.items():
@@ -59,12 +62,12 @@ def _emit_epilogue(scope: Scope, points: Sequence[Side], form: GemvForm, found: 
         "const auto finish = [&](uint32_t point, const gemv::sums &sums, const rammer_early &early)", ";"
     ):
         positions, conditions = decode(writer, "point", points)
-        with guarded(writer, [*conditions, *within("point", points, form.width)]):
+        with guarded(writer, [*conditions, *within("point", points, width)]):
             at_point = scope.enter(positions)
             for load, name in early.items():
                 at_point.bind(load, f"early.{name}")
-            for number, term in enumerate(found.terms):
-                at_point.bind(term.reduce, f"sums[{number}][0]")
+            for number, reduce in enumerate(sums):
+                at_point.bind(reduce, f"sums[{number}][0]")
             at_point.store_results()
 
 

@@ -13,6 +13,7 @@ from rammer.devices.cuda.emit.dispatch import CALLED
 from rammer.devices.cuda.emit.fold import fold
 from rammer.devices.cuda.emit.gemm import emit_gemm
 from rammer.devices.cuda.emit.gemv import STREAM, emit_gemv
+from rammer.devices.cuda.emit.gemv_rows import emit_gemv_rows
 from rammer.devices.cuda.emit.map import emit_map
 from rammer.devices.cuda.emit.persistent_rnn import declare_cell, emit_keep_constants, emit_load_weights, emit_step
 from rammer.devices.cuda.emit.points import Side, tile_sides
@@ -23,6 +24,7 @@ from rammer.ir.expr import Load
 from rammer.ir.kernel_form import (
     GemmForm,
     GemvForm,
+    GemvRowsForm,
     KernelForm,
     MapForm,
     PersistentRnnForm,
@@ -83,7 +85,7 @@ def emit_kernel(
         return _emit_persistent_rnn(kernel, symbol, unwritten)
     if isinstance(kernel.form, WarpgroupGemmForm):
         return _emit_warpgroup_gemm(kernel, kernel.form, symbol)
-    streamed = kernel.constants if not constants_stay and isinstance(kernel.form, GemvForm) else ()
+    streamed = kernel.constants if not constants_stay and isinstance(kernel.form, GemvForm | GemvRowsForm) else ()
     writer = _writer(kernel)
     operands = Operands(kernel, _readers(kernel, streamed), TAGGED_STORE)
     with _function(writer, kernel, symbol, operands) as (scope, sides):
@@ -126,6 +128,8 @@ def _emit_body(scope: Scope, sides: Sequence[Side], form: KernelForm) -> None:
             emit_gemm(scope, sides, form)
         case GemvForm():
             emit_gemv(scope, sides, form)
+        case GemvRowsForm():
+            emit_gemv_rows(scope, sides, form)
         case _:
             raise ValueError(f"GPUs have no rKernels of the form {form}")
 

@@ -142,6 +142,20 @@ template <int words> RAMMER_INLINE void rammer_load_evict_first(uint32_t (&into)
             : "l"(from), "l"(rammer_evict_first()));
 }
 
+/* Loads 16 bytes where it stands: before a Wait that follows, though nothing uses them until later. Leaves `into` as it is
+ * unless `there`. Without a branch: loads in branches of their own wait for each other. */
+template <bool evict_first> RAMMER_INLINE void rammer_load_now(uint32_t (&into)[4], const void *from, bool there) {
+    if constexpr (evict_first)
+        asm volatile("{\n\t.reg .pred there;\n\tsetp.ne.u32 there, %6, 0;\n\t"
+                     "@there ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;\n\t}"
+                     : "+r"(into[0]), "+r"(into[1]), "+r"(into[2]), "+r"(into[3])
+                     : "l"(from), "l"(rammer_evict_first()), "r"((uint32_t)there));
+    else
+        asm volatile("{\n\t.reg .pred there;\n\tsetp.ne.u32 there, %5, 0;\n\t"
+                     "@there ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
+                     : "+r"(into[0]), "+r"(into[1]), "+r"(into[2]), "+r"(into[3]) : "l"(from), "r"((uint32_t)there));
+}
+
 /* Asks for a line of global memory to be brought into L2. */
 RAMMER_INLINE void rammer_prefetch_l2(const void *from) {
     asm volatile("prefetch.global.L2 [%0];" : : "l"(from));

@@ -15,9 +15,10 @@ from rammer.devices.cuda.tiling.boxes import boxes, shares
 from rammer.devices.cuda.tiling.figures import H200, H200_WARPGROUPS, Figures, WarpgroupFigures
 from rammer.devices.cuda.tiling.forms import busy_threads, general_form, lane_of, product_form, staged_form, units_of
 from rammer.devices.cuda.tiling.gemm_time import gemm_us
+from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernel
 from rammer.devices.cuda.tiling.warpgroup import warpgroup_tiles, warpgroup_us
-from rammer.ir.kernel_form import GemmForm, WarpgroupGemmForm
+from rammer.ir.kernel_form import GemmForm, GemvRowsForm, WarpgroupGemmForm
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
@@ -45,6 +46,8 @@ class GpuRules:
     def candidates(self, workload: Workload, vdevice: VDevice, *, to_measure: bool) -> list[RKernel]:
         """Candidate rKernels, in no order; as many whoever decides."""
         expr = workload.expr
+        if by_rows := row_kernels(workload, vdevice):
+            return by_rows
         found = contraction(expr)
         lane = lane_of(expr, workload.layouts, found, vdevice)
         if found is not None and (lane is None or expr.axes[lane] not in found.lanes):
@@ -76,6 +79,8 @@ class GpuRules:
             return gemm_us(kernel, form, vdevice, self.figures)
         if isinstance(form, WarpgroupGemmForm):
             return warpgroup_us(expr, product_of(kernel), kernel.tile, form, vdevice, self.warpgroups)
+        if isinstance(form, GemvRowsForm):
+            return row_us(kernel, form, vdevice, self.figures)
         elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
         instructions = points * ((_CHOSEN if chosen_axes(expr) else _EPILOGUE) + elements * _PER_ELEMENT)
         in_flight = self.figures.loads_in_flight

@@ -1,0 +1,65 @@
+"""Matrix-vector products that stream rows, against NumPy: what threads and teams share out, before and after Waits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, cast, load
+from rammer.ir.kernel_form import GemvRowsForm
+from rammer.ir.types import DType, TensorType
+from tests.support.host_cuda import ORDERS, Copies, Order, Policy
+from tests.support.host_cuda.kernels import KernelProgram, cases_of
+from tests.support.kernel_cases import assert_close
+from tests.support.kernels import types
+from tests.support.operators import expression
+
+SOME = (*ORDERS[:1], Order(policy=Policy.RANDOM, copies=Copies.LATE, seed=3))
+F16, BF16, F32 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32
+
+
+def product(points, elements, dtype):
+    return expression("MatMul", types((1, elements), (elements, points), dtype=dtype))
+
+
+def gated(points, elements, dtype=F16):
+    """max(x w, 0) * (x u) / (1 + |x|^2) + b: two matrices, a sum that all points share, work before and after."""
+    n, k = Axis("n", points), Axis("k", elements)
+    vector, matrix, row = (TensorType(dtype, shape) for shape in ((elements,), (points, elements), (points,)))
+    x = cast(F32, load(0, vector, (k,))) * 0.5
+    w, u = (Reduce(ReduceFn.SUM, (k,), call(ScalarFn.MUL, x, cast(F32, load(slot, matrix, (n, k))))) for slot in (1, 2))
+    square = Reduce(ReduceFn.SUM, (k,), call(ScalarFn.MUL, x, x))
+    body = call(ScalarFn.MAX, w, 0.0) * u / (square + 1.0) + cast(F32, load(3, row, (n,)))
+    output = Output(type=row, indices=(n,), body=cast(dtype, body))
+    return TensorExpr(axes=(n,), inputs=(vector, matrix, matrix, row), outputs=(output,))
+
+
+CASES = {
+    "float16": (product(70, 512, F16), {1}),
+    "bfloat16, odd rows": (product(37, 2048, BF16), {1}),
+    "float32, vectors left over": (product(50, 600, F32), {1}),
+    "several vectors a thread": (product(21, 8192, F16), {1}),
+    "two matrices": (gated(45, 1024), {1, 2}),
+    "the vector is constant, too": (gated(30, 512), {0, 1, 2}),
+}
+
+
+@pytest.fixture
+def streaming(gpu):
+    """A vDevice that keeps no weights."""
+    return replace(gpu.vdevice(gpu.options(veus=132)), stationary_bytes=0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_against_numpy(name, gpu, streaming):
+    expr, constants = CASES[name]
+    cases = [case for case in cases_of(expr, streaming, constants) if isinstance(case.kernel.form, GemvRowsForm)]
+    assert cases
+    cases = [cases[0], *cases[1:][-1:]]
+    program = KernelProgram(cases, veus=3)
+    loaded = program.load(gpu)
+    for order in SOME:
+        for case, found in zip(cases, program.outputs(gpu, loaded, order), strict=True):
+            for output, ours, wanted in zip(case.bound.expr.outputs, found, case.wanted, strict=True):
+                assert np.isfinite(wanted).all()
+                assert_close(ours, wanted, output.type.dtype)

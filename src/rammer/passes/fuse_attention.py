@@ -26,7 +26,6 @@ from dataclasses import dataclass, replace
 from rammer.ir.expr import (
     Axis,
     Call,
-    Cast,
     Const,
     Expr,
     Load,
@@ -34,7 +33,6 @@ from rammer.ir.expr import (
     ReduceFn,
     ScalarFn,
     call,
-    cast,
     const,
     nodes,
     rebuild,
@@ -47,6 +45,7 @@ from rammer.ir.vdevice import VDevice
 from rammer.passes.helpers.predicted import predicted_us
 from rammer.passes.helpers.quotients import split_quotients
 from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.rounding import unrounded, unrounding
 from rammer.passes.helpers.views import Definition, definition
 from rammer.passes.helpers.work import Work, lift, lower
 from rammer.tiling.attention import attention
@@ -170,7 +169,7 @@ class _Fusion:
             if found is not None and sum(isinstance(node, Reduce) for node in nodes(found[1])) == 1:
                 maker, element = found
                 (whole,) = rebuild([score], _replacing(load, element))
-                (exact,) = rebuild([whole], _unrounding)
+                (exact,) = rebuild([whole], unrounding)
                 return maker, exact
         return None
 
@@ -219,7 +218,7 @@ class _Fusion:
         found = definition(work.axes, work.outputs[load.slot])
         if found is None:
             return None
-        return maker, _unrounded(_renamed(found).at(load.indices))
+        return maker, unrounded(_renamed(found).at(load.indices))
 
 
 def _renamed(found: Definition) -> Definition:
@@ -278,22 +277,6 @@ def _unscaled(operand: Expr) -> tuple[Expr, float]:
         case Call(ScalarFn.DIV, (inner, Const(float(divisor)))) if divisor:
             return inner, 1.0 / divisor
     return operand, 1.0
-
-
-def _unrounded(element: Expr) -> Expr:
-    """An element in float32, as it is before it is rounded to 16 bits."""
-    match element:
-        case Cast(type_, inner) if type_.is_half:
-            return inner
-    return cast(element.dtype.compute, element)
-
-
-def _unrounding(node: Expr) -> Expr | None:
-    """A visitor that leaves out what rounds float32 to 16 bits and back."""
-    match node:
-        case Cast(type_, Cast(narrow, inner)) if narrow.is_half and inner.dtype is type_:
-            return inner
-    return None
 
 
 def _reduces(element: Expr) -> bool:

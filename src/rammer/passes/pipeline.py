@@ -17,6 +17,7 @@ from rammer.passes import (
     fold_constants,
     fuse,
     fuse_attention,
+    fuse_matrix_vectors,
     fuse_windows,
     hoist_pointwise,
     inline_numbers,
@@ -26,6 +27,7 @@ from rammer.passes import (
     narrow_values,
     pad_sums,
     round_products,
+    select_parts,
     simplify_views,
     split_groups,
     split_reduction,
@@ -65,7 +67,9 @@ _REST: tuple[tuple[str, Pass], ...] = (
     ("eliminate_common", _anywhere(eliminate_common.run)),
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
     ("fuse", _anywhere(fuse.run)),
+    ("select_parts", _anywhere(select_parts.run)),
     ("fuse_attention", fuse_attention.run),
+    ("fuse_matrix_vectors", fuse_matrix_vectors.run),
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
     ("channels_last", _anywhere(channels_last.run)),
     ("pad_sums", pad_sums.run),
@@ -94,7 +98,17 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 )
 
 
-_INEXACT = frozenset({"widen_halves", "fold_batch_norm", "winograd", "fuse_attention", "pad_sums", "split_reduction"})
+_INEXACT = frozenset(
+    {
+        "widen_halves",
+        "fold_batch_norm",
+        "winograd",
+        "fuse_attention",
+        "fuse_matrix_vectors",
+        "pad_sums",
+        "split_reduction",
+    }
+)
 """Passes that sum or round otherwise than the model writes: `numerics="strict"` leaves them out."""
 
 

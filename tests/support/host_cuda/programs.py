@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from benchmarks.networks.builder import random_inputs
 from rammer.devices.base import Source
 from rammer.devices.cuda.launch import LoadedModel
 from rammer.devices.cuda.source import source_of
@@ -37,9 +38,7 @@ class Program:
     ) -> Program:
         """The program of a model, with random inputs."""
         plan, vdevice = gpu.plan(model, veus=veus, precision=precision, **settings)
-        rng = np.random.default_rng(0)
-        shapes = {port.name: [d.dim_value for d in port.type.tensor_type.shape.dim] for port in model.graph.input}
-        inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        inputs = random_inputs(model, 0)
         return cls(
             gpu=gpu,
             plan=plan,

@@ -8,6 +8,7 @@ from examples.two_branches import build_model
 from rammer.devices.codegen.tables import ARENA, CONSTANT
 from rammer.devices.cuda.source import source_of
 from rammer.errors import RunTimeoutError
+from rammer.ir.kernel_form import GemvRowsForm
 from rammer.schedule.policies import POLICIES
 from tests.support.cpu import chain, expected, without_first_signal
 from tests.support.host_cuda import ORDERS, orders
@@ -48,6 +49,19 @@ def test_lanes_that_have_padding(delays, gpu):
 @pytest.mark.parametrize(("name", "precision"), [(name, one) for name in QUICK for one in QUICK[name]])
 def test_network(name, precision, gpu):
     check(Program.of(gpu, NETWORKS[name](**SMALL[name]), precision=precision, veus=4))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_decode_step_streams_its_matrices(precision, gpu):
+    sizes = {"cached": 20, "layers": 1, "hidden": 256, "heads": 4, "groups": 2, "size": 64, "inner": 512, "words": 640}
+    program = Program.of(gpu, NETWORKS["llama"](**sizes), precision=precision, veus=2)
+    streamed = [
+        operator.kind
+        for operator, kernel in zip(program.plan.graph.operators, program.plan.kernels, strict=True)
+        if isinstance(kernel.form, GemvRowsForm)
+    ]
+    assert streamed == ["MatMul", "MatMul+Sigmoid+Mul+MatMul+Mul", "MatMul+Add+Pow", "MatMul"]
+    check(program)
 
 
 @pytest.mark.long

@@ -194,10 +194,11 @@ def _emit_in_registers(scope: Scope, block: Block, sums: Mapping[Place, str]) ->
             first = v * block.vector
             present = min(block.vector, block.counts[lane] - first)
             # A copy: what is read lane by lane would not stay in a register during the sums.
-            copies = {
-                term: writer.let(vector_type(block, term), writer.name("of_lanes"), sums[term, offsets, v]) + "[i]"
-                for term in block.found.terms
-            }
+            copies = {}
+            for term in block.found.terms:
+                name = writer.name("of_lanes")
+                writer.line(f"RAMMER_BY_LANE({vector_type(block, term)}, {name}, {sums[term, offsets, v]});")
+                copies[term] = f"{name}[i]"
             row = _with_sums(scope, block.row_positions(offsets), copies)
             writer.line("RAMMER_ONE_VECTOR")
             with writer.loop("i", "0", str(present), lanes=True):

@@ -25,7 +25,7 @@
  * vector code, and then finds none.
  */
 #if defined(__clang__)
-#define RAMMER_LANES
+#define RAMMER_LANES _Pragma("clang loop vectorize(assume_safety)")
 #define RAMMER_ONE_VECTOR
 #define RAMMER_IN_ORDER (void)0
 #else
@@ -54,6 +54,15 @@ RAMMER_VECTOR(double, 8, rammer_f64x8)
 #define RAMMER_LOAD(vector, address) (*(const vector##_at *)(address))
 /* For what several products share: else gcc loads it again for each, since that is no instruction of its own. */
 #define RAMMER_LOAD_ONCE(vector, address) (*(const volatile vector##_at *)(address))
+/* A vector that a loop over its lanes reads as name[i]. clang makes no vector code of that, but of reading memory, which it
+ * then keeps in a register. */
+#if defined(__clang__)
+#define RAMMER_BY_LANE(vector, name, value)                                                                            \
+    const vector name##_vector = (value);                                                                              \
+    const __typeof__((value)[0]) *const name = (const __typeof__((value)[0]) *)&name##_vector
+#else
+#define RAMMER_BY_LANE(vector, name, value) const vector name = (value)
+#endif
 #define RAMMER_STORE(vector, address, value) (*(vector##_at *)(address) = (value))
 
 /* Any address will do, outside of an operand too. */

@@ -10,6 +10,9 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
+ATTENTION_ROWS = 16
+"""Rows of a warp in the skeleton `attention` of GPUs."""
+
 _REGISTER_BYTES = 4
 
 
@@ -169,6 +172,52 @@ class AttentionForm(KernelForm):
     def details(self) -> str:
         """See `KernelForm`."""
         return f"blocks of {self.rows} rows x {self.keys} keys, {self.register} in registers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlashAttentionForm(KernelForm):
+    """Attention in one pass over the keys by a block, whose operands pass through shared memory (FlashAttention-2).
+
+    A warp has `ATTENTION_ROWS` rows. So many warps beside each other along rows and columns of the result are a team;
+    each along columns computes the scores again. A step has `team_keys` keys of each of `teams`, and `stages` steps'
+    keys and values are in shared memory together.
+    """
+
+    instruction: Instruction
+    row_warps: int
+    column_warps: int
+    teams: int
+    team_keys: int
+    stages: int
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """See `KernelForm`."""
+        return Skeleton.ATTENTION
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return self.row_warps * ATTENTION_ROWS
+
+    @property
+    def keys(self) -> int:
+        """Keys of a step."""
+        return self.teams * self.team_keys
+
+    @property
+    def warps(self) -> int:
+        """Warps that have a part."""
+        return self.teams * self.row_warps * self.column_warps
+
+    @property
+    def details(self) -> str:
+        """See `KernelForm`."""
+        team = f"{self.row_warps}x{self.column_warps}"
+        return (
+            f"{self.rows} rows, {self.teams} teams of {team} warps, {self.team_keys} keys each a step, "
+            f"{self.stages} stages, {self.instruction.value}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@
     y = sum(x * w)  ->  y = sum(f32(tf32(x)) * f32(wt)), wt being w stored as TF32         precision tf32
 
 The graph says what is rounded: the two operands of products that the device stages, for these are what tensor cores
-take. Sums and all else stay float32. Products that stream their weights from memory gain from narrow weights alone:
+take; in attention queries, keys, values and weights, to 16 bits only, and the sum of the weights is of what they are
+before. Sums and all else stay float32. Products that stream their weights from memory gain from narrow weights alone:
 those that no other operator reads are stored in 16 bits. Weights that several operators share (the cells of a recurrent
 layer) stay near the units that use them, as they are. Staged weights with an odd number of elements summed are rounded
 to 16 bits when they are multiplied instead.
@@ -21,11 +22,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from rammer.ir.evaluate import converted
-from rammer.ir.expr import Call, Cast, Expr, Load, Reduce, ScalarFn, TensorExpr, cast, rebuild
+from rammer.ir.expr import Call, Cast, Expr, Load, Reduce, ReduceFn, ScalarFn, TensorExpr, cast, rebuild
 from rammer.ir.graph import Graph, Operator
+from rammer.ir.kernel_form import Skeleton
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import VDevice
 from rammer.passes.helpers.rewrite import Rewriter
+from rammer.tiling.attention import attention
 from rammer.tiling.packing import is_staged
 from rammer.tiling.pattern import Contraction, contraction
 
@@ -56,9 +59,12 @@ def run(graph: Graph, device: VDevice) -> Graph:
         return narrowed[value]
 
     for operator in graph.operators:
-        found = None if operator.expr is None else contraction(operator.expr)
-        if operator.expr is None or found is None:
+        if operator.expr is None:
             rewriter.insert(operator)
+            continue
+        found = contraction(operator.expr)
+        if found is None:
+            rewriter.insert(replace(operator, expr=with_rounded_attention(operator.expr, device)))
             continue
         expr, inputs = operator.expr, list(operator.inputs)
         staged = is_staged(expr, found, device)
@@ -70,6 +76,14 @@ def run(graph: Graph, device: VDevice) -> Graph:
             expr = _with_rounded_products(expr, dtype)
         rewriter.insert(replace(operator, expr=expr, inputs=tuple(inputs)))
     return rewriter.finish()
+
+
+def with_rounded_attention(expr: TensorExpr, device: VDevice) -> TensorExpr:
+    """The expression with the operands of both products rounded, if it is attention and the precision has 16 bits."""
+    dtype = ROUNDED.get(device.precision)
+    if dtype is None or not dtype.is_half or attention(expr) is None or Skeleton.ATTENTION not in device.skeletons:
+        return expr
+    return _with_rounded_products(expr, dtype)
 
 
 def is_copied(elements: int, dtype: DType) -> bool:
@@ -120,8 +134,8 @@ def _with_rounded_products(expr: TensorExpr, dtype: DType) -> TensorExpr:
 
     def visit(node: Expr) -> Expr | None:
         match node:
-            case Reduce(fn, axes, Call(ScalarFn.MUL, (left, right))) if node.dtype is DType.FLOAT32:
-                return Reduce(fn, axes, rounded(left) * rounded(right))
+            case Reduce(ReduceFn.SUM, axes, Call(ScalarFn.MUL, (left, right))) if node.dtype is DType.FLOAT32:
+                return Reduce(ReduceFn.SUM, axes, rounded(left) * rounded(right))
         return None
 
     return _rebuilt(expr, expr.inputs, visit)

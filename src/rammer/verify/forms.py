@@ -7,6 +7,7 @@ import math
 from rammer.ir.expr import Axis
 from rammer.ir.kernel_form import (
     PRODUCTS,
+    FlashAttentionForm,
     GemmForm,
     GemvForm,
     GemvRowsForm,
@@ -19,6 +20,8 @@ from rammer.ir.kernel_form import (
     WarpgroupGemmForm,
 )
 from rammer.ir.task import RKernel
+from rammer.tiling.attention import attention
+from rammer.tiling.flash_attention import block_of
 from rammer.tiling.gemv_rows import gemv_rows_form
 from rammer.tiling.pattern import contraction
 from rammer.tiling.trees import tree_sum
@@ -53,6 +56,10 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
         return _rows_fault(kernel, kernel.form)
     if skeleton in PRODUCTS and (contraction(kernel.expr) is None or kernel.tile.lane is None):
         return "T10", f"has the skeleton '{skeleton}', but its expression is no product along an axis"
+    if skeleton is Skeleton.ATTENTION and attention(kernel.expr) is None:
+        return "T10", "has the skeleton 'attention', but its expression is none"
+    if isinstance(kernel.form, FlashAttentionForm):
+        return _attention_fault(kernel, kernel.form)
     if isinstance(kernel.form, TreesForm) and tree_sum(kernel.expr) is None:
         return "T10", "has the skeleton 'trees', but its expression is no sum of leaves"
     if isinstance(kernel.form, WarpgroupGemmForm):
@@ -75,6 +82,29 @@ def _rows_fault(kernel: RKernel, form: GemvRowsForm) -> tuple[str, str] | None:
         )
     if form.scratch_bytes < found.scratch_bytes:
         return "T09", f"has {form.scratch_bytes} bytes for sums that take {found.scratch_bytes}"
+    return None
+
+
+def _attention_fault(kernel: RKernel, form: FlashAttentionForm) -> tuple[str, str] | None:
+    """How a block's part of attention does not fit the expression, or its tile."""
+    block = block_of(kernel.expr)
+    if block is None or block.instruction is not form.instruction:
+        return "T10", f"multiplies by {form.instruction} what are no such queries, keys and values"
+    sizes = (form.row_warps, form.column_warps, form.teams, form.team_keys, form.stages)
+    if min(sizes) < 1 or form.threads // _WARP // form.teams < form.row_warps * form.column_warps:
+        return "T09", f"needs {form.warps} warps of {form.threads // _WARP}"
+    if form.team_keys % block.tile.keys:
+        return "T09", f"has {form.team_keys} keys of a team, not a multiple of {block.tile.keys}"
+    extents = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    found = block.found
+    if any(size > 1 for axis, size in extents.items() if axis not in (*found.rows, *found.columns)):
+        return "T09", "has several heads in an rTask"
+    if math.prod(extents[axis] for axis in found.rows) > form.rows:
+        return "T09", f"has more than {form.rows} rows in an rTask"
+    if any(extents[axis] < axis.extent for axis in found.columns):
+        return "T09", "has not all columns in an rTask"
+    if form.scratch_bytes < block.scratch_bytes(form):
+        return "T09", f"has {form.scratch_bytes} bytes of {block.scratch_bytes(form)}"
     return None
 
 

@@ -7,7 +7,7 @@ from onnx import TensorProto
 import rammer
 from rammer.passes import fuse_attention
 from rammer.tiling.attention import attention
-from tests.support.attention import attention_inputs, attention_model, expected
+from tests.support.attention import SIZES, attention_inputs, attention_model, expected, peculiar_rows, softmax_model
 
 
 @pytest.fixture(autouse=True)
@@ -30,18 +30,7 @@ def check(shapes, tolerance=1e-5, **given):
         np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(
-    ("rows", "keys", "depth", "width"),
-    [
-        (16, 100, 64, 64),
-        (33, 97, 32, 32),
-        (65, 192, 40, 72),
-        (70, 2, 64, 3),
-        (128, 128, 128, 128),
-        (200, 130, 256, 256),
-        (200, 51, 80, 16),
-    ],
-)
+@pytest.mark.parametrize(("rows", "keys", "depth", "width"), SIZES)
 def test_shapes(rows, keys, depth, width):
     """Rows, keys, columns and depths that no vector or block divides."""
     check([(2, 3, rows, depth), (2, 3, keys, depth), (2, 3, keys, width)])
@@ -88,38 +77,8 @@ def test_16_bits():
     check([(2, 4, 33, 16), (2, 4, 40, 16), (2, 4, 40, 16)], 2e-3, element_type=TensorProto.FLOAT16)
 
 
-def naive(q, k, v, mask):
-    scores = np.einsum("qc,kc->qk", q, k) + mask
-    with np.errstate(invalid="ignore"):
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return weights / weights.sum(axis=1, keepdims=True) @ v
-
-
-def softmax_model(rows, keys, size):
-    """MatMul, Add, Softmax, MatMul: rows without keys are NaN, which ONNX's `Attention` makes 0."""
-    from benchmarks.networks.builder import GraphBuilder
-
-    graph = GraphBuilder("softmax")
-    q, k, v = graph.input("q", (rows, size)), graph.input("k", (size, keys)), graph.input("v", (keys, size))
-    scores = graph.node("MatMul", "scores", [q, k], (rows, keys))
-    scores = graph.node("Add", "masked", [scores, graph.input("mask", (rows, keys))], (rows, keys))
-    weights = graph.node("Softmax", "weights", [scores], (rows, keys), axis=-1)
-    return graph.build(graph.node("MatMul", "y", [weights, v], (rows, size)))
-
-
 def test_rows_without_keys_and_rows_of_nan():
-    rows, keys, size = 64, 250, 64
-    rng = np.random.default_rng(0)
-    q, k, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((rows, size), (keys, size), (keys, size)))
-    mask = np.zeros((rows, keys), np.float32)
-    mask[3] = -np.inf  # no key at all
-    mask[5, :200] = -np.inf  # none in the first blocks
-    mask[6, 100:] = -np.inf
-    mask[7, 11] = np.nan
-    mask[8, 240] = np.inf
-    mask[9] = -1e30
-    found = compiled(softmax_model(rows, keys, size))(q, k.T.copy(), v, mask)
-    wanted = naive(*(array.astype(np.float64) for array in (q, k, v, mask)))
-    wanted[9] = v.mean(axis=0)  # all scores round to the same
+    inputs, wanted = peculiar_rows()
+    found = compiled(softmax_model(inputs))(*inputs)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
     assert np.isnan(found[[3, 7, 8]]).all()

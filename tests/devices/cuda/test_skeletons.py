@@ -35,7 +35,9 @@ class Program:
         if self.first is not None:
             found[:] = self.first
         run([*map(np.array, self.inputs), found])
-        np.testing.assert_array_less(np.abs(found - self.wanted), self.tolerance * np.abs(self.wanted).max())
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(self.wanted))
+        errors, most = np.abs(found - self.wanted), np.nanmax(np.abs(self.wanted))
+        np.testing.assert_array_less(np.nan_to_num(errors), self.tolerance * most)
 
 
 def random(*shape, seed=0):
@@ -92,6 +94,51 @@ def persistent_rnn(points, length, across, steps=5, **macros):
     )
 
 
+def attention(queries, keys, depth, width, dtype=np.float16, heads=1, extreme=False, **macros):
+    """Attention of `heads` heads of queries to one of keys; with `extreme`, with scores that are not finite."""
+    half = dtype == np.float16
+    macros = {"ROW_WARPS": 1, "COLUMN_WARPS": 1, "TEAMS": 4, "TEAM_KEYS": 16 if half else 8, **macros}
+    columns = (
+        -(-width // (16 * macros["COLUMN_WARPS"])) * 16 if half else -(-width // (32 * macros["COLUMN_WARPS"])) * 32
+    )
+    tile = f"{depth}, {macros['TEAM_KEYS']}, {columns}"
+    sizes = {
+        "HEADS": heads,
+        "QUERIES": queries,
+        "KEYS": keys,
+        "DEPTH": depth,
+        "WIDTH": width,
+        "TILE_COLUMNS": columns * macros["COLUMN_WARPS"],
+        "TILE_ROWS": 16 * macros["ROW_WARPS"],
+        "STAGES": 2,
+        "CAUSAL": "false",
+        "ELEMENT": "uint16_t" if half else "float",
+        "PADDING": 8 if half else 4,
+        "WARP_TILE": f"rammer_half_attention<rammer_f16, {tile}>" if half else f"rammer_float_attention<{tile}>",
+    }
+    macros = sizes | macros
+    q, k, v = random(heads, queries, depth), random(keys, depth, seed=1), random(keys, width, seed=2)
+    q, k, v = (one.astype(dtype) for one in (q, k, v))
+    bias = random(queries, keys, seed=3)
+    if extreme:
+        bias[2] = -np.inf
+        bias[3, : keys - 1] = -np.inf
+        bias[4, keys // 2] = np.inf
+        bias[5, 1] = np.nan
+        bias[6] = -1e30
+    scores = q.astype(np.float64) @ k.astype(np.float64).T / 8 + bias
+    if macros["CAUSAL"] == "true":
+        scores[:, np.arange(keys) > np.arange(queries)[:, np.newaxis] + keys - queries] = -np.inf
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        wanted = weights / weights.sum(axis=-1, keepdims=True) @ v.astype(np.float64)
+    if extreme:
+        wanted[:, 6] = v.astype(np.float64).mean(axis=0)  # all scores round to the same
+    inputs = [one.view(np.uint16) if half else one for one in (q, k, v)]
+    tolerance = 1e-3 if half else 1e-5
+    return Program(name="attention", macros=macros, inputs=[*inputs, bias], wanted=wanted, tolerance=tolerance)
+
+
 HALVES = {
     "dtype": np.float16,
     "ELEMENT": "uint16_t",
@@ -109,6 +156,23 @@ PROGRAMS = {
     ),
     "gemm of halves": gemm(50, 100, 70, **HALVES),
     "gemm of halves, overlapped": gemm(50, 100, 70, OVERLAPPED="true", **HALVES),
+    "attention": attention(20, 150, 64, 64, heads=2),
+    "attention, several warps of rows": attention(50, 70, 32, 24, ROW_WARPS=2, TEAMS=2, TEAM_KEYS=32),
+    "attention, one warp of keys": attention(50, 70, 64, 64, ROW_WARPS=4, TEAMS=1, STAGES=3),
+    "attention, teams of three warps and one left over": attention(48, 150, 64, 64, ROW_WARPS=3, TEAMS=1),
+    "attention, a helper in each team": attention(16, 150, 64, 64, TEAMS=2),
+    "attention, wide": attention(16, 40, 256, 256, COLUMN_WARPS=2, TEAMS=2),
+    "attention, causal": attention(60, 90, 64, 64, CAUSAL="true", ROW_WARPS=2, TEAMS=2),
+    "attention, one query": attention(1, 300, 64, 64, heads=2),
+    "attention, one step": attention(16, 64, 64, 64, STAGES=1),
+    "attention, scores that are not finite": attention(20, 150, 64, 64, extreme=True),
+    "attention of floats": attention(20, 150, 64, 64, np.float32, heads=2),
+    "attention of floats, several warps of rows": attention(
+        50, 70, 40, 24, np.float32, ROW_WARPS=2, TEAMS=2, TEAM_KEYS=32
+    ),
+    "attention of floats, wide": attention(16, 40, 128, 256, np.float32, COLUMN_WARPS=2, TEAMS=2),
+    "attention of floats, causal": attention(60, 90, 64, 64, np.float32, CAUSAL="true", ROW_WARPS=2, TEAMS=2),
+    "attention of floats, scores that are not finite": attention(20, 150, 64, 64, np.float32, extreme=True),
     "gemv": gemv(100, 70, 64),
     "gemv, vectors": gemv(96, 301, 64, vector=4),
     "gemv, few points": gemv(8, 1000, 8, vector=4, meets="true"),

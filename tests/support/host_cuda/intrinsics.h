@@ -185,6 +185,7 @@ RAMMER_INLINE uint32_t rammer_narrow_f16x2(float low, float high) {
 }
 RAMMER_INLINE uint32_t rammer_round_tf32(float x) { return rammer_narrow_tf32(x); }
 RAMMER_INLINE float rammer_rcp_approx(float x) { return 1.0f / x; }
+RAMMER_INLINE float rammer_exp2_approx(float x) { return exp2f(x); }
 
 template <typename T> static inline T host_load(const T *address) {
     host_look(address, *address);
@@ -258,6 +259,24 @@ RAMMER_INLINE void rammer_ldmatrix_x4(uint32_t (&into)[4], const void *from) {
             for (unsigned matrix = 0; matrix < 4; ++matrix) {
                 const host_matrices *row = (const host_matrices *)lanes[matrix * 8 + lane / 4];
                 ((const host_matrices *)lanes[lane])->into[matrix] = ((const uint32_t *)row->row)[lane % 4];
+            }
+    });
+}
+
+RAMMER_INLINE void rammer_ldmatrix_x4_transposed(uint32_t (&into)[4], const void *from) {
+    host_check_aligned(from, 16);
+    if (!host_is_shared(from))
+        host_fail("%p is not in shared memory", from);
+    host_matrices mine = {from, into};
+    host_together("ldmatrix.trans", 0xffffffffu, &mine, [](void *const *lanes, unsigned) {
+        for (unsigned lane = 0; lane < HOST_WARP; ++lane)
+            for (unsigned matrix = 0; matrix < 4; ++matrix) {
+                uint32_t word = 0;
+                for (unsigned place = 0; place < 2; ++place) {
+                    const host_matrices *row = (const host_matrices *)lanes[matrix * 8 + lane % 4 * 2 + place];
+                    word |= (uint32_t)((const uint16_t *)row->row)[lane / 4] << 16 * place;
+                }
+                ((const host_matrices *)lanes[lane])->into[matrix] = word;
             }
     });
 }

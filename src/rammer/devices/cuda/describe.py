@@ -27,6 +27,7 @@ SKELETONS = (
     Skeleton.GEMM,
     Skeleton.IMPLICIT_GEMM,
     Skeleton.GEMV,
+    Skeleton.ATTENTION,
     Skeleton.PERSISTENT_RNN,
 )
 INSTRUCTIONS = (Instruction.FFMA, Instruction.MMA_TF32, Instruction.MMA_BF16, Instruction.MMA_F16)

@@ -57,6 +57,7 @@ SKELETONS = (
     ("rammer.devices.cuda", "skeletons/gemm.cuh"),
     ("rammer.devices.cuda", "skeletons/gemv.cuh"),
     ("rammer.devices.cuda", "skeletons/gemv_rows.cuh"),
+    ("rammer.devices.cuda", "skeletons/attention.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn.cuh"),
 )
 """Skeletons and what they stand on; of a program they need `RAMMER_THREADS` alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rammer.devices.codegen.scalar import C_TYPES, convert
 from rammer.devices.codegen.scope import Position, Scope
@@ -22,13 +22,14 @@ class Epilogue:
     """The rest of a tile of `rows` by `columns`, each list fastest first.
 
     Its `sums` lie at the beginning of scratch, row by row, `pitch` elements apart. Threads take `width` neighbouring
-    columns of a row at a time.
+    columns of a row at a time. `of_rows` are values that have a place for each `row`.
     """
 
     sums: Reduce
     rows: tuple[Side, ...]
     columns: tuple[Side, ...]
     pitch: int
+    of_rows: Mapping[Reduce, str] = field(default_factory=dict)
 
     @property
     def lane(self) -> Side:
@@ -40,7 +41,11 @@ class Epilogue:
         kernel, writer = scope.operands.kernel, scope.writer
         width = self._width(scope)
         vectors = count(self.rows) * count(self.columns) // width
-        loads = [load for load in scope.operands.outer_loads([self.sums]) if self._in_vectors(scope, load, width)]
+        loads = [
+            load
+            for load in scope.operands.outer_loads([self.sums, *self.of_rows])
+            if self._in_vectors(scope, load, width)
+        ]
         writer.line("const float *sums = (const float *)scratch;")
         writer.line("#pragma unroll 1")
         step = kernel.form.threads
@@ -86,6 +91,8 @@ class Epilogue:
         for element in range(width):
             at_element = scope.enter({lane: replace(place, offset=place.offset + element)})
             at_element.bind(self.sums, f"total[{element}]")
+            for node, text in self.of_rows.items():
+                at_element.bind(node, text)
             for load, name in early.items():
                 at_element.bind(load, f"{name}.lane[{element}]")
             for i, (output, name) in enumerate(zip(kernel.expr.outputs, results, strict=True)):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.points import Side, decode, guarded, within
+from rammer.devices.cuda.emit.vectors import Registers, Vector
 from rammer.devices.cuda.emit.windows import points_together, write_windows
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.types import DType, Layout
@@ -26,8 +27,8 @@ _COPIES_BYTES = (16, 8, 4)  # that one instruction copies
 class Operand:
     """An operand in shared memory, of the type `name`: `element` is what is staged of it.
 
-    There it has `points` along `sides`, from the number in variable `first` on, each with the `k` elements of a stage
-    along the `moving` axes; the `outer` ones stand still.
+    There it has `points` along `sides`, from number `first` on, each with the `k` elements of a stage along the
+    `moving` axes, from number `start` on; the `outer` ones stand still.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Operand:
     moving: tuple[Side, ...]
     outer: tuple[Side, ...]
     k: int
+    start: str = "steps.element[0]"
 
     def decode(self, writer: Writer) -> tuple[dict[Axis, Position], list[str]]:
         """Write the positions of point `point_` of a tile and of element `element_` of a stage.
@@ -45,7 +47,7 @@ class Operand:
         Returns them, and conditions that hold unless they are beyond the operand.
         """
         writer.let("uint32_t", "point", f"{self.first} + point_")
-        writer.let("uint32_t", "element", "steps.element[0] + element_")
+        writer.let("uint32_t", "element", f"{self.start} + element_")
         points, beyond = decode(writer, "point", self.sides)
         elements, _ = decode(writer, "element", self.moving)
         conditions = [*within("point", self.sides, self.points), *within("element", self.moving, self.k)]
@@ -66,6 +68,9 @@ def stage(scope: Scope, operand: Operand, threads: int) -> None:
     load, chunk = _copied(scope, operand.element, operand.moving[0])
     # Neighbouring threads take pieces that lie near to each other.
     along_points = str(chunk == 1 and _runs_along_points(scope, operand)).lower()
+    if load is None and (together := _together(scope, operand)) > 1:
+        _compute_vectors(scope, operand, together)
+        return
     if load is None:
         with _functor(writer, f"{operand.name}::compute<{along_points}>(stage"):
             positions, conditions = operand.decode(writer)
@@ -79,6 +84,39 @@ def stage(scope: Scope, operand: Operand, threads: int) -> None:
         address, checks = scope.enter(positions).element(load)
         present = " & ".join([*conditions, *checks]) or "true"
         writer.line(f"return rammer_piece<{dtype}>{{in{load.slot} + ({address}), {present}}};")
+
+
+def _together(scope: Scope, operand: Operand) -> int:
+    """Neighbouring elements for which each load of a computed operand is one instruction; 1 if there are none."""
+    innermost = operand.moving[0]
+    loads = [node for node in nodes(operand.element) if isinstance(node, Load)]
+    along = [load for load in loads if innermost.axis in scope.operands.free[load]]
+    widest = max((load.dtype.itemsize_bytes for load in along), default=_COPIES_BYTES[0])
+    for size_bytes in _COPIES_BYTES:
+        vector = Vector(axis=innermost.axis, size=size_bytes // widest)
+        fits = innermost.size % vector.size == 0 and operand.k % vector.size == 0
+        if vector.size > 1 and fits and all(vector.is_loaded(scope, load) for load in along):
+            return vector.size
+    return 1
+
+
+def _compute_vectors(scope: Scope, operand: Operand, together: int) -> None:
+    """Write what computes and stores `together` neighbouring elements at a time."""
+    writer, axis = scope.writer, operand.moving[0].axis
+    head = f"{operand.name}::compute_vectors<{together}>(stage"
+    with _functor(writer, head, f"{C_TYPES[operand.element.dtype]} (&values)[{together}]"):
+        positions, conditions = operand.decode(writer)
+        vector = Vector(axis=axis, first=replace(positions.pop(axis), multiple=together), size=together)
+        with guarded(writer, conditions):
+            at_point = scope.enter(positions)
+            registers = Registers(axis, together, 1)
+            loads = [node for node in nodes(operand.element) if isinstance(node, Load)]
+            registers.declare(at_point, loads)
+            registers.bring(at_point, vector, loads)
+            registers.bind_fixed(at_point)
+            with vector.lanes(at_point) as at_lane:
+                registers.bind(at_lane)
+                writer.line(f"values[lane] = {at_lane.value(operand.element)};")
 
 
 @contextmanager

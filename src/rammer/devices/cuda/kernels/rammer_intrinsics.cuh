@@ -63,6 +63,13 @@ RAMMER_INLINE float rammer_rcp_approx(float x) {
     return reciprocal;
 }
 
+/* 2 to the power of x, within two units in the last place; 0 below the normal numbers. */
+RAMMER_INLINE float rammer_exp2_approx(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+
 /* --- Loads and stores of global memory that other blocks see and are seen by. -------------------------------------- */
 
 RAMMER_INLINE uint32_t rammer_load_acquire(const uint32_t *address) {
@@ -203,6 +210,13 @@ RAMMER_INLINE void rammer_cp_async_wait_all(void) { asm volatile("cp.async.wait_
  * of each. */
 RAMMER_INLINE void rammer_ldmatrix_x4(uint32_t (&into)[4], const void *from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
+                 : "r"(rammer_shared_address(from)) : "memory");
+}
+
+/* Likewise; lane 4 i + j gets column i of each matrix, rows 2 j and 2 j + 1, of elements of 16 bits. */
+RAMMER_INLINE void rammer_ldmatrix_x4_transposed(uint32_t (&into)[4], const void *from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
                  : "r"(rammer_shared_address(from)) : "memory");
 }

@@ -127,6 +127,11 @@ template <int rows, int columns> struct rammer_tf32_products : rammer_tensor_sum
             bits[0] = rammer_narrow_##name##x2(elements[0], elements[1]);                                             \
             bits[1] = rammer_narrow_##name##x2(elements[2], elements[3]);                                             \
         }                                                                                                             \
+        static RAMMER_MEMBER uint32_t narrow(float low, float high) { return rammer_narrow_##name##x2(low, high); }   \
+        static RAMMER_MEMBER void product(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,       \
+                                          uint32_t b0, uint32_t b1) {                                                 \
+            rammer_mma_##name(sums, a0, a1, a2, a3, b0, b1);                                                          \
+        }                                                                                                             \
         static RAMMER_MEMBER void multiply(float (&sums)[4], const rammer_##name &low, const rammer_##name &high,     \
                                            const rammer_##name &b) {                                                  \
             rammer_mma_##name(sums, low.bits[0], high.bits[0], low.bits[1], high.bits[1], b.bits[0], b.bits[1]);      \

@@ -54,10 +54,16 @@ template <typename T> struct rammer_piece {
     bool present;
 };
 
+/* The threads of a block: how many there are, and which one this is. */
+struct rammer_block {
+    enum { THREADS = RAMMER_THREADS };
+    static RAMMER_MEMBER uint32_t rank(void) { return threadIdx.x; }
+};
+
 /* An operand in shared memory, from byte `at` of a stage on: `points` points, `pitch` elements apart, each with the `k`
- * elements of a stage side by side. */
-template <typename T, int at, int points, int pitch, int k> struct rammer_operand {
-    enum { PITCH = pitch };
+ * elements of a stage side by side. `Team` are the threads that bring it. */
+template <typename T, int at, int points, int pitch, int k, typename Team = rammer_block> struct rammer_operand {
+    enum { PITCH = pitch, BYTES = points * pitch * sizeof(T) };
 
     static RAMMER_MEMBER T *place(char *stage, uint32_t point, uint32_t element) {
         return (T *)(stage + at) + point * pitch + element;
@@ -79,10 +85,19 @@ template <typename T, int at, int points, int pitch, int k> struct rammer_operan
         });
     }
 
+    /* Likewise `together` neighbouring elements at a time: values(point, element, T (&into)[together]). */
+    template <int together, typename Values> static RAMMER_MEMBER void compute_vectors(char *stage, Values values) {
+        each<together, false>([&](uint32_t point, uint32_t element) {
+            T into[together] = {};
+            values(point, element, into);
+            rammer_store_vector<together>(place(stage, point, element), into);
+        });
+    }
+
     /* Likewise `together` neighbouring points at a time: values(point, element, T (&into)[together]). */
     template <int together, typename Values> static RAMMER_MEMBER void compute_neighbours(char *stage, Values values) {
 #pragma unroll 1
-        for (uint32_t copy = threadIdx.x; copy < points / together * k; copy += RAMMER_THREADS) {
+        for (uint32_t copy = Team::rank(); copy < points / together * k; copy += Team::THREADS) {
             const uint32_t element = copy % k, point = copy / k * together;
             T into[together] = {};
             values(point, element, into);
@@ -96,9 +111,9 @@ template <typename T, int at, int points, int pitch, int k> struct rammer_operan
     template <int chunk, bool along_points, typename Fn> static RAMMER_MEMBER void each(Fn fn) {
         constexpr uint32_t PIECES = k / chunk, COPIES = points * PIECES, FAST = along_points ? points : PIECES;
 #pragma unroll 4 /* more is more code only */
-        for (uint32_t i = 0; i < (COPIES + RAMMER_THREADS - 1) / RAMMER_THREADS; ++i) {
-            const uint32_t copy = threadIdx.x + i * RAMMER_THREADS;
-            if (COPIES % RAMMER_THREADS != 0 && copy >= COPIES)
+        for (uint32_t i = 0; i < (COPIES + Team::THREADS - 1) / Team::THREADS; ++i) {
+            const uint32_t copy = Team::rank() + i * Team::THREADS;
+            if (COPIES % Team::THREADS != 0 && copy >= COPIES)
                 break;
             const uint32_t fast = copy % FAST, slow = copy / FAST;
             fn(along_points ? fast : slow, (along_points ? slow : fast) * chunk);

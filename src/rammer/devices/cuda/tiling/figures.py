@@ -82,6 +82,27 @@ class WarpgroupFigures:
     sums_us: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionFigures:
+    """Of attention, in cycles of a quarter of a multiprocessor.
+
+    Attributes:
+        provenance: of all figures.
+        latency_us: pointers, the first operands and the results, one after the other.
+        step_us: a barrier, and what follows on each other within a step of keys.
+        score_cycles: a score of each thread of a warp, beside its products.
+        product_cycles: 16 rows by 8 columns of 16 elements by tensor cores, with reading them.
+        bytes_per_us: from L2 into one multiprocessor.
+    """
+
+    provenance: str
+    latency_us: float
+    step_us: float
+    score_cycles: float
+    product_cycles: float
+    bytes_per_us: float
+
+
 H200 = Figures(
     provenance="measured on an NVIDIA H200 by whole products",
     issued=0.6,
@@ -110,4 +131,13 @@ H200_WARPGROUPS = WarpgroupFigures(
     all_bytes_per_us=8.5e6,
     result_us=1.06e-4,
     sums_us=3.1e-3,
+)
+
+H200_ATTENTION = AttentionFigures(
+    provenance="measured on an NVIDIA H200 in 21 blocks of attention, fp16: off by 1.06",
+    latency_us=1.2,
+    step_us=0.3,
+    score_cycles=10.0,
+    product_cycles=10.0,
+    bytes_per_us=113e3,
 )

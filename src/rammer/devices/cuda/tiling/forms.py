@@ -40,9 +40,13 @@ def product_form(workload: Workload, tile: RTile, vdevice: VDevice) -> KernelFor
 
 def staged_form(workload: Workload, tile: RTile, vdevice: VDevice) -> GemmForm | None:
     """The form of a product in tiles, None where it has too few rows or columns."""
+    return gemm_form(workload.expr, workload.layouts, tile, vdevice.threads, room_bytes(vdevice))
+
+
+def room_bytes(vdevice: VDevice) -> int:
+    """Shared memory of a block for operands that are staged."""
     shared = next(level for level in vdevice.levels if not level.shared)
-    room_bytes = int(shared.capacity_bytes * _STAGED)
-    return gemm_form(workload.expr, workload.layouts, tile, vdevice.threads, room_bytes)
+    return int(shared.capacity_bytes * _STAGED)
 
 
 def lane_of(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None, vdevice: VDevice) -> int | None:

@@ -11,20 +11,29 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rammer.devices.cuda.tiling.attention import AttentionTime, attention_kernels
 from rammer.devices.cuda.tiling.boxes import boxes, shares
-from rammer.devices.cuda.tiling.figures import H200, H200_WARPGROUPS, Figures, WarpgroupFigures
+from rammer.devices.cuda.tiling.figures import (
+    H200,
+    H200_ATTENTION,
+    H200_WARPGROUPS,
+    AttentionFigures,
+    Figures,
+    WarpgroupFigures,
+)
 from rammer.devices.cuda.tiling.forms import busy_threads, general_form, lane_of, product_form, staged_form, units_of
 from rammer.devices.cuda.tiling.gemm_time import gemm_us
 from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernel
 from rammer.devices.cuda.tiling.warpgroup import warpgroup_tiles, warpgroup_us
-from rammer.ir.kernel_form import GemmForm, GemvRowsForm, WarpgroupGemmForm
+from rammer.ir.kernel_form import FlashAttentionForm, GemmForm, GemvRowsForm, WarpgroupGemmForm
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.model import memory_us
 from rammer.roller.tile import scale_out
+from rammer.tiling.flash_attention import block_of
 from rammer.tiling.pattern import chosen_axes, contraction
 from rammer.tiling.warpgroup_gemm import product_of
 
@@ -42,9 +51,12 @@ class GpuRules:
 
     figures: Figures = H200
     warpgroups: WarpgroupFigures = H200_WARPGROUPS
+    attention: AttentionFigures = H200_ATTENTION
 
     def candidates(self, workload: Workload, vdevice: VDevice, *, to_measure: bool) -> list[RKernel]:
         """Candidate rKernels, in no order; as many whoever decides."""
+        if kernels := attention_kernels(workload, vdevice, self._attention_time):
+            return kernels
         expr = workload.expr
         if by_rows := row_kernels(workload, vdevice):
             return by_rows
@@ -75,6 +87,10 @@ class GpuRules:
     def compute_us(self, kernel: RKernel, vdevice: VDevice) -> float:
         """Time of one full rTask's instructions and of the loads that wait for each other, in microseconds."""
         expr, points, form = kernel.expr, math.prod(kernel.tile.task), kernel.form
+        if isinstance(form, FlashAttentionForm):
+            block = block_of(expr)
+            assert block is not None  # it has the form
+            return self._attention_time.task_us(block, form, vdevice)
         if isinstance(form, GemmForm):
             return gemm_us(kernel, form, vdevice, self.figures)
         if isinstance(form, WarpgroupGemmForm):
@@ -87,6 +103,10 @@ class GpuRules:
         busy = min(1.0, points * max(1, elements) / (busy_threads(vdevice) * in_flight))
         lanes_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2
         return instructions / (lanes_per_us * self.figures.issued * max(busy, 1 / in_flight)) + self.figures.latency_us
+
+    @property
+    def _attention_time(self) -> AttentionTime:
+        return AttentionTime(figures=self.figures, own=self.attention)
 
     def _best(self, staged: Sequence[RKernel], vdevice: VDevice) -> list[RKernel]:
         """Those that finish first, with all vEUs or with fewer, and those that take least of all vEUs' time."""

@@ -1,0 +1,392 @@
+/* The skeleton `attention`: values weighted with the softmax of scores, in one pass over the keys.
+ *
+ *     start to copy the queries, and the first steps' keys and values, into shared memory
+ *     each team of warps, for each step of its keys
+ *       start to copy a later step's
+ *       each warp: the scores of its rows and the keys of the step; a greater one rescales what was summed;
+ *         weights = exp(scores - greatest); total += weights; sums += weights * values
+ *     put the sums of teams together in shared memory
+ *
+ * An rKernel (emit/attention.py) gives the sizes as constants, and functors: where elements of queries, keys and values
+ * lie, what is made of a product, and, when all is done, what is made of sums and totals. Milakov and Gimelshein 2018 have
+ * the running maximum, Dao 2023 the shares of warps.
+ */
+#ifndef RAMMER_ATTENTION_CUH
+#define RAMMER_ATTENTION_CUH
+
+/* --- What a warp holds: scores of 16 rows by `keys` keys, and sums of these rows by `columns` columns. Of the rows each
+ *     thread has `ROWS`, and `HELD` scores of each; lanes that have the same rows are `across` each other. -------------- */
+
+/* Float32: exact products. Threads lie 4 rows by 8 columns, as in rammer_multiply_adds, which has the scores. */
+template <int depth, int keys, int columns> struct rammer_float_attention {
+    typedef float Element;
+    enum { M = 16, KEYS = keys, N = columns, ROWS = 4, HELD = keys / 8, PADDING = 4, PITCH = keys + 4 };
+    enum { WEIGHT_BYTES = M * PITCH * sizeof(float) };
+    struct Scores {
+        rammer_multiply_adds<M, keys> warp;
+        RAMMER_MEMBER float &at(int i, int j) { return warp.sums[i][j]; }
+    };
+    float sums[ROWS][columns / 8] = {};
+
+    static RAMMER_MEMBER uint32_t row(uint32_t i) { return i * 4 + (threadIdx.x >> 1 & 1) + (threadIdx.x >> 2 & 2); }
+    static RAMMER_MEMBER uint32_t key(uint32_t j) { return j * 8 + lane(); }
+    static RAMMER_MEMBER float decay(float x) { return rammer_exp_f32(x); }
+    template <typename Fn> static RAMMER_MEMBER float across(float x, Fn fn) {
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 4)
+            x = fn(x, __shfl_xor_sync(0xffffffffu, x, distance));
+        return x;
+    }
+    static RAMMER_MEMBER void multiply(Scores &scores, const float *queries, const float *from) {
+        scores = {};
+        scores.warp.template multiply<depth, depth + PADDING>(queries, from);
+    }
+
+    /* The weights pass through `room`, for each thread needs those of its rows at all keys. */
+    template <int pitch> RAMMER_MEMBER void add_values(Scores &scores, const float *values, char *room) {
+        float *weights = (float *)room;
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < HELD; ++j)
+                weights[row(i) * PITCH + key(j)] = scores.at(i, j);
+        __syncwarp();
+        values += lane() * 4;
+#pragma unroll 1
+        for (int at = 0; at < keys; at += 4) {
+            float weight[ROWS][4];
+#pragma unroll
+            for (int i = 0; i < ROWS; ++i)
+                rammer_load_vector<4>(weight[i], weights + row(i) * PITCH + at);
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+#pragma unroll
+                for (int j = 0; j < columns / 8; j += 4) {
+                    float value[4];
+                    rammer_load_vector<4>(value, values + (at + k) * pitch + j * 8);
+#pragma unroll
+                    for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+                        for (int n = 0; n < 4; ++n)
+                            sums[i][j + n] += weight[i][k] * value[n];
+                }
+        }
+        __syncwarp();
+    }
+
+    RAMMER_MEMBER void rescale(int i, float factor) {
+#pragma unroll
+        for (int j = 0; j < columns / 8; ++j)
+            sums[i][j] *= factor;
+    }
+
+    template <int pitch> RAMMER_MEMBER void store(float *into) const {
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < columns / 8; j += 4)
+                rammer_store_vector<4>(into + row(i) * pitch + j * 8 + lane() * 4, sums[i] + j);
+    }
+
+  private:
+    static RAMMER_MEMBER uint32_t lane(void) {
+        return (threadIdx.x & 1) + (threadIdx.x >> 1 & 2) + (threadIdx.x >> 2 & 4);
+    }
+};
+
+/* Floats of 16 bits by tensor cores; sums are float32, and weights are rounded before they are multiplied. */
+template <typename Format, int depth, int keys, int columns> struct rammer_half_attention {
+    typedef uint16_t Element;
+    enum { M = 16, KEYS = keys, N = columns, ROWS = 2, HELD = keys / 4, PADDING = 8, WEIGHT_BYTES = 0 };
+    struct Scores {
+        float warp[keys / 8][4];
+        RAMMER_MEMBER float &at(int i, int j) { return warp[j / 2][i * 2 + j % 2]; }
+    };
+    float sums[columns / 8][4] = {};
+
+    static RAMMER_MEMBER uint32_t row(uint32_t i) { return i * 8 + threadIdx.x % 32 / 4; }
+    static RAMMER_MEMBER uint32_t key(uint32_t j) { return j / 2 * 8 + threadIdx.x % 4 * 2 + j % 2; }
+    static RAMMER_MEMBER float decay(float x) { return rammer_exp2_approx(x * 1.44269504f); }
+    template <typename Fn> static RAMMER_MEMBER float across(float x, Fn fn) {
+        x = fn(x, __shfl_xor_sync(0xffffffffu, x, 1));
+        return fn(x, __shfl_xor_sync(0xffffffffu, x, 2));
+    }
+    static RAMMER_MEMBER void multiply(Scores &scores, const uint16_t *queries, const uint16_t *from) {
+        constexpr int pitch = depth + PADDING;
+        const uint32_t lane = threadIdx.x % 32;
+        queries += lane % 16 * pitch + lane / 16 * 8;
+        from += (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8;
+        scores = {};
+#pragma unroll 4
+        for (int element = 0; element < depth; element += 16) {
+            uint32_t a[4];
+            rammer_ldmatrix_x4(a, queries + element);
+#pragma unroll
+            for (int j = 0; j < keys / 8; j += 2) {
+                uint32_t b[4];
+                rammer_ldmatrix_x4(b, from + j * 8 * pitch + element);
+                Format::product(scores.warp[j], a[0], a[1], a[2], a[3], b[0], b[1]);
+                Format::product(scores.warp[j + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
+            }
+        }
+    }
+
+    /* Which thread has which weights is the same for sums as for operands. */
+    template <int pitch> RAMMER_MEMBER void add_values(Scores &scores, const uint16_t *values, char *) {
+        const uint32_t lane = threadIdx.x % 32;
+        values += lane % 16 * pitch + lane / 16 * 8;
+#pragma unroll
+        for (int j = 0; j < keys / 8; j += 2) {
+            uint32_t a[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                a[i] = Format::narrow(scores.warp[j + i / 2][i % 2 * 2], scores.warp[j + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+            for (int n = 0; n < columns / 8; n += 2) {
+                uint32_t b[4];
+                rammer_ldmatrix_x4_transposed(b, values + j * 8 * pitch + n * 8);
+                Format::product(sums[n], a[0], a[1], a[2], a[3], b[0], b[1]);
+                Format::product(sums[n + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
+            }
+        }
+    }
+
+    RAMMER_MEMBER void rescale(int i, float factor) {
+#pragma unroll
+        for (int n = 0; n < columns / 8; ++n) {
+            sums[n][i * 2] *= factor;
+            sums[n][i * 2 + 1] *= factor;
+        }
+    }
+
+    template <int pitch> RAMMER_MEMBER void store(float *into) const {
+#pragma unroll
+        for (int n = 0; n < columns / 8; ++n)
+#pragma unroll
+            for (int i = 0; i < ROWS; ++i)
+                rammer_store_vector<2>(into + row(i) * pitch + n * 8 + threadIdx.x % 4 * 2, sums[n] + i * 2);
+    }
+};
+
+/* --- The block. ------------------------------------------------------------------------------------------------------ */
+
+/* The team of a warp, one of so many: `warps` of it multiply, others help to bring keys. Neighbouring warps run on different
+ * quarters of a multiprocessor: those that multiply come first. */
+template <int warps, int teams> struct rammer_attention_team {
+    enum : uint32_t { WARPS = RAMMER_THREADS / 32 / teams, THREADS = WARPS * 32, MULTIPLY = warps * teams };
+    static_assert(warps <= WARPS, "a warp for each part");
+
+    static RAMMER_MEMBER uint32_t number(void) {
+        return warp() < MULTIPLY ? warp() / warps : (warp() - MULTIPLY) % teams;
+    }
+    /* The place of a warp in its team; from WARPS on: in none. */
+    static RAMMER_MEMBER uint32_t place(void) {
+        return warp() < MULTIPLY ? warp() % warps : warps + (warp() - MULTIPLY) / teams;
+    }
+    static RAMMER_MEMBER uint32_t rank(void) { return place() * 32 + threadIdx.x % 32; }
+    static RAMMER_MEMBER void meet(void) {
+        if constexpr (WARPS == 1)
+            __syncwarp();
+        else
+            rammer_barrier_sync_named<THREADS>(1 + number());
+    }
+
+  private:
+    static RAMMER_MEMBER uint32_t warp(void) { return threadIdx.x / 32; }
+};
+
+/* Warps have `Warp`s: so many beside each other along rows and columns (each of the latter has the scores again) multiply for
+ * a team, and each of `teams` has keys of its own, which it brings by itself: teams do not wait for each other until all
+ * keys are done, so that some multiply while others make weights.
+ *
+ * `Queries` are the operand at the beginning of scratch; `Keys` and `Values` those of a team's stage, of which it has
+ * `stages`. */
+template <
+    typename Warp, int row_warps, int column_warps, int teams, int stages, typename Queries, typename Keys,
+    typename Values>
+struct rammer_attention {
+    typedef typename Warp::Element Element;
+    enum : uint32_t {
+        ROWS = row_warps * Warp::M,
+        COLUMNS = column_warps * Warp::N,
+        STEP = teams * Warp::KEYS, /* keys */
+        WARPS = row_warps * column_warps,
+        QUERY_BYTES = Queries::BYTES,
+        STAGE_BYTES = Keys::BYTES + Values::BYTES,
+        PIPELINE_BYTES = QUERY_BYTES + teams * stages * STAGE_BYTES,
+        /* Of what is put together: the sums of teams, behind them greatest scores and totals. */
+        PITCH = COLUMNS + 4,
+        SIZE = ROWS * PITCH,
+        GREATEST = teams * SIZE,
+        TOTALS = GREATEST + teams * ROWS
+    };
+    typedef rammer_attention_team<WARPS, teams> Team;
+    static constexpr int AHEAD = stages > 1 ? stages - 1 : 1;
+
+    /* Leaves, at the beginning of scratch, sums of row r and column c at r * PITCH + c, and the row's total at TOTALS + r.
+     *
+     * begin() waits for what others write. queries(stage) copies queries, keys(first, stage) and values(first, stage) a
+     * team's of a step. score(row, key, product) is a score. Keys from `past` on count for nothing. Returns false if begin()
+     * does. */
+    template <typename Begin, typename CopyQueries, typename CopyKeys, typename CopyValues, typename Score>
+    static RAMMER_MEMBER bool run(
+        char *scratch, Begin begin, uint32_t past, CopyQueries queries, CopyKeys keys, CopyValues values, Score score
+    ) {
+        if (!begin())
+            return false;
+        rammer_attention block;
+        const uint32_t steps = (past + STEP - 1) / STEP;
+        char *const pipeline = scratch + QUERY_BYTES + block.team * (stages * STAGE_BYTES);
+        uint32_t filled = 0, taken = 0;
+        const auto fill = [&](uint32_t step) {
+            if (block.place < Team::WARPS && step < steps) {
+                const uint32_t first = step * STEP + block.team * Warp::KEYS;
+                keys(first, pipeline + filled);
+                values(first, pipeline + filled);
+                filled = next(filled);
+            }
+            rammer_cp_async_commit();
+        };
+        queries(scratch);
+#pragma unroll
+        for (int step = 0; step < AHEAD; ++step)
+            fill(step);
+        rammer_cp_async_wait<AHEAD - 1>();
+        __syncthreads();
+        for (uint32_t step = 0; step < steps && block.place < Team::WARPS; ++step) {
+            if (step > 0) {
+                rammer_cp_async_wait<AHEAD - 1>();
+                Team::meet();
+            }
+            fill(step + AHEAD);
+            const uint32_t first = step * STEP + block.team * Warp::KEYS;
+            if (block.place < WARPS && first < past)
+                block.add(scratch, pipeline + taken, first, past, score);
+            taken = next(taken);
+        }
+        rammer_cp_async_wait_all();
+        __syncthreads(); /* before sums take the place of operands */
+        block.join((float *)scratch);
+        return true;
+    }
+
+  private:
+    Warp warp;
+    float greatest[Warp::ROWS], totals[Warp::ROWS] = {};
+    const uint32_t team = Team::number(), place = Team::place();
+    const uint32_t row0 = place % row_warps * Warp::M, column0 = place / row_warps * Warp::N;
+
+    RAMMER_MEMBER rammer_attention(void) {
+#pragma unroll
+        for (int i = 0; i < Warp::ROWS; ++i)
+            greatest[i] = -INFINITY;
+    }
+
+    static RAMMER_MEMBER uint32_t next(uint32_t at) { return at == (stages - 1) * STAGE_BYTES ? 0 : at + STAGE_BYTES; }
+
+    /* What is taken from scores. Where all are minus infinity so far, weights are 0. */
+    static RAMMER_MEMBER float shift(float most) { return most == -INFINITY ? 0.0f : most; }
+
+    /* Adds the keys of a stage, from `first` on. */
+    template <typename Score>
+    RAMMER_MEMBER void add(char *scratch, char *stage, uint32_t first, uint32_t past, Score score) {
+        typename Warp::Scores scores;
+        Warp::multiply(scores, Queries::place(scratch, row0, 0), Keys::place(stage, 0, 0));
+        weigh(scores, first, past, score);
+        char *const room = scratch + PIPELINE_BYTES + (team * WARPS + place) * Warp::WEIGHT_BYTES;
+        warp.template add_values<Values::PITCH>(scores, Values::place(stage, 0, column0), room);
+    }
+
+    /* Makes weights of the products of keys from `first` on. */
+    template <typename Score>
+    RAMMER_MEMBER void weigh(typename Warp::Scores &scores, uint32_t first, uint32_t past, Score score) {
+#pragma unroll
+        for (int i = 0; i < Warp::ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < Warp::HELD; ++j)
+                scores.at(i, j) = score(row0 + Warp::row(i), first + Warp::key(j), scores.at(i, j));
+        if (first + Warp::KEYS > past) {
+#pragma unroll
+            for (int j = 0; j < Warp::HELD; ++j)
+#pragma unroll
+                for (int i = 0; i < Warp::ROWS; ++i)
+                    scores.at(i, j) = first + Warp::key(j) < past ? scores.at(i, j) : -INFINITY;
+        }
+#pragma unroll
+        for (int i = 0; i < Warp::ROWS; ++i) {
+            float most = greatest[i];
+#pragma unroll
+            for (int j = 0; j < Warp::HELD; ++j)
+                most = fmaxf(most, scores.at(i, j));
+            most = Warp::across(most, [](float a, float b) { return fmaxf(a, b); });
+            const float from = shift(most), factor = Warp::decay(greatest[i] - from);
+            float total = 0;
+#pragma unroll
+            for (int j = 0; j < Warp::HELD; ++j) {
+                scores.at(i, j) = Warp::decay(scores.at(i, j) - from);
+                total += scores.at(i, j);
+            }
+            totals[i] = totals[i] * factor + total;
+            greatest[i] = most;
+            warp.rescale(i, factor);
+        }
+    }
+
+    /* Puts the sums of all keys together. */
+    RAMMER_MEMBER void join(float *parts) {
+        const bool has_part = place < WARPS;
+        if (teams > 1) {
+            if (has_part && column0 == 0)
+                each_row([&](int i, uint32_t row) { parts[GREATEST + team * ROWS + row] = greatest[i]; });
+            __syncthreads();
+            each_row([&](int i, uint32_t row) {
+                float most = greatest[i];
+                for (int other = 0; other < teams; ++other)
+                    most = fmaxf(most, parts[GREATEST + other * ROWS + row]);
+                const float factor = Warp::decay(greatest[i] - shift(most));
+                totals[i] *= factor;
+                warp.rescale(i, factor);
+                greatest[i] = most;
+            });
+        }
+        if (has_part) {
+            warp.template store<PITCH>(parts + team * SIZE + row0 * PITCH + column0);
+            each_row([&](int i, uint32_t row) {
+                const float total = Warp::across(totals[i], [](float a, float b) { return a + b; });
+                /* Of a row whose scores are all minus infinity the softmax is undefined. */
+                if (column0 == 0)
+                    parts[TOTALS + team * ROWS + row] = greatest[i] == -INFINITY ? NAN : total;
+            });
+        }
+        __syncthreads();
+        if (teams > 1) {
+            for (uint32_t at = threadIdx.x * 4; at < SIZE; at += RAMMER_THREADS * 4)
+                add_parts<4>(parts + at, SIZE);
+            for (uint32_t row = threadIdx.x; row < ROWS; row += RAMMER_THREADS)
+                add_parts<1>(parts + TOTALS + row, ROWS);
+            __syncthreads();
+        }
+    }
+
+    /* Adds, to what lies at a place, what lies there in the other parts. */
+    template <int together> static RAMMER_MEMBER void add_parts(float *place, uint32_t size) {
+        float sum[together];
+        rammer_load_vector<together>(sum, place);
+        for (int part = 1; part < teams; ++part) {
+            float other[together];
+            rammer_load_vector<together>(other, place + part * size);
+#pragma unroll
+            for (int i = 0; i < together; ++i)
+                sum[i] += other[i];
+        }
+        rammer_store_vector<together>(place, sum);
+    }
+
+    template <typename Fn> RAMMER_MEMBER void each_row(Fn fn) {
+#pragma unroll
+        for (int i = 0; i < Warp::ROWS; ++i)
+            fn(i, row0 + Warp::row(i));
+    }
+};
+
+#endif

@@ -1,0 +1,107 @@
+"""Tiles of the skeleton `attention` on GPUs, and how long their rTasks take."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from rammer.devices.cuda.tiling.figures import AttentionFigures, Figures
+from rammer.devices.cuda.tiling.forms import room_bytes
+from rammer.ir.kernel_form import ATTENTION_ROWS, FlashAttentionForm, Instruction, Skeleton
+from rammer.ir.task import RKernel, RTile
+from rammer.ir.types import DType
+from rammer.ir.vdevice import VDevice
+from rammer.ir.workload import Workload
+from rammer.tiling.flash_attention import AttentionBlock, block_of
+from rammer.tiling.gemm import WARP
+
+_TEAM_KEYS = (8, 16, 32, 64)
+_MOST_COLUMNS = 128  # of a warp
+_MOST_HELD = 96  # sums and scores of a thread, in registers
+_STAGES = (2, 3)  # fewer if there are fewer steps
+_QUARTER_THREADS = 128  # that quarter a multiprocessor's blocks
+
+
+def attention_kernels(workload: Workload, vdevice: VDevice, time: AttentionTime) -> list[RKernel]:
+    """The best rKernel of each number of rows, in no order; none where the expression is no attention."""
+    block = block_of(workload.expr) if Skeleton.ATTENTION in vdevice.skeletons else None
+    if block is None or not block.found.has_affine_loads:
+        return []
+    best: dict[tuple[int, ...], tuple[float, FlashAttentionForm]] = {}
+    for row_warps in range(1, vdevice.threads // WARP + 1):
+        task = _task(workload, block, row_warps * ATTENTION_ROWS)
+        for form in _forms(block, vdevice, row_warps):
+            time_us = time.task_us(block, form, vdevice)
+            if task not in best or time_us < best[task][0]:
+                best[task] = (time_us, form)
+    return [workload.kernel(RTile(task=task), form) for task, (_, form) in best.items()]
+
+
+def _task(workload: Workload, block: AttentionBlock, rows: int) -> tuple[int, ...]:
+    """One head's columns and at most so many rows, cut into equal parts; the innermost axis of rows is cut last."""
+    axes, found = workload.expr.axes, block.found
+    sizes = dict.fromkeys(axes, 1) | {axis: axis.extent for axis in found.columns}
+    for axis in reversed(found.rows):
+        parts = -(-axis.extent // max(1, rows))
+        sizes[axis] = -(-axis.extent // parts)
+        rows //= sizes[axis]
+    return tuple(sizes[axis] for axis in axes)
+
+
+def _forms(block: AttentionBlock, vdevice: VDevice, row_warps: int) -> Iterator[FlashAttentionForm]:
+    """Forms with so many warps along rows, whose operands have room, with as many teams as have keys or fewer."""
+    columns = math.prod(axis.extent for axis in block.found.columns)
+    column_warps = -(-columns // _MOST_COLUMNS)
+    keys, room = block.found.keys.extent, room_bytes(vdevice)
+    most = vdevice.threads // WARP // (row_warps * column_warps)
+    team_keys = [size for size in _TEAM_KEYS if size % block.tile.keys == 0]
+    teams = [most >> halved for halved in range(most.bit_length())]
+    for size, limit, most_stages in itertools.product(team_keys, teams, _STAGES):
+        steps = -(-keys // (limit * size))
+        form = FlashAttentionForm(
+            threads=vdevice.threads,
+            instruction=block.instruction,
+            row_warps=row_warps,
+            column_warps=column_warps,
+            teams=-(-keys // (steps * size)),
+            team_keys=size,
+            stages=min(most_stages, steps),
+        )
+        form = replace(form, scratch_bytes=block.scratch_bytes(form))
+        held = ATTENTION_ROWS * (size + block.warp_columns(form)) // WARP
+        if held <= _MOST_HELD and form.scratch_bytes <= room:
+            yield form
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionTime:
+    """How long rTasks take, by figures of a GPU."""
+
+    figures: Figures
+    own: AttentionFigures
+
+    def task_us(self, block: AttentionBlock, form: FlashAttentionForm, vdevice: VDevice) -> float:
+        """Time of one full rTask, in microseconds."""
+        quarters = form.threads // _QUARTER_THREADS
+        cycles_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2 / (quarters * WARP)
+        steps = -(-block.found.keys.extent // form.keys)
+        columns = form.column_warps * block.warp_columns(form)
+        step_cycles = -(-form.warps // quarters) * self._warp_cycles(block, form)
+        joined = form.rows * columns * (form.teams * self.figures.partial_sum_cycles + self.figures.result_cycles)
+        staged = form.rows * block.depth + steps * form.keys * (block.depth + columns)
+        copy_us = staged * block.query.dtype.itemsize_bytes / self.own.bytes_per_us
+        multiply_us = steps * (step_cycles / cycles_per_us + self.own.step_us)
+        return self.own.latency_us + max(multiply_us, copy_us) + joined / quarters / cycles_per_us
+
+    def _warp_cycles(self, block: AttentionBlock, form: FlashAttentionForm) -> float:
+        """Cycles of a quarter for a step of one warp."""
+        keys, depth, columns = form.team_keys, block.depth, block.warp_columns(form)
+        elements = ATTENTION_ROWS * keys / WARP * self.own.score_cycles
+        if form.instruction is not Instruction.FFMA:
+            return elements + keys / 8 * (depth + columns) / 16 * self.own.product_cycles
+        multiply_adds = ATTENTION_ROWS * keys / WARP * (depth + columns) * self.figures.multiply_add_cycles
+        held = ATTENTION_ROWS // 4
+        reads = depth / 4 * (held + keys / 8) + keys / 4 * held + keys * columns / WARP
+        return elements + multiply_adds + reads * self.figures.read_cycles

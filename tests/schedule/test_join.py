@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rammer.devices.reference.pickers import Random
-from rammer.ir.program import Plan
-from rammer.ir.task import TaskGraph, TensorRole
+from rammer.ir.program import Execute, Plan, Schedule
+from rammer.ir.task import RTask, TaskGraph, TensorRole
 from rammer.lowering import join as joined_tasks
 from rammer.lowering.join import Member
 from rammer.schedule import join as joined_schedules
 from rammer.schedule import memory
+from rammer.schedule.builder import ProgramBuilder
 from rammer.schedule.join import Placed
 from rammer.schedule.policies import POLICIES
 from rammer.verify import program as verify_program
@@ -78,6 +79,42 @@ def test_who_comes_first_on_shared_units_is_first_in_their_queues():
         (program,) = plan.schedule.programs
         first = next(task for _, _, task in program.tasks())
         assert plan.graph.operators[first.operator].name.startswith(f"m{order[0]}:")
+
+
+def in_several_programs(graph: TaskGraph, veus: int) -> Schedule:
+    """Each rOperator in an rProgram of its own, its rTasks dealt round some of the vEUs."""
+    builder, programs = None, []
+    for operator in graph.operators:
+        builder = ProgramBuilder(veus, after=builder)
+        for index in range(operator.kernels[0].task_count):
+            builder.append(RTask(operator.id, index), (operator.id + index) % veus)
+        programs.append(builder.build())
+    return Schedule(policy="dealt", choice=(0,) * len(graph.operators), programs=tuple(programs))
+
+
+@given(seed=seeds, veus=st.integers(1, 5))
+def test_programs_of_a_member_become_one_without_waiting_for_others(seed, veus):
+    graphs = [with_exact_constants(random_task_graph(random.Random(seed), 5)), chain(3, tiles=((8, 8),))]
+    tasks = joined_tasks.join("all", [Member(name=f"m{i}", tasks=graph, states=0) for i, graph in enumerate(graphs)])
+    placed = [
+        Placed(schedule=in_several_programs(graphs[0], veus), veus=range(veus)),
+        Placed(schedule=in_several_programs(graphs[1], 2), veus=range(veus, veus + 2)),
+    ]
+    schedule = joined_schedules.join(placed, [0, 1], veus + 2)
+    assert len(schedule.programs) == 1
+    plan = Plan(graph=tasks, schedule=schedule, memory=memory.plan(tasks, schedule, 64))
+    verify_program.verify(plan, device(veus + 2))
+    inputs = [integer_inputs(graph) for graph in graphs]
+    found = run_reference(plan, [*inputs[0], *inputs[1]], Random(seed))
+    expected = [
+        array
+        for graph, own in zip(graphs, inputs, strict=True)
+        for array in run_reference(make_plan(graph, "sequential", device(1)), own, Random(seed))
+    ]
+    assert [array.tobytes() for array in found] == [array.tobytes() for array in expected]
+    first = len(graphs[0].operators)
+    for veu, queue in enumerate(schedule.programs[0].steps):
+        assert all((step.task.operator < first) == (veu < veus) for step in queue if isinstance(step, Execute))
 
 
 def test_units_must_be_as_many_as_the_schedule_has():

@@ -26,11 +26,12 @@ from rammer.options import CompileOptions
 from rammer.passes.pipeline import passes_of, run_passes
 from rammer.profiler.costs import MeasuredCosts
 from rammer.profiler.measure import profile
+from rammer.profiler.whole import measure_plan
 from rammer.roller.model import ModelCosts
 from rammer.runtime.executable import Executable
 from rammer.runtime.signature import Port, Signature
 from rammer.schedule import memory
-from rammer.schedule.policies import POLICIES
+from rammer.schedule.policies import POLICIES, auto
 from rammer.schedule.simulator import simulate
 from rammer.timings import timed
 from rammer.verify import graph as verify_graph
@@ -38,6 +39,9 @@ from rammer.verify import program as verify_program
 from rammer.verify import tasks as verify_tasks
 
 Progress = Callable[[str, int, int], None]
+RunUs = Callable[[Plan, VDevice], float]
+"""The time of a plan's run in microseconds, on the vDevice or the part of one that it was made for."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -65,7 +69,7 @@ def compile_graph(
     tasks = lower_graph(graph, vdevice, options, dump, progress)
     measured = measure_kernels(tasks, device, vdevice, options, progress)
     costs = MeasuredCosts(measured, ModelCosts(vdevice))
-    plan = schedule_tasks(tasks, vdevice, costs, options, dump, progress)
+    plan = schedule_tasks(tasks, vdevice, costs, options, dump, progress, run_times(device, options))
     return build_plan(plan, measured, device, vdevice, options, progress, partial(kind, **interface_of(graph)))
 
 
@@ -194,6 +198,11 @@ def measure_kernels(
         return profile(tuple(kernels), device, vdevice, options, lambda done, total: progress("measure", done, total))
 
 
+def run_times(device: Device, options: CompileOptions) -> RunUs | None:
+    """What measures whole programs, where `options.tune` asks for measured times."""
+    return None if options.tune == "none" else lambda plan, part: measure_plan(plan, device, part, options).value
+
+
 def schedule_tasks(
     tasks: TaskGraph,
     vdevice: VDevice,
@@ -201,20 +210,27 @@ def schedule_tasks(
     options: CompileOptions,
     dump: Dump,
     progress: Progress = silent,
+    run_us: RunUs | None = None,
 ) -> Plan:
-    """From rOperators to a verified plan.
+    """From rOperators to a verified plan; `run_us` decides where the policy leaves a choice.
 
     Raises:
         OutOfMemoryError: it takes more memory than the device has.
     """
     progress("schedule", 0, 1)
-    return plan_memory(tasks, choose_schedule(tasks, vdevice, costs, options), vdevice, dump)
+    return plan_memory(tasks, choose_schedule(tasks, vdevice, costs, options, run_us), vdevice, dump)
 
 
-def choose_schedule(tasks: TaskGraph, vdevice: VDevice, costs: CostModel, options: CompileOptions) -> Schedule:
-    """The schedule of the policy that was asked for."""
+def choose_schedule(
+    tasks: TaskGraph, vdevice: VDevice, costs: CostModel, options: CompileOptions, run_us: RunUs | None = None
+) -> Schedule:
+    """The schedule of the policy that was asked for; by `run_us`, if given, the quickest of those that `auto` tries."""
     with timed("schedule") as step:
-        schedule = POLICIES[options.policy](tasks, vdevice, costs)
+        if options.policy == "auto" and run_us is not None:
+            tried = auto.schedules(tasks, vdevice, costs)
+            schedule = min(tried, key=lambda one: run_us(plan_memory(tasks, one, vdevice, Dump(None)), vdevice))
+        else:
+            schedule = POLICIES[options.policy](tasks, vdevice, costs)
         steps = sum(len(queue) for program in schedule.programs for queue in program.steps)
         step.made = f"{steps} steps in {len(schedule.programs)} rProgram(s)"
     return schedule

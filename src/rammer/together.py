@@ -1,33 +1,35 @@
 """compile_together(): the pipeline for several models that become one program.
 
-Each model is compiled for some of the execution units, as if there were no others: its passes, its rKernels and its
-schedule are those that it would have alone on a device of so many units. Then the schedules are joined, and what comes
-after is as for one model: one memory plan, one proof, one program.
+Each model goes through passes and lowering by itself, and its schedule is made for some of the execution units, as if
+there were no others. Then the schedules are joined, and what comes after is as for one model: one memory plan, one
+proof, one program.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from rammer.compiler import (
     Progress,
+    RunUs,
     build_plan,
     choose_schedule,
     find_target,
     lower_graph,
     measure_kernels,
     plan_memory,
+    run_times,
     signature_of,
     silent,
 )
 from rammer.inspection.dump import Dump
 from rammer.ir.graph import Graph
-from rammer.ir.program import Plan
+from rammer.ir.program import Plan, Schedule
 from rammer.ir.sizes import check_arrays
 from rammer.ir.task import RKernel, TaskGraph
-from rammer.ir.vdevice import Figure, VDevice
+from rammer.ir.vdevice import CostModel, Figure, VDevice
 from rammer.lowering import join as joined_tasks
 from rammer.lowering.join import Member, named
 from rammer.options import CompileOptions
@@ -42,8 +44,8 @@ from rammer.schedule.simulator import simulate
 from rammer.timings import timed
 from rammer.verify import tasks as verify_tasks
 
-Measure = Callable[[TaskGraph, VDevice], Mapping[RKernel, Figure]]
-"""Gives the measured times of candidate rKernels."""
+Measure = Callable[[TaskGraph], Mapping[RKernel, Figure]]
+"""Gives the measured times of a task graph's candidate rKernels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +76,11 @@ def compile_together(
     device, vdevice = find_target(options)
     measured: dict[RKernel, Figure] = {}
 
-    def measure(tasks: TaskGraph, share: VDevice) -> Mapping[RKernel, Figure]:
-        measured.update(measure_kernels(tasks, device, share, options, progress))
+    def measure(tasks: TaskGraph) -> Mapping[RKernel, Figure]:
+        measured.update(measure_kernels(tasks, device, vdevice, options, progress))
         return measured
 
-    plan = plan_together(models, vdevice, options, measure, progress)
+    plan = plan_together(models, vdevice, options, measure, run_times(device, options), progress)
     return build_plan(plan, measured, device, vdevice, options, progress, kind)
 
 
@@ -86,42 +88,53 @@ def plan_together(
     models: Sequence[Model],
     vdevice: VDevice,
     options: CompileOptions,
-    measure: Measure = lambda tasks, share: {},
+    measure: Measure = lambda tasks: {},
+    run_us: RunUs | None = None,
     progress: Progress = silent,
 ) -> Plan:
-    """From imported graphs to a verified plan of them all; the lanes follow from predicted times.
+    """From imported graphs to a verified plan of them all.
+
+    Args:
+        models: with names of their own; graphs that are one object are planned once.
+        vdevice: the device that they share.
+        options: for all of them.
+        measure: gives measured times of rKernels.
+        run_us: gives measured times of programs; without it, lanes follow from predicted times alone.
+        progress: told as work goes on.
 
     Raises:
         ModelError: a model cannot be used.
         OptionError: no such policy.
         OutOfMemoryError: they take more memory than the device has.
     """
+    known: dict[int, _Planner] = {}
+    even = max(1, vdevice.veu_count // len(models))
     for model in models:
-        check_arrays(model.graph, vdevice)
-    trials = _Trials([model.graph for model in models], vdevice, options)
+        if id(model.graph) not in known:
+            check_arrays(model.graph, vdevice)
+            dump = Dump(None if options.dump_dir is None else options.dump_dir / model.name)
+            tasks = lower_graph(model.graph, vdevice, options, dump, progress)
+            known[id(model.graph)] = _Planner(tasks, vdevice, options, measure(tasks), run_us, even)
+    planners = [known[id(model.graph)] for model in models]
     progress("schedule", 0, 1)
     with timed("lanes") as step:
-        lanes = find_lanes(vdevice.veu_count, [model.priority for model in models], trials.time_us)
+        priorities = [model.priority for model in models]
+        lanes = find_lanes(vdevice.veu_count, priorities, lambda number, veus: planners[number].time_us(range(veus)))
         step.made = ", ".join(f"{len(lane.models)} on {len(lane.veus)} vEUs" for lane in lanes)
-    members: dict[int, Member] = {}
-    placed: dict[int, Placed] = {}
-    for lane in lanes:
-        share = _share(vdevice, lane.veus)
-        for number in lane.models:
-            model = models[number]
-            dump = Dump(None if options.dump_dir is None else options.dump_dir / model.name)
-            tasks = lower_graph(model.graph, share, options, dump, progress)
-            schedule = choose_schedule(tasks, share, MeasuredCosts(measure(tasks, share), ModelCosts(share)), options)
-            members[number] = Member(name=model.name, tasks=tasks, states=len(model.graph.states))
-            placed[number] = Placed(schedule=schedule, veus=lane.veus)
-    dump = Dump(options.dump_dir)
-    joined = joined_tasks.join("+".join(model.name for model in models), [members[i] for i in range(len(models))])
+    order = [(number, lane.veus) for lane in lanes for number in lane.models]
+    placed = {number: Placed(schedule=planners[number].schedule(veus), veus=veus) for number, veus in order}
+    members = [
+        Member(name=model.name, tasks=planner.tasks, states=len(model.graph.states))
+        for model, planner in zip(models, planners, strict=True)
+    ]
+    tasks = joined_tasks.join("+".join(model.name for model in models), members)
     with timed("tasks", "verify"):
-        verify_tasks.verify(joined)
-    dump.write("tasks", joined)
-    order = [number for lane in lanes for number in lane.models]
+        verify_tasks.verify(tasks)
+    dump = Dump(options.dump_dir)
+    dump.write("tasks", tasks)
     schedules = [placed[number] for number in range(len(models))]
-    return plan_memory(joined, joined_schedules.join(schedules, order, vdevice.veu_count), vdevice, dump)
+    schedule = joined_schedules.join(schedules, [number for number, _ in order], vdevice.veu_count)
+    return plan_memory(tasks, schedule, vdevice, dump)
 
 
 def joined_signature(models: Sequence[Model]) -> Signature:
@@ -136,42 +149,63 @@ def joined_signature(models: Sequence[Model]) -> Signature:
     return Signature(inputs=tuple(inputs), outputs=tuple(outputs), states=tuple(states))
 
 
-class _Trials:
-    """How long models would take on so many vEUs, by simulation of their schedules.
+class _Planner:
+    """Schedules of one model for parts of the device, each made once, and how long they would take.
 
-    For these a model is lowered once for the whole device, once for half of it, and so on: passes and Roller hardly
-    decide otherwise for a few units more or less, and take longer than a schedule.
+    What simulation gets wrong of a model is much the same on any number of units, so that one measured run, on an even
+    share, corrects it.
     """
 
-    def __init__(self, graphs: Sequence[Graph], vdevice: VDevice, options: CompileOptions) -> None:
-        self._graphs = graphs
+    def __init__(
+        self,
+        tasks: TaskGraph,
+        vdevice: VDevice,
+        options: CompileOptions,
+        measured: Mapping[RKernel, Figure],
+        run_us: RunUs | None,
+        even: int,
+    ) -> None:
+        self.tasks = tasks
         self._vdevice = vdevice
         self._options = options
-        self._lowered: dict[tuple[int, int], TaskGraph] = {}
-        self._times_us: dict[tuple[int, int], float] = {}
+        self._measured = measured
+        self._run_us = run_us
+        self._even = even
+        self._schedules: dict[tuple[int, ...], Schedule] = {}
+        self._times_us: dict[tuple[int, ...], float] = {}
 
-    def time_us(self, number: int, veus: int) -> float:
-        """The time of a model on so many vEUs, in microseconds."""
-        graph = self._graphs[number]
-        key = (id(graph), veus)
-        if key not in self._times_us:
-            share = _share(self._vdevice, range(veus))
-            costs = ModelCosts(share)
-            tasks = self._tasks(graph, veus)
-            schedule = choose_schedule(tasks, share, costs, self._options)
-            self._times_us[key] = simulate(tasks, schedule, share, costs).total_us
-        return self._times_us[key]
+    def schedule(self, veus: range) -> Schedule:
+        """The schedule for some vEUs; those of equal homes are as good as each other."""
+        share = self._share(veus)
+        if share.homes not in self._schedules:
+            costs = self._costs(share)
+            self._schedules[share.homes] = choose_schedule(self.tasks, share, costs, self._options, self._run_us)
+        return self._schedules[share.homes]
 
-    def _tasks(self, graph: Graph, veus: int) -> TaskGraph:
-        """A model lowered for about so many vEUs."""
-        whole = self._vdevice.veu_count
-        part = max(1, whole >> round(math.log2(whole / veus)))
-        key = (id(graph), part)
-        if key not in self._lowered:
-            self._lowered[key] = lower_graph(graph, _share(self._vdevice, range(part)), self._options, Dump(None))
-        return self._lowered[key]
+    def time_us(self, veus: range) -> float:
+        """The time on some vEUs, in microseconds."""
+        return self._simulated_us(veus) * self._correction
 
+    @cached_property
+    def _correction(self) -> float:
+        """The measured time on an even share over the simulated one; 1 where nothing is measured."""
+        veus = range(self._even)
+        if self._run_us is None or not self._simulated_us(veus):
+            return 1.0
+        share = self._share(veus)
+        plan = plan_memory(self.tasks, self.schedule(veus), share, Dump(None))
+        return self._run_us(plan, share) / self._simulated_us(veus)
 
-def _share(vdevice: VDevice, veus: range) -> VDevice:
-    """A part of a device's execution units."""
-    return replace(vdevice, veus=tuple(vdevice.veus[veu] for veu in veus))
+    def _simulated_us(self, veus: range) -> float:
+        share = self._share(veus)
+        if share.homes not in self._times_us:
+            timeline = simulate(self.tasks, self.schedule(veus), share, self._costs(share))
+            self._times_us[share.homes] = timeline.total_us
+        return self._times_us[share.homes]
+
+    def _costs(self, share: VDevice) -> CostModel:
+        return MeasuredCosts(self._measured, ModelCosts(share))
+
+    def _share(self, veus: range) -> VDevice:
+        """A part of the device's execution units."""
+        return replace(self._vdevice, veus=tuple(self._vdevice.veus[veu] for veu in veus))

@@ -11,11 +11,13 @@ from onnx import helper
 import rammer
 from benchmarks.networks import NETWORKS, SMALL
 from rammer import together
-from rammer.compiler import plan_graph
+from rammer.compiler import lower_graph, schedule_tasks
 from rammer.devices.registry import find_device
 from rammer.errors import ArgumentError, DeviceUnavailableError, InputShapeError, NotAModelError, OptionError
 from rammer.frontends.onnx import load_graph
+from rammer.inspection.dump import Dump
 from rammer.options import CompileOptions
+from rammer.roller.model import ModelCosts
 from rammer.schedule.lanes import Lane
 from rammer.schedule.policies import POLICIES
 from rammer.together import Model, plan_together
@@ -63,14 +65,18 @@ def test_random_models_together_give_the_bits_that_each_gives_alone(seed, policy
     expected = []
     for (graph, _), own, span in zip(members, inputs, spans, strict=True):
         share = replace(vdevice, veus=tuple(vdevice.veus[veu] for veu in span))
-        expected += run_reference(plan_graph(graph, share, options), own, pickers(len(span), seed)[0])
+        alone = schedule_tasks(
+            lower_graph(graph, vdevice, options, Dump(None)), share, ModelCosts(share), options, Dump(None)
+        )
+        expected += run_reference(alone, own, pickers(len(span), seed)[0])
     for picker in pickers(3, seed):
         found = run_reference(plan, [array for own in inputs for array in own], picker)
         assert [array.tobytes() for array in found] == [array.tobytes() for array in expected]
 
 
 @pytest.mark.parametrize("spans", TOGETHER.values(), ids=TOGETHER)
-def test_networks_together_give_the_bits_that_each_gives_alone(spans, monkeypatch):
+def test_networks_together_agree_with_each_alone(spans, monkeypatch):
+    """Bit for bit where each has all units, as it has alone."""
     fix_lanes(monkeypatch, spans)
     names = ("nasnet", "lstm_tc")
     models = [NETWORKS[name](seed=0, **SMALL[name]) for name in names]
@@ -78,13 +84,15 @@ def test_networks_together_give_the_bits_that_each_gives_alone(spans, monkeypatc
     assert [argument for argument, _ in pair.form.arguments] == list(names)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(port.type.shape).astype(np.float32) for port in pair.signature.inputs]
-    alone = [
-        rammer.compile(model, "cpu", veus=len(span))(array)
-        for model, span, array in zip(models, spans, arrays, strict=True)
-    ]
-    for _ in range(5):
-        for found, wanted in zip(pair(*arrays), alone, strict=True):
-            np.testing.assert_array_equal(found, wanted)
+    alone = [rammer.compile(model, "cpu", veus=3)(array) for model, array in zip(models, arrays, strict=True)]
+    runs = [pair(*arrays) for _ in range(5)]
+    for found in runs[1:]:
+        for one, other in zip(found, runs[0], strict=True):
+            np.testing.assert_array_equal(one, other)
+    for found, wanted, span in zip(runs[0], alone, spans, strict=True):
+        np.testing.assert_allclose(
+            found, wanted, rtol=0 if len(span) == 3 else 1e-4, atol=0 if len(span) == 3 else 1e-6
+        )
 
 
 def test_a_call_takes_and_gives_what_each_model_does():
@@ -210,19 +218,22 @@ def test_priorities_reach_the_lanes(monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("names", [("nasnet", "lstm_tc"), ("resnext", "resnext"), ("alexnet", "seq2seq", "nasnet")])
-def test_networks_on_a_gpu_give_the_bits_that_each_gives_alone(names, monkeypatch):
+@pytest.mark.parametrize("one_after_another", [False, True])
+def test_networks_on_a_gpu_agree_with_each_alone(names, one_after_another, monkeypatch):
+    """Bit for bit where each has all units, as it has alone."""
     try:
         veus = find_device("cuda").describe(CompileOptions(device="cuda")).veu_count
     except DeviceUnavailableError:
         pytest.skip("there is no GPU")
     share = veus // len(names)
-    spans = [range(i * share, (i + 1) * share) for i in range(len(names))]
+    spans = [range(veus) if one_after_another else range(i * share, (i + 1) * share) for i in range(len(names))]
     fix_lanes(monkeypatch, spans)
     models = [NETWORKS[name](seed=0, **SMALL[name]) for name in names]
     net = rammer.compile(models, "cuda")
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(port.type.shape).astype(np.float32) for port in net.signature.inputs]
-    alone = [rammer.compile(model, "cuda", veus=share)(array) for model, array in zip(models, arrays, strict=True)]
+    alone = [rammer.compile(model, "cuda")(array) for model, array in zip(models, arrays, strict=True)]
+    tolerance = 0.0 if one_after_another else 1e-4
     for _ in range(20):
         for found, wanted in zip(net(*arrays), alone, strict=True):
-            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)

@@ -12,12 +12,13 @@ from rammer.ir.program import Signal
 from rammer.ir.task import RTask, kernels_of
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.happens_before import HappensBefore
-from rammer.schedule.policies import POLICIES, wavefront
+from rammer.schedule.policies import POLICIES, auto, wavefront
 from rammer.schedule.simulator import simulate
 from tests.support.schedules import all_pairs_dependencies, costs, random_run, randoms, task_graphs
 from tests.support.taskgraphs import TaskGraphMaker, TileCosts, branches, chain, device, diamond, recurrent
 
 every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
+TRIED = ("wavefront", "wavefront-fast", "ios-tiles", "sequential")
 veu_counts = st.integers(1, 4)
 devices = st.builds(device, veu_counts, own_cache_bytes=st.sampled_from([0, 64]))
 
@@ -215,6 +216,27 @@ def test_branches_of_another_length_do_not_wait_for_each_other():
     graph = maker.finish(tails)
     (program,) = wavefront.schedule(graph, device(2), TileCosts(fixed_us=1.0)).programs
     assert program.counter_count == 0
+
+
+# --- wavefront-fast, auto --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_wavefront_fast_takes_the_fastest_kernels_of_a_wave_that_overfills_the_device(count):
+    cost = TileCosts(by_tile={(2, 4): 3.0, (16, 4): 10.0})
+    graph = _wave(count, (16, 4), (2, 4))
+    found = POLICIES["wavefront-fast"](graph, device(8), cost)
+    assert (found.policy, found.choice) == ("wavefront-fast", (1,) * count)
+    slower_us = _total_us(graph, "wavefront-fast", 8, cost) - _total_us(graph, "wavefront", 8, cost)
+    assert (slower_us > 0) == (count == 8)
+
+
+@given(graph=task_graphs, veus=veu_counts, cost=costs)
+def test_auto_takes_the_best_of_those_that_it_tries(graph, veus, cost):
+    tried = [auto.schedules(graph, device(veus), cost), [POLICIES[name](graph, device(veus), cost) for name in TRIED]]
+    times_us = [[simulate(graph, found, device(veus), cost).total_us for found in some] for some in tried]
+    assert _total_us(graph, "auto", veus, cost) == min(times_us[0]) == min(times_us[1])
+    assert POLICIES["auto"](graph, device(veus), cost).policy in TRIED
 
 
 # --- sequential ------------------------------------------------------------------------------------------

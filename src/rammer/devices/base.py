@@ -103,6 +103,15 @@ class OnHost(Loaded, Protocol):
         ...
 
 
+@runtime_checkable
+class Clocked(Loaded, Protocol):
+    """A `Loaded` whose device has a clock of its own."""
+
+    def measure_us(self, inputs: Sequence[Array], runs: int) -> list[float]:
+        """Device time of the program alone, in microseconds, for each of `runs` after some to warm up."""
+        ...
+
+
 View = tuple[int, np.dtype[Any], tuple[int, ...], tuple[int, ...] | None, bool]
 """A caller's array in a device's memory: its address, dtype, shape and strides (in elements; None where it lies row by
 row), and whether it is writable. A plain tuple, for a NamedTuple takes 0.2 us longer to make and read."""

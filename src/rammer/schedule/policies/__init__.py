@@ -14,7 +14,7 @@ from types import MappingProxyType
 from rammer.ir.program import Schedule
 from rammer.ir.task import TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
-from rammer.schedule.policies import ios, sequential, wavefront
+from rammer.schedule.policies import auto, ios, sequential, wavefront, wavefront_fast
 
 Policy = Callable[[TaskGraph, VDevice, CostModel], Schedule]
 
@@ -24,5 +24,7 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
         "sequential": sequential.schedule,
         "ios": ios.schedule,
         "ios-tiles": ios.schedule_by_tiles,
+        "wavefront-fast": wavefront_fast.schedule,
+        "auto": auto.schedule,
     }
 )

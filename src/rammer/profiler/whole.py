@@ -1,0 +1,89 @@
+"""Measures rPrograms whole, on inputs that are made up. Figures are kept like those of rKernels."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from rammer.devices.base import Clocked, Device, Loaded, Source
+from rammer.devices.cache import DATABASE
+from rammer.ir.graph import Array
+from rammer.ir.program import Plan
+from rammer.ir.types import TensorType
+from rammer.ir.vdevice import Figure, VDevice
+from rammer.options import CompileOptions
+from rammer.profiler.database import Database
+
+_RUNS = 31
+_LONGEST_S = 1.0  # after which there are runs enough, however few
+
+
+def measure_plan(plan: Plan, device: Device, vdevice: VDevice, options: CompileOptions) -> Figure:
+    """The median time of a run, in microseconds, from the database or else measured and kept there.
+
+    On a device with a clock of its own it is that of the program alone, elsewhere that of a call.
+
+    Args:
+        plan: a verified plan.
+        device: where it runs.
+        vdevice: its description, or that of the part of it that the plan is for.
+        options: compiler, cache and limits.
+
+    Raises:
+        CompilerNotFoundError: no compiler.
+        CompilerFailedError: the compiler ended with an error, or not at all.
+        RunTimeoutError: a run stopped making progress.
+    """
+    source = device.emit(plan, vdevice)
+    database, key = Database(options.cache_dir / DATABASE), _key(source, vdevice)
+    known = database.find([key]) if source.files else {}
+    if key not in known:
+        loaded = device.load(source, device.build(source, options), options)
+        provenance = f"the whole program, measured {time.strftime('%Y-%m-%d')} with {vdevice.compiler}"
+        known = {key: Figure(_time_us(plan, loaded), provenance)}
+        if source.files:
+            database.keep(known)
+    return known[key]
+
+
+def _time_us(plan: Plan, loaded: Loaded) -> float:
+    tensors = plan.graph.tensors
+    inputs = [_made_up(tensors[number].type, number) for number in plan.graph.inputs]
+    if isinstance(loaded, Clocked):
+        return statistics.median(loaded.measure_us(inputs, _RUNS))
+    types = [tensors[number].type for number in plan.graph.outputs]
+    outputs: list[Array] = [np.zeros(type_.shape, type_.dtype.numpy) for type_ in types]
+    loaded.run(inputs, outputs)
+    return statistics.median(_times_us(loaded, inputs, outputs))
+
+
+def _times_us(loaded: Loaded, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[float]:
+    times_us: list[float] = []
+    end_s = time.perf_counter() + _LONGEST_S
+    while len(times_us) < _RUNS and (not times_us or time.perf_counter() < end_s):
+        start = time.perf_counter_ns()
+        loaded.run(inputs, outputs)
+        times_us.append((time.perf_counter_ns() - start) / 1e3)
+    return times_us
+
+
+def _made_up(type_: TensorType, seed: int) -> Array:
+    """Normal numbers; zeros where they are integers, which may be indices."""
+    numbers = (
+        np.random.default_rng(seed).standard_normal(type_.shape) if type_.dtype.is_float else np.zeros(type_.shape)
+    )
+    array: Array = np.asarray(numbers).astype(type_.dtype.numpy)
+    return array
+
+
+def _key(source: Source, vdevice: VDevice) -> str:
+    """A digest of the code and tables and of the machine."""
+    digest = hashlib.sha256(repr((vdevice.kind, vdevice.name, vdevice.compiler)).encode())
+    for name, content in sorted(source.files.items()):
+        digest.update(name.encode())
+        digest.update(content)
+    return digest.hexdigest()

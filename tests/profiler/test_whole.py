@@ -1,0 +1,113 @@
+"""Whole programs measured: figures that are kept, and what they decide."""
+
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+import rammer
+from benchmarks.networks import NETWORKS, SMALL
+from rammer import compiler, together
+from rammer.compiler import plan_graph
+from rammer.devices.base import Binary, Source
+from rammer.devices.cpu.device import CpuDevice
+from rammer.frontends.onnx import load_graph
+from rammer.ir.vdevice import Figure
+from rammer.options import CompileOptions
+from rammer.profiler import whole
+from rammer.profiler.whole import measure_plan
+from rammer.schedule.lanes import Lane
+from rammer.together import Model, plan_together
+from tests.support.small_models import mlp_model
+
+
+@dataclass
+class Clock:
+    """A device whose programs take as long as it says."""
+
+    times_us: list[float]
+    loads: int = 0
+    shapes: list[Any] = field(default_factory=list)
+    name: str = "cpu"
+
+    def emit(self, plan, vdevice):
+        return Source(device="cpu", files=MappingProxyType({"plan": repr(plan.schedule).encode()}))
+
+    def build(self, source, options, progress=None):
+        return Binary(device="cpu", machine={}, files={})
+
+    def load(self, source, binary, options):
+        self.loads += 1
+        return self
+
+    def run(self, inputs, outputs):
+        raise AssertionError("a device with a clock measures by itself")
+
+    trace = clone = run
+
+    def measure_us(self, inputs, runs):
+        self.shapes.append([array.shape for array in inputs])
+        return [self.times_us.pop(0)] * runs
+
+
+@pytest.fixture
+def planned(tmp_path):
+    options = CompileOptions(veus=2, cache_dir=tmp_path)
+    vdevice = CpuDevice().describe(options)
+    return plan_graph(load_graph(mlp_model()), vdevice, options), vdevice, options
+
+
+def test_a_program_is_measured_once(planned):
+    plan, vdevice, options = planned
+    device: Any = Clock([7.0])
+    figures = [measure_plan(plan, device, vdevice, options) for _ in range(2)]
+    assert [figure.value for figure in figures] == [7.0, 7.0]
+    assert "the whole program, measured" in figures[0].provenance
+    assert (device.loads, device.shapes) == (1, [[(8, 64)]])
+
+
+def test_a_processor_is_measured_by_calls(planned):
+    plan, vdevice, options = planned
+    assert 0 < measure_plan(plan, CpuDevice(), vdevice, options).value < 1e6
+
+
+def test_programs_of_another_machine_have_other_figures(planned):
+    plan, vdevice, _ = planned
+    source = Clock([]).emit(plan, vdevice)
+    assert whole._key(source, vdevice) != whole._key(source, replace(vdevice, name="another"))
+
+
+def test_auto_takes_what_is_measured_to_be_quickest(monkeypatch, tmp_path):
+    measured = []
+
+    def measure(plan, device, vdevice, options):
+        measured.append(plan.schedule.policy)
+        return Figure(9.0 - len(measured), "made up")
+
+    monkeypatch.setattr(compiler, "measure_plan", measure)
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiler, "measure_kernels", lambda *_: {})
+    net = rammer.compile(NETWORKS["nasnet"](seed=0, **SMALL["nasnet"]), "cpu", policy="auto", tune="measured", veus=2)
+    assert len(measured) > 1
+    assert measured[0] == "wavefront"
+    assert net.report["policy"] == measured[-1]
+
+
+def test_lanes_follow_from_measured_times(monkeypatch):
+    """Of two models that simulation takes for alike, one is measured to be thrice as slow."""
+    options = CompileOptions(veus=8)
+    vdevice = CpuDevice().describe(options)
+    seen = []
+
+    def find(veus, priorities, time_us):
+        seen.append([time_us(model, 4) for model in (0, 1)])
+        return (Lane(models=(0, 1), veus=range(veus)),)
+
+    monkeypatch.setattr(together, "find_lanes", find)
+    models = [Model(name="a", graph=load_graph(mlp_model())), Model(name="b", graph=load_graph(mlp_model()))]
+    plan_together(models, vdevice, options)
+    figures = iter((30.0, 90.0))
+    plan_together(models, vdevice, options, run_us=lambda plan, share: next(figures))
+    assert seen[0][0] == seen[0][1]
+    assert seen[1] == pytest.approx([30.0, 90.0])

@@ -52,12 +52,14 @@ def compile(
         priorities: of several models: how much the end of each counts where execution units are shared out; None
             counts all alike.
         policy: "wavefront" (Algorithm 1 of the Rammer paper), "sequential" (operator after operator), "ios" (stages by
-            dynamic programming) or "ios-tiles" (the same stages, tiles waiting for tiles).
+            dynamic programming), "ios-tiles" (the same stages, tiles waiting for tiles), "wavefront-fast" (always the
+            fastest rKernel) or "auto" (the best of several of these, by simulated or, with `tune`, measured times).
         precision: "fp32" is IEEE float32 products and sums. On GPUs, "tf32", "bf16" and "fp16" round the operands of
             products for tensor cores; sums and all else stay float32 (ADR 0007).
         numerics: "default" may compute sums of products otherwise than the model writes them, within stated bounds
             (docs/numerics.md); "strict" sums what the model says, in an order that one rTask chooses.
-        tune: "measured" chooses rKernels by measured times, which are kept for later; "none" by predicted ones.
+        tune: "measured" chooses rKernels, and what "auto" and several models leave open, by measured times, which are
+            kept for later; "none" by predicted ones.
         veus: execution units to use; None takes all there are.
         input_shapes: shapes for inputs with symbolic dimensions, by name.
         state: inputs of an ONNX model that a run takes from an output of the run before (zeros at first), by the names

@@ -12,6 +12,8 @@ from rammer import compiler, together
 from rammer.compiler import plan_graph
 from rammer.devices.base import Binary, Source
 from rammer.devices.cpu.device import CpuDevice
+from rammer.devices.registry import find_device
+from rammer.errors import DeviceUnavailableError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
@@ -70,6 +72,19 @@ def test_a_program_is_measured_once(planned):
 def test_a_processor_is_measured_by_calls(planned):
     plan, vdevice, options = planned
     assert 0 < measure_plan(plan, CpuDevice(), vdevice, options).value < 1e6
+
+
+@pytest.mark.gpu
+def test_a_part_of_a_gpu_is_measured_by_its_own_clock(tmp_path):
+    options = CompileOptions(device="cuda", cache_dir=tmp_path)
+    device = find_device("cuda")
+    try:
+        vdevice = device.describe(options)
+    except DeviceUnavailableError:
+        pytest.skip("there is no GPU")
+    part = replace(vdevice, veus=vdevice.veus[:4])
+    plan = plan_graph(load_graph(mlp_model()), part, options)
+    assert 1 < measure_plan(plan, device, part, options).value < 1e4
 
 
 def test_programs_of_another_machine_have_other_figures(planned):

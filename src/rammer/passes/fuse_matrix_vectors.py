@@ -41,6 +41,7 @@ from rammer.ir.graph import Graph, Operator
 from rammer.ir.region import depends_on_data
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
+from rammer.passes.helpers.constants import read_once
 from rammer.passes.helpers.fusion import LARGEST_NODES, LARGEST_OPERANDS
 from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
 from rammer.passes.helpers.rounding import exact
@@ -72,6 +73,7 @@ class _Fusion:
     def __init__(self, graph: Graph, device: VDevice) -> None:
         self._graph = graph
         self._device = device
+        self._once = read_once(graph)
         self._makers = graph.producers()
         self._products: dict[int, Operator] = {}
         self._readers = Counter(value for operator in graph.operators for value in set(operator.inputs))
@@ -205,7 +207,8 @@ class _Fusion:
             return None
         expr, inputs = lower(work, lambda value: self._graph.values[value].type)
         constants = {slot for slot, value in enumerate(inputs) if value in self._graph.constants}
-        return None if streams_rows(expr, constants, self._device) is None else (expr, inputs)
+        once = {slot for slot in constants if inputs[slot] in self._once}
+        return None if streams_rows(expr, constants, self._device, once) is None else (expr, inputs)
 
 
 def _summed_axes(work: Work) -> list[Axis]:

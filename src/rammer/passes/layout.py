@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rammer.ir.expr import Load, TensorExpr, nodes
+from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
+from rammer.passes.helpers.constants import gathered, read_once
 from rammer.passes.helpers.rewrite import Rewriter
 from rammer.tiling.packing import preferred_layouts
 
@@ -39,7 +40,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
             first.setdefault(operator.inputs[slot], layout)
     for operator, wishes in zip(graph.operators, wished, strict=True):
         inputs = list(operator.inputs)
-        taken = {slot: first[inputs[slot]] for slot in _gathered(operator) if inputs[slot] in first}
+        taken = {slot: first[inputs[slot]] for slot in gathered(operator) if inputs[slot] in first}
         for slot, layout in (taken | wishes).items():
             key = (operator.inputs[slot], layout)
             if key not in packed:
@@ -56,7 +57,10 @@ class _Wishes:
     def __init__(self, graph: Graph, device: VDevice) -> None:
         self._graph = graph
         self._device = device
-        self._known: dict[tuple[TensorExpr, frozenset[int], tuple[Layout | None, ...]], dict[int, Layout]] = {}
+        self._once = read_once(graph)
+        self._known: dict[
+            tuple[TensorExpr, tuple[frozenset[int], ...], tuple[Layout | None, ...]], dict[int, Layout]
+        ] = {}
 
     def __call__(self, operator: Operator) -> dict[int, Layout]:
         """Those of an operator; equal operators wish the same."""
@@ -65,23 +69,13 @@ class _Wishes:
         if operator.expr is None or not constants:
             return {}
         values = [graph.values[value] for value in operator.inputs]
-        key = (operator.expr, constants, tuple(value.layout for value in values))
+        once = frozenset(slot for slot in constants if operator.inputs[slot] in self._once)
+        key = (operator.expr, (constants, once), tuple(value.layout for value in values))
         if key not in self._known:
             layouts = tuple(value.storage for value in values)
             self._known[key] = {
                 slot: layout
-                for slot, layout in preferred_layouts(operator.expr, constants, layouts, self._device).items()
+                for slot, layout in preferred_layouts(operator.expr, constants, layouts, self._device, once).items()
                 if not layout.is_row_major(operator.expr.inputs[slot].shape)
             }
         return self._known[key]
-
-
-def _gathered(operator: Operator) -> set[int]:
-    """The slots that an operator reads at places that depend on data, and nowhere else."""
-    if operator.expr is None:
-        return set()
-    by_data, otherwise = set[int](), set[int]()
-    for load in operator.expr.loads:
-        depends = any(isinstance(node, Load) for index in load.indices for node in nodes(index))
-        (by_data if depends else otherwise).add(load.slot)
-    return by_data - otherwise

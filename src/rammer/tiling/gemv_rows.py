@@ -28,7 +28,8 @@ VECTOR_BYTES = 16
 
 _FLOAT_BYTES = 4
 _MULTIPLE = 8  # elements of 16 bits that are a vector, of which those of 32 bits are two
-_MOST_LOADS = 16  # of a thread, on their way at a time
+_LEAST_BYTES = 16 << 10  # of a vEU: what is read once, and is less, comes soon enough however it lies
+_MOST_LOADS = 8  # of a thread, on their way at a time
 _MOST_HELD = 32  # elements of vectors that a thread keeps
 _SCRATCH_BYTES = 32 << 10
 
@@ -109,19 +110,28 @@ def matrix_vector(expr: TensorExpr) -> MatrixVector | None:
     return MatrixVector(rows=tuple(rows), wholes=tuple(wholes), axes=axes)
 
 
-def streams_rows(expr: TensorExpr, constants: Collection[int], device: VDevice) -> MatrixVector | None:
+def streams_rows(
+    expr: TensorExpr, constants: Collection[int], device: VDevice, once: Collection[int] = ()
+) -> MatrixVector | None:
     """The sums over rows, if the matrices are constants that a device streams by rows.
 
-    They are more than its vEUs keep from rTask to rTask, and rows are whole vectors.
+    They are read once in a run, or more than its vEUs keep from rTask to rTask, and rows are whole vectors.
+
+    Args:
+        expr: what is computed.
+        constants: the slots that are constants.
+        device: the machine.
+        once: those of them that no other operator multiplies with.
     """
     found = matrix_vector(expr) if device.streams_rows else None
     if found is None or any(row.load.slot not in constants for row in found.rows):
         return None
     if any(axis.extent % _MULTIPLE for axis in found.axes) or _share(found, device.threads) is None:
         return None
-    kept_bytes = device.stationary_bytes * device.veu_count
     elements = math.prod(axis.extent for axis in (*expr.axes, *found.axes)) * len(found.rows)
-    return found if elements * _FLOAT_BYTES > kept_bytes else None
+    is_once = all(row.load.slot in once for row in found.rows)
+    least_bytes = device.veu_count * min(device.stationary_bytes, _LEAST_BYTES if is_once else device.stationary_bytes)
+    return found if elements * _FLOAT_BYTES > least_bytes else None
 
 
 def gemv_rows_form(

@@ -35,7 +35,11 @@ def _is_staged_along(lane: Axis, expr: TensorExpr, found: Contraction, vdevice: 
 
 
 def preferred_layouts(
-    expr: TensorExpr, constants: Collection[int], layouts: Sequence[Layout], vdevice: VDevice
+    expr: TensorExpr,
+    constants: Collection[int],
+    layouts: Sequence[Layout],
+    vdevice: VDevice,
+    once: Collection[int] = (),
 ) -> dict[int, Layout]:
     """How a contraction wants its constant operands laid out; slots that are not named have no preference.
 
@@ -49,8 +53,9 @@ def preferred_layouts(
         constants: the slots whose storage is free to choose.
         layouts: of all slots; those of `constants` do not matter.
         vdevice: gives the width of vectors.
+        once: those of `constants` that no other operator multiplies with.
     """
-    if (streamed := streams_rows(expr, constants, vdevice)) is not None:
+    if (streamed := streams_rows(expr, constants, vdevice, once)) is not None:
         order = reduction_order([load for load in expr.loads if load.slot not in constants], streamed.axes, layouts)
         return {row.load.slot: _row_innermost(row.load, expr.inputs[row.load.slot], order) for row in streamed.rows}
     found = contraction(expr)

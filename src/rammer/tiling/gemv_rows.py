@@ -28,8 +28,9 @@ VECTOR_BYTES = 16
 
 _FLOAT_BYTES = 4
 _MULTIPLE = 8  # elements of 16 bits that are a vector, of which those of 32 bits are two
-_LEAST_BYTES = 16 << 10  # of a vEU: what is read once, and is less, comes soon enough however it lies
-_MOST_LOADS = 8  # of a thread, on their way at a time
+_LEAST_BYTES = 40 << 10  # of a vEU: what is read once, and is less, comes soon enough however it lies
+_LOADS = 8  # of a thread that are on their way at a time: more hold up what vEUs hand over
+_LEAST_BATCH = 2  # or a thread waits for each row
 _MOST_HELD = 32  # elements of vectors that a thread keeps
 _SCRATCH_BYTES = 32 << 10
 
@@ -173,7 +174,7 @@ def _share(found: MatrixVector, threads: int) -> GemvRowsForm | None:
     across = min(threads, 1 << (vectors.bit_length() - 1))
     turns = -(-vectors // across)
     loads = turns * len(found.rows)
-    if turns * vector * len(found.others) > _MOST_HELD or loads > _MOST_LOADS:
+    if turns * vector * len(found.others) > _MOST_HELD or loads > _LOADS:
         return None
-    batch = min(WARP, 1 << ((_MOST_LOADS // loads).bit_length() - 1))
+    batch = max(_LEAST_BATCH, 1 << ((_LOADS // loads).bit_length() - 1))
     return GemvRowsForm(threads=threads, vector=vector, across=across, turns=turns, batch=batch)

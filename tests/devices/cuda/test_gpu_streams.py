@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from benchmarks.networks import NETWORKS
+from benchmarks.networks.builder import random_inputs
 from rammer.compiler import plan_graph
 from rammer.devices.cuda import source as cuda_source
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
-from rammer.ir.kernel_form import GemvForm
+from rammer.ir.kernel_form import GemvForm, GemvRowsForm
+from rammer.kinds import compile_with
 from rammer.options import CompileOptions
-from tests.support.agreement import check_runs
+from tests.support.agreement import check_runs, relative_difference, run_onnx_runtime
 from tests.support.small_models import FLOAT, small_model
 
 pytestmark = pytest.mark.gpu
@@ -40,7 +43,9 @@ CASES = {
     "rows": Case((3, 512), (512, 96)),
     "batches": Case((5, 1, 130), (5, 130, 48)),
     "input": Case((1, 700), (700, 64), is_constant=False),
+    "vectors left over": Case((1, 4104), (4104, 103)),
 }
+BY_ROWS = {"wide", "vectors left over"}
 
 
 def model_of(case, inputs):
@@ -66,10 +71,25 @@ def test_streams(name, precision, tolerance, stays, monkeypatch, tmp_path):
     device, graph = find_device("cuda"), load_graph(model_of(case, inputs))
     vdevice = device.describe(options)
     plan = plan_graph(graph, vdevice, options)
-    assert any(isinstance(kernel.form, GemvForm) for kernel in plan.kernels)
+    form = GemvRowsForm if name in BY_ROWS else GemvForm
+    assert any(isinstance(kernel.form, form) for kernel in plan.kernels)
     if not stays:
         monkeypatch.setattr(cuda_source, "ahead_limit_bytes", lambda *_: 1 << 16)
     source = device.emit(plan, vdevice)
     loaded = device.load(source, device.build(source, options), options)
     arrays = [inputs[graph.values[number].name] for number in graph.inputs]
     check_runs(loaded, arrays, case.wanted(inputs), tolerance)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 1e-2), ("bf16", 2e-2)])
+def test_a_decode_step_streams_its_matrices(precision, tolerance, tmp_path):
+    sizes = {"cached": 20, "layers": 2, "hidden": 256, "heads": 4, "groups": 2, "size": 64, "inner": 512, "words": 640}
+    model = NETWORKS["llama"](**sizes)
+    inputs = random_inputs(model, seed=1)
+    options = CompileOptions(device="cuda", precision=precision, veus=7, cache_dir=tmp_path)
+    plan = plan_graph(load_graph(model), find_device("cuda").describe(options), options)
+    assert sum(isinstance(kernel.form, GemvRowsForm) for kernel in plan.kernels) >= 7
+    net = compile_with(model, options)
+    results = [list(net.run(inputs).values()) for _ in range(100)]
+    assert max(map(relative_difference, results[0], run_onnx_runtime(model, inputs))) < tolerance
+    assert all([one.tobytes() for one in run] == [one.tobytes() for one in results[0]] for run in results)

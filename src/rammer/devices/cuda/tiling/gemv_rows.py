@@ -11,7 +11,7 @@ from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.tile import scale_out
-from rammer.tiling.gemv_rows import gemv_rows_form, matrix_vector
+from rammer.tiling.gemv_rows import gemv_rows_form, matrix_vector, streams_rows
 
 _TASKS_PER_VEU = (0.25, 0.5, 1, 2, 3, 4, 6, 8)
 _INSTRUCTIONS = 2.5  # of a thread for an element, with its share of what adds up and stores
@@ -19,8 +19,8 @@ _INSTRUCTIONS = 2.5  # of a thread for an element, with its share of what adds u
 
 def row_kernels(workload: Workload, vdevice: VDevice) -> list[RKernel]:
     """Candidates that stream rows, in no order; none where the workload is anything else, or lies otherwise."""
-    expr, found = workload.expr, matrix_vector(workload.expr)
-    if found is None or not {row.load.slot for row in found.rows} <= workload.constants:
+    expr = workload.expr
+    if streams_rows(expr, workload.constants, vdevice, once=workload.constants) is None:
         return []
     lane = max(range(len(expr.axes)), key=lambda i: expr.axes[i].extent)
     counts = [math.ceil(vdevice.veu_count * factor) for factor in _TASKS_PER_VEU]

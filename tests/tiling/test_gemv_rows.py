@@ -1,0 +1,105 @@
+"""Sums over rows of matrices: what is one, when a device streams it, and how threads share it out."""
+
+from dataclasses import replace
+
+import pytest
+
+from rammer.devices.registry import find_device
+from rammer.ir.kernel_form import GemvRowsForm
+from rammer.ir.types import DType
+from rammer.options import CompileOptions
+from rammer.tiling.gemv_rows import matrix_vector, streams_rows
+from rammer.verify.forms import form_fault
+from tests.support.kernels import Bound, lstm_cell, types
+from tests.support.operators import expression
+
+H200 = find_device("cuda:sm_90").describe(CompileOptions(device="cuda:sm_90"))
+F16 = DType.FLOAT16
+
+
+def matmul(points, elements, *, rows=1, dtype=F16):
+    return expression("MatMul", types((rows, elements), (elements, points), dtype=dtype))
+
+
+def kernel_of(points=64, elements=2048, dtype=F16):
+    """The first candidate of a product that is streamed."""
+    vdevice = replace(H200, stationary_bytes=0)
+    kernel = Bound(matmul(points, elements, dtype=dtype), {1}, vdevice, elements=16).kernels[0]
+    assert isinstance(kernel.form, GemvRowsForm)
+    return kernel
+
+
+def test_a_vector_times_a_matrix():
+    found = matrix_vector(matmul(40, 256))
+    assert found is not None
+    assert (len(found.rows), found.wholes, found.elements) == (1, (), 256)
+    assert found.rows[0].load.slot == 1
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        matmul(40, 256, rows=2),
+        expression("MatMul", types((3, 1, 64), (3, 64, 20))),
+        expression("MatMul", types((1, 64), (64, 20), dtype=DType.FLOAT64)),
+        expression("Softmax", types((6, 70)), axis=1),
+        lstm_cell(1, 64, 32),
+    ],
+    ids=["two rows", "a matrix for each vector", "float64", "no product", "sums over other elements"],
+)
+def test_what_is_none(expr):
+    assert matrix_vector(expr) is None
+
+
+@pytest.mark.parametrize(
+    ("points", "elements", "once", "constants", "streamed"),
+    [
+        (2048, 2048, {1}, {1}, True),
+        (2048, 2048, set(), {1}, False),
+        (8192, 2048, set(), {1}, True),
+        (2048, 2048, {1}, set(), False),
+        (1000, 1024, {1}, {1}, False),
+        (2048, 2044, {1}, {1}, False),
+        (64, 1 << 18, {1}, {1}, False),
+    ],
+    ids=["read once", "shared", "too much to stay", "no constant", "little", "odd rows", "rows too long for threads"],
+)
+def test_when_rows_are_streamed(points, elements, once, constants, streamed):
+    assert (streams_rows(matmul(points, elements), constants, H200, once) is not None) == streamed
+
+
+@pytest.mark.parametrize(
+    ("elements", "dtype", "across", "turns"),
+    [(256, F16, 32, 1), (2048, F16, 256, 1), (8192, F16, 512, 2), (2048, DType.FLOAT32, 512, 1), (600, F16, 64, 2)],
+)
+def test_how_threads_share_rows(elements, dtype, across, turns):
+    form = kernel_of(elements=elements, dtype=dtype).form
+    assert isinstance(form, GemvRowsForm)
+    assert (form.across, form.turns) == (across, turns)
+    assert form.vector * dtype.itemsize_bytes == 16
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"across": 128}, "T09"),
+        ({"turns": 2}, "T09"),
+        ({"batch": 3}, "T09"),
+        ({"scratch_bytes": 0}, "T09"),
+        ({"threads": 32}, "T10"),
+    ],
+    ids=str,
+)
+def test_other_shares_are_faults(change, code):
+    kernel = kernel_of()
+    assert form_fault(kernel) is None
+    fault = form_fault(replace(kernel, form=replace(kernel.form, **change)))
+    assert fault is not None
+    assert fault[0] == code
+
+
+def test_rows_that_lie_otherwise_are_a_fault():
+    kernel = kernel_of()
+    fault = form_fault(replace(kernel, alignments=(16, 1, 16)))
+    assert fault is not None
+    assert fault[0] == "T10"

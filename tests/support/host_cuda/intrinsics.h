@@ -209,6 +209,8 @@ static inline void host_check_aligned(const void *address, unsigned bytes) {
 }
 template <int words> RAMMER_INLINE void rammer_store_words(void *to, const uint32_t (&from)[words]) {
     host_check_aligned(to, sizeof from);
+    if (host_is_shared(to))
+        host_fail("%p is in shared memory, a store is for global memory", to);
     memcpy(to, from, sizeof from);
 }
 template <int words> RAMMER_INLINE void rammer_load_evict_first(uint32_t (&into)[words], const void *from) {

@@ -48,7 +48,7 @@ template <int lanes, typename T> RAMMER_INLINE void rammer_load_vector(T *into, 
         into[i] = vector.lane[i];
 }
 
-/* A bool is stored as a byte. */
+/* Into global memory. A bool is stored as a byte. */
 template <int lanes, typename T, typename From> RAMMER_INLINE void rammer_store_vector(T *into, const From *from) {
     constexpr int bytes = sizeof(T) * lanes, most = bytes < 16 ? bytes : 16, many = most < 4 ? 1 : most / 4;
 #pragma unroll
@@ -65,6 +65,15 @@ template <int lanes, typename T, typename From> RAMMER_INLINE void rammer_store_
         else
             rammer_store_words(into + first, part.words);
     }
+}
+
+/* Into shared memory. */
+template <int lanes, typename T> RAMMER_INLINE void rammer_stage_vector(T *into, const T *from) {
+    rammer_vector<T, lanes> vector;
+#pragma unroll
+    for (int i = 0; i < lanes; ++i)
+        vector.lane[i] = from[i];
+    *(rammer_vector<T, lanes> *)into = vector;
 }
 
 template <int lanes, typename T> RAMMER_INLINE void rammer_fill(T *into, T value) {

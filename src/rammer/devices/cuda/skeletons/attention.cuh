@@ -85,7 +85,7 @@ template <int depth, int keys, int columns> struct rammer_float_attention {
         for (int i = 0; i < ROWS; ++i)
 #pragma unroll
             for (int j = 0; j < columns / 8; j += 4)
-                rammer_store_vector<4>(into + row(i) * pitch + j * 8 + lane() * 4, sums[i] + j);
+                rammer_stage_vector<4>(into + row(i) * pitch + j * 8 + lane() * 4, sums[i] + j);
     }
 
   private:
@@ -164,7 +164,7 @@ template <typename Format, int depth, int keys, int columns> struct rammer_half_
         for (int n = 0; n < columns / 8; ++n)
 #pragma unroll
             for (int i = 0; i < ROWS; ++i)
-                rammer_store_vector<2>(into + row(i) * pitch + n * 8 + threadIdx.x % 4 * 2, sums[n] + i * 2);
+                rammer_stage_vector<2>(into + row(i) * pitch + n * 8 + threadIdx.x % 4 * 2, sums[n] + i * 2);
     }
 };
 
@@ -379,7 +379,7 @@ struct rammer_attention {
             for (int i = 0; i < together; ++i)
                 sum[i] += other[i];
         }
-        rammer_store_vector<together>(place, sum);
+        rammer_stage_vector<together>(place, sum);
     }
 
     template <typename Fn> RAMMER_MEMBER void each_row(Fn fn) {

@@ -90,7 +90,7 @@ template <typename T, int at, int points, int pitch, int k, typename Team = ramm
         each<together, false>([&](uint32_t point, uint32_t element) {
             T into[together] = {};
             values(point, element, into);
-            rammer_store_vector<together>(place(stage, point, element), into);
+            rammer_stage_vector<together>(place(stage, point, element), into);
         });
     }
 

@@ -116,8 +116,14 @@ class CompiledModule(Executable):
             library = None if isinstance(array, np.ndarray) else self._find_library(type(array))
             if library is not None:
                 self._library = library
-                run, on_gpu = self._runner(state), self._resident is not None
-                call = library.calls(self.signature, run, self._refuse, on_gpu=on_gpu)
+                run, resident = self._runner(state), self._resident
+                call = library.calls(
+                    self.signature,
+                    run,
+                    self._refuse,
+                    on_gpu=resident is not None,
+                    alignment_bytes=1 if resident is None else resident.array_alignment_bytes,
+                )
                 return (self._calls if state is None else state.calls).setdefault(type(arrays[0]), call)
         return lambda arrays: self._run(arrays, None, None, state)
 

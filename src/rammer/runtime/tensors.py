@@ -20,9 +20,12 @@ class TensorLibrary(Protocol):
     """What a library does for calls with its tensors and for results in classes that it knows."""
 
     def calls(
-        self, signature: Signature, run: RunAt, refuse: Refuse, *, on_gpu: bool
+        self, signature: Signature, run: RunAt, refuse: Refuse, *, on_gpu: bool, alignment_bytes: int
     ) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """A function from tensors in the order of the inputs to fresh ones for the outputs."""
+        """A function from tensors in the order of the inputs to fresh ones for the outputs.
+
+        Addresses that `run` is given are multiples of `alignment_bytes`.
+        """
         ...
 
     def make(self, nest: Nest, parts: Sequence[object]) -> object:

@@ -24,6 +24,7 @@ def calls(
     refuse: Callable[..., None],
     *,
     on_gpu: bool,
+    alignment_bytes: int,
 ) -> Callable[[Sequence[Any]], Sequence[torch.Tensor]]:
     """A function from tensors in the order of the inputs to fresh ones for the outputs.
 
@@ -32,6 +33,8 @@ def calls(
         run: runs the model on the addresses of all inputs, then all outputs, on a stream of the GPU or None.
         refuse: raises the error for an input of another element type or shape, by its position.
         on_gpu: whether inputs and outputs lie on a GPU.
+        alignment_bytes: what addresses have to be multiples of. An input that begins elsewhere, a part of another
+            tensor, is copied; PyTorch's memory for the results begins where it has to.
     """
     expected = [(torch_dtype(port.type.dtype), torch.Size(port.type.shape)) for port in signature.inputs]
     rooms = [(port.type.shape, torch_dtype(port.type.dtype)) for port in signature.outputs]
@@ -43,7 +46,7 @@ def calls(
         tensors = given
         if not all([isinstance(tensor, tensor_class) for tensor in given]):  # noqa: C419 - a list is quicker
             tensors = [torch.as_tensor(tensor) for tensor in given]
-        addresses = []
+        addresses, copies = [], []
         learning = is_learning()
         for i, (dtype, shape) in enumerate(expected):
             tensor = tensors[i]
@@ -55,7 +58,11 @@ def calls(
                 or (learning and tensor.requires_grad)
             ):
                 misfit.explain(i, tensor)
-            addresses.append(tensor.data_ptr())
+            address = tensor.data_ptr()
+            if address % alignment_bytes:
+                copies.append(tensor.clone())  # kept until the run is given to the stream that copies
+                address = copies[-1].data_ptr()
+            addresses.append(address)
         if has_tangent(tensors):
             raise _unwanted("the tangent of an input")
         results = [empty(shape, dtype=dtype, device=place) for shape, dtype in rooms]

@@ -1,0 +1,42 @@
+"""Addresses that a run is given for tensors: where they lie, unless they begin where a device cannot take them."""
+
+import ctypes
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rammer.frontends.torch.calls import calls  # noqa: E402 - after the check for PyTorch
+from rammer.ir.types import DType, TensorType  # noqa: E402
+from rammer.runtime.signature import Port, Signature  # noqa: E402
+
+TYPE = TensorType(DType.FLOAT32, (3,))
+SIGNATURE = Signature(inputs=(Port("x", TYPE), Port("y", TYPE)), outputs=(Port("z", TYPE),))
+
+
+def given_to(inputs, alignment_bytes):
+    """The addresses that a run is given, and what lies at those of the inputs then."""
+    seen = []
+
+    def run(addresses, stream):
+        seen.append((list(addresses), [list((ctypes.c_float * 3).from_address(one)) for one in addresses[:2]]))
+
+    call = calls(SIGNATURE, run, lambda *_: None, on_gpu=False, alignment_bytes=alignment_bytes)
+    call(inputs)
+    return seen[0]
+
+
+def test_parts_of_other_tensors_are_copied_where_they_begin_between():
+    x, whole = torch.tensor([1.0, 2.0, 3.0]), torch.arange(8.0)
+    addresses, values = given_to([x, whole[1:4]], 16)
+    assert all(address % 16 == 0 for address in addresses)
+    assert addresses[0] == x.data_ptr()
+    assert addresses[1] != whole[1:4].data_ptr()
+    assert values == [[1, 2, 3], [1, 2, 3]]
+
+
+def test_others_are_used_where_they_lie():
+    x, whole = torch.zeros(3), torch.arange(8.0)
+    addresses, _ = given_to([x, whole[1:4]], 1)
+    assert addresses[:2] == [x.data_ptr(), whole[1:4].data_ptr()]
+    assert given_to([x, whole[4:7]], 16)[0][1] == whole[4:7].data_ptr()

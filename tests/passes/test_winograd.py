@@ -124,22 +124,23 @@ def test_taps_are_cut_into_groups_and_phases(form):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "strides", "rows", "columns"),
+    ("kernel", "strides", "outputs", "points"),
     [
-        ((21, 11), (2, 1), 7, 7),
-        ((1, 5), (1, 1), 1, 8),
-        ((3, 1), (1, 1), 6, 1),
-        ((3, 1), (1, 2), 6, 1),
-        ((2, 3), (3, 1), 1, 6),
+        ((21, 11), (2, 1), [4, 4], 49),
+        ((1, 5), (1, 1), [1, 4], 8),
+        ((3, 1), (1, 1), [4, 1], 6),
+        ((3, 1), (1, 2), [4, 1], 6),
+        ((2, 3), (3, 1), [1, 4], 6),
     ],
 )
-def test_dimensions_are_filtered_each_in_its_own_way(kernel, strides, rows, columns):
+def test_dimensions_are_filtered_each_in_its_own_way(kernel, strides, outputs, points):
     net = Net()
     x, w = net.input(1, 32, 40, 24), net.weight(32, 32, *kernel)
     y = net.add("Conv", x, w, strides=strides, dilations=(1, 1), pads=(1, 0, 2, 1), group=1, finite_weights=True)
     after = rewritten(net.build(y), run_for())
-    *_, row, column = expression_of(only(after, "ConvInputTransform")).axes
-    assert (row.extent, column.extent) == (rows, columns)
+    assert expression_of(only(after, "ConvProduct")).outputs[0].type.shape[-1] == points
+    *_, rows, columns = expression_of(only(after, "ConvOutputTransform")).axes
+    assert [rows.extent, columns.extent] == outputs
 
 
 @pytest.mark.parametrize("form", [{"stride": 2}, {"kernel": 2}, {"kernel": 1, "pad": 0}], ids=str)
@@ -274,19 +275,76 @@ def test_an_outlier_stays_with_the_results_that_read_it(form, value):
     np.testing.assert_allclose(found[reads], wanted[reads], rtol=1e-5, atol=rounding * min(abs(value), 1e30))
 
 
-def test_what_is_no_outlier_moves_others_within_the_stated_bound():
-    """Just below the limit; see docs/numerics.md."""
-    net, y = convolution(64, 64, 28, bias=False)
-    graph = net.build(y)
-    after = winograd(graph, with_figures(arithmetic=10))
-    (x,) = random_inputs(graph)
+def moved_by(after, x, place, value):
+    """How far a value moves the results that do not read it, in units of their root mean square."""
     usual = computed(after, x)
-    x[0, 3, 14, 14] = 15 * 8  # a pixel's norm is 8
-    found = computed(after, x)
-    far = np.ones(usual.shape, bool)
-    far[:, :, 13:16, 13:16] = False
-    moved = np.abs(found - usual)[far].max() / np.sqrt(np.mean(usual**2))
-    assert 0 < moved < 1e-4
+    changed = x.copy()
+    changed[place] = np.nan
+    far = ~np.isnan(computed(after, changed))
+    changed[place] = value
+    return np.abs(computed(after, changed) - usual)[far].max() / np.sqrt(np.mean(usual**2))
+
+
+@pytest.mark.parametrize(("kernel", "side", "bound"), [(3, 6, 1e-4), (7, 14, 2e-4), (11, 21, 1e-3)])
+def test_what_is_no_outlier_moves_others_within_the_stated_bound(kernel, side, bound):
+    """Just below the limit, 8 times the mean norm of as many pixels as a tile reads; see docs/numerics.md."""
+    net, y = convolution(64, 64, 28, bias=False, kernel=kernel, pad=kernel // 2)
+    after = winograd(net.build(y), with_figures(arithmetic=10))
+    (x,) = random_inputs(after)
+    norm = np.sqrt(np.square(x).sum(1).mean())
+    place = (0, 3, 14, 14)
+    assert 0 < moved_by(after, x, place, 7.5 * side * norm) < bound
+    assert moved_by(after, x, place, 17 * side * norm) < 3e-5  # a tile of groups reads some pixels twice
+
+
+def ordinary_of(after):
+    """What says which tiles have no outlier, as a graph of its own."""
+    return eliminate_dead.run(replace(after, outputs=only(after, "ConvOrdinary").outputs))
+
+
+def ordinary(after, x):
+    """Which tiles have no outlier."""
+    flags = replace(after, outputs=only(after, "ConvOrdinary").outputs)
+    return evaluate_graph(eliminate_dead.run(flags), [x])[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "form"), [(7, {}), (20, {}), ((5, 40), {}), (15, {"kernel": 7, "pad": 3, "stride": 2})], ids=str
+)
+@pytest.mark.parametrize("channels", [slice(None), 5], ids=["all", "one"])
+def test_an_outlier_is_found_wherever_it_is(size, form, channels):
+    """Among the pixels that the mean is of, too. Tiles that read it are those that NaN reaches."""
+    rows, columns = size if isinstance(size, tuple) else (size, size)
+    net = Net()
+    image, kernel = net.input(1, 16, rows, columns), form.get("kernel", 3)
+    y = net.conv(image, net.weight(16, 16, kernel, kernel), pad=form.get("pad", 1), stride=form.get("stride", 1))
+    after = winograd(net.build(y), ARITHMETIC_COUNTS)
+    (x,) = random_inputs(after)
+    assert ordinary(after, x).all()
+    for place in itertools.product(range(0, rows, 2), range(columns)):
+        x[0, channels, *place], usual = np.nan, x[0, channels, *place].copy()
+        reads = ~ordinary(after, x)
+        assert reads.any()
+        for value in (1e7, -3e38):
+            x[0, channels, *place] = value
+            np.testing.assert_array_equal(~ordinary(after, x), reads)
+        x[0, channels, *place] = usual
+
+
+def test_dark_and_bright_images_are_ordinary():
+    net, y = convolution(size=12)
+    after = winograd(net.build(y), ARITHMETIC_COUNTS)
+    (x,) = random_inputs(after)
+    assert all(ordinary(after, np.multiply(x, factor, dtype=np.float32)).all() for factor in (0, 1e-15, 1, 1e12))
+
+
+def test_sparse_images_are_ordinary():
+    """Of each channel one pixel in fifty, as behind some rectifiers."""
+    net, y = convolution(64, 64, 28)
+    after = winograd(net.build(y), ARITHMETIC_COUNTS)
+    (x,) = random_inputs(after)
+    rng = np.random.default_rng(0)
+    assert ordinary(after, np.maximum(x, 0) * (rng.random(x.shape) < 0.04)).all()
 
 
 def test_weights_that_are_not_finite_stay():

@@ -1,10 +1,10 @@
 """winograd: a convolution multiplies at the points of minimal filtering, not at every pixel.
 
-    y = Conv(x, w, b)  ->  v = ConvInputTransform(x)         tiles of the image, evaluated at all points
+    y = Conv(x, w, b)  ->  v = ConvInputTransform(x)         tiles of the image, at all points; sums of squares
                            p = ConvProduct(v, w')            at each point a product over the channels
                            y = ConvOutputTransform(p, b)     tiles of the result
-                           q = ConvPixels(x)                 the square of each pixel's norm over the channels
-                           o = ConvOrdinary(q)               whether a tile has no outlier
+                           q = ConvPixels(x)                 squares of norms over the channels, of some pixels
+                           o = ConvOrdinary(q, v)            whether a tile has no outlier
                            y = Slice(y)                      where tiles reach beyond it
 
 For a 3x3 kernel, F(2x2, 3x3) takes 4 products for an output instead of 9, F(4x4, 3x3) takes 2.25 (see
@@ -13,8 +13,9 @@ are added; a long line of taps is cut into *groups*, whose results are added, to
 beside the channels. Rows and columns may differ, and either may stay as it is: that is F(1, 1).
 
 The results of a tile share products, so that rounding errors of a great value, or an infinity, would be in results that
-do not read it. A tile with an *outlier*, a pixel whose norm is more than `OUTLIER` times the mean of its image or not
-a number, is therefore computed as the convolution says, by a guard (ADR 0017).
+do not read it. A tile with an *outlier* is therefore computed as the convolution says, by a guard (ADR 0017): the root
+mean square of the norms of what it reads is more than `OUTLIER` times the mean norm of its image's pixels, or not a
+number. The input transform adds up the squares of what it reads anyway; the mean is of pixels evenly spread.
 
 In exchange v and p are larger than the images, w' than w, the transforms have to be computed, and there are four more
 hand-overs. What takes least time is taken, which may be the convolution as it is. Where products run near the peak, the
@@ -208,7 +209,7 @@ def _replace(
     tiles = add(filtered.input_transform, [x], "InputTransform")
     products = add(filtered.product, [tiles, rewriter.constant(weights, rewriter.name(w))], "Product")
     if known is None:
-        ordinary = add(filtered.ordinary, [add(filtered.pixels, [x], "Pixels")], "Ordinary")
+        ordinary = add(filtered.ordinary, [add(filtered.pixels, [x], "Pixels"), tiles], "Ordinary")
     else:
         ordinary = rewriter.constant(known, f"{operator.name}.ordinary")
     own = rewriter.array(w)

@@ -25,7 +25,7 @@ from rammer.ir.region import Affine, Interval, affine, interval_of
 from rammer.ir.types import DType, Layout, TensorType
 
 MAX_UNROLLED_POINTS = 16
-MAX_CHOSEN_POINTS = 64
+MAX_CHOSEN_POINTS = 65
 MAX_WINDOW_POINTS = 64  # of each element of an operand
 
 

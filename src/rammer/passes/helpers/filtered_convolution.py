@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -30,7 +32,7 @@ from rammer.operators.shapes import padded_load, reduced
 from rammer.passes.helpers.minimal_filtering import Filtering, in_two_dimensions
 from rammer.passes.helpers.peaks import operations
 
-OUTLIER = 16.0
+OUTLIER = 8.0
 """Times the mean norm of an image's pixels; see docs/numerics.md for what that bounds."""
 
 _HUGE = 2.0**100
@@ -83,10 +85,9 @@ class Line:
         return self.tiles + self.groups - 1
 
     @property
-    def reach(self) -> int:
-        """Pixels from the first to the last that a tile reads."""
-        last = (self.groups - 1) * self.by.outputs + self.by.size - 1
-        return last * self.stride + self.phases
+    def read(self) -> int:
+        """Pixels that a tile reads, as often as it does."""
+        return self.phases * self.groups * self.by.size
 
     def pixel(self, phase: Expr, place: Expr, element: int) -> Expr:
         """The index in the image of an element of the data at a place."""
@@ -135,8 +136,8 @@ def filter_convolution(form: Convolution, lines: Lines) -> Filtered:
     """The expressions of the operators."""
     input_transform = _input_transform(form, lines)
     product = _product(form, lines, input_transform.outputs[0].type)
-    pixels = _pixels(form)
-    ordinary = _ordinary(form, lines, pixels.outputs[0].type)
+    pixels = _pixels(form, lines)
+    ordinary = _ordinary(form, lines, pixels.outputs[0].type, input_transform.outputs[0].type)
     return Filtered(
         lines=lines,
         pixels=pixels,
@@ -148,30 +149,33 @@ def filter_convolution(form: Convolution, lines: Lines) -> Filtered:
 
 
 def _input_transform(form: Convolution, lines: Lines) -> TensorExpr:
-    """The image `[n, c, *image]` -> `[n, c, *(phases * places), points]`."""
+    """The image `[n, c, *image]` -> `[n, c, *(phases * places), points + 1]`: the last is the sum of the squares."""
     n, c = (Axis(name, extent) for name, extent in zip("nc", form.x.shape, strict=False))
     h = [_axis(f"h{d}", line.phases) for d, line in enumerate(lines)]
     t = [Axis(f"t{d}", line.places) for d, line in enumerate(lines)]
-    p = _points(lines)
 
     def pixel(*elements: int) -> Expr:
         each = zip(lines, h, t, elements, strict=True)
         return padded_load(0, form.x, (n, c, *(line.pixel(h_d, t_d, k_d) for line, h_d, t_d, k_d in each)), 0)
 
-    tile = [[pixel(k0, k1) for k1 in range(p[1].extent)] for k0 in range(p[0].extent)]
+    rows, columns = (range(line.by.size) for line in lines)
+    tile = [[pixel(k0, k1) for k1 in columns] for k0 in rows]
+    at_points = itertools.chain.from_iterable(in_two_dimensions([line.by.data for line in lines], tile))
+    values = [*at_points, _sum(_sum(element * element for element in row) for row in tile)]
+    p = Axis("p", len(values))
     extents = [line.phases * line.places for line in lines]
     places = [h_d * line.places + t_d for line, h_d, t_d in zip(lines, h, t, strict=True)]
     output = Output(
-        type=TensorType(DType.FLOAT32, (n.extent, c.extent, *extents, p[0].extent * p[1].extent)),
-        indices=(n, c, *places, p[0] * p[1].extent + p[1]),
-        body=_chosen(p, in_two_dimensions([line.by.data for line in lines], tile)),
+        type=TensorType(DType.FLOAT32, (n.extent, c.extent, *extents, p.extent)),
+        indices=(n, c, *places, p),
+        body=_element(p, values),
     )
-    return TensorExpr(axes=_axes(n, *h, *t, c, *p), inputs=(form.x,), outputs=(output,))
+    return TensorExpr(axes=_axes(n, *h, *t, c, p), inputs=(form.x,), outputs=(output,))
 
 
 def _product(form: Convolution, lines: Lines, data: TensorType) -> TensorExpr:
     """Data and weights `[points, m, c / group, *(phases * groups)]` -> `[n, m, *tiles, points]`."""
-    n, p = Axis("n", form.x.shape[0]), Axis("p", data.shape[-1])
+    n, p = Axis("n", form.x.shape[0]), Axis("p", data.shape[-1] - 1)
     t = [Axis(f"t{d}", line.tiles) for d, line in enumerate(lines)]
     m_count, c_count = form.weight.shape[:2]
     g, m, c = _axis("g", form.group), Axis("m", m_count // form.group), Axis("c", c_count)
@@ -192,40 +196,51 @@ def _product(form: Convolution, lines: Lines, data: TensorType) -> TensorExpr:
     return TensorExpr(axes=_axes(n, p, g, m, *t), inputs=(data, weight), outputs=(output,))
 
 
-def _pixels(form: Convolution) -> TensorExpr:
-    """The image -> `[n, *image]`: the square of the norm of each pixel."""
-    n, c, *i = (Axis(name, extent) for name, extent in zip(("n", "c", "i0", "i1"), form.x.shape, strict=True))
-    element = load(0, form.x, (n, c, *i))
+def _pixels(form: Convolution, lines: Lines) -> TensorExpr:
+    """The image -> `[n, *samples]`: the squares of the norms of pixels that are evenly spread.
+
+    They are so many that an outlier among them is one still: twice what that takes.
+    """
+    n, c = (Axis(name, extent) for name, extent in zip("nc", form.x.shape, strict=False))
+    rows, columns = form.x.shape[2:]
+    wanted = 2 * OUTLIER * math.prod(line.read for line in lines) ** 0.5
+    down = max(1, int(rows / max(wanted**0.5, wanted / columns)))
+    across = max(1, int(columns * (rows // down) / wanted))
+    steps = (down, across)
+    samples = [
+        Axis(f"s{d}", extent // step) for d, (extent, step) in enumerate(zip(form.x.shape[2:], steps, strict=True))
+    ]
+    element = load(0, form.x, (n, c, *(s_d * step + step // 2 for s_d, step in zip(samples, steps, strict=True))))
     output = Output(
-        type=TensorType(DType.FLOAT32, (n.extent, *form.x.shape[2:])),
-        indices=(n, *i),
+        type=TensorType(DType.FLOAT32, tuple(axis.extent for axis in (n, *samples))),
+        indices=(n, *samples),
         body=Reduce(ReduceFn.SUM, (c,), element * element),
     )
-    return TensorExpr(axes=(n, *i), inputs=(form.x,), outputs=(output,))
+    return TensorExpr(axes=(n, *samples), inputs=(form.x,), outputs=(output,))
 
 
-def _ordinary(form: Convolution, lines: Lines, pixels: TensorType) -> TensorExpr:
-    """Squares of norms `[n, *image]` -> `[n, *tiles]`: whether a tile reads no outlier."""
+def _ordinary(form: Convolution, lines: Lines, pixels: TensorType, data: TensorType) -> TensorExpr:
+    """Squares of norms `[n, *samples]`, data with sums of squares -> `[n, *tiles]`: whether a tile has no outlier."""
     n, *t = (
         Axis(name, extent)
         for name, extent in zip(("n", "t0", "t1"), (form.x.shape[0], *(line.tiles for line in lines)), strict=True)
     )
-    image = [Axis(f"i{d}", extent) for d, extent in enumerate(pixels.shape[1:])]
-    square = load(0, pixels, (n, *image))
+    samples = [Axis(f"s{d}", extent) for d, extent in enumerate(pixels.shape[1:])]
+    square = load(0, pixels, (n, *samples))
     norm = select(call(ScalarFn.LT, square, _HUGE), call(ScalarFn.SQRT, square), const(0, DType.FLOAT32))
-    limit = Reduce(ReduceFn.SUM, tuple(image), norm) * (OUTLIER / (image[0].extent * image[1].extent))
-    window = [Axis(f"w{d}", line.reach) for d, line in enumerate(lines)]
-    places = [
-        t_d * (line.by.outputs * line.stride) + (w_d + -line.begin)
-        for line, t_d, w_d in zip(lines, t, window, strict=True)
-    ]
-    greatest = Reduce(ReduceFn.MAX, tuple(window), padded_load(0, pixels, (n, *places), -math.inf))
+    mean = Reduce(ReduceFn.SUM, tuple(samples), norm) * (1 / math.prod(axis.extent for axis in samples))
+    c = Axis("c", data.shape[1])
+    h = [_axis(f"h{d}", line.phases) for d, line in enumerate(lines)]
+    k = [_axis(f"k{d}", line.groups) for d, line in enumerate(lines)]
+    places = [h_d * line.places + (t_d + k_d) for line, h_d, k_d, t_d in zip(lines, h, k, t, strict=True)]
+    squares = Reduce(ReduceFn.SUM, _axes(c, *h, *k), load(1, data, (n, c, *places, data.shape[-1] - 1)))
+    limit = mean * mean * (OUTLIER**2 * math.prod(line.read for line in lines))
     output = Output(
         type=TensorType(DType.BOOL, tuple(axis.extent for axis in (n, *t))),
         indices=(n, *t),
-        body=call(ScalarFn.LE, greatest, limit * limit),
+        body=call(ScalarFn.LE, squares, limit),
     )
-    return TensorExpr(axes=(n, *t), inputs=(pixels,), outputs=(output,))
+    return TensorExpr(axes=(n, *t), inputs=(pixels, data), outputs=(output,))
 
 
 def _output_transform(form: Convolution, lines: Lines, products: TensorType, ordinary: TensorType) -> TensorExpr:
@@ -279,6 +294,10 @@ def _plain_weights(form: Convolution) -> TensorType:
 def _points(lines: Lines) -> list[Axis]:
     """Axes over the points of each dimension."""
     return [Axis(f"p{d}", line.by.size) for d, line in enumerate(lines)]
+
+
+def _sum(values: Iterable[Expr]) -> Expr:
+    return functools.reduce(Expr.__add__, values)
 
 
 def _axis(name: str, extent: int) -> Expr:

@@ -258,8 +258,9 @@ def test_weights_that_one_row_reads_are_panels_as_wide_as_a_stream():
     assert [panel and panel.width for panel in widths] == [32, 16]
 
 
-def test_depthwise_weights_are_packed_where_the_image_lies_channels_last():
-    expr = conv((1, 32, 10, 12), (32, 1, 3, 3), group=32)
+@pytest.mark.parametrize("dtype", [F32, DType.FLOAT16, DType.BFLOAT16])
+def test_depthwise_weights_are_packed_where_the_image_lies_channels_last(dtype):
+    expr = conv((1, 32, 10, 12), (32, 1, 3, 3), group=32, dtype=dtype)
     plain = [Layout.row_major(type_.shape) for type_ in expr.inputs]
     assert preferred_layouts(expr, {1}, plain, AVX512) == {}
     image = Layout.ordered((1, 32, 10, 12), (0, 2, 3, 1))

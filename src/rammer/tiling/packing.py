@@ -67,7 +67,8 @@ def preferred_layouts(
         if lane.extent * 4 < width or any(load is None or load.slot not in constants for load in weights.values()):
             continue
         others = [found.split(term, lane)[1] for term in found.terms]
-        if any(lane in found.free[other] and not lies_in_lanes(other, lane, expr, layouts) for other in others):
+        shared = [plain_load(other) or other for other in others if lane in found.free[other]]
+        if not all(lies_in_lanes(other, lane, expr, layouts) for other in shared):
             continue
         preferred: dict[int, Layout] = {}
         for group in found.groups:

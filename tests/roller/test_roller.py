@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rammer.ir.kernel_form import ReduceForm
-from rammer.ir.types import DType, Layout
+from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import Figure
 from rammer.ir.workload import Workload
 from rammer.roller.construct import construct
@@ -31,6 +31,14 @@ def test_data_tiles_follow_from_the_index_maps():
 def test_data_tiles_of_a_convolution_include_the_halo():
     expr = conv((1, 2, 16, 16), (8, 2, 3, 3), pads=(0, 0, 0, 0))
     assert footprint_bytes(expr, (1, 8, 4, 14)) == 4 * (2 * 6 * 16 + 8 * 2 * 9 + 8 * 4 * 14)
+
+
+def test_data_tiles_of_a_gather_are_what_it_asks_for():
+    rows = TensorType(DType.INT64, (6,))
+    expr = expression("Gather", (TensorType(F32, (1000, 8)), rows), axis=0)
+    assert footprint_bytes(expr, (6, 8)) == 4 * 6 * 8 + 8 * 6 + 4 * 6 * 8
+    few = expression("Gather", (TensorType(F32, (2, 8)), rows), axis=0)
+    assert footprint_bytes(few, (6, 8)) == 4 * 2 * 8 + 8 * 6 + 4 * 6 * 8
 
 
 def test_reuse_is_traffic_saved_per_byte():

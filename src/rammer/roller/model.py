@@ -51,7 +51,8 @@ def predict(kernel: RKernel, vdevice: VDevice) -> Prediction:
     """The time of one full rTask of `kernel` on a vEU, from the vDevice's figures, where all guards hold."""
     kernel = replace(kernel, expr=kernel.expr.usual) if kernel.expr.guards else kernel
     compute_us = vdevice.rules.compute_us(kernel, vdevice)
-    moved_us = memory_us(kernel.expr, kernel.tile.task, vdevice)
+    # What keeps its weights moves next to nothing else.
+    moved_us = 0.0 if kernel.form.kept_bytes else memory_us(kernel.expr, kernel.tile.task, vdevice)
     return Prediction(compute_us=compute_us, memory_us=moved_us, task_us=max(compute_us, moved_us))
 
 

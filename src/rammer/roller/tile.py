@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from rammer.ir.expr import TensorExpr
-from rammer.ir.region import Interval, box_size, read_boxes, write_boxes
+from rammer.ir.region import Interval, box_size, depends_on_data, read_boxes, write_boxes
+from rammer.tiling.pattern import free_axes
 
 # What another vEU wrote takes longer to read: so much more traffic is worth it where most comes from the same one.
 _ABOUT_AS_MUCH = 1.25
@@ -23,11 +24,15 @@ def task_count(expr: TensorExpr, task: TaskTile) -> int:
 
 @lru_cache(maxsize=4096)
 def footprint_bytes(expr: TensorExpr, task: TaskTile) -> int:
-    """Bytes of the data tiles of one full rTask, inputs and outputs, each element once."""
+    """Bytes of the data tiles of one full rTask, inputs and outputs, each element once.
+
+    Of what data choose, it has no more elements than it asks for.
+    """
     ranges = {axis: Interval(0, size) for axis, size in zip(expr.axes, task, strict=True)}
+    asked = asked_elements(expr, task)
     reads = sum(
-        box_size(box) * type_.dtype.itemsize_bytes
-        for type_, box in zip(expr.inputs, read_boxes(expr, ranges), strict=True)
+        min(box_size(box), asked.get(slot, box_size(box))) * type_.dtype.itemsize_bytes
+        for slot, (type_, box) in enumerate(zip(expr.inputs, read_boxes(expr, ranges), strict=True))
         if box is not None
     )
     writes = sum(
@@ -35,6 +40,19 @@ def footprint_bytes(expr: TensorExpr, task: TaskTile) -> int:
         for output, box in zip(expr.outputs, write_boxes(expr, ranges), strict=True)
     )
     return reads + writes
+
+
+def asked_elements(expr: TensorExpr, task: TaskTile) -> dict[int, int]:
+    """How many elements an rTask asks for, by slot, of those that it reads at places which depend on data."""
+    found: dict[int, int] = {}
+    chosen = {load.slot for load in expr.loads if any(map(depends_on_data, load.indices))}
+    if chosen:
+        free, sizes = free_axes(*expr.roots), dict(zip(expr.axes, task, strict=True))
+        for load in expr.loads:
+            if load.slot in chosen:
+                asked = math.prod(min(sizes.get(axis, axis.extent), axis.extent) for axis in free[load])
+                found[load.slot] = found.get(load.slot, 0) + asked
+    return found
 
 
 def traffic_bytes(expr: TensorExpr, task: TaskTile) -> int:

@@ -12,21 +12,25 @@ class Estimates:
 
     Attributes:
         handovers: from the end of an rTask to the start of one that waits for it on another vEU.
-        handover_us: the least of them.
+        tagged_handovers: the same of tagged results.
+        handover_us: the least of the first.
         program_us: from the end of an rProgram to the start of the next. At the least that is a global barrier: one
             hand-over to learn that all vEUs are done and one to tell them all.
-        task_us: per rOperator and candidate rKernel, one rTask with the interpreter's overhead.
+        task_us: per rOperator and candidate rKernel, one rTask with the interpreter's overhead. What keeps its weights
+            walks from rTask to rTask by itself: it has none.
     """
 
     def __init__(self, graph: TaskGraph, device: VDevice, costs: CostModel) -> None:
         self.handovers = Handovers(device)
+        self.tagged_handovers = Handovers(device, tagged=True)
         self.handover_us = self.handovers.least_us
         self.program_us = 2 * self.handovers.most_us
         known: dict[RKernel, float] = {}
         for operator in graph.operators:
             for kernel in operator.kernels:
                 if kernel not in known:
-                    known[kernel] = costs.task_us(kernel).value + device.task_overhead_us.value
+                    overhead_us = 0.0 if kernel.form.kept_bytes else device.task_overhead_us.value
+                    known[kernel] = costs.task_us(kernel).value + overhead_us
         self.task_us = tuple(tuple(known[kernel] for kernel in operator.kernels) for operator in graph.operators)
 
     def best_kernel(self, operator: ROperator, veus: int) -> int:

@@ -24,9 +24,12 @@ class Handovers:
         most_us: of the pair that takes most.
     """
 
-    def __init__(self, device: VDevice) -> None:
+    def __init__(self, device: VDevice, *, tagged: bool = False) -> None:
+        """Those of `device` by counters, or by tags where it has them."""
         memories = range(device.memories)
         between = np.array([[device.handover_between(one, other).value for other in memories] for one in memories])
+        if tagged and device.tagged_handover_us is not None:
+            between = np.minimum(between, device.tagged_handover_us.value)
         self.homes = device.homes
         self.least_us = float(between.min())
         self.most_us = float(between.max())

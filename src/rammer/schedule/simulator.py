@@ -2,8 +2,8 @@
 
 Rules: a vEU goes through its steps in order. An rTask takes its estimated time. A signal is seen at once by the vEU
 that gives it and a hand-over later by all others; a Wait ends when as many signals as its threshold are seen. Waits
-and signals take no time of their own. Tagged results are seen like signals, and an rTask that takes some starts when it
-sees all of them. rPrograms follow each other as `Estimates.program_us` says.
+and signals take no time of their own. Tagged results are seen by all vEUs a tagged hand-over later, and an rTask that
+takes some starts when it sees all of them. rPrograms follow each other as `Estimates.program_us` says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rammer.ir.timeline import Span, Timeline
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.dependencies import Predecessors, TaskSet, find_tagged
 from rammer.schedule.estimates import Estimates
-from rammer.schedule.handovers import Arrivals, Handovers
+from rammer.schedule.handovers import Arrivals
 
 
 def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostModel) -> Timeline:
@@ -36,7 +36,7 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
     for number, program in enumerate(schedule.programs):
         if number > 0:
             now += estimates.program_us
-        run = _ProgramRun(number, program, task_us, tagged, estimates.handovers, now)
+        run = _ProgramRun(number, program, task_us, tagged, estimates, now)
         run.play()
         now = max(run.times, default=now)
         for veu, waited in enumerate(run.waiting):
@@ -71,7 +71,7 @@ class _ProgramRun:
         program: RProgram,
         task_us: Sequence[float],
         tagged: Mapping[RTask, Predecessors],
-        handovers: Handovers,
+        estimates: Estimates,
         start_us: float,
     ) -> None:
         self._number = number
@@ -79,7 +79,7 @@ class _ProgramRun:
         self._task_us = task_us
         self._taken: dict[RTask, list[_Taken]] = {}
         self._made: dict[RTask, list[_Taken]] = {}
-        self._handovers = handovers
+        self._handovers, self._tagged_handovers = estimates.handovers, estimates.tagged_handovers
         self._note_tagged(tagged)
         self.times = [start_us] * program.veus
         self.waiting = [0.0] * program.veus
@@ -96,7 +96,8 @@ class _ProgramRun:
             for results in tagged[task]:
                 if results not in known:
                     makers = [maker for maker in results.tasks if maker in own]
-                    known[results] = _Taken(left=len(makers), takers=[], arrivals=Arrivals(self._handovers))
+                    arrivals = Arrivals(self._tagged_handovers)
+                    known[results] = _Taken(left=len(makers), takers=[], arrivals=arrivals)
                     for maker in makers:
                         self._made.setdefault(maker, []).append(known[results])
                 if known[results].left:

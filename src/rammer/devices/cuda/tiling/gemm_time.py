@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rammer.devices.cuda.tiling.figures import Figures
-from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
+from rammer.devices.cuda.tiling.instructions import epilogue_instructions
+from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
 from rammer.ir.kernel_form import GemmForm, Instruction
 from rammer.ir.region import Affine, affine
 from rammer.ir.task import RKernel, RTile
@@ -18,9 +19,6 @@ from rammer.tiling.pattern import Group, contraction, stride_along, window_point
 
 _QUARTER_THREADS = 128  # that quarter a multiprocessor's blocks
 _COPY_BYTES = (16, 8, 4)  # of an instruction
-# Instructions for a window, and for each of its points, where a thread computes several neighbouring ones.
-_WINDOW = 20
-_PER_WINDOW_POINT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +26,13 @@ class _Pass:
     """Sums over the same axes as a block runs through them, whatever its tile.
 
     They are `terms` sums of `elements`. Of each operand of rows, then of each of lanes: how many elements a copy takes,
-    and how many points an element has that is a sum itself (else none).
+    and of an element that is a sum itself, how many points it has (else none) and how much of each is converted.
     """
 
     terms: int
     elements: int
     copied: tuple[tuple[int, ...], tuple[int, ...]]
-    window_points: tuple[tuple[int, ...], tuple[int, ...]]
+    windows: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
 
 
 def gemm_us(kernel: RKernel, form: GemmForm, vdevice: VDevice, figures: Figures) -> float:
@@ -60,7 +58,8 @@ def _cycles(expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, form: Ge
     element_cycles, quarters = _element_cycles(form, figures), _quarters(form)
     rounds = -(-form.warps * form.slices // quarters)
     sums = sum(one.terms for one in passes)
-    cycles = m * n * (form.slices * sums * figures.partial_sum_cycles + figures.result_cycles) / quarters
+    result_cycles = figures.result_cycles + epilogue_instructions(expr) * figures.instruction_cycles
+    cycles = m * n * (form.slices * sums * figures.partial_sum_cycles + result_cycles) / quarters
     sides = (m, n)
     filled = (min(m, height), min(n, width))
     for one in passes:
@@ -69,9 +68,9 @@ def _cycles(expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, form: Ge
         copies = sum(size / elements for size, side in zip(sides, one.copied, strict=True) for elements in side)
         copy = stages * k * copies * figures.copy_cycles / quarters
         windows = one.elements * sum(
-            count * _window_cycles(points, figures)
-            for count, side in zip(filled, one.window_points, strict=True)
-            for points in side
+            count * _window_cycles(points, converted, figures)
+            for count, side in zip(filled, one.windows, strict=True)
+            for points, converted in side
         )
         cycles += multiply + copy + windows / quarters + stages * figures.stage_cycles / quarters
     return form.tiles * cycles
@@ -94,7 +93,7 @@ def _passes(expr: TensorExpr, layouts: tuple[Layout, ...], lane: Axis, instructi
             terms=len(group.terms),
             elements=math.prod(axis.extent for axis in group.axes),
             copied=(tuple(map(copied, rows)), tuple(map(copied, lanes))),
-            window_points=(tuple(map(window_points, rows)), tuple(map(window_points, lanes))),
+            windows=(tuple(map(_window, rows)), tuple(map(_window, lanes))),
         )
 
     return tuple(map(of, found.groups))
@@ -122,9 +121,15 @@ def _forms(load: Load, layout: Layout) -> list[tuple[Affine, int]]:
     return [(form, stride) for form, stride in found if form is not None]
 
 
-def _window_cycles(points: int, figures: Figures) -> float:
+def _window(operand: Expr) -> tuple[int, int]:
+    """Points of a sum that is an element of an operand, and conversions of each; no points where it is none."""
+    return window_points(operand), sum(isinstance(node, Cast) for node in nodes(operand))
+
+
+def _window_cycles(points: int, converted: int, figures: Figures) -> float:
     """Cycles for an element of an operand that is a sum of so many points itself; none where it is no sum."""
-    return (_WINDOW + points * _PER_WINDOW_POINT) / (WARP * figures.issued) if points else 0.0
+    window, point = figures.window_cycles
+    return window + points * (point + converted / WARP) if points else 0.0
 
 
 def _element_cycles(form: GemmForm, figures: Figures) -> float:

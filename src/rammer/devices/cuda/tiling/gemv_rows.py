@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rammer.devices.cuda.tiling.figures import Figures
+from rammer.devices.cuda.tiling.figures import ThreadFigures
 from rammer.ir.kernel_form import GemvRowsForm
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType
@@ -14,7 +14,7 @@ from rammer.roller.tile import scale_out
 from rammer.tiling.gemv_rows import gemv_rows_form, matrix_vector, streams_rows
 
 _TASKS_PER_VEU = (0.25, 0.5, 1, 2, 3, 4, 6, 8)
-_INSTRUCTIONS = 2.5  # of a thread for an element, with its share of what adds up and stores
+_INSTRUCTIONS = 4.5  # of a thread for an element, with its share of what adds up and stores
 
 
 def row_kernels(workload: Workload, vdevice: VDevice) -> list[RKernel]:
@@ -29,10 +29,11 @@ def row_kernels(workload: Workload, vdevice: VDevice) -> list[RKernel]:
     return [workload.kernel(tile, form) for tile, form in forms.items() if form is not None]
 
 
-def row_us(kernel: RKernel, form: GemvRowsForm, vdevice: VDevice, figures: Figures) -> float:
+def row_us(kernel: RKernel, form: GemvRowsForm, vdevice: VDevice, figures: ThreadFigures) -> float:
     """Time of one full rTask's instructions and of the loads that wait for each other, in microseconds."""
     found = matrix_vector(kernel.expr)
     assert found is not None  # it has the form
     elements = math.prod(kernel.tile.task) * len(found.rows) * form.across * form.turns * form.vector
     lanes_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2
-    return figures.latency_us + elements * _INSTRUCTIONS / (lanes_per_us * figures.issued)
+    latency_us = figures.start_us + 3 * figures.wait_us + 4 * figures.barrier_us
+    return latency_us + elements * _INSTRUCTIONS / (lanes_per_us * figures.issued)

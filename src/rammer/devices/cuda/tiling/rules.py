@@ -16,33 +16,31 @@ from rammer.devices.cuda.tiling.boxes import boxes, shares
 from rammer.devices.cuda.tiling.figures import (
     H200,
     H200_ATTENTION,
+    H200_THREADS,
     H200_WARPGROUPS,
     AttentionFigures,
     Figures,
+    ThreadFigures,
     WarpgroupFigures,
 )
-from rammer.devices.cuda.tiling.forms import busy_threads, general_form, lane_of, product_form, staged_form, units_of
+from rammer.devices.cuda.tiling.forms import general_form, lane_of, product_form, staged_form, units_of
 from rammer.devices.cuda.tiling.gemm_time import gemm_us
 from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernel
+from rammer.devices.cuda.tiling.thread_time import step_us, thread_us
 from rammer.devices.cuda.tiling.warpgroup import warpgroup_tiles, warpgroup_us
-from rammer.ir.kernel_form import FlashAttentionForm, GemmForm, GemvRowsForm, WarpgroupGemmForm
+from rammer.ir.kernel_form import FlashAttentionForm, GemmForm, GemvRowsForm, PersistentRnnForm, WarpgroupGemmForm
 from rammer.ir.task import RKernel, RTile
-from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.model import memory_us
 from rammer.roller.tile import scale_out
 from rammer.tiling.flash_attention import block_of
-from rammer.tiling.pattern import chosen_axes, contraction
+from rammer.tiling.pattern import contraction
 from rammer.tiling.warpgroup_gemm import product_of
 
 _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
-# Instructions of a thread for a point and for an element of a point's sums.
-_EPILOGUE = 40
-_PER_ELEMENT = 4
-_CHOSEN = 14  # for a point among several that a thread computes together, sharing loads and sums (`chosen_axes`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +48,7 @@ class GpuRules:
     """`TileRules` of a GPU."""
 
     figures: Figures = H200
+    threads: ThreadFigures = H200_THREADS
     warpgroups: WarpgroupFigures = H200_WARPGROUPS
     attention: AttentionFigures = H200_ATTENTION
 
@@ -86,23 +85,20 @@ class GpuRules:
 
     def compute_us(self, kernel: RKernel, vdevice: VDevice) -> float:
         """Time of one full rTask's instructions and of the loads that wait for each other, in microseconds."""
-        expr, points, form = kernel.expr, math.prod(kernel.tile.task), kernel.form
-        if isinstance(form, FlashAttentionForm):
-            block = block_of(expr)
-            assert block is not None  # it has the form
-            return self._attention_time.task_us(block, form, vdevice)
-        if isinstance(form, GemmForm):
-            return gemm_us(kernel, form, vdevice, self.figures)
-        if isinstance(form, WarpgroupGemmForm):
-            return warpgroup_us(expr, product_of(kernel), kernel.tile, form, vdevice, self.warpgroups)
-        if isinstance(form, GemvRowsForm):
-            return row_us(kernel, form, vdevice, self.figures)
-        elements = sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
-        instructions = points * ((_CHOSEN if chosen_axes(expr) else _EPILOGUE) + elements * _PER_ELEMENT)
-        in_flight = self.figures.loads_in_flight
-        busy = min(1.0, points * max(1, elements) / (busy_threads(vdevice) * in_flight))
-        lanes_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2
-        return instructions / (lanes_per_us * self.figures.issued * max(busy, 1 / in_flight)) + self.figures.latency_us
+        match kernel.form:
+            case FlashAttentionForm() as form:
+                block = block_of(kernel.expr)
+                assert block is not None  # it has the form
+                return self._attention_time.task_us(block, form, vdevice)
+            case GemmForm() as form:
+                return gemm_us(kernel, form, vdevice, self.figures)
+            case WarpgroupGemmForm() as form:
+                return warpgroup_us(kernel.expr, product_of(kernel), kernel.tile, form, vdevice, self.warpgroups)
+            case GemvRowsForm() as form:
+                return row_us(kernel, form, vdevice, self.threads)
+            case PersistentRnnForm() as form:
+                return step_us(form, self.threads)
+        return thread_us(kernel, vdevice, self.threads)
 
     @property
     def _attention_time(self) -> AttentionTime:

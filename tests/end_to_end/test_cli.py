@@ -74,6 +74,29 @@ def in_a_process(*arguments, **environment):
 # --- Help -------------------------------------------------------------------------------------------------------------
 
 
+def test_several_models_are_compiled_into_one_file(call, layer, tmp_path):
+    onnx.save(pair_model(), "pair.onnx")
+    code, out, _ = call("compile", layer, "pair.onnx", layer, "-o", "all.rammer", "--priorities", "1,2,1", "--veus", 2)
+    assert code == 0
+    assert "layer+pair+layer_2" in out
+    np.save("x.npy", X)
+    code, out, _ = call("run", "all.rammer", "--input", "layer_2:x=x.npy", "--random", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert set(found) == {"layer:y", "pair:total", "pair:gap", "layer_2:y"}
+    np.testing.assert_allclose(np.reshape(found["layer_2:y"]["values"], (2, 4)), layer_result(X), rtol=1e-6)
+    code, out, _ = call("inspect", "all.rammer")
+    assert code == 0
+    assert "pair:add" in out
+
+
+@pytest.mark.parametrize("priorities", ["1", "1,0", "1,a", "1,,2"])
+def test_priorities_are_a_positive_number_for_each_model(call, layer, priorities):
+    code, _, err = call("compile", layer, layer, "-o", "all.rammer", "--priorities", priorities)
+    assert code == 2
+    assert "priorities" in err
+
+
 def test_help_lists_the_commands_and_where_to_start():
     result = CliRunner().invoke(cli.app, ["--help"])
     assert result.exit_code == 0

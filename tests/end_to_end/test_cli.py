@@ -87,7 +87,7 @@ def test_several_models_are_compiled_into_one_file(call, layer, tmp_path):
     np.testing.assert_allclose(np.reshape(found["layer_2:y"]["values"], (2, 4)), layer_result(X), rtol=1e-6)
     code, out, _ = call("inspect", "all.rammer")
     assert code == 0
-    assert "pair:add" in out
+    assert "pair:subtract" in out
 
 
 @pytest.mark.parametrize("priorities", ["1", "1,0", "1,a", "1,,2"])

@@ -1,7 +1,7 @@
 """How good construction and prediction are: `python -m benchmarks.roller --help`.
 
-Operators are drawn from the six networks and from the shapes of ResNet-50, MobileNetV2 and BERT-base. For each, the
-candidates are constructed, compiled, checked and measured alone on one vEU. From that come
+Operators are drawn from all networks of `benchmarks.networks`. For each, the candidates are constructed, compiled,
+checked and measured alone on one vEU. From that come
 
 - the time of construction, without a compiler;
 - *top-1*: the measured time of the candidate that is predicted to be the fastest, over that of the fastest measured;
@@ -19,7 +19,7 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness.cases import build_case
+from benchmarks.harness.cases import FORMS
 from benchmarks.harness.environment import OUT, environment
-from benchmarks.harness.shapes import SHAPES
-from benchmarks.networks import PAPER
+from benchmarks.networks import NETWORKS
+from benchmarks.networks.precision import ELEMENT_TYPES, converted
 from rammer.compiler import lower_graph
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
-from rammer.ir.expr import TensorExpr
 from rammer.ir.task import RKernel, ROperator
-from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.options import CompileOptions
@@ -50,19 +48,27 @@ from rammer.roller.model import predict
 from rammer.tiling.pattern import contraction
 
 _INSTANCES = 100
+# Of networks whose layers are alike these have all their operators.
+_FEWER: Mapping[str, Mapping[str, int]] = {
+    "llama": {"layers": 2},
+    "whisper": {"layers": 2},
+    "vit": {"layers": 2},
+    "bert": {"layers": 2},
+    "lstm_tc": {"steps": 4},
+    "seq2seq": {"steps": 4, "decoder_steps": 3},
+}
 _APART = 1.1  # times of an operator's candidates have to differ by this for their ranks to mean anything
 _console = Console(width=160, highlight=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One operator of a model: what has to be computed, in which layouts."""
+    """One operator of a model: what has to be computed, of what."""
 
     model: str
     name: str
     kind: str
-    expr: TensorExpr
-    layouts: tuple[Layout, ...]
+    workload: Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,22 +95,20 @@ class Outcome:
         return max(self.measured_us) > _APART * min(self.measured_us)
 
 
-def instances(vdevice: VDevice, count: int) -> list[Instance]:
-    """`count` distinct operators, evenly from each model and each kind."""
+def instances(vdevice: VDevice, count: int, options: CompileOptions) -> list[Instance]:
+    """`count` distinct operators, evenly from each network and each kind."""
     queues: dict[tuple[str, str], list[Instance]] = defaultdict(list)
-    seen: set[tuple[TensorExpr, tuple[Layout, ...]]] = set()
-    options = CompileOptions(device="cpu")
-    for model, build in _models().items():
-        tasks = lower_graph(load_graph(build()), vdevice, options, Dump(None))
+    seen: set[Workload] = set()
+    for name in NETWORKS:
+        tasks = lower_graph(load_graph(_model(name, options.precision)), vdevice, options, Dump(None))
         for operator in tasks.operators:
             kernel = operator.kernels[0]
-            if (kernel.expr, kernel.layouts) not in seen:
-                seen.add((kernel.expr, kernel.layouts))
+            workload = Workload(kernel.expr, kernel.layouts, kernel.alignments, kernel.constants)
+            is_measurable = not any(layout.tagged for layout in kernel.layouts)  # tags are of other rTasks
+            if is_measurable and workload not in seen:
+                seen.add(workload)
                 kind = _kind(operator, kernel)
-                instance = Instance(
-                    model=model, name=operator.name, kind=kind, expr=kernel.expr, layouts=kernel.layouts
-                )
-                queues[kind, model].append(instance)
+                queues[kind, name].append(Instance(model=name, name=operator.name, kind=kind, workload=workload))
     return list(_deal(queues, count))
 
 
@@ -121,8 +125,10 @@ def _deal(queues: Mapping[tuple[str, str], list[Instance]], count: int) -> Itera
                 yield found.pop()
 
 
-def _models() -> dict[str, Callable[[], onnx.ModelProto]]:
-    return {**{name: lambda name=name: build_case(name).model for name in PAPER}, **SHAPES}  # type: ignore[misc]
+def _model(name: str, precision: str) -> onnx.ModelProto:
+    """A network as the other benchmarks run it, with few of its equal layers."""
+    model = NETWORKS[name](seed=0, **_FEWER.get(name, {}))
+    return converted(model, precision) if FORMS[name].converts and precision in ELEMENT_TYPES else model
 
 
 def _kind(operator: ROperator, kernel: RKernel) -> str:
@@ -142,9 +148,9 @@ def _kind(operator: ROperator, kernel: RKernel) -> str:
 def outcome(instance: Instance, vdevice: VDevice, options: CompileOptions) -> Outcome:
     """Construct, predict and measure."""
     start_s = time.perf_counter()
-    kernels = construct(Workload(instance.expr, instance.layouts), vdevice, to_measure=True)
+    kernels = construct(instance.workload, vdevice, to_measure=True)
     constructed_s = time.perf_counter()
-    tasks_us = measure(kernels, find_device("cpu"), vdevice, options)
+    tasks_us = measure(kernels, find_device(options.device), vdevice, options)
     done_s = time.perf_counter()
     predicted = {kernel: whole_us(kernel, vdevice, predict(kernel, vdevice).task_us) for kernel in kernels}
     measured = {kernel: whole_us(kernel, vdevice, us) for kernel, us in zip(kernels, tasks_us, strict=True)}
@@ -180,9 +186,9 @@ def build(chosen: Sequence[Instance], vdevice: VDevice, options: CompileOptions)
     with _console.status("") as status:
         for number, instance in enumerate(chosen):
             status.update(f"building {number} of {len(chosen)}: {instance.name}")
-            kernels = construct(Workload(instance.expr, instance.layouts), vdevice, to_measure=True)
+            kernels = construct(instance.workload, vdevice, to_measure=True)
             start_s = time.perf_counter()
-            load(kernels, find_device("cpu"), vdevice, options)
+            load(kernels, find_device(options.device), vdevice, options)
             builds_s.append(time.perf_counter() - start_s)
     _console.print(
         f"candidates of an operator built in {statistics.median(builds_s):.1f} s, at most {max(builds_s):.1f} s"
@@ -207,23 +213,24 @@ def measured(
 def main() -> None:
     """Measure, print a table and leave JSON."""
     arguments = _arguments()
-    options = CompileOptions(device="cpu")
-    vdevice = find_device("cpu").describe(options)
-    chosen = instances(vdevice, arguments.operators)
+    options = CompileOptions(device=arguments.device, precision=arguments.precision)
+    vdevice = find_device(options.device).describe(options)
+    chosen = instances(vdevice, arguments.operators, options)
     if not arguments.measure_only:
         build(chosen, vdevice, options)
     if arguments.build_only:
         return
-    known = read(arguments.json) if arguments.resume else []
+    path = arguments.json or OUT / f"roller-{vdevice.kind}-{options.precision}.json"
+    known = read(path) if arguments.resume else []
     outcomes = measured(chosen, known, vdevice, options, arguments.seconds)
     kinds = sorted({one.kind for one in outcomes})
     rows = [_row(kind, [one for one in outcomes if one.kind == kind]) for kind in kinds]
     rows.append(_row("all", outcomes))
     _print(rows)
     data = {**environment([]), "rows": rows, "operators": [asdict(one) for one in outcomes]}
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
-    _console.print(f"{len(outcomes)} of {len(chosen)} operators, wrote {arguments.json}", soft_wrap=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
+    _console.print(f"{len(outcomes)} of {len(chosen)} operators, wrote {path}", soft_wrap=True)
 
 
 def read(path: Path) -> list[Outcome]:
@@ -279,12 +286,14 @@ def _print(rows: Sequence[Mapping[str, float | str | None]]) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.roller", description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="fp32")
     parser.add_argument("--operators", type=int, default=_INSTANCES, help="operators to draw")
     parser.add_argument("--build-only", action="store_true", help="compile all candidates, and end")
     parser.add_argument("--measure-only", action="store_true", help="do not compile first: it was done before")
     parser.add_argument("--seconds", type=float, default=math.inf, help="measure no further operator after so long")
     parser.add_argument("--resume", action="store_true", help="go on after the operators that the JSON file has")
-    parser.add_argument("--json", type=Path, default=OUT / "roller-cpu.json", metavar="FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="by default one for each device and precision")
     return parser.parse_args()
 
 

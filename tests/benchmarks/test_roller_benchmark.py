@@ -3,11 +3,11 @@
 import json
 from dataclasses import asdict
 
-import onnx
 import pytest
 
-from benchmarks.harness.shapes import SHAPES
-from benchmarks.roller import Instance, Outcome, measured, read, spearman
+from benchmarks.networks import NETWORKS, SMALL
+from benchmarks.roller import Instance, Outcome, instances, measured, read, spearman
+from rammer.ir.workload import Workload
 from rammer.options import CompileOptions
 from tests.support.kernels import AVX512, types
 from tests.support.operators import expression
@@ -44,12 +44,18 @@ def test_measuring_goes_on_where_an_earlier_call_ended(tmp_path):
     (tmp_path / "found.json").write_text(json.dumps({"operators": [asdict(outcome((1.0,), (2.0,)))]}))
     known = read(tmp_path / "found.json")
     assert known == [outcome((1.0,), (2.0,))]
-    expr = expression("Relu", types((4,)))
-    both = [Instance(model="m", name="n", kind="k", expr=expr, layouts=())] * 2
+    both = [Instance(model="m", name="n", kind="k", workload=Workload(expression("Relu", types((4,))), ()))] * 2
     # Neither the operator that is known nor, without time, the other one is measured.
     assert measured(both, known, AVX512, CompileOptions(device="cpu"), seconds=-1.0) == known
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_shapes_are_valid_models(name):
-    onnx.checker.check_model(SHAPES[name](), full_check=True)
+def test_operators_are_drawn_from_networks_evenly(monkeypatch):
+    def small(name, precision):
+        return NETWORKS[name](seed=0, **SMALL[name])
+
+    monkeypatch.setattr("benchmarks.roller.NETWORKS", {name: NETWORKS[name] for name in ("bert", "mobilenet")})
+    monkeypatch.setattr("benchmarks.roller._model", small)
+    found = instances(AVX512, 12, CompileOptions(device="cpu"))
+    assert len({one.workload for one in found}) == 12
+    assert {one.model for one in found} == {"bert", "mobilenet"}
+    assert len({one.kind for one in found}) > 3

@@ -75,12 +75,12 @@ def gemv(columns, k, width, vector=1, meets="false"):
     return Program(name="gemv", macros=macros, inputs=[x, w, bias], wanted=wanted)
 
 
-def gemv_rows(points, k, across, batch):
+def gemv_rows(points, k, across, batch, meets="false"):
     x, bias = random(k), random(points)
     w, u = (random(points, k, seed=seed).astype(np.float16) for seed in (1, 2))
     product, gate = (matrix.astype(np.float64) @ x for matrix in (w, u))
     wanted = np.maximum(product, 0) * gate / (1 + x.astype(np.float64) @ x) + bias
-    macros = {"POINTS": points, "K": k, "ACROSS": across, "BATCH": batch}
+    macros = {"POINTS": points, "K": k, "ACROSS": across, "BATCH": batch, "MEETS": meets}
     return Program(
         name="gemv_rows", macros=macros, inputs=[x, w.view(np.uint16), u.view(np.uint16), bias], wanted=wanted
     )
@@ -189,7 +189,7 @@ PROGRAMS = {
     "gemv, few points": gemv(8, 1000, 8, vector=4, meets="true"),
     "gemv, one point": gemv(1, 1000, 1),
     "gemv by rows": gemv_rows(40, 512, 32, 4),
-    "gemv by rows, one team": gemv_rows(9, 1024, 128, 2),
+    "gemv by rows, one team": gemv_rows(9, 1024, 128, 2, meets="true"),
     "gemv by rows, points and vectors left over": gemv_rows(37, 808, 64, 8),
     "gemv by rows, a point at a time": gemv_rows(5, 256, 32, 1),
     "gemv, a point a thread": gemv(300, 20, 128),

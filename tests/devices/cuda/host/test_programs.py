@@ -1,12 +1,15 @@
 """Whole programs of few vEUs, from a model to its outputs, in several orders of vEUs, warps and copies."""
 
+import re
+
 import numpy as np
 import pytest
 
 from benchmarks.networks import NETWORKS, SMALL
+from benchmarks.networks.builder import GraphBuilder
 from examples.two_branches import build_model
 from rammer.devices.codegen.tables import ARENA, CONSTANT
-from rammer.devices.cuda.source import source_of
+from rammer.devices.cuda.source import CODE, source_of
 from rammer.errors import RunTimeoutError
 from rammer.ir.kernel_form import GemvRowsForm
 from rammer.schedule.policies import POLICIES
@@ -44,6 +47,22 @@ def test_products(precision, gpu):
 @pytest.mark.parametrize("delays", [False, True])
 def test_lanes_that_have_padding(delays, gpu):
     check(Program.of(gpu, vectors_model(64), veus=4), delays=delays)
+
+
+@pytest.mark.parametrize("delays", [False, True])
+def test_streamed_rows_wait_for_elements_one_by_one(delays, gpu):
+    net = GraphBuilder("chain")
+    value = net.input("x", (1, 512))
+    rng = np.random.default_rng(0)
+    for number in range(3):
+        weight = net.parameter(f"w{number}", rng.standard_normal((512, 512), dtype=np.float32) / np.float32(16))
+        value = net.node("Tanh", f"y{number}", [net.node("MatMul", f"p{number}", [value, weight], (1, 512))], (1, 512))
+    program = Program.of(gpu, net.build(value), veus=2)
+    rows = [kernel for kernel in program.plan.kernels if isinstance(kernel.form, GemvRowsForm)]
+    assert any(kernel.layouts[0].tagged for kernel in rows)
+    code = bytes(program.source.files[CODE]).decode()
+    assert {"true", "false"} == set(re.findall(r"typedef rammer_gemv_rows<.*, (\w+)> gemv;", code))
+    check(program, delays=delays)
 
 
 @pytest.mark.parametrize(("name", "precision"), [(name, one) for name in QUICK for one in QUICK[name]])

@@ -1,5 +1,5 @@
 /* y = max(W x, 0) * (U x) / (1 + x x) + bias of a block: W and U are POINTS x K, of 16-bit floats. */
-typedef rammer_gemv_rows<2, 1, ACROSS, BATCH, POINTS> gemv;
+typedef rammer_gemv_rows<2, 1, ACROSS, BATCH, POINTS, MEETS> gemv;
 enum { VECTOR = 8, VECTORS = K / VECTOR, TURNS = (VECTORS + ACROSS - 1) / ACROSS };
 
 extern "C" __global__ void rammer_run(const float *x, const uint16_t *w, const uint16_t *u, const float *bias, float *y) {

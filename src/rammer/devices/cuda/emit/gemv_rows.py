@@ -9,7 +9,7 @@ from rammer.devices.codegen.scope import Scope
 from rammer.devices.cuda.emit.gemv import STREAM, emit_epilogue
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_first
 from rammer.devices.cuda.emit.vectors import Registers, Vector
-from rammer.devices.cuda.emit.wait import emit_wait
+from rammer.devices.cuda.emit.wait import emit_wait, waits_one_by_one
 from rammer.ir.expr import Call, Expr, Load
 from rammer.ir.kernel_form import GemvRowsForm
 from rammer.tiling.gemv_rows import MatrixVector, matrix_vector
@@ -22,7 +22,8 @@ def emit_gemv_rows(scope: Scope, sides: Sequence[Side], form: GemvRowsForm) -> N
     if found is None:
         raise ValueError("no sums over rows")
     writer, points = scope.writer, lane_first(kernel, sides)
-    sizes = f"{len(found.rows)}, {len(found.wholes)}, {form.across}, {form.batch}, {count(points)}"
+    meets = str(waits_one_by_one(kernel)).lower()
+    sizes = f"{len(found.rows)}, {len(found.wholes)}, {form.across}, {form.batch}, {count(points)}, {meets}"
     writer.line(f"typedef rammer_gemv_rows<{sizes}> gemv;")
     rows = _Rows(scope, found, form)
     rows.emit_bring(points)

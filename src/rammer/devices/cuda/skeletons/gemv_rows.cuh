@@ -27,8 +27,9 @@ template <int count> RAMMER_INLINE float rammer_add_over_warp(float (&values)[co
 }
 
 /* `terms` sums for each of `points` points, and `wholes` that all points have in common. `across` threads share a row;
- * `batch` points of a team are on their way at a time. */
-template <int terms, int wholes, int across, int batch, uint32_t points> struct rammer_gemv_rows {
+ * `batch` points of a team are on their way at a time. Where threads may have waited one by one for what they multiply,
+ * `meets`. */
+template <int terms, int wholes, int across, int batch, uint32_t points, bool meets> struct rammer_gemv_rows {
     enum { TEAMS = RAMMER_THREADS / across, PARTS = across / 32 };
     typedef float sums[terms + wholes][1];
 
@@ -53,6 +54,8 @@ template <int terms, int wholes, int across, int batch, uint32_t points> struct 
         Early early;
         if (threadIdx.x < points)
             load(threadIdx.x, early);
+        if constexpr (meets)
+            rammer_meet();
         for (int whole = 0; whole < wholes; ++whole) {
             float value[1] = {common[whole]};
             const float total = rammer_add_over_warp(value);

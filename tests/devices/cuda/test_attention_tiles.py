@@ -6,15 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.networks import llama
 from rammer.devices.cuda.architecture import NAMED
 from rammer.devices.cuda.describe import describe
 from rammer.devices.registry import find_device
+from rammer.frontends.onnx import load_graph
 from rammer.ir.expr import Cast, nodes
 from rammer.ir.kernel_form import FlashAttentionForm, Instruction
 from rammer.ir.types import DType
 from rammer.lowering.lower import lower
 from rammer.options import CompileOptions
 from rammer.passes import eliminate_dead, fuse, fuse_attention, inline_numbers, inline_views, round_products
+from rammer.passes.pipeline import run_passes
 from rammer.roller.model import predict
 from rammer.tiling.attention import attention
 from rammer.tiling.flash_attention import block_of
@@ -165,3 +168,12 @@ def test_operands_of_both_products_are_rounded_and_the_sum_of_weights_is_not():
 def test_tf32_rounds_nothing_of_attention():
     found = block(operator("bert", vdevice("tf32")).kernels[0]).found
     assert not any(isinstance(node, Cast) for node in nodes(found.weighted))
+
+
+def test_attention_to_a_cache_in_two_parts_is_not_offered(monkeypatch):
+    """Keys that are chosen from two arrays are computed before they are staged: that is slow."""
+    monkeypatch.undo()
+    device, graph = vdevice(), load_graph(llama.build(layers=1, words=64))
+    made: list[str] = []
+    run_passes(graph, device, lambda name, after: made.extend(one.kind for one in after.operators))
+    assert fuse_attention.KIND not in made

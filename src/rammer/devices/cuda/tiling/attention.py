@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rammer.devices.cuda.tiling.figures import AttentionFigures, Figures
 from rammer.devices.cuda.tiling.forms import room_bytes
+from rammer.ir.expr import Axis, Cast, Expr, Load
 from rammer.ir.kernel_form import ATTENTION_ROWS, FlashAttentionForm, Instruction, Skeleton
 from rammer.ir.task import RKernel, RTile
-from rammer.ir.types import DType
+from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.tiling.flash_attention import AttentionBlock, block_of
 from rammer.tiling.gemm import WARP
+from rammer.tiling.pattern import stride_along
 
 _TEAM_KEYS = (8, 16, 32, 64)
 _MOST_COLUMNS = 128  # of a warp
@@ -33,7 +35,7 @@ def attention_kernels(workload: Workload, vdevice: VDevice, time: AttentionTime)
     for row_warps in range(1, vdevice.threads // WARP + 1):
         task = _task(workload, block, row_warps * ATTENTION_ROWS)
         for form in _forms(block, vdevice, row_warps):
-            time_us = time.task_us(block, form, vdevice)
+            time_us = time.task_us(block, form, workload.layouts, vdevice)
             if task not in best or time_us < best[task][0]:
                 best[task] = (time_us, form)
     return [workload.kernel(RTile(task=task), form) for task, (_, form) in best.items()]
@@ -82,18 +84,29 @@ class AttentionTime:
     figures: Figures
     own: AttentionFigures
 
-    def task_us(self, block: AttentionBlock, form: FlashAttentionForm, vdevice: VDevice) -> float:
-        """Time of one full rTask, in microseconds."""
+    def task_us(
+        self, block: AttentionBlock, form: FlashAttentionForm, layouts: Sequence[Layout], vdevice: VDevice
+    ) -> float:
+        """Time of one full rTask, in microseconds; `layouts` are those of slots and outputs."""
         quarters = form.threads // _QUARTER_THREADS
         cycles_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2 / (quarters * WARP)
         steps = -(-block.found.keys.extent // form.keys)
         columns = form.column_warps * block.warp_columns(form)
         step_cycles = -(-form.warps // quarters) * self._warp_cycles(block, form)
         joined = form.rows * columns * (form.teams * self.figures.partial_sum_cycles + self.figures.result_cycles)
-        staged = form.rows * block.depth + steps * form.keys * (block.depth + columns)
-        copy_us = staged * block.query.dtype.itemsize_bytes / self.own.bytes_per_us
+        keys = steps * form.keys
+        brought = (form.rows * block.depth, keys * block.depth, keys * columns)
+        found = block.found
+        operands = ((block.query, found.depth), (block.key, found.depth), (block.value, found.columns))
+        computed = sum(
+            elements
+            for elements, (operand, axes) in zip(brought, operands, strict=True)
+            if not _is_stored(operand, axes, layouts)
+        )
+        copy_us = sum(brought) * block.query.dtype.itemsize_bytes / self.own.bytes_per_us
         multiply_us = steps * (step_cycles / cycles_per_us + self.own.step_us)
-        return self.own.latency_us + max(multiply_us, copy_us) + joined / quarters / cycles_per_us
+        overlapped_us = max(multiply_us, copy_us) + joined / quarters / cycles_per_us
+        return self.own.latency_us + overlapped_us + computed / self.own.computed_per_us
 
     def _warp_cycles(self, block: AttentionBlock, form: FlashAttentionForm) -> float:
         """Cycles of a quarter for a step of one warp."""
@@ -105,3 +118,11 @@ class AttentionTime:
         held = ATTENTION_ROWS // 4
         reads = depth / 4 * (held + keys / 8) + keys / 4 * held + keys * columns / WARP
         return elements + multiply_adds + reads * self.figures.read_cycles
+
+
+def _is_stored(operand: Expr, axes: Sequence[Axis], layouts: Sequence[Layout]) -> bool:
+    """Whether an operand lies in memory as it is staged, or will once what is only read rounded is stored so."""
+    match operand:
+        case (Load() as load) | Cast(_, Load() as load):
+            return any(stride_along(load.indices, layouts[load.slot], axis) == 1 for axis in axes)
+    return False

@@ -123,6 +123,7 @@ class AttentionFigures:
         score_cycles: a score of each thread of a warp, beside its products.
         product_cycles: 16 rows by 8 columns of 16 elements by tensor cores, with reading them.
         bytes_per_us: from L2 into one multiprocessor.
+        computed_per_us: elements of operands that do not lie in memory as they are multiplied; nominal.
     """
 
     provenance: str
@@ -131,6 +132,7 @@ class AttentionFigures:
     score_cycles: float
     product_cycles: float
     bytes_per_us: float
+    computed_per_us: float
 
 
 H200 = Figures(
@@ -185,4 +187,5 @@ H200_ATTENTION = AttentionFigures(
     score_cycles=10.0,
     product_cycles=10.0,
     bytes_per_us=113e3,
+    computed_per_us=800.0,
 )

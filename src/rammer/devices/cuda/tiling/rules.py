@@ -89,7 +89,7 @@ class GpuRules:
             case FlashAttentionForm() as form:
                 block = block_of(kernel.expr)
                 assert block is not None  # it has the form
-                return self._attention_time.task_us(block, form, vdevice)
+                return self._attention_time.task_us(block, form, kernel.layouts, vdevice)
             case GemmForm() as form:
                 return gemm_us(kernel, form, vdevice, self.figures)
             case WarpgroupGemmForm() as form:

@@ -82,6 +82,11 @@ class KernelForm:
         return 0
 
     @property
+    def brings_operands(self) -> bool:
+        """Whether what its arithmetic takes includes bringing operands, which may be small parts of one tensor."""
+        return False
+
+    @property
     def details(self) -> str:
         """Its tiles and the like in a line, for people."""
         return ""
@@ -194,6 +199,11 @@ class FlashAttentionForm(KernelForm):
     def skeleton(self) -> Skeleton:
         """See `KernelForm`."""
         return Skeleton.ATTENTION
+
+    @property
+    def brings_operands(self) -> bool:
+        """See `KernelForm`."""
+        return True
 
     @property
     def rows(self) -> int:

@@ -52,7 +52,8 @@ def predict(kernel: RKernel, vdevice: VDevice) -> Prediction:
     kernel = replace(kernel, expr=kernel.expr.usual) if kernel.expr.guards else kernel
     compute_us = vdevice.rules.compute_us(kernel, vdevice)
     # What keeps its weights moves next to nothing else.
-    moved_us = 0.0 if kernel.form.kept_bytes else memory_us(kernel.expr, kernel.tile.task, vdevice)
+    is_counted = kernel.form.kept_bytes > 0 or kernel.form.brings_operands
+    moved_us = 0.0 if is_counted else memory_us(kernel.expr, kernel.tile.task, vdevice)
     return Prediction(compute_us=compute_us, memory_us=moved_us, task_us=max(compute_us, moved_us))
 
 

@@ -29,10 +29,9 @@ from benchmarks.harness.ours_gpu import RammerOnGpu
 from benchmarks.networks.builder import GraphBuilder
 from rammer.devices.cpu.machine import read_machine
 from rammer.devices.cuda.describe import MULTIPROCESSOR_THREADS
-from rammer.devices.cuda.driver import check, find_driver, read_gpu
+from rammer.devices.cuda.driver import LEGACY_STREAM, check, find_driver, read_gpu
 from rammer.devices.cuda.kernel import load_kernel
 from rammer.devices.cuda.memory import Memory
-from rammer.devices.cuda.order import LEGACY_STREAM
 from rammer.devices.cuda.toolchain import find_toolchain
 
 _WIDTH = 64

@@ -1,9 +1,12 @@
-"""Whole training steps on the processor beside eager PyTorch and TorchInductor: `python -m benchmarks.training`.
+"""Whole training steps beside eager PyTorch and TorchInductor: `python -m benchmarks.training`.
 
 A step is forward pass, loss, backward pass and update. Inductor compiles the whole step where Dynamo captures it, and
 else in the parts that it finds. The contestants take turns, in one process on equally many threads. A line for each
 network and batch: medians in microseconds, how often Rammer's fits into the best other one, the seconds that compiling
 took, and the greatest difference of twenty losses from eager's, relative to them.
+
+With `--device cuda` there is a CUDA graph of eager PyTorch's step, too, and one of Rammer's. Times are then those of a
+step among many that the host gives to the GPU as fast as it can: of the GPU where that is the slower one.
 """
 
 from __future__ import annotations
@@ -14,21 +17,23 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 import rammer
-from benchmarks.harness.clock import WallClock
+from benchmarks.harness.clock import Clock, WallClock
 from benchmarks.harness.environment import OUT, environment
+from benchmarks.harness.gpu import gpu_facts
 
 CLASSES, LENGTH = 10, 8
 COMPARED_STEPS = 20
 TOLERANCE = 1e-4
 _TURN = 20  # calls
 _WARMUP_TURNS = 2
+_WARMUP_STEPS = 3  # before a capture
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -110,6 +115,40 @@ def eager_step(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Ste
     return step
 
 
+def captured(step: Step, data: Sequence[torch.Tensor]) -> Step:
+    """A step as a CUDA graph; its arguments are copied to where the graph reads them."""
+    own = [tensor.clone() for tensor in data]
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_WARMUP_STEPS):
+            step(*own)
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph):
+        loss = step(*own)
+
+    def replay(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        for place, tensor in zip(own, (x, target), strict=True):
+            place.copy_(tensor)
+        graph.replay()
+        return loss
+
+    return replay
+
+
+class QueueClock:
+    """For steps that go on on the GPU when their calls return: what a step among many takes."""
+
+    def time_us(self, run: Callable[[], object], count: int) -> list[float]:
+        """The mean of `count` calls in microseconds."""
+        torch.cuda.synchronize()
+        start_ns = time.perf_counter_ns()
+        for _ in range(count):
+            run()
+        torch.cuda.synchronize()
+        return [(time.perf_counter_ns() - start_ns) / 1e3 / count]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One network at one batch.
@@ -129,8 +168,9 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How often Rammer's time fits into the best other one."""
-        return min(us for name, us in self.times_us.items() if name != "rammer") / self.times_us["rammer"]
+        """How often Rammer's better time fits into the best other one."""
+        others = (us for name, us in self.times_us.items() if not name.startswith("rammer"))
+        return min(others) / min(us for name, us in self.times_us.items() if name.startswith("rammer"))
 
     def __str__(self) -> str:
         times = "  ".join(f"{name} {us:7.0f}" for name, us in self.times_us.items())
@@ -141,30 +181,40 @@ class Row:
         )
 
 
-def measured(name: str, optimizer: str, batch: int, *, turns: int, veus: int, inductor: bool) -> Row:
+def measured(
+    name: str, optimizer: str, batch: int, *, turns: int, device: str, veus: int | None, inductor: bool
+) -> Row:
     """Time a network's step, after twenty steps that are compared."""
     torch.manual_seed(0)
+    on_gpu = device == "cuda"
     make, inputs = NETWORKS[name]
-    original, make_optimizer = make(), OPTIMIZERS[optimizer]
-    data = [(inputs(batch), torch.randint(0, CLASSES, (batch,))) for _ in range(COMPARED_STEPS)]
+    original, make_optimizer = make().to(device), OPTIMIZERS[optimizer]
+    data = [
+        (inputs(batch).to(device), torch.randint(0, CLASSES, (batch,), device=device)) for _ in range(COMPARED_STEPS)
+    ]
     steps: dict[str, Step] = {}
     compile_s: dict[str, float] = {}
-    for contestant in ("rammer", "eager", *(("inductor",) if inductor else ())):
+    contestants = ["rammer", "eager"] + ["inductor"] * inductor + ["rammer graph", "eager graph"] * on_gpu
+    for contestant in contestants:
         module = copy.deepcopy(original)
         optimizer_ = make_optimizer(module.parameters())
         start = time.perf_counter()
-        if contestant == "rammer":
-            steps[contestant] = rammer.compile_step(loss_of, module, optimizer_, "cpu", args=data[0], veus=veus)
+        if contestant.startswith("rammer"):
+            steps[contestant] = rammer.compile_step(loss_of, module, optimizer_, device, args=data[0], veus=veus)
         else:
+            for group in optimizer_.param_groups if contestant == "eager graph" else ():
+                group["capturable"] = True  # what Adam needs, others do not look at it
             steps[contestant] = eager_step(module, optimizer_)
         if contestant == "inductor":
             steps[contestant] = torch.compile(steps[contestant], dynamic=False)
             steps[contestant](*data[0])
+        if contestant.endswith("graph"):
+            steps[contestant] = captured(steps[contestant], data[0])
         if contestant != "eager":
             compile_s[contestant] = time.perf_counter() - start
     losses = {who: [steps[who](*each).item() for each in data] for who in ("rammer", "eager")}
     disagreement = max(abs(a / b - 1) for a, b in zip(losses["rammer"], losses["eager"], strict=True))
-    clock = WallClock()
+    clock: Clock = QueueClock() if on_gpu else WallClock()
     times_us: dict[str, list[float]] = {contestant: [] for contestant in steps}
     for turn in range(_WARMUP_TURNS + turns):
         for contestant, step in steps.items():
@@ -187,7 +237,8 @@ def main() -> int:
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(NETWORKS)}; all by default")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
-    parser.add_argument("--veus", type=int, default=1, help="of Rammer, and threads of PyTorch")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--veus", type=int, default=1, help="on the processor: of Rammer, and threads of PyTorch")
     parser.add_argument("--turns", type=int, default=10, help=f"of {_TURN} steps for each contestant")
     parser.add_argument("--no-inductor", action="store_true", help="eager alone: compiling takes minutes")
     given = parser.parse_args()
@@ -200,12 +251,19 @@ def main() -> int:
         for batch in given.batches:
             torch.compiler.reset()
             row = measured(
-                name, given.optimizer, batch, turns=given.turns, veus=given.veus, inductor=not given.no_inductor
+                name,
+                given.optimizer,
+                batch,
+                turns=given.turns,
+                device=given.device,
+                veus=given.veus if given.device == "cpu" else None,
+                inductor=not given.no_inductor,
             )
             rows.append(row)
             print(row, flush=True)
     print(f"geometric mean x{math.exp(statistics.fmean(math.log(row.ratio) for row in rows)):.2f}")
     settings = environment([]) | {"torch": torch.__version__, "veus": given.veus, "turns": given.turns}
+    settings |= gpu_facts() if given.device == "cuda" else {}
     OUT.mkdir(exist_ok=True)
     content = {"settings": settings, "rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}
     (OUT / "training.json").write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -1,6 +1,7 @@
 """A small decoder, trained by `rammer.compile_step` and run token by token from a cache that is the program's state.
 
     python examples/decoder/decoder.py
+    python examples/decoder/decoder.py --device cuda
 
 It learns the text beside it letter by letter, in half a minute on one core, and then writes some of its own. A letter
 takes one call: keys and values of the letters before stay in the model's state, at fixed positions.
@@ -52,7 +53,7 @@ class Decoder(torch.nn.Module):
         self.head = torch.nn.Linear(WIDTH, letters)
 
     def forward(self, text: torch.Tensor, position: torch.Tensor | None = None) -> torch.Tensor:
-        numbers = torch.arange(LENGTH)
+        numbers = torch.arange(LENGTH, device=text.device)
         here = numbers[: text.shape[1]] if position is None else position
         x = self.letters(text) + self.places(here)
         for layer in self.layers:
@@ -66,12 +67,12 @@ def loss_of(decoder: torch.nn.Module, text: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(scores.flatten(0, 1), text[:, 1:].flatten())
 
 
-def train(decoder: Decoder, letters: torch.Tensor, steps: int) -> float:
-    """Train on random pieces of the text; the last loss."""
+def train(decoder: Decoder, letters: torch.Tensor, steps: int, device: str = "cpu") -> float:
+    """Train on random pieces of the text, where the decoder and the text lie; the last loss."""
     optimizer = torch.optim.AdamW(decoder.parameters(), lr=3e-3)
     starts = torch.randint(0, len(letters) - LENGTH, (steps, 8))
-    batch = torch.zeros(8, LENGTH, dtype=torch.int64)
-    step = rammer.compile_step(loss_of, decoder, optimizer, args=(batch,))
+    batch = letters.new_zeros(8, LENGTH)
+    step = rammer.compile_step(loss_of, decoder, optimizer, device, args=(batch,))
     begun, loss = time.perf_counter(), 0.0
     for i, places in enumerate(starts.tolist(), start=1):
         loss = step(torch.stack([letters[place : place + LENGTH] for place in places])).item()
@@ -81,12 +82,16 @@ def train(decoder: Decoder, letters: torch.Tensor, steps: int) -> float:
     return loss
 
 
-def generate(decoder: Decoder, alphabet: str, prompt: str) -> str:
+def generate(decoder: Decoder, alphabet: str, prompt: str, device: str = "cpu") -> str:
     """The most likely continuation of a prompt, a letter in each call, as far as the cache goes."""
-    net = rammer.compile(decoder.eval(), args=(torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)))
+    letter, place = (
+        torch.zeros(1, 1, dtype=torch.int64, device=device),
+        torch.zeros(1, dtype=torch.int64, device=device),
+    )
+    net = rammer.compile(decoder.eval(), device, args=(letter, place))
     text = prompt
     for position in range(LENGTH - 1):
-        scores = net(torch.tensor([[alphabet.index(text[position])]]), torch.tensor([position]))
+        scores = net(letter.fill_(alphabet.index(text[position])), place.fill_(position))
         if position == len(text) - 1:
             text += alphabet[int(scores[0, 0].argmax())]
     return text
@@ -96,13 +101,15 @@ def main() -> None:
     """Train, and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     given = parser.parse_args()
     torch.manual_seed(0)
     text = TEXT.read_text(encoding="utf-8")
     alphabet = "".join(sorted(set(text)))
-    decoder = Decoder(len(alphabet)).train()
-    train(decoder, torch.tensor([alphabet.index(letter) for letter in text]), given.steps)
-    print(generate(decoder, alphabet, "A program "))
+    decoder = Decoder(len(alphabet)).train().to(given.device)
+    letters = torch.tensor([alphabet.index(letter) for letter in text], device=given.device)
+    train(decoder, letters, given.steps, given.device)
+    print(generate(decoder, alphabet, "A program ", given.device))
 
 
 if __name__ == "__main__":

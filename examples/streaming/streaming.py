@@ -1,6 +1,7 @@
 """A recurrent model that hears a signal chunk by chunk and notices a fault in it; what it remembers is its state.
 
     python examples/streaming/streaming.py
+    python examples/streaming/streaming.py --device cuda
 
 It learns to foretell the next sample of a wave, in seconds on one core. Then it hears a long one as it comes in, a
 chunk in each call. The state of the LSTM stays in the program from call to call, so that chunks give the same bits as
@@ -53,23 +54,25 @@ def loss_of(listener: torch.nn.Module, windows: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.mse_loss(listener.head(heard), windows[1:])
 
 
-def train(listener: Listener, steps: int) -> float:
-    """Train on windows that begin anywhere; the last loss."""
+def train(listener: Listener, steps: int, device: str = "cpu") -> float:
+    """Train on windows that begin anywhere, on the device where the listener lies; the last loss."""
     optimizer = torch.optim.Adam(listener.parameters(), lr=1e-2)
-    step = rammer.compile_step(loss_of, listener, optimizer, args=(torch.zeros(WINDOW, BATCH, 1),))
+    step = rammer.compile_step(
+        loss_of, listener, optimizer, device, args=(torch.zeros(WINDOW, BATCH, 1, device=device),)
+    )
     loss = 0.0
     for begins in torch.rand(steps, BATCH) * 1000:
-        loss = step(wave(torch.arange(WINDOW)[:, None] + begins)[..., None]).item()
+        loss = step(wave(torch.arange(WINDOW)[:, None] + begins)[..., None].to(device)).item()
     step.sync()
     return loss
 
 
-def listen(listener: Listener, signal: torch.Tensor, chunk: int) -> torch.Tensor:
+def listen(listener: Listener, signal: torch.Tensor, chunk: int, device: str = "cpu") -> torch.Tensor:
     """What is foretold behind each sample of a signal that comes in chunks.
 
     No sum is cut into parts that several cores add (`numerics="strict"`): how it is cut may depend on the chunk.
     """
-    net = rammer.compile(listener.eval(), args=(signal[:chunk],), numerics="strict")
+    net = rammer.compile(listener.eval(), device, args=(signal[:chunk],), numerics="strict")
     return torch.cat([net(part) for part in signal.split(chunk)])
 
 
@@ -77,13 +80,15 @@ def main() -> None:
     """Train, listen in chunks of several lengths, and say where the signal was not as foretold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     given = parser.parse_args()
     torch.manual_seed(0)
-    listener, signal = Listener(), faulty_wave()
-    print(f"loss after {given.steps} steps: {train(listener, given.steps):.5f}")
-    whole = listen(listener, signal, LENGTH)
+    listener, signal = Listener().to(given.device), faulty_wave().to(given.device)
+    print(f"loss after {given.steps} steps: {train(listener, given.steps, given.device):.5f}")
+    whole = listen(listener, signal, LENGTH, given.device)
     for chunk in (1, 8, 60):
-        print(f"chunks of {chunk}: the whole signal's bits:", torch.equal(listen(listener, signal, chunk), whole))
+        heard = listen(listener, signal, chunk, given.device)
+        print(f"chunks of {chunk}: the whole signal's bits:", torch.equal(heard, whole))
     surprise = (signal[1:] - whole[:-1]).abs().flatten()
     print(f"most surprising is sample {int(surprise.argmax()) + 1}; the fault is at {FAULT} to {FAULT + 3}")
 

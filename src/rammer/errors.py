@@ -34,7 +34,8 @@
     │   ├── StateError              R312  a state is unknown, of another type or of another model
     │   ├── RefreshError            R313  a model cannot take over a module's parameters
     │   ├── MethodError             R314  an estimator has no such method
-    │   └── StepChangedError        R315  a module or optimiser was changed behind its training step's back
+    │   ├── StepChangedError        R315  a module or optimiser was changed behind its training step's back
+    │   └── StreamCaptureError      R316  a call cannot be part of the CUDA graph that is being captured
     ├── ArtifactError                     a saved model cannot be used
     │   ├── ArtifactNotFoundError   R400  no such file, or it cannot be read
     │   ├── ArtifactCorruptError    R401  truncated or altered
@@ -308,6 +309,12 @@ class StepChangedError(CallError):
     """A training step's module or optimiser was changed, which its program does not know."""
 
     code = "R315"
+
+
+class StreamCaptureError(CallError):
+    """A call cannot be part of the CUDA graph that is being captured."""
+
+    code = "R316"
 
 
 class ArtifactError(RammerError):

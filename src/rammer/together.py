@@ -123,10 +123,7 @@ def plan_together(
         step.made = ", ".join(f"{len(lane.models)} on {len(lane.veus)} vEUs" for lane in lanes)
     order = [(number, lane.veus) for lane in lanes for number in lane.models]
     placed = {number: Placed(schedule=planners[number].schedule(veus), veus=veus) for number, veus in order}
-    members = [
-        Member(name=model.name, tasks=planner.tasks, states=len(model.graph.states))
-        for model, planner in zip(models, planners, strict=True)
-    ]
+    members = [Member(name=model.name, tasks=planner.tasks) for model, planner in zip(models, planners, strict=True)]
     tasks = joined_tasks.join("+".join(model.name for model in models), members)
     with timed("tasks", "verify"):
         verify_tasks.verify(tasks)

@@ -1,6 +1,7 @@
 """Models that keep values from call to call: what is read, what is left, and whose state it is."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,14 @@ from onnx import helper
 
 import rammer
 from rammer.errors import ArtifactCorruptError, OptionError, RunTimeoutError, StateError
+from rammer.kinds import compile_with
+from rammer.options import CompileOptions
+from tests.devices.cuda.conftest import gpu, libraries  # noqa: F401 - fixtures
 from tests.support.small_models import FLOAT, layer_model, small_model
 
 ONE = np.ones(3, np.float32)
+STATE = {"past": "present"}
+DEVICES = ["reference", "cpu", "cuda on the host", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def running_sum():
@@ -23,9 +29,17 @@ def running_sum():
     return small_model(nodes, ports, {"present": (FLOAT, [3]), "y": (FLOAT, [3])})
 
 
-@pytest.fixture(params=["reference", "cpu"])
-def net(request):
-    return rammer.compile(running_sum(), request.param, state={"past": "present"})
+@pytest.fixture(params=DEVICES)
+def options(request):
+    """How to compile for a device."""
+    if request.param == "cuda on the host":
+        return request.getfixturevalue("gpu").options(states=STATE)
+    return CompileOptions(device=request.param, states=STATE)
+
+
+@pytest.fixture
+def net(options):
+    return compile_with(running_sum(), options)
 
 
 def test_what_a_run_leaves_the_next_one_reads(net):
@@ -68,8 +82,9 @@ def test_bound_calls_and_traces(net):
     assert net(ONE)[0] == 8
 
 
-def test_saved_models_keep_their_initial_state(tmp_path):
-    net = rammer.compile(running_sum(), "cpu", state={"past": "present"})
+def test_saved_models_keep_their_initial_state(net, tmp_path):
+    if net.device == "reference":
+        pytest.skip("its programs live in memory only")
     net(ONE)
     net.save(tmp_path / "sum.rammer")
     loaded = rammer.load(tmp_path / "sum.rammer")
@@ -86,7 +101,9 @@ def test_a_state_of_another_size_in_a_file_is_refused(tmp_path, monkeypatch):
         rammer.load(tmp_path / "bad.rammer")
 
 
-def test_a_run_that_fails_leaves_the_state_as_it_was(net, monkeypatch):
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_run_that_fails_leaves_the_state_as_it_was(device, monkeypatch):
+    net = rammer.compile(running_sum(), device, state=STATE)
     net(ONE)
 
     def fail(inputs, outputs):
@@ -100,8 +117,7 @@ def test_a_run_that_fails_leaves_the_state_as_it_was(net, monkeypatch):
     assert net(ONE)[0] == 4
 
 
-def test_calls_from_several_threads_take_turns():
-    net = rammer.compile(running_sum(), "cpu", state={"past": "present"})
+def test_calls_from_several_threads_take_turns(net):
     seen: list[float] = []
 
     def work():
@@ -133,6 +149,27 @@ def test_states_that_do_not_fit_the_model(state, reason):
 def test_a_state_keeps_its_type():
     with pytest.raises(OptionError, match="is read as"):
         rammer.compile(layer_model(), "reference", state={"x": "y"})
+
+
+def test_a_state_of_another_device_is_refused(options):
+    device = "cpu" if options.device == "reference" else "reference"
+    with pytest.raises(StateError, match="no state of this model"):
+        compile_with(running_sum(), options)(ONE, state=rammer.compile(running_sum(), device, state=STATE).new_state())
+
+
+def test_a_clone_goes_on_by_itself(net):
+    net(ONE)
+    twin = net.clone()
+    assert [twin(ONE)[0], twin(ONE)[0]] == [4, 6]
+    assert net.state["past"].tolist() == [1, 1, 1]
+    twin.reset()
+    assert twin(ONE)[0] == 2
+
+
+def test_one_state_for_calls_of_two_models(options):
+    one, other = (compile_with(running_sum(), replace(options, veus=veus)) for veus in (1, 3))
+    state = one.new_state()
+    assert [(one if i % 3 else other)(ONE, state=state)[0] for i in range(7)] == [2, 4, 6, 8, 10, 12, 14]
 
 
 def test_states_that_are_not_the_models(net):

@@ -24,7 +24,7 @@ from tests.support.taskgraphs import TileCosts, branches, chain, device, random_
 
 
 def joined_plan(graphs: list[TaskGraph], spans: list[range], policies: list[str], order: list[int], veus: int) -> Plan:
-    members = [Member(name=f"m{i}", tasks=graph, states=0) for i, graph in enumerate(graphs)]
+    members = [Member(name=f"m{i}", tasks=graph) for i, graph in enumerate(graphs)]
     tasks = joined_tasks.join("all", members)
     verify_tasks.verify(tasks)
     placed = [
@@ -95,7 +95,7 @@ def in_several_programs(graph: TaskGraph, veus: int) -> Schedule:
 @given(seed=seeds, veus=st.integers(1, 5))
 def test_programs_of_a_member_become_one_without_waiting_for_others(seed, veus):
     graphs = [with_exact_constants(random_task_graph(random.Random(seed), 5)), chain(3, tiles=((8, 8),))]
-    tasks = joined_tasks.join("all", [Member(name=f"m{i}", tasks=graph, states=0) for i, graph in enumerate(graphs)])
+    tasks = joined_tasks.join("all", [Member(name=f"m{i}", tasks=graph) for i, graph in enumerate(graphs)])
     placed = [
         Placed(schedule=in_several_programs(graphs[0], veus), veus=range(veus)),
         Placed(schedule=in_several_programs(graphs[1], 2), veus=range(veus, veus + 2)),

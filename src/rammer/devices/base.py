@@ -108,13 +108,32 @@ class Clocked(Loaded, Protocol):
     """A `Loaded` whose device has a clock of its own."""
 
     def measure_us(self, inputs: Sequence[Array], runs: int) -> list[float]:
-        """Device time of the program alone, in microseconds, for each of `runs` after some to warm up."""
+        """Device time of the program alone, in microseconds, for each of `runs` after some to warm up.
+
+        States are among the inputs, the last of them.
+        """
         ...
 
 
 View = tuple[int, np.dtype[Any], tuple[int, ...], tuple[int, ...] | None, bool]
 """A caller's array in a device's memory: its address, dtype, shape and strides (in elements; None where it lies row by
 row), and whether it is writable. A plain tuple, for a NamedTuple takes 0.2 us longer to make and read."""
+
+
+class StateMemory(Protocol):
+    """Where a device keeps states between runs. Safe to use from several threads."""
+
+    def load(self, positions: Sequence[int]) -> list[Array]:
+        """Copies of what the next run will read of states, by their positions.
+
+        Raises:
+            RunTimeoutError: a run of them stopped making progress.
+        """
+        ...
+
+    def store(self, values: Mapping[int, Array]) -> None:
+        """Let the next run read other values, of the states' types, by position."""
+        ...
 
 
 class DeviceArray(Protocol):
@@ -184,16 +203,46 @@ class Resident(Loaded, Protocol):
         """
         ...
 
-    def enqueue(self, arrays: Sequence[int], stream: int) -> None:
+    def new_state(self, types: Sequence[TensorType]) -> StateMemory:
+        """Memory for states of these types. What they hold is for `store` to say.
+
+        Raises:
+            DeviceUnavailableError: there is too little memory.
+        """
+        ...
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> None:
+        """As for `Loaded`, on the arrays that are no states, and with the states of a model that keeps some.
+
+        A run that fails leaves the states as they were.
+        """
+        ...
+
+    def trace(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> Trace:
+        """`run`, measuring every step; the states stay as they are."""
+        ...
+
+    def enqueue(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
         """Give a run to `stream`, in place: nothing is copied.
 
         Args:
-            arrays: addresses of arrays of the graph's input types, then of its output types, in order; outputs lie
-                apart from each other and from the inputs.
+            arrays: addresses of arrays of the graph's input types, then of its output types, in order, without states;
+                outputs lie apart from each other and from the inputs.
             stream: what `stream_of` returned.
+            state: those of a model that keeps some. A run that is given up leaves them undefined.
 
         Raises:
             RunTimeoutError: an earlier run stopped making progress. Later runs are not affected.
+            StreamCaptureError: the capture that the stream is part of was made invalid.
+        """
+        ...
+
+    def again(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
+        """`enqueue`, long after `stream_of` was asked: other streams may be captured by now.
+
+        Raises:
+            RunTimeoutError: as `enqueue`.
+            StreamCaptureError: as `enqueue`, and where the run would not be part of what is captured.
         """
         ...
 

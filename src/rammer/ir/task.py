@@ -150,7 +150,8 @@ class TaskGraph:
     """A model as rOperators over tensors, in topological order.
 
     `inputs` and `outputs` are tensor ids in the model's order; `constants` hold logical (row-major) arrays, which
-    each device packs by the tensor's layout.
+    each device packs by the tensor's layout. The last `states` inputs are what a run reads of as many states, the last
+    outputs what it leaves in them.
     """
 
     name: str
@@ -159,6 +160,7 @@ class TaskGraph:
     operators: tuple[ROperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    states: int = 0
 
     def root(self, tensor: int) -> Tensor:
         """The tensor that owns the storage."""

@@ -20,12 +20,10 @@ class Member:
     Attributes:
         name: what its rOperators and tensors are named after.
         tasks: the model.
-        states: so many of its last inputs and outputs are states.
     """
 
     name: str
     tasks: TaskGraph
-    states: int
 
 
 def join(name: str, members: Sequence[Member]) -> TaskGraph:
@@ -52,7 +50,7 @@ def join(name: str, members: Sequence[Member]) -> TaskGraph:
         operators += [_moved(operator, first, member.name, places) for operator in member.tasks.operators]
         inputs.append(tuple(places[tensor] for tensor in member.tasks.inputs))
         outputs.append(tuple(places[tensor] for tensor in member.tasks.outputs))
-    counts = [member.states for member in members]
+    counts = [member.tasks.states for member in members]
     return TaskGraph(
         name=name,
         tensors=tuple(tensors),
@@ -60,6 +58,7 @@ def join(name: str, members: Sequence[Member]) -> TaskGraph:
         operators=tuple(operators),
         inputs=states_last(inputs, counts),
         outputs=states_last(outputs, counts),
+        states=sum(counts),
     )
 
 

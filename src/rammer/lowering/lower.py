@@ -57,6 +57,7 @@ def lower(graph: Graph, device: VDevice, *, to_measure: bool = False) -> TaskGra
         operators=_operators(lowering.works, tensors, device, to_measure=to_measure),
         inputs=tuple(storage.views[value].tensor for value in graph.inputs),
         outputs=storage.outputs,
+        states=len(graph.states),
     )
 
 

@@ -17,7 +17,6 @@ from rammer.errors import (
     OutputError,
     PlacementError,
     StateError,
-    UnsupportedFeatureError,
 )
 from rammer.ir.graph import Array
 from rammer.ir.schema import SchemaError, read_json
@@ -28,7 +27,7 @@ from rammer.runtime.arrays import room_for
 from rammer.runtime.bound import BoundCall
 from rammer.runtime.container import Buffer, Json, container_pieces, corrupt, write_container
 from rammer.runtime.signature import Signature, host_input, host_output
-from rammer.runtime.state import State
+from rammer.runtime.state import HostState, State
 from rammer.runtime.views import (
     address,
     check_input_view,
@@ -87,8 +86,6 @@ class Executable:
         self._apart: list[int] = []  # where arrays begin that were found to lie apart: those of the next call often do
         self._host_rooms = [room_for(port.type) for port in signature.outputs]
         self._place(self._load(source, binary))
-        if signature.states and self._resident is not None:
-            raise UnsupportedFeatureError("a model with state on a GPU", hint="compile it for the device 'cpu'")
         self._state = self.new_state() if signature.states else None
 
     def _place(self, loaded: Loaded) -> None:
@@ -142,11 +139,12 @@ class Executable:
     @property
     def state(self) -> State:
         """The state that calls use where they name none; empty for a model that keeps nothing."""
-        return State((), ()) if self._state is None else self._state
+        return self.new_state() if self._state is None else self._state
 
     def new_state(self) -> State:
         """Another state, as before the first call, for calls with `state=`."""
-        return State(self.signature.states, self._initial)
+        take = HostState if self._resident is None else self._resident.new_state
+        return State(self.signature.states, self._initial, self.device, take)
 
     def reset(self) -> None:
         """Put the state back to what it was before the first call."""
@@ -264,10 +262,15 @@ class Executable:
         work, arrays, where, results = self._prepared(given, into, stream)
         if work == self._loaded.run:
             check_not_copied(self.signature.inputs, given, arrays)
-            state = self._state
-            run = partial(work, arrays, where) if state is None else partial(self._run_with_state, arrays, where, state)
         else:
-            run = partial(self._enqueue, arrays, where)
+            assert self._resident is not None
+            work = self._resident.again
+        if self._state is None:
+            run = partial(work, arrays, where)
+        elif self._resident is None:
+            run = partial(self._run_on_host, arrays, where, self._state)
+        else:
+            run = partial(work, arrays, where, self._state.memory)
         return BoundCall(run, self._by_name(results), (given, stream))
 
     def wait(self) -> None:
@@ -292,8 +295,11 @@ class Executable:
         arrays, results = self._on_host(self._traced_inputs(inputs, named), None)
         if self._state is None:
             trace = self._loaded.trace(arrays, results)
+        elif self._resident is not None:
+            trace = self._resident.trace(arrays, results, self._state.memory)
         else:
-            trace = self._state.peek(lambda read, written: self._loaded.trace([*arrays, *read], [*results, *written]))
+            peek = self._state.on_host.peek
+            trace = peek(lambda read, written: self._loaded.trace([*arrays, *read], [*results, *written]))
         try:
             return TracedRun(f"{self.name} on {self.device}", self.report, trace.spans_ns)
         except SchemaError as error:
@@ -358,12 +364,14 @@ class Executable:
         work, arrays, where, results = self._prepared(inputs, outputs, stream)
         if state is None:
             work(arrays, where)
+        elif self._resident is None:
+            self._run_on_host(arrays, where, state)
         else:
-            self._run_with_state(arrays, where, state)
+            work(arrays, where, state.memory)
         return results
 
-    def _run_with_state(self, arrays: Sequence[Array], rooms: Sequence[Array], state: State) -> None:
-        state.advance(lambda read, written: self._loaded.run([*arrays, *read], [*rooms, *written]))
+    def _run_on_host(self, arrays: Sequence[Array], rooms: Sequence[Array], state: State) -> None:
+        state.on_host.advance(lambda read, written: self._loaded.run([*arrays, *read], [*rooms, *written]))
 
     def _chosen(self, named: dict[str, object]) -> State | None:
         """The state of a call, which is no input."""
@@ -381,14 +389,17 @@ class Executable:
             return self._state
         if self._state is None:
             raise StateError("a state for a model that keeps none", hint="leave state= out")
-        if not isinstance(state, State) or not state.fits(self.signature.states):
+        if not isinstance(state, State) or not state.fits(self.signature.states, self.device):
             raise StateError(f"{state!r} is no state of this model", hint="take one that new_state() of it gave")
         return state
 
     def _prepared(
         self, inputs: Sequence[Any], outputs: Sequence[Any] | None, stream: object
-    ) -> tuple[Callable[[Any, Any], None], Sequence[Any], Any, Sequence[Any]]:
-        """A run of checked arrays: what does it, its two arguments, and the results that it writes."""
+    ) -> tuple[Callable[..., None], Sequence[Any], Any, Sequence[Any]]:
+        """A run of checked arrays: what does it, its two arguments, and the results that it writes.
+
+        On a device with memory of its own, the states' memory is a third argument.
+        """
         resident = self._resident
         if resident is not None and not on_the_host(inputs):
             handle = resident.stream_of(stream)
@@ -400,11 +411,6 @@ class Executable:
             raise PlacementError("a stream for inputs on the host", hint="give arrays in the device's memory")
         arrays, rooms = self._on_host(inputs, outputs)
         return self._loaded.run, arrays, rooms, rooms
-
-    def _enqueue(self, addresses: Sequence[int], stream: int) -> None:
-        """Give another run to a stream, which may be captured by now."""
-        assert self._resident is not None
-        self._resident.enqueue(addresses, self._resident.stream_of(stream))
 
     def _on_host(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> tuple[list[Array], list[Array]]:
         """Inputs and results as arrays of the host."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
-from rammer.devices.base import Loaded, OnHost, Resident
+from rammer.devices.base import Loaded, OnHost, Resident, StateMemory
 from rammer.errors import RefreshError
 from rammer.ir.calling import CallForm, Leaf, Nest, assembled
 from rammer.ir.types import DType
@@ -130,7 +131,7 @@ class CompiledModule(Executable):
     def _runner(self, state: State | None) -> RunAt:
         """What runs the model, as it is by then, on the addresses of inputs and outputs, with a state."""
         if self._resident is not None:
-            return self._enqueue_at
+            return partial(self._enqueue_at, None if state is None else state.memory)
         if state is None:
             return lambda addresses, stream: cast(OnHost, self._loaded).run_at(addresses)
         count = len(self.signature.inputs)
@@ -138,13 +139,13 @@ class CompiledModule(Executable):
         def run_with_state(addresses: Sequence[int], stream: int | None) -> None:
             inputs, outputs = addresses[:count], addresses[count:]
             run_at = cast(OnHost, self._loaded).run_at
-            state.advance_at(lambda read, written: run_at([*inputs, *read, *outputs, *written]))
+            state.on_host.advance_at(lambda read, written: run_at([*inputs, *read, *outputs, *written]))
 
         return run_with_state
 
-    def _enqueue_at(self, addresses: Sequence[int], stream: int | None) -> None:
+    def _enqueue_at(self, state: StateMemory | None, addresses: Sequence[int], stream: int | None) -> None:
         resident = cast(Resident, self._resident)
-        resident.enqueue(addresses, resident.stream_of(stream))
+        resident.enqueue(addresses, resident.stream_of(stream), state)
 
     def _refuse(self, position: int, dtype: DType, shape: tuple[int, ...]) -> None:
         check_input(self.signature.inputs[position], dtype.numpy, shape)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rammer.errors import RefreshError
 from rammer.ir.calling import StateOwner
+from rammer.ir.graph import Array
 from rammer.runtime.module import CompiledModule
 from rammer.runtime.state import State
 
@@ -20,6 +22,7 @@ class CompiledStep(CompiledModule):
     def __init__(self, *, owner: StateOwner, **module: Any) -> None:  # noqa: ANN401 - as for `CompiledModule`
         super().__init__(**module)
         self._owner = owner
+        self._up_to_date: tuple[State | None, int, Mapping[str, Array]] = (None, 0, {})  # no run changes rates
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the step takes and gives
         """Make one step, at the learning rates that the optimiser has now.
@@ -33,9 +36,13 @@ class CompiledStep(CompiledModule):
         """
         given = kwargs.get("state")
         state = given if isinstance(given, State) else self.state
-        for name, rate in self._owner.rates().items():
-            if state[name] != rate:
-                state[name] = rate
+        rates = self._owner.rates()
+        known, *seen = self._up_to_date
+        if known is not state or seen != [state.version, rates]:
+            for name, rate in rates.items():
+                if state[name] != rate:
+                    state[name] = rate
+            self._up_to_date = state, state.version, rates
         return super().__call__(*args, **kwargs)
 
     def sync(self) -> None:

@@ -21,8 +21,8 @@ from rammer.errors import (
     PlacementError,
     RunTimeoutError,
 )
-from tests.devices.cuda.test_gpu import compiled
 from tests.support.cpu import chain, without_first_signal
+from tests.support.gpu import compiled
 from tests.support.small_models import layer_model, layer_result, pair_model
 
 pytestmark = pytest.mark.gpu
@@ -152,17 +152,6 @@ def test_results_outlive_the_model_and_give_their_memory_back(torch):
     assert taken_bytes() < before
 
 
-def test_a_stream_that_is_captured_is_refused(layer, torch):
-    x = torch.from_numpy(X).cuda()
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        graph.capture_begin(capture_error_mode="relaxed")
-        with pytest.raises(OptionError, match="captured into a CUDA graph"):
-            layer.run({"x": x}, stream=stream)
-        x.add(1)
-        graph.capture_end()
-
-
 def test_a_run_that_was_given_up_is_reported_by_the_next_call(torch, tmp_path):
     model = compiled(without_first_signal(chain(length=3, veus=2)), tmp_path, run_timeout_s=0.05)
     x, y = torch.zeros(64, device="cuda"), torch.zeros(64, device="cuda")
@@ -215,19 +204,6 @@ def test_bound_arrays_of_the_host(layer):
     for i in range(3):
         x[:] = X + i
         np.testing.assert_array_equal(bound(), layer(X + i))
-
-
-def test_a_bound_stream_that_is_captured_is_refused(layer, torch):
-    stream = torch.cuda.Stream()
-    bound = layer.bind({"x": torch.from_numpy(X).cuda()}, stream=stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream):
-        graph.capture_begin(capture_error_mode="relaxed")
-        with pytest.raises(OptionError, match="captured into a CUDA graph"):
-            bound()
-        torch.ones(1, device="cuda").add(1)
-        graph.capture_end()
-    np.testing.assert_array_equal(bound().numpy(), layer(X))
 
 
 @pytest.mark.usefixtures("torch")

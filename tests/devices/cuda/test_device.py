@@ -208,7 +208,7 @@ def test_stall_names_the_wait_that_nobody_can_end():
         [(WAIT, 0, 2, 0), (EXECUTE, 0, 4, 0), (SIGNAL, 1, 0, 0)],
         [(EXECUTE, 0, 5, 0), (SIGNAL, 0, 0, 0)],
     ]
-    error = stall(queues, [0, 0, DONE], [1, 0]).error()
+    error = stall(queues, [0, 0, DONE], [0, 1, 0]).error()
     assert error.code == "R504"
     assert "vEU 1 is at step 0 of rProgram 0, a Wait for counter 0, which saw 1 of 2 signals; " in error.message
     assert error.message.endswith("no vEU has a signal left to give: rTask 5 of 'op' on vEU 2 signalled")
@@ -223,7 +223,7 @@ def test_stall_names_who_should_have_signalled():
         [(EXECUTE, 0, 1, 0), (WAIT, 1, 1, 0), (EXECUTE, 0, 2, 2), (SIGNAL, 0, 0, 0)],
         [(EXECUTE, 0, 3, 0), (SIGNAL, 0, 0, 0)],
     ]
-    error = stall(queues, [0, 1, DONE], [1, 0]).error()
+    error = stall(queues, [0, 1, DONE], [1, 0, 0]).error()
     assert "vEU 0 is at step 0" in error.message
     assert error.message.endswith("; rTask 2 of 'next' on vEU 1 should have signalled")
     assert error.where == "behind the last rTask of the vEU"
@@ -232,14 +232,14 @@ def test_stall_names_who_should_have_signalled():
 def test_stall_names_a_few_of_many():
     queues = [[(WAIT, 0, 5, 0)], *[[(WAIT, 1, 1, 0), (EXECUTE, 0, i, 0), (SIGNAL, 0, 0, 0)] for i in range(5)]]
     queues[0] += [(SIGNAL, 1, 0, 0)]
-    error = stall(queues, [0] * 6, [0, 0]).error()
+    error = stall(queues, [0] * 6, [0] * 6).error()
     assert "; rTask 0 of 'op' on vEU 1, rTask 1 of 'op' on vEU 2, rTask 2 of 'op' on vEU 3 and 2 more " in error.message
 
 
 def test_stall_of_a_slow_rtask_says_that_it_came():
     queues = [[(WAIT, 0, 1, 0)], [(EXECUTE, 0, 7, 0), (SIGNAL, 0, 0, 0)]]
-    error = stall(queues, [0, DONE], [1]).error()
-    assert error.message.endswith("which saw 1 of 1 signals; rTask 7 of 'op' on vEU 1 signalled, but too late")
+    error = stall(queues, [0, DONE], [0, 0]).error()
+    assert error.message.endswith("which saw 0 of 1 signals; rTask 7 of 'op' on vEU 1 signalled, but too late")
 
 
 def test_stall_at_the_barrier_between_two_programs():
@@ -258,13 +258,13 @@ def test_stall_names_the_rtask_whose_tagged_elements_did_not_come():
         [(WAIT, 0, 1, 0), (EXECUTE, 0, 4, 0)],
         [(EXECUTE, 0, 5, 0)],
     ]
-    error = stall(queues, [0, 0, DONE], [0]).error()
+    error = stall(queues, [0, 0, DONE], [0, 0, 0]).error()
     place = "vEU 0 is at step 0 of rProgram 0, an rTask whose tagged elements did not come; "
     assert error.message.endswith(place + "rTask 4 of 'op' on vEU 1 should have written them")
     assert error.where == "before rTask 3 of 'next'"
-    error = stall(queues, [0, DONE, DONE], [1]).error()
+    error = stall(queues, [0, DONE, DONE], [0, 0, 0]).error()
     assert error.message.endswith(place + "rTask 4 of 'op' on vEU 1, rTask 5 of 'op' on vEU 2 ended before")
-    error = stall(queues[:1], [0], [1]).error()
+    error = stall(queues[:1], [0], [0]).error()
     assert error.message.endswith(place + "no rTask of the run writes them")
 
 

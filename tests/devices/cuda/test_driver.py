@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 import rammer
+from rammer.devices.cuda import capture
 from rammer.devices.cuda import driver as drivers
 from rammer.devices.cuda.arrays import CUDA, Exchange, Room, stream_of
-from rammer.devices.cuda.driver import Driver, check
+from rammer.devices.cuda.capture import capture_of, refuse_while_capturing
+from rammer.devices.cuda.driver import LEGACY_STREAM, Driver, check
 from rammer.devices.cuda.kernel import load_kernel
 from rammer.devices.cuda.memory import Memory, Staging
-from rammer.devices.cuda.order import LEGACY_STREAM
-from rammer.errors import DeviceError, DeviceUnavailableError, OptionError
+from rammer.devices.cuda.order import Order
+from rammer.errors import DeviceError, DeviceUnavailableError, OptionError, StreamCaptureError
 from rammer.ir.graph import Array
 from rammer.ir.types import DType, TensorType
 from tests.support.cuda_driver import ATTRIBUTES, Api, Status
@@ -252,16 +254,48 @@ def test_each_library_is_told_the_default_stream_by_its_own_number(library, is_r
 
 
 def test_streams_are_numbers_or_tell_one():
-    driver, _ = fake()
-    assert stream_of(driver, None) == stream_of(driver, 0) == LEGACY_STREAM
-    assert stream_of(driver, 4096) == 4096
-    assert stream_of(driver, SimpleNamespace(__cuda_stream__=lambda: (0, 8192))) == 8192
-    assert stream_of(driver, SimpleNamespace(cuda_stream=16384)) == 16384
+    assert stream_of(None) == stream_of(0) == LEGACY_STREAM
+    assert stream_of(4096) == 4096
+    assert stream_of(SimpleNamespace(__cuda_stream__=lambda: (0, 8192))) == 8192
+    assert stream_of(SimpleNamespace(cuda_stream=16384)) == 16384
     for wrong in (-1, "fast", 1.0, object()):
         with pytest.raises(OptionError, match="stream="):
-            stream_of(driver, wrong)
-    captured, _ = fake(cuStreamIsCapturing=(Status.CUDA_SUCCESS, 1))
-    for stream in (2, 4096):  # the default stream of a thread can be captured, too
-        with pytest.raises(OptionError, match="captured"):
-            stream_of(captured, stream)
-    assert stream_of(captured, None) == LEGACY_STREAM
+            stream_of(wrong)
+
+
+def test_what_is_captured():
+    api = {"cuStreamIsCapturing": (Status.CUDA_SUCCESS, 1), "cuStreamGetCaptureInfo": (Status.CUDA_SUCCESS, 1, 7, 0, 0)}
+    assert capture_of(fake()[0], 4096) is None
+    captured, log = fake(**api)
+    assert [capture_of(captured, stream) for stream in (LEGACY_STREAM, 2, 4096)] == [None, 7, 7]
+    with pytest.raises(StreamCaptureError, match="before the capture"):
+        Order(captured).follow(4096)
+    assert "cuStreamWaitEvent" not in log.log
+    invalid, _ = fake(**api | {"cuStreamGetCaptureInfo": (Status.CUDA_SUCCESS, 2, 7, 0, 0)})
+    with pytest.raises(StreamCaptureError, match="made invalid"):
+        capture_of(invalid, 4096)
+    with pytest.raises(StreamCaptureError, match="reports CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"):
+        fake(cuMemAlloc=(Status.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,))[0].call("cuMemAlloc", 1)
+
+
+@pytest.mark.parametrize("torch", [None, SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace())])
+def test_nothing_is_captured_without_pytorch(torch, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(capture, "_pytorch", capture._PyTorch())
+    refuse_while_capturing("a run", "wait")
+
+
+def test_what_cannot_be_captured_is_refused_before_it_is_tried(monkeypatch):
+    torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: True))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(capture, "_pytorch", capture._PyTorch())
+    with pytest.raises(StreamCaptureError, match="a run while PyTorch captures") as caught:
+        refuse_while_capturing("a run", "wait")
+    assert (caught.value.code, caught.value.hint) == ("R316", "wait")
+    with pytest.raises(StreamCaptureError, match="default stream"):
+        stream_of(None)
+    room = room_of(
+        fake(cuStreamIsCapturing=(Status.CUDA_SUCCESS, 1), cuStreamGetCaptureInfo=(Status.CUDA_SUCCESS, 1, 7))[0]
+    )
+    with pytest.raises(StreamCaptureError, match="outputs="):
+        room.take(4096)

@@ -14,11 +14,8 @@ from benchmarks.networks.builder import random_inputs
 from rammer.cli import app
 from rammer.compiler import plan_graph
 from rammer.devices.cuda import peaks
-from rammer.devices.cuda.build import build
 from rammer.devices.cuda.driver import find_driver, read_gpu
 from rammer.devices.cuda.handover import handover_plan
-from rammer.devices.cuda.launch import LoadedModel
-from rammer.devices.cuda.source import source_of
 from rammer.devices.registry import find_device
 from rammer.errors import DeviceUnavailableError, RunTimeoutError
 from rammer.frontends.onnx import load_graph
@@ -28,6 +25,7 @@ from rammer.schedule.policies import POLICIES
 from tests.end_to_end.test_onnx_backend import INCLUDED, prepared, tolerances
 from tests.support.agreement import compare, relative_difference, run_onnx_runtime, without_costs
 from tests.support.cpu import chain, expected, run, without_first_signal
+from tests.support.gpu import compiled
 from tests.support.onnx_reference import compare as compare_case
 from tests.support.random_graphs import random_model
 from tests.support.small_models import vectors_model
@@ -44,12 +42,6 @@ def cache(tmp_path_factory):
 def in_halves():
     """So many vEUs that two share each multiprocessor."""
     return 2 * read_gpu(find_driver()).multiprocessors
-
-
-def compiled(plan, cache, **options):
-    chosen = CompileOptions(cache_dir=cache, **options)
-    source = source_of(plan, find_device("cuda").describe(chosen))
-    return LoadedModel(source, build(source, read_gpu(find_driver()).architecture, chosen, lambda *_: None), chosen)
 
 
 def bits(arrays):

@@ -13,8 +13,7 @@ from rammer.devices.base import Binary
 from rammer.devices.codegen.tables import CALLER
 from rammer.devices.cuda import launch
 from rammer.devices.cuda.build import CUBIN
-from rammer.devices.cuda.driver import Driver
-from rammer.devices.cuda.order import LEGACY_STREAM
+from rammer.devices.cuda.driver import LEGACY_STREAM, Driver
 from rammer.devices.cuda.tables import program_type
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
@@ -54,7 +53,7 @@ class MemoryApi(Api):
         *_, stream, parameters = arguments
         (address,) = (ctypes.c_uint64 * 1).from_address(parameters)
         program = program_type(CALLER + ARRAYS).from_address(address)
-        self.launches.append((stream, (program.run, program.tag, list(program.segments[CALLER:]))))
+        self.launches.append((stream, list(program.segments[CALLER:])))
         return (Status.CUDA_SUCCESS,)
 
 
@@ -82,7 +81,7 @@ def test_a_run_is_one_launch(loaded):
         api.log.clear()
         model.enqueue([64, 128, 192, 256 + run], LEGACY_STREAM)
         assert api.log == ["cuCtxSetCurrent", "cuLaunchCooperativeKernel"]
-    assert api.launches == [(LEGACY_STREAM, (run, run + 1, [64, 128, 192, 256 + run])) for run in range(3)]
+    assert api.launches == [(LEGACY_STREAM, [64, 128, 192, 256 + run]) for run in range(3)]
 
 
 def test_runs_on_other_streams_follow_the_last(loaded):
@@ -93,8 +92,9 @@ def test_runs_on_other_streams_follow_the_last(loaded):
         model.enqueue([64, 128, 192, 256], 8192)
     launched = ["cuLaunchCooperativeKernel", "cuEventRecord"]  # of a stream that may end before it is asked for
     assert api.log == [
-        *("cuCtxSetCurrent", "cuEventRecord", "cuStreamWaitEvent", *launched),
-        *("cuCtxSetCurrent", *launched),
+        *("cuCtxSetCurrent", "cuStreamIsCapturing", "cuStreamIsCapturing"),
+        *("cuEventRecord", "cuStreamWaitEvent", *launched),
+        *("cuCtxSetCurrent", "cuStreamIsCapturing", *launched),
     ]
     assert [stream for stream, _ in api.launches] == [LEGACY_STREAM, 8192, 8192]
 
@@ -106,9 +106,25 @@ def test_inputs_of_the_host_are_copied_once_and_outputs_written_there(loaded):
         api.log.clear()
         model.run([x, x], [np.empty(4, np.float32), np.empty(4, np.float32)])
         assert api.log == ["cuCtxSetCurrent", "cuMemcpyHtoDAsync", "cuLaunchCooperativeKernel", "cuStreamSynchronize"]
-    (stream, (_, _, first)), (_, (run, tag, second)) = api.launches
-    assert (stream, run, tag, first) == (STREAM, 1, 2, second)
+    (stream, first), (_, second) = api.launches
+    assert (stream, first) == (STREAM, second)
     assert first[1] == first[0] + 256
+
+
+def test_captured_runs_follow_those_of_their_own_graph(loaded):
+    model, api = loaded
+    captures = {4096: 7, 8192: 7, 12288: 8}
+    api._answers |= {
+        "cuStreamIsCapturing": lambda stream: (Status.CUDA_SUCCESS, int(stream in captures)),
+        "cuStreamGetCaptureInfo": lambda stream: (Status.CUDA_SUCCESS, 1, captures[stream], 0, 0, 0),
+    }
+    model.enqueue([64, 128, 192, 256], LEGACY_STREAM)
+    waits = []
+    for stream in (4096, 8192, 12288, 16384):
+        api.log.clear()
+        model.enqueue([64, 128, 192, 256], stream)
+        waits.append("cuStreamWaitEvent" in api.log)
+    assert waits == [False, True, False, True]  # the last is not captured: it follows the run on the default stream
 
 
 def large_output():

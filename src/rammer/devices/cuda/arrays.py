@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.base import View
-from rammer.devices.cuda.driver import Driver
-from rammer.devices.cuda.order import LEGACY_STREAM, Order
-from rammer.errors import OptionError
+from rammer.devices.cuda.capture import capture_of, refuse_while_capturing
+from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver
+from rammer.devices.cuda.order import Order
+from rammer.errors import OptionError, StreamCaptureError
 from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
 
@@ -27,18 +28,21 @@ CUDA = 2
 """What DLPack calls memory of an NVIDIA GPU."""
 
 _NO_ORDER = -1  # DLPack's "do not wait"
-_NULL_STREAM = 0
 _KEPT = 8
 _NOBODY: frozenset[int] = frozenset()
 
 
-def stream_of(driver: Driver, stream: object) -> int:
-    """The handle of a stream: a number, or an object that tells one.
+def stream_of(stream: object) -> int:
+    """The handle of a stream: a number, or an object that tells one; None is the legacy default stream.
 
     Raises:
-        OptionError: it is no stream, or it is captured into a CUDA graph.
+        OptionError: it is no stream.
+        StreamCaptureError: it is the default stream by default, and PyTorch captures another.
     """
     if stream is None:
+        refuse_while_capturing(
+            "a run on the default stream", "give stream=torch.cuda.current_stream(), and outputs= to write into"
+        )
         return LEGACY_STREAM
     handle: object = stream
     if not isinstance(stream, int):
@@ -48,13 +52,7 @@ def stream_of(driver: Driver, stream: object) -> int:
             handle = getattr(stream, "cuda_stream", None)  # PyTorch's
     if not isinstance(handle, int) or handle < 0:
         raise OptionError(f"stream={stream!r}", hint="give a stream's handle, or an object with __cuda_stream__")
-    if handle in {_NULL_STREAM, LEGACY_STREAM}:  # which cannot be captured
-        return LEGACY_STREAM
-    if driver.call("cuStreamIsCapturing", handle) != driver.api.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
-        raise OptionError(
-            "a stream that is captured into a CUDA graph", hint="call the model outside: each run counts on the last"
-        )
-    return handle
+    return LEGACY_STREAM if handle == NULL_STREAM else handle
 
 
 class Exchange:
@@ -74,14 +72,14 @@ class Exchange:
 
     def view(self, array: object, stream: int) -> View | None:
         """See `Resident.view`."""
-        default_stream = self._default_streams.get(type(array))
-        if default_stream is None:
+        number = self._default_streams.get(type(array)) if stream == LEGACY_STREAM else None
+        if number is None:
             if isinstance(array, np.ndarray):  # of the host; NumPy refuses to be asked for an order with a stream
                 return None
-            default_stream = self._default_stream(array)
+            number = self._default_stream(array) if stream == LEGACY_STREAM else stream
         view_of = self._view_of
         try:
-            seen = view_of(array, stream_ptr=default_stream if stream == LEGACY_STREAM else stream)
+            seen = view_of(array, stream_ptr=number)
         except Exception:
             # An array of the host, where no stream means anything: each library has an error of its own for that.
             told: Any = getattr(array, "__dlpack_device__", None)
@@ -102,11 +100,11 @@ class Exchange:
         number = LEGACY_STREAM
         if type(array).__module__.startswith("torch"):
             try:
-                self._view_of(array, stream_ptr=_NULL_STREAM)
+                self._view_of(array, stream_ptr=NULL_STREAM)
             except Exception:  # noqa: BLE001 - PyTorch's is an AssertionError
                 pass
             else:
-                number = _NULL_STREAM
+                number = NULL_STREAM
         self._default_streams[type(array)] = number
         return number
 
@@ -153,7 +151,13 @@ class Room:
 
         Raises:
             DeviceUnavailableError: there is too little memory.
+            StreamCaptureError: the stream is captured: a graph writes the same array each time.
         """
+        if capture_of(self.driver, stream) is not None:
+            raise StreamCaptureError(
+                "a captured run has no array of its own to write an output into",
+                hint="give outputs=, or bind() the model before the capture",
+            )
         try:
             address = self._kept[stream].pop()
         except IndexError:

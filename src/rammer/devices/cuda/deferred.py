@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from rammer.devices.base import DeviceArray, Resident, Trace, View
+from rammer.devices.base import DeviceArray, Resident, StateMemory, Trace, View
 from rammer.devices.cuda.describe import ARRAY_ALIGNMENT_BYTES
 from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
@@ -23,13 +23,17 @@ class DeferredModel:
         """The same model once more; see `Loaded.clone`."""
         return DeferredModel(lambda: self._model().clone())
 
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run the model once; see `Loaded.run`."""
-        self._model().run(inputs, outputs)
+    def new_state(self, types: Sequence[TensorType]) -> StateMemory:
+        """Memory for states; see `Resident.new_state`."""
+        return self._model().new_state(types)
 
-    def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
-        """Run the model once and measure every step; see `Loaded.trace`."""
-        return self._model().trace(inputs, outputs)
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> None:
+        """Run the model once; see `Resident.run`."""
+        self._model().run(inputs, outputs, state)
+
+    def trace(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> Trace:
+        """Run the model once and measure every step; see `Resident.trace`."""
+        return self._model().trace(inputs, outputs, state)
 
     @property
     def array_alignment_bytes(self) -> int:
@@ -48,9 +52,13 @@ class DeferredModel:
         """Room for outputs of a type; see `Resident.room`."""
         return self._model().room(type)
 
-    def enqueue(self, arrays: Sequence[int], stream: int) -> None:
+    def enqueue(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
         """Give a run to a stream; see `Resident.enqueue`."""
-        self._model().enqueue(arrays, stream)
+        self._model().enqueue(arrays, stream, state)
+
+    def again(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
+        """Give another run to a stream; see `Resident.again`."""
+        self._model().again(arrays, stream, state)
 
     def wait(self) -> None:
         """Wait until all runs are over; see `Resident.wait`."""

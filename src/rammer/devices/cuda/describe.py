@@ -37,7 +37,7 @@ whole networks are slower so far (docs/experiments/products.md)."""
 WARPGROUP_INSTRUCTIONS = (Instruction.WGMMA_TF32, Instruction.WGMMA_BF16, Instruction.WGMMA_F16)
 """What GPUs of compute capability 9.0 have beside these."""
 
-_MOST_BLOCKS = 2  # on a multiprocessor
+MOST_BLOCKS = 2  # on a multiprocessor
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")  # on tensor cores but for the first
 _SECTOR_BYTES = 32
 _SHARED_BYTES_PER_CYCLE = 128  # of a multiprocessor
@@ -99,10 +99,10 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         )
     count = gpu.multiprocessors if veus is None else veus
     blocks = -(-count // gpu.multiprocessors)
-    if blocks > _MOST_BLOCKS:
+    if blocks > MOST_BLOCKS:
         raise OptionError(
             f"veus={count}",
-            hint=f"{gpu.name} holds {gpu.multiprocessors} blocks, or {_MOST_BLOCKS * gpu.multiprocessors}, "
+            hint=f"{gpu.name} holds {gpu.multiprocessors} blocks, or {MOST_BLOCKS * gpu.multiprocessors}, "
             "two on a multiprocessor",
         )
     clock = f"{gpu.clock_ghz:g} GHz; {gpu.provenance}"

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rammer.devices.cuda.architecture import Gpu, lanes_of
-from rammer.errors import DeviceError, DeviceUnavailableError
+from rammer.errors import DeviceError, DeviceUnavailableError, StreamCaptureError
 
 _INSTALL = "run: pip install 'rammer-compiler[cuda]'"
 _ELSEWHERE = "compile for the device 'cpu', or for a named architecture such as 'cuda:sm_90' to run elsewhere"
 _lock = threading.Lock()
+
+NULL_STREAM, LEGACY_STREAM = 0, 1
+"""The legacy default stream, by the driver's number and by its and DLPack's other one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,6 +64,7 @@ def check(api: Any, name: str, answer: Any) -> Any:  # noqa: ANN401 - the bindin
 
     Raises:
         DeviceUnavailableError: too little memory.
+        StreamCaptureError: a stream is captured, and this cannot be.
         DeviceError: any other error.
     """
     status = answer[0]
@@ -69,6 +73,8 @@ def check(api: Any, name: str, answer: Any) -> Any:  # noqa: ANN401 - the bindin
             raise DeviceUnavailableError(
                 "the GPU has too little free memory for the model", hint="end other programs that use it"
             )
+        if "STREAM_CAPTURE" in status.name:
+            raise StreamCaptureError(f"{name} reports {status.name}", hint="call the model once before the capture")
         raise DeviceError(f"{name} reports {status.name}", hint="see the GPU's log (dmesg, nvidia-smi)")
     return answer[1] if len(answer) == 2 else answer[1:]
 

@@ -11,29 +11,33 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.devices.base import Binary, DeviceArray, Source, Trace
+from rammer.devices.base import Binary, DeviceArray, Source, StateMemory, Trace
 from rammer.devices.codegen.source import MANIFEST, RECORDS, SIGNALS
 from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, Manifest
 from rammer.devices.cuda.arrays import Exchange, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, compile_source
+from rammer.devices.cuda.capture import capture_of, refuse_while_capturing
 from rammer.devices.cuda.describe import ARRAY_ALIGNMENT_BYTES
-from rammer.devices.cuda.driver import Driver, check, find_driver
+from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver, check, find_driver
 from rammer.devices.cuda.kernel import Kernel, load_kernel
 from rammer.devices.cuda.memory import Memory, Staging
 from rammer.devices.cuda.order import Order
 from rammer.devices.cuda.records import step_times
 from rammer.devices.cuda.source import DEVICE_RECORDS, LAUNCH, TENSOR_MAPS
 from rammer.devices.cuda.stall import Stall
-from rammer.devices.cuda.tables import CLOCK, COUNTER, SPAN, STATUS, TENSOR_MAP, program_type, record_dtype
+from rammer.devices.cuda.state import GpuState
+from rammer.devices.cuda.tables import CLOCK, COUNTER, DONE, SPAN, STATUS, TENSOR_MAP, VEU, program_type, record_dtype
 from rammer.devices.cuda.tensor_maps import encoded
+from rammer.errors import RunTimeoutError
 from rammer.ir.graph import Array
-from rammer.ir.types import TensorType
+from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
 
 _WARMUP_RUNS = 5
@@ -70,19 +74,21 @@ class LoadedModel:
 
         Raises:
             DeviceUnavailableError: there is too little memory, or the binary does not load.
+            StreamCaptureError: PyTorch captures a CUDA graph.
         """
+        refuse_while_capturing("a model cannot be loaded", "load it, or call it once, before the capture")
         self._source, self._binary, self._options = source, binary, options
         self._architecture = binary.machine["architecture"]
         self._driver = find_driver()
         self._manifest = Manifest.from_bytes(source.files[MANIFEST])
         self._launch: dict[str, Any] = json.loads(bytes(source.files[LAUNCH]))
         self._lock = threading.Lock()
-        self._runs = 0
+        self._waits = weakref.WeakMethod(self.wait)
         self._traced: Kernel | None = None
         self._driver.enter()
         self._exchange = Exchange(self._driver.ordinal)
         self.view = self._exchange.view
-        self.stream_of = partial(stream_of, self._driver)
+        self.stream_of = stream_of
         self._order = Order(self._driver)
         self._memory = Memory(self._driver)
         self._constants = constants or Constants(self._driver, source, self._manifest)
@@ -97,28 +103,27 @@ class LoadedModel:
         source, manifest, memory, driver = self._source, self._manifest, self._memory, self._driver
         signals = np.frombuffer(source.files[SIGNALS], dtype=SIGNAL_COUNT)
         self._records = np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(self._launch["slots"]))
-        self._signals = signals
         flags = int(driver.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._stream = memory.own("cuStreamDestroy", int(driver.call("cuStreamCreate", flags)))
         self._synchronize = partial(driver.api.cuStreamSynchronize, self._stream)
-        self._inputs = Staging(driver, memory, self._launch["input_bytes"], self._stream)
-        far = self._launch["far_outputs"]
-        self._outputs = Staging(driver, memory, self._launch["output_bytes"], self._stream, on_host=far)
+        states, far = self._launch["states"], self._launch["far_outputs"]
+        self._inputs, self._outputs = (
+            Staging(driver, memory, sizes[: len(sizes) - states], self._stream, on_host=on_host)
+            for sizes, on_host in ((self._launch["input_bytes"], False), (self._launch["output_bytes"], far))
+        )
         self._staged = self._inputs.addresses + self._outputs.addresses
         # On the host, so that every call sees what became of those before it without standing still.
         status = memory.pinned(STATUS.itemsize)
         status[:] = 0
-        self._stalled = ctypes.c_uint32.from_address(status.ctypes.data)
-        self._counters_bytes = (signals.size + 1) * COUNTER.itemsize  # and one where the blocks of a traced run meet
+        self._given_up, self._stalled = (ctypes.c_uint32.from_address(status.ctypes.data + at) for at in (0, 4))
         self._program = program_type(CALLER + len(manifest.array_bytes) + 1)(
             records=memory.copied(self._records),
             starts=memory.copied(np.array(self._launch["starts"], dtype=np.uint32)),
-            counters=memory.device(self._counters_bytes),
-            reached=memory.device(4 * manifest.veus),
+            counters=memory.device((signals.size + 1) * COUNTER.itemsize),  # and one where blocks of a traced run meet
+            veus=memory.device(manifest.veus * VEU.itemsize),
             status=status.ctypes.data,
             timeout_ns=round(self._options.run_timeout_s * 1e9),
             met=signals.size,
-            tag=1,
         )
         self._callers = slice(CALLER, CALLER + len(manifest.array_bytes))
         self._parameter = ctypes.c_void_p(ctypes.addressof(self._program))
@@ -128,7 +133,7 @@ class LoadedModel:
         self._segments[CONSTANT] = self._constants.address
         table = np.frombuffer(source.files[TENSOR_MAPS], dtype=TENSOR_MAP)
         self._segments[self._callers.stop] = memory.copied(encoded(driver.api, table, self._segments))
-        driver.call("cuCtxSynchronize")  # the model's stream does not wait for what was done on others
+        driver.call("cuStreamSynchronize", NULL_STREAM)  # the model's stream does not wait for what was done there
 
     def clone(self) -> LoadedModel:
         """The same model once more; see `Loaded.clone`."""
@@ -147,17 +152,20 @@ class LoadedModel:
 
     # --- Arrays on the host -------------------------------------------------------------------------------------------
 
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run the model once; see `Loaded.run`."""
-        with self._lock:
-            self._run(inputs, outputs, self._kernel)
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> None:
+        """Run the model once; see `Resident.run`."""
+        refuse_while_capturing("arrays of the host cannot be copied", "give arrays in the GPU's memory, and a stream")
+        held = cast(GpuState | None, state)
+        with self._lock, _lock_of(held):
+            self._run(inputs, outputs, self._kernel, held)
 
-    def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
-        """Run the model once and measure every step; see `Loaded.trace`.
+    def trace(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> Trace:
+        """Run the model once and measure every step; see `Resident.trace`.
 
         The first time, the model is compiled once more, with code that writes times.
         """
-        with self._lock:
+        held = cast(GpuState | None, state)
+        with self._lock, _lock_of(held):
             driver, program, veus = self._driver, self._program, self._manifest.veus
             driver.enter()
             if self._traced is None:
@@ -167,7 +175,9 @@ class LoadedModel:
                 program.clocks = self._memory.device(veus * CLOCK.itemsize)
             meeting = program.counters + program.met * COUNTER.itemsize
             driver.call("cuMemsetD8Async", meeting, 0, COUNTER.itemsize, self._stream)
-            self._run(inputs, outputs, self._traced)
+            self._run(inputs, outputs, self._traced, held)
+            if held is not None:
+                held.turn_back()
             spans, clocks = np.zeros(len(self._records), dtype=SPAN), np.zeros(veus, dtype=CLOCK)
             driver.call("cuMemcpyDtoH", spans.ctypes.data, program.spans, spans.nbytes)
             driver.call("cuMemcpyDtoH", clocks.ctypes.data, program.clocks, clocks.nbytes)
@@ -189,16 +199,26 @@ class LoadedModel:
         )
 
     def measure_us(self, inputs: Sequence[Array], runs: int) -> list[float]:
-        """Device time of the persistent kernel alone, in microseconds, for each of `runs` after some to warm up."""
+        """Device time of the persistent kernel alone, in microseconds, for each of `runs` after some to warm up.
+
+        States are among the inputs, the last of them.
+        """
         driver = self._driver
+        arrays: Sequence[int] = self._staged
+        plain = len(inputs) - self._launch["states"]
+        state = self.new_state([TensorType(DType.of(array), array.shape) for array in inputs[plain:]])
+        state.store(dict(enumerate(inputs[plain:])))
         with self._lock:
             driver.enter()
-            self._send(inputs)
+            self._send(inputs[:plain])
+            if state.read:
+                state.order.before(self._stream)
+                arrays = self._with_state(arrays, state)
             before, after = driver.call("cuEventCreate", 0), driver.call("cuEventCreate", 0)
             times_us = []
             for _ in range(_WARMUP_RUNS + runs):
                 driver.call("cuEventRecord", before, self._stream)
-                self._launch_kernel(self._kernel, self._staged, self._stream)
+                self._launch_kernel(self._kernel, arrays, self._stream)
                 driver.call("cuEventRecord", after, self._stream)
                 self._receive()
                 times_us.append(1e3 * driver.call("cuEventElapsedTime", before, after))
@@ -206,11 +226,21 @@ class LoadedModel:
                 driver.call("cuEventDestroy", event)
         return times_us[_WARMUP_RUNS:]
 
-    def _run(self, inputs: Sequence[Array], outputs: Sequence[Array], kernel: Kernel) -> None:
+    def _run(self, inputs: Sequence[Array], outputs: Sequence[Array], kernel: Kernel, state: GpuState | None) -> None:
         self._driver.enter()
         self._send(inputs)
-        self._launch_kernel(kernel, self._staged, self._stream)
-        self._receive()
+        if state is None:
+            self._launch_kernel(kernel, self._staged, self._stream)
+            self._receive()
+        else:
+            state.order.before(self._stream)
+            self._launch_kernel(kernel, self._with_state(self._staged, state), self._stream)
+            try:
+                self._receive()
+            except RunTimeoutError:
+                state.turn_back()
+                raise
+            state.order.ended()
         self._outputs.read(outputs)
 
     def _send(self, inputs: Sequence[Array]) -> None:
@@ -231,18 +261,44 @@ class LoadedModel:
 
     def room(self, type: TensorType) -> Callable[[int], DeviceArray]:
         """Room for outputs of a type; see `Resident.room`."""
-        wait = weakref.WeakMethod(self.wait)
-        return Room(type, driver=self._driver, exchange=self._exchange, order=self._order, wait=wait).take
+        return Room(type, driver=self._driver, exchange=self._exchange, order=self._order, wait=self._waits).take
 
-    def enqueue(self, arrays: Sequence[int], stream: int) -> None:
+    def new_state(self, types: Sequence[TensorType]) -> GpuState:
+        """Memory for states; see `Resident.new_state`."""
+        return GpuState(self._driver, types)
+
+    def enqueue(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
         """Give a run to a stream; see `Resident.enqueue`."""
-        with self._lock:
-            self._driver.enter()
-            if self._stalled.value:
-                self._give_up()
-            self._order.before(stream)
+        if state is None:
+            with self._lock:
+                self._enqueue(arrays, stream, (self._order,))
+        else:
+            held = cast(GpuState, state)
+            with self._lock, held.lock:
+                self._enqueue(self._with_state(arrays, held), stream, (self._order, held.order))
+
+    def again(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
+        """`enqueue` to a stream that was given before; see `Resident.again`."""
+        if stream == LEGACY_STREAM:
+            refuse_while_capturing("a run on the default stream", "bind it to stream=torch.cuda.current_stream()")
+        self.enqueue(arrays, stream, state)
+
+    def _enqueue(self, arrays: Sequence[int], stream: int, orders: Sequence[Order]) -> None:
+        self._driver.enter()
+        if (capture := capture_of(self._driver, stream)) is not None:
+            for order in orders:
+                order.before_captured(stream, capture)
             self._launch_kernel(self._kernel, arrays, stream)
-            self._order.after(stream)
+            for order in orders:
+                order.after_captured(stream, capture)
+            return
+        if self._stalled.value:
+            self._give_up()
+        for order in orders:
+            order.before(stream)
+        self._launch_kernel(self._kernel, arrays, stream)
+        for order in orders:
+            order.after(stream)
 
     def wait(self) -> None:
         """Wait until all runs are over; see `Resident.wait`."""
@@ -254,6 +310,13 @@ class LoadedModel:
 
     # --- Both ---------------------------------------------------------------------------------------------------------
 
+    def _with_state(self, arrays: Sequence[int], state: GpuState) -> list[int]:
+        """The arrays of a run, with where its states lie; which of the two places is read, the run knows."""
+        program, inputs = self._program, len(self._launch["input_bytes"]) - len(state.read)
+        state.wait = self._waits
+        program.turns, program.turn_count = state.turns, state.turn_count
+        return [*arrays[:inputs], *state.read, *arrays[inputs:], *state.written]
+
     def _launch_kernel(self, kernel: Kernel, arrays: Sequence[int], stream: int) -> None:
         if kernel.blocks == 0:
             return
@@ -261,28 +324,23 @@ class LoadedModel:
         answer = kernel.launch(stream, self._parameters)
         if answer[0]:
             check(self._driver.api, "cuLaunchCooperativeKernel", answer)
-        program = self._program
-        self._runs += 1
-        program.run = self._runs & 0xFFFFFFFF  # of the next run: the GPU is at work by now
-        program.tag = program.tag % 0xFFFFFFFF + 1
 
     def _give_up(self) -> NoReturn:
-        """Report a run that was given up. The next run starts afresh."""
-        driver, veus = self._driver, self._manifest.veus
-        driver.call("cuCtxSynchronize")  # runs behind it end soon: they are given up, too
-        counters, reached = np.zeros(self._signals.size + 1, dtype=COUNTER), np.zeros(veus, dtype=np.uint32)
-        driver.call("cuMemcpyDtoH", counters.ctypes.data, self._program.counters, counters.nbytes)
-        driver.call("cuMemcpyDtoH", reached.ctypes.data, self._program.reached, reached.nbytes)
-        before = np.uint32((self._runs - 1) & 0xFFFFFFFF) * self._signals
+        """Report the last run that was given up. Nothing else is to be done: it left counters as every run does."""
+        driver, veus = self._driver, np.zeros(self._manifest.veus, dtype=VEU)
+        driver.call("cuCtxSynchronize")  # runs behind it may be given up, too
+        driver.call("cuMemcpyDtoH", veus.ctypes.data, self._program.veus, veus.nbytes)
         stall = Stall(
             manifest=self._manifest,
             records=np.frombuffer(self._source.files[RECORDS], dtype=RECORD),
-            reached=reached,
-            seen=counters["signals"][:-1] - before,
+            reached=np.where(veus["late_run"] == self._given_up.value, veus["late"], np.uint32(DONE)),
+            seen=veus["seen"],
             timeout_s=self._options.run_timeout_s,
         )
-        driver.call("cuMemsetD8", self._program.counters, 0, self._counters_bytes)
-        driver.call("cuCtxSynchronize")
         self._stalled.value = 0
-        self._runs = self._program.run = 0
         raise stall.error()
+
+
+def _lock_of(state: GpuState | None) -> AbstractContextManager[object]:
+    """Nobody else gives runs of the states to a stream."""
+    return nullcontext() if state is None else state.lock

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rammer.devices.cuda.capture import is_capturing
 from rammer.devices.cuda.driver import Driver, check
 from rammer.devices.cuda.upload import upload
 from rammer.ir.graph import Array
@@ -80,7 +81,20 @@ class Memory:
         self._finalizer()
 
 
+_left: list[tuple[Driver, list[tuple[str, Any]]]] = []
+"""What nobody referred to any more while a graph was captured, which giving it back would end."""
+
+
 def _free(driver: Driver, owned: list[tuple[str, Any]]) -> None:
+    if is_capturing():
+        _left.append((driver, owned))
+        return
+    while _left:
+        _give_back(*_left.pop())
+    _give_back(driver, owned)
+
+
+def _give_back(driver: Driver, owned: list[tuple[str, Any]]) -> None:
     driver.enter()
     driver.call("cuCtxSynchronize")  # a run may be under way
     while owned:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from rammer.devices.cuda.driver import Driver
+from rammer.devices.cuda.capture import Capture, capture_of
+from rammer.devices.cuda.driver import LEGACY_STREAM, Driver
 from rammer.devices.cuda.memory import Memory
+from rammer.errors import StreamCaptureError
 
-LEGACY_STREAM = 1
 LASTING_STREAMS = frozenset({LEGACY_STREAM, 2})
 """The default streams, by DLPack's and the driver's numbers: the legacy one, and that of a thread. They never end."""
 
@@ -16,14 +17,17 @@ LASTING_STREAMS = frozenset({LEGACY_STREAM, 2})
 class Order:
     """Which stream has the last run. One event marks its end, recorded when it is needed or before a stream can end.
 
-    Safe to use from several threads.
+    Captured runs are another order, that of their graph: replays are not seen here. Safe to use from several threads.
     """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._memory = Memory(driver)  # arrays that a run left may outlive the model
         self._untimed = int(driver.api.CUevent_flags.CU_EVENT_DISABLE_TIMING)
-        self._event = self._memory.own("cuEventDestroy", driver.call("cuEventCreate", self._untimed))
+        self._event, self._captured = (
+            self._memory.own("cuEventDestroy", driver.call("cuEventCreate", self._untimed)) for _ in range(2)
+        )
+        self._capture: Capture | None = None
         self._lock = threading.Lock()
         self._last: int | None = None
 
@@ -41,8 +45,27 @@ class Order:
             if stream not in LASTING_STREAMS:
                 self._driver.call("cuEventRecord", self._event, stream)
 
+    def before_captured(self, stream: int, capture: Capture) -> None:
+        """The next work on a captured `stream` follows the run that was captured last, if that is in the same graph."""
+        if self._capture == capture:
+            self._driver.call("cuStreamWaitEvent", stream, self._captured, 0)
+
+    def after_captured(self, stream: int, capture: Capture) -> None:
+        """A run was given to a captured `stream`."""
+        self._driver.call("cuEventRecord", self._captured, stream)
+        self._capture = capture
+
     def follow(self, stream: int) -> None:
-        """Work given to `stream` from now on follows all runs so far."""
+        """Work given to `stream` from now on follows all runs so far.
+
+        Raises:
+            StreamCaptureError: the stream is captured, which cannot wait for a run outside.
+        """
+        if capture_of(self._driver, stream) is not None:
+            raise StreamCaptureError(
+                "a captured stream cannot wait for runs before the capture",
+                hint="take arrays over before the capture, or read where `outputs=` was told to write",
+            )
         with self._lock:
             if self._mark():
                 self._driver.call("cuStreamWaitEvent", stream, self._event, 0)

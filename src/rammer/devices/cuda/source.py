@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from rammer.ir.task import RKernel, ROperator, TaskGraph, TensorRole
 from rammer.ir.vdevice import VDevice
 from rammer.tiling.persistent_rnn import Family
 
-ABI = 8
+ABI = 9
 CODE = "program.cu"
 LAUNCH = "launch.json"
 DEVICE_RECORDS = "device_records.bin"
@@ -40,6 +41,7 @@ _LAUNCH: Schema = {
     "starts": [int],
     "input_bytes": [int],
     "output_bytes": [int],
+    "states": int,
     "far_outputs": bool,
 }
 _FAR_BYTES = 16 << 10  # more is quicker only where it is written row by row (ADR 0013)
@@ -73,6 +75,17 @@ _WARPGROUPS = (
 _INTERPRETER = ("rammer.devices.cuda", "runtime/interpreter.cuh")
 
 
+class Turns(NamedTuple):
+    """Segments that change places from run to run: so many from `read` on with as many from `written` on."""
+
+    states: int
+    read: int
+    written: int
+
+
+NO_TURNS = Turns(0, 0, 0)
+
+
 def source_of(plan: Plan, vdevice: VDevice) -> Source:
     """The source of a plan for a vDevice.
 
@@ -100,6 +113,8 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     kernels = {symbol: emitted[symbol] for symbol in assembly.functions}
     data = assembly.data
     slot_table, segments = np.frombuffer(data[SLOTS], dtype=SLOT), CALLER + arrays + 1
+    states, outputs = plan.graph.states, CALLER + len(plan.graph.inputs)
+    turns = Turns(states, outputs - states, CALLER + arrays - states)
     maps = tensor_maps(plan, assembly.first_slots, slot_table, segments - 1)
     records, starts = device_records(
         np.frombuffer(data[RECORDS], dtype=RECORD),
@@ -123,7 +138,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
             DEVICE_RECORDS: records.tobytes(),
             TENSOR_MAPS: maps.table.tobytes(),
             LAUNCH: _launch(plan, vdevice, slots, starts.tolist()),
-            CODE: translation_unit(kernels, vdevice.threads, slots, segments).encode(),
+            CODE: translation_unit(kernels, vdevice.threads, slots, segments, turns).encode(),
         },
     )
 
@@ -138,6 +153,7 @@ def _launch(plan: Plan, vdevice: VDevice, slots: int, starts: Sequence[int]) -> 
         "starts": starts,
         "input_bytes": [graph.tensors[i].nbytes for i in graph.inputs],
         "output_bytes": [graph.tensors[i].nbytes for i in graph.outputs],
+        "states": graph.states,
         "far_outputs": _far_outputs(graph),
     }
     return json.dumps(launch, indent=1).encode()
@@ -152,6 +168,8 @@ def check_launch(source: Source, array_bytes: Sequence[int]) -> None:
     launch = read_json(source.files[LAUNCH], _LAUNCH, "its launch")
     if launch["input_bytes"] + launch["output_bytes"] != list(array_bytes):
         raise SchemaError("its launch is for other arrays than its signature says")
+    if launch["states"] > min(len(launch["input_bytes"]), len(launch["output_bytes"])):
+        raise SchemaError("its launch is for more states than it has arrays")
     starts = launch["starts"]
     record_bytes = record_dtype(0).itemsize + launch["slots"] * np.dtype(np.uint64).itemsize
     if starts != sorted(starts) or len(source.files[DEVICE_RECORDS]) != max(starts, default=0) * record_bytes:
@@ -162,7 +180,9 @@ def check_launch(source: Source, array_bytes: Sequence[int]) -> None:
         raise SchemaError(f"its {CODE} is empty")
 
 
-def translation_unit(kernels: Mapping[str, KernelText], threads: int, slots: int, segments: int) -> str:
+def translation_unit(
+    kernels: Mapping[str, KernelText], threads: int, slots: int, segments: int, turns: Turns = NO_TURNS
+) -> str:
     """Headers, device functions, the dispatch over them, and the interpreter, as one text.
 
     Args:
@@ -170,6 +190,7 @@ def translation_unit(kernels: Mapping[str, KernelText], threads: int, slots: int
         threads: of a block.
         slots: operands that a record has room for.
         segments: in which operands lie.
+        turns: those of states.
     """
     has_warpgroups = any(kernel.loop is not None for kernel in kernels.values())
     families: dict[Family, dict[int, str]] = {}
@@ -187,6 +208,9 @@ def translation_unit(kernels: Mapping[str, KernelText], threads: int, slots: int
         "BLOCKS": MULTIPROCESSOR_THREADS // threads,
         "SLOTS": slots,
         "SEGMENTS": segments,
+        "STATES": turns.states,
+        "READ": turns.read,
+        "WRITTEN": turns.written,
         "CHUNK": chunk_of(slots),
         "SCRATCH_ALIGNMENT": _SWIZZLED_BYTES if has_warpgroups else _LINE_BYTES,
     }
@@ -216,11 +240,11 @@ def _operands(plan: Plan, operator: ROperator) -> int:
 def _far_outputs(graph: TaskGraph) -> bool:
     """Whether to write outputs for the host straight into its memory: few bytes, which no rTask reads again.
 
-    A copy after the run would begin when the host has asked for it and the GPU has ended all else.
+    A copy after the run would begin when the host has asked for it and the GPU has ended all else. States stay there.
     """
-    outputs = {graph.root(i).id for i in graph.outputs}
+    outputs = {graph.root(i).id for i in graph.outputs[: len(graph.outputs) - graph.states]}
     read = {graph.root(binding.tensor).id for operator in graph.operators for binding in operator.reads}
-    return not outputs & read and sum(graph.tensors[i].nbytes for i in graph.outputs) <= _FAR_BYTES
+    return not outputs & read and sum(graph.tensors[i].nbytes for i in outputs) <= _FAR_BYTES
 
 
 def _constant_bytes(plan: Plan) -> int:

@@ -21,7 +21,7 @@ class Stall:
     """What a run left behind.
 
     `reached` is each vEU's Wait in vain, or its rTask that tagged elements did not come for, or `DONE`; `seen` are
-    each counter's signals in the run.
+    the signals that it saw when it gave up. Behind that it gave its own as if it had gone on.
     """
 
     manifest: Manifest
@@ -46,7 +46,7 @@ class Stall:
         program, step = self.manifest.locate(veu, int(self.reached[veu]))
         if record["opcode"] == EXECUTE:
             return f"step {step} of rProgram {program}, an rTask whose tagged elements did not come"
-        signals = f"which saw {self.seen[record['a']]} of {record['b']} signals"
+        signals = f"which saw {self.seen[veu]} of {record['b']} signals"
         if step >= self.manifest.steps[program][veu]:
             return f"the barrier behind rProgram {program}, {signals}"
         counter = int(record["a"]) - self.manifest.first_counters[program]
@@ -62,7 +62,7 @@ class Stall:
             return f"{self._names(givers)} ended before" if givers else "no rTask of the run writes them"
         if late:
             return f"{self._names(late)} should have signalled"
-        if self.seen[record["a"]] >= record["b"]:
+        if len(givers) >= record["b"]:
             return f"{self._names(givers)} signalled, but too late"
         given = f": {self._names(givers)} signalled" if givers else ""
         return f"no vEU has a signal left to give{given}"

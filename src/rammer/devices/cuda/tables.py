@@ -16,7 +16,8 @@ DONE = 0xFFFFFFFF
 WAIT = np.dtype([("counter", "<u4"), ("threshold", "<u4"), ("signals", "<u4")])
 COUNTER = np.dtype([("signals", "<u4"), ("reserved", "<u4", 7)])
 TAGGED = np.dtype([("value", "<f4"), ("tag", "<u4")])
-STATUS = np.dtype([("stalled", "<u4"), ("reserved", "<u4")])
+VEU = np.dtype([("runs", "<u4"), ("late_run", "<u4"), ("late", "<u4"), ("seen", "<u4")])
+STATUS = np.dtype([("run", "<u4"), ("stalled", "<u4")])
 SPAN = np.dtype([("begin", "<i8"), ("ready", "<i8"), ("computed", "<i8"), ("end", "<i8")])
 CLOCK = np.dtype([("cycles", "<i8"), ("nanoseconds", "<i8")])
 
@@ -64,15 +65,14 @@ class Program(ctypes.Structure):
         ("records", ctypes.c_void_p),
         ("starts", ctypes.c_void_p),
         ("counters", ctypes.c_void_p),
-        ("reached", ctypes.c_void_p),
+        ("veus", ctypes.c_void_p),
         ("status", ctypes.c_void_p),
         ("spans", ctypes.c_void_p),
         ("clocks", ctypes.c_void_p),
         ("timeout_ns", ctypes.c_uint64),
-        ("run", ctypes.c_uint32),
+        ("turns", ctypes.c_void_p),
+        ("turn_count", ctypes.c_uint32),
         ("met", ctypes.c_uint32),
-        ("tag", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
     )
 
 

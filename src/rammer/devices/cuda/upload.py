@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import mmap
 
-from rammer.devices.cuda.driver import Driver
+from rammer.devices.cuda.driver import NULL_STREAM, Driver
 from rammer.ir.graph import Array
 
 _PIECE_BYTES = 8 << 20
 _PIECES = 32  # registered at a time: as long as they are, the system cannot take their pages back
 _READ_ONLY = 8  # CU_MEMHOSTREGISTER_READ_ONLY: the pages may be those of a file
-_NULL_STREAM = 0
 
 
 def upload(driver: Driver, address: int, array: Array) -> None:
@@ -23,7 +22,7 @@ def upload(driver: Driver, address: int, array: Array) -> None:
     registered: list[int] = []
 
     def release() -> None:
-        driver.call("cuStreamSynchronize", _NULL_STREAM)
+        driver.call("cuStreamSynchronize", NULL_STREAM)
         while registered:
             driver.call("cuMemHostUnregister", registered.pop())
 
@@ -34,7 +33,7 @@ def upload(driver: Driver, address: int, array: Array) -> None:
             if driver.api.cuMemHostRegister(begin, _PIECE_BYTES, _READ_ONLY)[0]:
                 break
             registered.append(begin)
-            driver.call("cuMemcpyHtoDAsync", address, begin, _PIECE_BYTES, _NULL_STREAM)
+            driver.call("cuMemcpyHtoDAsync", address, begin, _PIECE_BYTES, NULL_STREAM)
             begin += _PIECE_BYTES
             address += _PIECE_BYTES
         driver.call("cuMemcpyHtoD", address, begin, end - begin)

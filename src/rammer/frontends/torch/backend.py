@@ -12,7 +12,14 @@ from torch.fx import GraphModule
 from torch.fx import Node as FxNode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rammer.errors import AutogradError, DynamicShapeError, LayoutError, RefreshError, UnsupportedFeatureError
+from rammer.errors import (
+    AutogradError,
+    DynamicShapeError,
+    LayoutError,
+    RefreshError,
+    StreamCaptureError,
+    UnsupportedFeatureError,
+)
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.dispatch import Imported
 from rammer.frontends.moves import transposed
@@ -65,6 +72,13 @@ def _refuse_gradients(*_: object) -> Callable[..., Any]:
     )
 
 
+def _refuse_while_capturing() -> None:
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        raise StreamCaptureError(
+            "a module cannot be compiled while PyTorch captures a CUDA graph", hint="call it once before the capture"
+        )
+
+
 class _Lazy:
     """A functional graph, compiled with the parameters of its first call as constants.
 
@@ -92,6 +106,7 @@ class _Lazy:
             with self._lock:
                 program = self._programs.get(key)
                 if program is None:
+                    _refuse_while_capturing()
                     program = self._programs[key] = _Program(self._graph, args, self._constant, self._build)
         results = program.run(args)
         args.clear()

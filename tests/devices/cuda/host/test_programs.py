@@ -111,6 +111,27 @@ def test_missing_signal_is_named(gpu):
         assert caught.value.where == "before rTask 0 of 'op1'"
 
 
+def test_a_run_that_is_given_up_gives_all_its_signals(gpu):
+    """Whichever Wait is in vain: counters are then where the next run looks for them."""
+    plan = chain(length=5, veus=3, tiles=2, programs=2)
+    loaded, x = gpu.load(source_of(plan, gpu.vdevice(gpu.options(veus=3)))), np.linspace(-1, 1, 64, dtype=np.float32)
+    records, wanted = loaded._records.copy(), expected(plan, x)
+    tried = 0
+    for number in np.flatnonzero(records["wait_count"]).tolist():
+        for wait in range(records["wait_count"][number]):
+            for order in ORDERS[:3]:
+                broken = records.copy()
+                broken["waits"]["threshold"][number, wait] += 1
+                gpu.api._copy(loaded._program.records, broken.ctypes.data, broken.nbytes)
+                with pytest.raises(RunTimeoutError):
+                    gpu.run(loaded, [x], [x], order)
+                gpu.api._copy(loaded._program.records, records.ctypes.data, records.nbytes)
+                for _ in range(2):
+                    np.testing.assert_allclose(gpu.run(loaded, [x], [x], order)[0], wanted, rtol=1e-6)
+                tried += 1
+    assert tried > 20
+
+
 def test_trace_has_a_span_for_each_step(gpu):
     plan = chain(length=6, veus=2, tiles=3, programs=2)
     loaded, x = gpu.load(source_of(plan, gpu.vdevice(gpu.options()))), np.ones(64, np.float32)

@@ -1,7 +1,8 @@
 /* Types that the host and the interpreter share; `rammer.devices.cuda.tables` mirrors them.
  *
  * RAMMER_SLOTS is the number of operands that a record has room for, RAMMER_SEGMENTS that of segments they lie in,
- * RAMMER_CHUNK that of records which are fetched together.
+ * RAMMER_CHUNK that of records which are fetched together. A run reads RAMMER_STATES segments from RAMMER_READ on, and leaves
+ * for the next run as many from RAMMER_WRITTEN on.
  */
 #ifndef RAMMER_TABLES_CUH
 #define RAMMER_TABLES_CUH
@@ -14,7 +15,7 @@ enum {
 };
 
 #define RAMMER_NOTHING 0xffffffffu /* the kernel of a record without an rTask */
-#define RAMMER_DONE 0xffffffffu    /* what a vEU reached that walked its whole queue */
+#define RAMMER_DONE 0xffffffffu    /* the late step of a vEU that none was in vain of */
 
 /* Go on once `counter` had `threshold` of the `signals` that a run gives it. */
 struct rammer_wait {
@@ -60,10 +61,24 @@ struct __align__(8) rammer_tagged {
     uint32_t tag;
 };
 
-/* Set by the first block whose Wait takes too long: all others then give up, too. */
-struct rammer_status {
+/* What a vEU keeps from run to run. Runs follow each other, so each counts them by itself: nobody tells a run its number,
+ * and a launch may be repeated as it is.
+ *
+ * `late_run` is the last run that it gave up, counted from 1, `late` the Wait among its steps that was in vain, or the rTask
+ * that tagged elements did not come for, and `seen` the signals that the Wait's counter had in that run.
+ */
+struct __align__(16) rammer_veu {
+    uint32_t runs;
+    uint32_t late_run;
+    uint32_t late;
+    uint32_t seen;
+};
+
+/* The last run that was given up, counted from 1: set by the first block whose Wait takes too long, for all others to give up,
+ * too. The host clears `stalled`. One word, for the two change together. */
+struct __align__(8) rammer_status {
+    uint32_t run;
     uint32_t stalled;
-    uint32_t reserved;
 };
 
 /* Of a record: when it was reached, its Waits and its rTask had ended, and it was left. Cycles of a multiprocessor's
@@ -85,15 +100,14 @@ struct rammer_program {
     const rammer_record *records; /* vEU i walks starts[i] .. starts[i + 1] */
     const uint32_t *starts;
     rammer_counter *counters;
-    uint32_t *reached;     /* per vEU: the Wait among its steps where it gave up, or RAMMER_DONE */
+    rammer_veu *veus;
     rammer_status *status;
     rammer_span *spans;    /* per record, of a traced run */
     rammer_clock *clocks;  /* per vEU, of a traced run */
     uint64_t timeout_ns;   /* how long a Wait may take */
-    uint32_t run;          /* whole runs that the counters hold */
+    uint32_t *turns;       /* of the states: the runs that moved them, as every vEU counts them */
+    uint32_t turn_count;   /* of these counts, one for each vEU that any model may have */
     uint32_t met;          /* the counter where all blocks meet at the start of a traced run; 0 before it */
-    uint32_t tag;          /* of this run: another one for each, and never 0 */
-    uint32_t reserved;
     char *segments[RAMMER_SEGMENTS]; /* their addresses; those of the caller's arrays change from run to run */
 };
 

@@ -17,7 +17,8 @@ enum {
     RAMMER_WARP = 32,
     RAMMER_POLLS = 256, /* between two looks at the clock */
     RAMMER_DELAY_NS = 200000,
-    RAMMER_DELAYED = 13 /* one in two to the power of it */
+    RAMMER_DELAYED = 13, /* one in two to the power of it */
+    RAMMER_HURRY = 7     /* behind a run that was given up, Waits may take this power of two less */
 };
 
 /* What the kernel was launched with, and this block's queue. In shared memory, for resident rKernels have no registers
@@ -26,7 +27,12 @@ static __shared__ rammer_program rammer_given;
 static __shared__ struct {
     const rammer_record *records;
     uint32_t count;
+    uint32_t runs; /* before this one */
+    uint32_t turn; /* runs that moved the states before */
+    uint32_t tag;  /* of this run: another one than before, and not that of memory that was never written */
     uint32_t late; /* the first step that waited in vain, or RAMMER_DONE */
+    uint32_t silent; /* the first record that ended without its Signals, or RAMMER_DONE */
+    uint32_t seen[RAMMER_WAITS]; /* by the Waits of its record, if they were, else RAMMER_DONE */
 } rammer_queue;
 
 extern __shared__ __align__(RAMMER_SCRATCH_ALIGNMENT) char rammer_scratch[];
@@ -38,14 +44,16 @@ static __shared__ uint64_t rammer_origin_ns;
 
 /* Looks at the clock. Returns whether waiting may go on; if not, the run is given up. 0 is no deadline yet. */
 static __device__ __forceinline__ bool rammer_is_in_time(uint64_t *deadline_ns) {
-    if (rammer_load_relaxed(&rammer_given.status->stalled) != 0)
+    uint64_t *status = (uint64_t *)rammer_given.status;
+    const uint64_t given_up = rammer_load_relaxed(status), stalled = 1ull << 32 | (rammer_queue.runs + 1);
+    if (given_up == stalled)
         return false;
     const uint64_t now_ns = rammer_globaltimer_ns();
     if (*deadline_ns == 0)
-        *deadline_ns = now_ns + rammer_given.timeout_ns;
+        *deadline_ns = now_ns + (rammer_given.timeout_ns >> (given_up >> 32 ? RAMMER_HURRY : 0));
     if (now_ns <= *deadline_ns)
         return true;
-    atomicExch(&rammer_given.status->stalled, 1u);
+    rammer_store_relaxed(status, stalled);
     return false;
 }
 
@@ -84,7 +92,7 @@ template <bool whole> static __device__ __forceinline__ bool rammer_agree(bool h
  * it, all lanes leave it by one vote. The first look is on its way before anything else is done (ADR 0014). */
 template <bool whole> static __device__ __forceinline__ bool rammer_poll_flagged(const rammer_tagged *from, float *value) {
     uint64_t word = rammer_look(from);
-    const uint32_t tag = rammer_given.tag;
+    const uint32_t tag = rammer_queue.tag;
     bool is_there = (uint32_t)(word >> 32) == tag;
     if (!rammer_agree<whole>(is_there)) {
         uint64_t deadline_ns = 0;
@@ -116,7 +124,7 @@ typedef rammer_flagged_loader<true> rammer_load_flagged_by_warps;
 
 /* Writes an element for everyone to take. */
 static __device__ __forceinline__ void rammer_store_flagged(rammer_tagged *to, float value) {
-    const uint64_t word = (uint64_t)rammer_given.tag << 32 | __float_as_uint(value);
+    const uint64_t word = (uint64_t)rammer_queue.tag << 32 | __float_as_uint(value);
     rammer_store_relaxed((uint64_t *)to, word);
 }
 
@@ -226,9 +234,12 @@ static __device__ __forceinline__ bool rammer_begin(const rammer_record *record)
     const uint32_t number = threadIdx.x / RAMMER_WARP;
     if (number < record->wait_count) {
         const rammer_wait wait = record->waits[number];
-        late = !rammer_await(wait.counter, rammer_given.run * wait.signals + wait.threshold);
-        if (late)
+        const uint32_t before = rammer_queue.runs * wait.signals;
+        late = !rammer_await(wait.counter, before + wait.threshold);
+        if (late) {
+            rammer_queue.seen[number] = rammer_load_acquire(&rammer_given.counters[wait.counter].signals) - before;
             atomicMin(&rammer_queue.late, record->step + number);
+        }
     }
     const bool goes_on = record->wait_count == 0 || !__syncthreads_or(late);
     RAMMER_STAMP(record, ready);
@@ -240,8 +251,12 @@ static __device__ __forceinline__ bool rammer_begin(const rammer_record *record)
 static __device__ __forceinline__ void rammer_end(const rammer_record *record) {
     RAMMER_STAMP(record, computed);
     const uint32_t number = threadIdx.x - (RAMMER_THREADS - RAMMER_WARP);
-    if (number < record->signal_count && rammer_queue.late == RAMMER_DONE)
-        rammer_add_release(&rammer_given.counters[record->signals[number]].signals, 1);
+    if (number < record->signal_count) {
+        if (rammer_queue.late == RAMMER_DONE)
+            rammer_add_release(&rammer_given.counters[record->signals[number]].signals, 1);
+        else
+            atomicMin(&rammer_queue.silent, record->step); /* a warp that is ahead may have waited in vain by now */
+    }
     RAMMER_STAMP(record, end);
 }
 
@@ -252,14 +267,34 @@ static __device__ __forceinline__ void rammer_end_early(const rammer_record *rec
     rammer_end(record);
 }
 
+/* What the last run of the states wrote is read, and what it read is written. A barrier follows. */
+static __device__ __forceinline__ void rammer_take_turns(void) {
+    if (RAMMER_STATES != 0 && rammer_queue.turn % 2 != 0)
+        for (uint32_t i = threadIdx.x; i < RAMMER_STATES; i += RAMMER_THREADS) {
+            char *const read = rammer_given.segments[RAMMER_READ + i];
+            rammer_given.segments[RAMMER_READ + i] = rammer_given.segments[RAMMER_WRITTEN + i];
+            rammer_given.segments[RAMMER_WRITTEN + i] = read;
+        }
+}
+
+/* Counts the run for the vEU of this block, and for those that only models of more vEUs have. */
+static __device__ __forceinline__ void rammer_end_turn(void) {
+    if (RAMMER_STATES != 0)
+        for (uint32_t i = blockIdx.x + threadIdx.x * gridDim.x; i < rammer_given.turn_count; i += RAMMER_THREADS * gridDim.x)
+            rammer_given.turns[i] = rammer_queue.turn + 1;
+}
+
 /* Gets this block ready to walk its queue. */
 static __device__ __forceinline__ void rammer_start(const rammer_program *program) {
     for (uint32_t i = threadIdx.x; i < sizeof(rammer_program) / sizeof(uint64_t); i += RAMMER_THREADS)
         ((uint64_t *)&rammer_given)[i] = ((const uint64_t *)program)[i];
     __syncthreads();
     if (threadIdx.x == 0) {
-        const uint32_t start = rammer_given.starts[blockIdx.x];
-        rammer_queue.late = RAMMER_DONE;
+        const uint32_t start = rammer_given.starts[blockIdx.x], runs = rammer_given.veus[blockIdx.x].runs;
+        rammer_queue.turn = RAMMER_STATES != 0 ? rammer_given.turns[blockIdx.x] : 0;
+        rammer_queue.late = rammer_queue.silent = rammer_queue.seen[0] = RAMMER_DONE;
+        rammer_queue.runs = runs;
+        rammer_queue.tag = runs + 1;
         rammer_queue.records = rammer_given.records + start;
         rammer_queue.count = rammer_given.starts[blockIdx.x + 1] - start;
     }
@@ -275,13 +310,36 @@ static __device__ __forceinline__ void rammer_start(const rammer_program *progra
     }
 #endif
     __syncthreads();
+    rammer_take_turns();
     rammer_fetch(0);
 }
 
-/* The end of the walk; a Wait that took too long has left its place. */
+/* Gives the Signals of a run that was given up which were not given: the next run finds all counters where it looks for
+ * them. Others may go on by them; what they compute is part of the same run. The thread that gives the first Signal of each
+ * record calls it: it knows for which it did not. */
+static __device__ __forceinline__ void rammer_make_up(void) {
+    for (uint32_t i = 0; i < rammer_queue.count; ++i) {
+        const rammer_record *record = &rammer_queue.records[i];
+        if (record->step >= rammer_queue.silent || record->step + record->wait_count >= rammer_queue.late)
+            for (uint32_t number = 0; number < record->signal_count; ++number)
+                rammer_add_release(&rammer_given.counters[record->signals[number]].signals, 1);
+    }
+}
+
+/* The end of the walk; a Wait that took too long leaves its place. */
 static __device__ __forceinline__ void rammer_finish(void) {
+    const bool is_late = rammer_queue.late != RAMMER_DONE;
+    if (is_late && threadIdx.x == RAMMER_THREADS - RAMMER_WARP)
+        rammer_make_up();
+    rammer_end_turn();
     if (threadIdx.x == 0) {
-        rammer_given.reached[blockIdx.x] = rammer_queue.late;
+        rammer_veu *veu = &rammer_given.veus[blockIdx.x];
+        veu->runs = rammer_queue.runs + 1;
+        if (is_late) {
+            veu->late_run = rammer_queue.runs + 1;
+            veu->late = rammer_queue.late;
+            veu->seen = rammer_queue.seen[rammer_queue.seen[0] == RAMMER_DONE];
+        }
 #ifdef RAMMER_TRACE
         rammer_given.clocks[blockIdx.x].cycles = clock64() - rammer_origin;
         rammer_given.clocks[blockIdx.x].nanoseconds = (int64_t)(rammer_globaltimer_ns() - rammer_origin_ns);

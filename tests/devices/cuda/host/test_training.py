@@ -1,0 +1,35 @@
+"""Training steps as a program of a GPU: losses and parameters against eager PyTorch."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rammer.frontends.dispatch import Example  # noqa: E402 - after the check for PyTorch
+from rammer.kinds import compile_training  # noqa: E402
+from tests.frontends.torch.test_step import close, cross_entropy, mlp, sgd, targets  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def test_losses_of_some_steps(gpu):
+    torch.manual_seed(0)
+    module = mlp()
+    ours = copy.deepcopy(module)
+    optimizers = [sgd(each, momentum=0.9, weight_decay=1e-2) for each in (module, ours)]
+    data = [(torch.randn(6, 8), targets()) for _ in range(6)]
+    options = gpu.options(veus=3)
+    step = compile_training(cross_entropy, ours, optimizers[1], options, Example(args=data[0]), 0)
+    for i, (x, target) in enumerate(data):
+        if i == 3:
+            for optimizer in optimizers:
+                optimizer.param_groups[0]["lr"] *= 0.5
+        optimizers[0].zero_grad()
+        loss = cross_entropy(module, x, target)
+        loss.backward()
+        optimizers[0].step()
+        assert step(x.numpy(), target.numpy()).item() == pytest.approx(loss.item(), rel=1e-5)
+    step.sync()
+    close(ours.state_dict(), module.state_dict())
+    close(optimizers[1].state_dict()["state"], optimizers[0].state_dict()["state"])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 TimeUs = Callable[[int, int], float]
 """The time of a model, by its number, on so many vEUs, in microseconds."""
 
-_ROUNDS = 4
+_ROUNDS = 8
 _EVEN = 0.02
 """Of the longest lane's time, how far the shortest one's may be from it; closer is below what estimates can say."""
 

@@ -48,7 +48,7 @@ from rammer.passes.helpers.rewrite import Rewriter
 from rammer.passes.helpers.rounding import unrounded, unrounding
 from rammer.passes.helpers.views import Definition, definition
 from rammer.passes.helpers.work import Work, lift, lower
-from rammer.passes.round_products import with_rounded_attention
+from rammer.passes.round_products import rounded
 from rammer.tiling.attention import attention
 from rammer.tiling.pattern import plain_load
 
@@ -136,7 +136,7 @@ class _Fusion:
     def _us(self, operator: Operator) -> float:
         assert operator.expr is not None  # it was looked into
         layouts = tuple(self._graph.values[value].storage for value in (*operator.inputs, *operator.outputs))
-        expr = with_rounded_attention(operator.expr, self._device)
+        expr = rounded(operator.expr, self._device)
         return predicted_us(expr, layouts, self._device, self._device.veu_count)
 
     def _may_be_softmax(self, value: int) -> bool:

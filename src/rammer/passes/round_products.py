@@ -64,7 +64,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
             continue
         found = contraction(operator.expr)
         if found is None:
-            rewriter.insert(replace(operator, expr=with_rounded_attention(operator.expr, device)))
+            rewriter.insert(replace(operator, expr=rounded(operator.expr, device)))
             continue
         expr, inputs = operator.expr, list(operator.inputs)
         staged = is_staged(expr, found, device)
@@ -78,12 +78,16 @@ def run(graph: Graph, device: VDevice) -> Graph:
     return rewriter.finish()
 
 
-def with_rounded_attention(expr: TensorExpr, device: VDevice) -> TensorExpr:
-    """The expression with the operands of both products rounded, if it is attention and the precision has 16 bits."""
+def rounded(expr: TensorExpr, device: VDevice) -> TensorExpr:
+    """The expression with the operands of its products rounded to the precision, where the device takes them so."""
     dtype = ROUNDED.get(device.precision)
-    if dtype is None or not dtype.is_half or attention(expr) is None or Skeleton.ATTENTION not in device.skeletons:
+    if dtype is None:
         return expr
-    return _with_rounded_products(expr, dtype)
+    found = contraction(expr)
+    if found is not None:
+        return _with_rounded_products(expr, dtype) if is_staged(expr, found, device) else expr
+    takes = dtype.is_half and Skeleton.ATTENTION in device.skeletons and attention(expr) is not None
+    return _with_rounded_products(expr, dtype) if takes else expr
 
 
 def is_copied(elements: int, dtype: DType) -> bool:
@@ -128,14 +132,14 @@ def _with_narrow_slot(expr: TensorExpr, slot: int, dtype: DType) -> TensorExpr:
 def _with_rounded_products(expr: TensorExpr, dtype: DType) -> TensorExpr:
     """The expression with both operands of every float32 product rounded."""
 
-    def rounded(operand: Expr) -> Expr:
+    def narrow(operand: Expr) -> Expr:
         is_rounded = isinstance(operand, Cast) and operand.arg.dtype is dtype
         return operand if is_rounded else cast(DType.FLOAT32, cast(dtype, operand))
 
     def visit(node: Expr) -> Expr | None:
         match node:
             case Reduce(ReduceFn.SUM, axes, Call(ScalarFn.MUL, (left, right))) if node.dtype is DType.FLOAT32:
-                return Reduce(ReduceFn.SUM, axes, rounded(left) * rounded(right))
+                return Reduce(ReduceFn.SUM, axes, narrow(left) * narrow(right))
         return None
 
     return _rebuilt(expr, expr.inputs, visit)

@@ -48,6 +48,9 @@ FORMS: Mapping[str, Form] = {name: Form(network=name, converts=name not in PAPER
     # The branches as one grouped convolution, the form that libraries have kernels for.
     "resnext-grouped": Form(network="resnext", sizes={"grouped": True}),
     "resnext-grouped-16": Form(network="resnext", sizes={"grouped": True}, batch=16),
+    **{f"lstm_tc-{batch}": Form(network="lstm_tc", batch=batch) for batch in (4, 16, 64)},
+    # The decoder as exporters write cells that a loop calls.
+    "seq2seq-cells": Form(network="seq2seq", sizes={"cells": True}),
 }
 """Every row by name. A network's own form comes first."""
 

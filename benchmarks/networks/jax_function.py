@@ -67,6 +67,12 @@ def _softmax(attributes: Attributes, x: Array) -> Array:
     return jax.nn.softmax(x, axis=attributes["axis"])
 
 
+def _split(attributes: Attributes, x: Array) -> tuple[Array, ...]:
+    from jax import numpy as jnp
+
+    return tuple(jnp.split(x, attributes["num_outputs"], axis=attributes["axis"]))
+
+
 def _unsqueeze(_: Attributes, x: Array, axes: Ints) -> Array:
     from jax import numpy as jnp
 
@@ -231,9 +237,11 @@ _OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Sin": _lax("sin"),
     "Slice": _slice,
     "Softmax": _softmax,
+    "Split": _split,
     "Sqrt": _lax("sqrt"),
     "Squeeze": lambda _, x, axes: x.squeeze(tuple(axes.tolist())),
     "Sub": lambda _, a, b: a - b,
+    "Tanh": _lax("tanh"),
     "Transpose": lambda attributes, x: x.transpose(attributes["perm"]),
     "Unsqueeze": _unsqueeze,
 }

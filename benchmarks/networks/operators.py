@@ -221,3 +221,34 @@ def lstm_stack(graph: GraphBuilder, name: str, x: Value, weights: Sequence[LstmW
     for layer, parameters in enumerate(rest, start=1):
         output = lstm(graph, f"{name}.l{layer}", output.sequence, parameters)
     return output
+
+
+def lstm_cell_parameters(graph: GraphBuilder, name: str, weights: LstmWeights) -> tuple[Value, Value, Value, Value]:
+    """The initialisers of a PyTorch LSTMCell, which several `lstm_cell` may share: products and biases of x, of h."""
+    of_input, of_state = np.split(weights.b[0], 2)
+    arrays = {"weight_ih": weights.w[0], "weight_hh": weights.r[0], "bias_ih": of_input, "bias_hh": of_state}
+    w, r, b, c = (graph.parameter(f"{name}.{key}", _pytorch_gates(array)) for key, array in arrays.items())
+    return w, r, b, c
+
+
+def lstm_cell(
+    graph: GraphBuilder, name: str, x: Value, parameters: tuple[Value, Value, Value, Value], h: Value, c: Value
+) -> tuple[Value, Value]:
+    """The next h and c (batch, hidden), in the operators that PyTorch's exporter writes for an LSTMCell."""
+    w, r, of_input, of_state = parameters
+    batch, hidden = h.shape
+    given = graph.node("Gemm", f"{name}.x", [x, w, of_input], (batch, 4 * hidden), transB=1)
+    kept = graph.node("Gemm", f"{name}.h", [h, r, of_state], (batch, 4 * hidden), transB=1)
+    sums = add(graph, f"{name}.sums", given, kept)
+    names = {f"{name}.sums.{gate}": h.shape for gate in ("i", "f", "g", "o")}
+    gates = graph.multi_output_node("Split", f"{name}.split", [sums], names, axis=1, num_outputs=4)
+    i, f, o = (sigmoid(graph, f"{name}.{gate}", gates[q]) for gate, q in (("i", 0), ("f", 1), ("o", 3)))
+    g = graph.node("Tanh", f"{name}.g", [gates[2]], h.shape)
+    next_c = add(graph, f"{name}.c", multiply(graph, f"{name}.fc", f, c), multiply(graph, f"{name}.ig", i, g))
+    return multiply(graph, f"{name}.out", o, graph.node("Tanh", f"{name}.tanh", [next_c], h.shape)), next_c
+
+
+def _pytorch_gates(rows: Float32) -> Float32:
+    """Rows in ONNX's gate order (input, output, forget, cell) in PyTorch's (input, forget, cell, output)."""
+    i, o, f, c = np.split(rows, 4)
+    return np.concatenate([i, f, c, o])

@@ -306,10 +306,19 @@ class LstmTc(nn.Module):
 class Seq2Seq(nn.Module):
     """`benchmarks.networks.seq2seq`.
 
-    The decoder's layers are cells: called for a single step, cuDNN's layers take three times as long for the whole.
+    The decoder's layers are cells, whatever `cells` says of the model: called for a single step, cuDNN's layers take
+    three times as long for the whole.
     """
 
-    def __init__(self, *, layers: int = 8, decoder_steps: int = 30, decoder_layers: int = 4, hidden: int = 128) -> None:
+    def __init__(
+        self,
+        *,
+        layers: int = 8,
+        decoder_steps: int = 30,
+        decoder_layers: int = 4,
+        hidden: int = 128,
+        cells: bool = False,
+    ) -> None:
         super().__init__()
         self.encoder = nn.LSTM(hidden, hidden, num_layers=layers)
         self.decoder = nn.ModuleDict({f"l{layer}": nn.LSTMCell(hidden, hidden) for layer in range(decoder_layers)})

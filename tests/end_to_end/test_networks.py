@@ -163,6 +163,13 @@ def test_resnext_branches_and_groups_agree():
     assert convolutions == [1 + 9 * (16 * 2 + 1), 1 + 9 * (2 + 1)]
 
 
+def test_seq2seq_by_operators_and_by_cells_agree():
+    operators, cells = (NETWORKS["seq2seq"](cells=cells, **SMALL["seq2seq"]) for cells in (False, True))
+    feeds = random_inputs(cells, seed=0)
+    assert relative_difference(run(cells, feeds), run(operators, feeds)) < 1e-5
+    assert Counter(node.op_type for node in cells.graph.node)["LSTM"] == SMALL["seq2seq"]["layers"]
+
+
 def test_nasnet_has_the_published_cells():
     model = NETWORKS["nasnet"]()
     operators = Counter(node.op_type for node in model.graph.node)

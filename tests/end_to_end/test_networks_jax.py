@@ -21,6 +21,11 @@ def test_small_network(name):
     compare(model, random_inputs(model, seed=1))
 
 
+def test_cells():
+    model = NETWORKS["seq2seq"](cells=True, **SMALL["seq2seq"])
+    compare(model, random_inputs(model, seed=1))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", PAPER)
 def test_network(name):

@@ -33,6 +33,12 @@ CASES = [
         {"steps": 5, "batch": 2},
         id="seq2seq-small",
     ),
+    pytest.param(
+        "seq2seq",
+        {"layers": 2, "decoder_steps": 3, "decoder_layers": 2, "hidden": 16, "cells": True},
+        {"steps": 5, "batch": 2},
+        id="seq2seq-small-cells",
+    ),
     pytest.param("seq2seq", {}, {}, id="seq2seq"),
     *(
         pytest.param(

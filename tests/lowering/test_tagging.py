@@ -67,6 +67,14 @@ def test_nothing_is_tagged_that_others_read():
     assert not any(tensor.layout.tagged for tensor in graph.tensors)
 
 
+@pytest.mark.parametrize(("batch", "units", "layers", "tagged"), [(4, 64, 2, 5), (5, 64, 2, 0), (4, 256, 30, 0)])
+def test_states_of_a_batch_are_tagged_where_weights_stay(batch, units, layers, tagged):
+    """Those of thirty layers would not all have units."""
+    model = NETWORKS["lstm_tc"](batch=batch, layers=layers, steps=3, hidden=units)
+    found = plan_graph(load_graph(model), H200, OPTIONS)
+    assert sum(tensor.layout.tagged for tensor in found.graph.tensors) == tagged
+
+
 @pytest.mark.parametrize(
     ("op_type", "constant", "tagged"), [("Mul", np.linspace(0, 1, 16), {(3, 16)}), ("MatMul", np.eye(16), set())]
 )

@@ -87,7 +87,7 @@ def test_what_keeps_its_weights_walks_without_the_overhead():
     graph = _independent(2)
     (operator,) = graph.operators
     (kernel,) = operator.kernels
-    form = PersistentRnnForm(threads=32, across=8, weight_registers=4)
+    form = PersistentRnnForm(threads=32, across=8, columns=1, weight_registers=4)
     graph = replace(graph, operators=(replace(operator, kernels=(replace(kernel, form=form),)),))
     assert _times(_run(graph, ((_execute(0),),), overhead_us=0.25)) == {0: (0.0, 2.0)}
 

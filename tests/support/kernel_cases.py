@@ -42,11 +42,11 @@ def fused_residual():
     )
 
 
-def gru_cell(width, n):
+def gru_cell(width, n, batch=1):
     """One step of a GRU whose reset gate comes after the product: slots x, h, w, r, b."""
     return expression(
         "GRUCell",
-        types((1, width), (1, n), (3 * n, width), (3 * n, n), (6 * n,)),
+        types((batch, width), (batch, n), (3 * n, width), (3 * n, n), (6 * n,)),
         activations=("Sigmoid", "Tanh"),
         activation_alpha=(0.0,) * 2,
         activation_beta=(0.0,) * 2,
@@ -62,6 +62,9 @@ CELLS = {
     "lstm of odd sizes": (lstm_cell(1, 100, 72), {3, 4, 5}),
     "lstm of long inputs": (lstm_cell(1, 1000, 32), {3, 4, 5}),
     "gru": (gru_cell(96, 128), {2, 3, 4}),
+    "lstm of a batch": (lstm_cell(4, 256, 256), {3, 4, 5}),
+    "lstm of an odd batch": (lstm_cell(3, 100, 72), {3, 4, 5}),
+    "gru of a batch": (gru_cell(96, 128, batch=2), {2, 3, 4}),
 }
 
 CONTRACTIONS = {

@@ -118,6 +118,16 @@ def unary_model(op_type: str, element_type: int, shape: Sequence[int]) -> onnx.M
     return small_model(nodes, {"x": (element_type, shape)}, {"y": (element_type, shape)}, name=op_type.lower())
 
 
+def recurrent_model(op_type: str, gates: int, *, batch: int, steps: int = 4, inputs: int = 12) -> onnx.ModelProto:
+    """A bidirectional recurrent layer of 20 units and its weights, from zero states: x [steps, batch, inputs]."""
+    hidden, rng = 20, np.random.default_rng(0)
+    shapes = {"w": (2, gates * hidden, inputs), "r": (2, gates * hidden, hidden), "b": (2, 2 * gates * hidden)}
+    constants = {name: rng.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+    node = helper.make_node(op_type, ["x", "w", "r", "b"], ["y"], hidden_size=hidden, direction="bidirectional")
+    y = {"y": (FLOAT, (steps, 2, batch, hidden))}
+    return small_model([node], {"x": (FLOAT, (steps, batch, inputs))}, y, constants)
+
+
 def mlp_model(width: int = 64, depth: int = 3) -> onnx.ModelProto:
     """A chain of matrix products and ReLUs with several rTasks in each: x[8,width] to y[8,width]."""
     rng = np.random.default_rng(0)

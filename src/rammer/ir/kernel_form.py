@@ -388,11 +388,12 @@ class GemvRowsForm(KernelForm):
 class PersistentRnnForm(KernelForm):
     """A cell of a recurrent layer whose weights stay in registers from rTask to rTask of its vEU.
 
-    `across` lanes of each warp have different rows (gates of points), the others split the vectors. Weights take
-    `weight_registers` of each thread.
+    `across` lanes of each warp have different rows (gates of units), the others split the vectors, of which there are
+    `columns` (elements of the batch). Weights take `weight_registers` of each thread.
     """
 
     across: int
+    columns: int
     weight_registers: int
 
     @property
@@ -408,7 +409,8 @@ class PersistentRnnForm(KernelForm):
     @property
     def details(self) -> str:
         """See `KernelForm`."""
-        return f"{self.weight_registers} weights a thread, {self.across} rows across a warp"
+        columns = f", {self.columns} columns" if self.columns > 1 else ""
+        return f"{self.weight_registers} weights a thread, {self.across} rows across a warp{columns}"
 
 
 def _sizes(sizes: tuple[int, ...]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rammer.ir.expr import TensorExpr
 from rammer.ir.kernel_form import KernelForm
@@ -18,6 +18,12 @@ class Workload:
     layouts: tuple[Layout, ...]
     alignments: tuple[int, ...] = ()
     constants: frozenset[int] = frozenset()
+
+    def tagged(self) -> Workload:
+        """The same, of operands that are tagged unless they are constants."""
+        slots = range(len(self.expr.inputs))
+        tagged = [replace(self.layouts[slot], tagged=slot not in self.constants) for slot in slots]
+        return replace(self, layouts=(*tagged, *self.layouts[len(slots) :]))
 
     def kernel(self, tile: RTile, form: KernelForm) -> RKernel:
         """The rKernel of a tile and a form."""

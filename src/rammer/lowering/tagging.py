@@ -3,21 +3,24 @@
 A vector that several rTasks make and the next product of a vector and weights reads, as the state of a recurrent layer
 is, costs more to announce than to compute: each of its readers needs all of it, so a counter would say no more than the
 elements themselves. Such tensors get a tagged layout; nobody signals them. Whoever else reads them and reduces nothing
-takes their elements, too.
+takes their elements, too. Of a batch, that is so where the weights that several products share stay on their units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.expr import TensorExpr
-from rammer.ir.task import Binding, Tensor, TensorRole
+from rammer.ir.task import Binding, RKernel, Tensor, TensorRole
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
+from rammer.ir.workload import Workload
 from rammer.tiling.gemv import vector_slots
+from rammer.tiling.persistent_rnn import plan_of
 
-_MAX_ELEMENTS = 1024  # that every reader polls
+_MAX_ELEMENTS = 1024  # of a vector, that every reader polls
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,32 +38,83 @@ def tagged_tensors(works: Sequence[Work], tensors: Sequence[Tensor], device: VDe
     Args:
         works: all rOperators.
         tensors: what they are bound to.
-        device: says what hand-overs cost.
+        device: says what hand-overs cost, and which weights stay.
     """
     if device.tagged_handover_us is None or device.tagged_handover_us.value >= device.handover_us.value:
         return frozenset()
-
-    def root(binding: Binding) -> int:
-        alias = tensors[binding.tensor].alias_of
-        return binding.tensor if alias is None else alias
-
+    staying = _Staying(works, tensors, device)
     wanted: set[int] = set()
     others: set[int] = set()
     for work in works:
-        vectors = vector_slots(work.expr)
+        vectors = _vector_lengths(work.expr) or staying.lengths(work)
         for slot, (binding, type_) in enumerate(zip(work.reads, work.expr.inputs, strict=True)):
             if vectors is None:
                 if work.expr.reductions:
-                    others.add(root(binding))
-            elif type_.size > _MAX_ELEMENTS:
-                others.add(root(binding))
+                    others.add(_root(tensors, binding))
+            elif vectors.get(slot, type_.size) > _MAX_ELEMENTS:
+                others.add(_root(tensors, binding))
             elif slot in vectors:
-                wanted.add(root(binding))
+                wanted.add(_root(tensors, binding))
         if vectors is None:
-            others.update(map(root, work.writes))
+            others.update(_root(tensors, binding) for binding in work.writes)
     chosen = {
         tensor
         for tensor in wanted - others
         if tensors[tensor].role is TensorRole.INTERMEDIATE and tensors[tensor].type.dtype is DType.FLOAT32
     }
     return frozenset(t.id for t in tensors if (t.id if t.alias_of is None else t.alias_of) in chosen)
+
+
+def _root(tensors: Sequence[Tensor], binding: Binding) -> int:
+    alias = tensors[binding.tensor].alias_of
+    return binding.tensor if alias is None else alias
+
+
+def _vector_lengths(expr: TensorExpr) -> Mapping[int, int] | None:
+    """The elements of each vector that is multiplied with weights, by slot; None if nothing is such a product."""
+    slots = vector_slots(expr)
+    return None if slots is None else {slot: expr.inputs[slot].size for slot in slots}
+
+
+class _Staying:
+    """The products of a batch whose weights stay on their units from rOperator to rOperator."""
+
+    def __init__(self, works: Sequence[Work], tensors: Sequence[Tensor], device: VDevice) -> None:
+        self._tensors = tensors
+        self._device = device
+        self._kernels: dict[Workload, RKernel | None] = {}
+        readers = Counter(tensor for work in works for tensor in self._constants(work))
+        self._shared = {tensor for tensor, count in readers.items() if count > 1}
+        units: dict[int, int] = {}
+        for work in works:
+            kernel = None if vector_slots(work.expr) is not None else self._kernel(work)
+            if kernel is not None:
+                heaviest = max(sorted(self._constants(work) & self._shared), key=lambda tensor: tensors[tensor].nbytes)
+                units[heaviest] = kernel.task_count
+        self._has_room = sum(units.values()) <= device.veu_count
+
+    def lengths(self, work: Work) -> Mapping[int, int] | None:
+        """As `_vector_lengths`; None where the weights do not stay."""
+        kernel = self._kernel(work) if self._has_room else None
+        return (
+            None
+            if kernel is None
+            else {load.slot: part.length for part in plan_of(kernel).parts for load in part.loads}
+        )
+
+    def _constants(self, work: Work) -> set[int]:
+        """The constants that an rOperator reads."""
+        roots = {_root(self._tensors, binding) for binding in work.reads}
+        return {root for root in roots if self._tensors[root].role is TensorRole.CONSTANT}
+
+    def _kernel(self, work: Work) -> RKernel | None:
+        """The rKernel whose weights stay, if several rOperators use them."""
+        slots = (slot for slot, binding in enumerate(work.reads) if _root(self._tensors, binding) in self._shared)
+        workload = Workload(
+            expr=work.expr,
+            layouts=tuple(self._tensors[binding.tensor].layout for binding in (*work.reads, *work.writes)),
+            constants=frozenset(slots),
+        )
+        if workload not in self._kernels:
+            self._kernels[workload] = self._device.rules.persistent(workload.tagged(), self._device)
+        return self._kernels[workload]

@@ -28,13 +28,13 @@ class Gate:
     function: ScalarFn | None = None
 
 
-def find_gates(roots: Sequence[Expr], parts: Mapping[Term, int], constants: Collection[int]) -> tuple[Gate, ...]:
+def find_gates(roots: Sequence[Expr], parts: Mapping[Term, int], stay: Collection[Load]) -> tuple[Gate, ...]:
     """The gates, so that those of each part are neighbours.
 
     Args:
         roots: the bodies of the outputs.
         parts: the number of each term's part.
-        constants: slots that are constants.
+        stay: loads of constants that are the same in all rTasks.
     """
     computed = values(*roots)
     uses = Counter(child for node in computed for child in node.children) + Counter(roots)
@@ -45,7 +45,7 @@ def find_gates(roots: Sequence[Expr], parts: Mapping[Term, int], constants: Coll
         if _is_sum(node) and not (uses[node] == 1 and node in users and _is_sum(users[node])):
             summands = list(_summands(node, uses))
             terms = [alone[summand] for summand in summands if summand in alone]
-            biases = [summand for summand in summands if _is_bias(summand, constants)]
+            biases = [summand for summand in summands if _is_bias(summand, stay)]
             is_whole = len(terms) + len(biases) == len(summands)
             if terms and is_whole and len({parts[term] for term in terms}) == len(terms):
                 loads = tuple(bias for bias in biases if isinstance(bias, Load))
@@ -65,10 +65,8 @@ def _with_function(gate: Gate, uses: Mapping[Expr, int], users: Mapping[Expr, Ex
     return gate
 
 
-def _is_bias(node: Expr, constants: Collection[int]) -> bool:
-    if not isinstance(node, Load) or node.slot not in constants:
-        return False
-    return node.dtype is DType.FLOAT32 and node.fill is None
+def _is_bias(node: Expr, stay: Collection[Load]) -> bool:
+    return isinstance(node, Load) and node in stay and node.dtype is DType.FLOAT32 and node.fill is None
 
 
 def _is_sum(node: Expr) -> bool:

@@ -1,12 +1,13 @@
 """Persistent recurrent layers: which rKernels keep their weights in registers, and which thread has which.
 
-It takes a contraction whose weights are constants and whose other operands are vectors: all rTasks of one tile then
-multiply the same weights, as the cells of a recurrent layer do step after step. Sums with the same vector are a *part*.
-Every point of the tile has some gates (`gates.py`); number `gate * points + point` is a *row*.
+It takes a contraction whose weights are constants and whose other operands are vectors, one for each element of a
+batch: all rTasks of one tile then multiply the same weights, as the cells of a recurrent layer do step after step. Axes
+that weights do not have are *columns*, the others *units*. Sums with the same vectors are a *part*. Every unit of the
+tile has some gates (`gates.py`); number `gate * units + unit` is a *row*.
 
 Each warp multiplies a slice of every vector for all rows: neighbouring lanes have neighbouring rows, and the lanes that
 are left over split the slice. So parts are multiplied one after another, as they come, and nothing is added over warps
-before the last of them.
+before the last of them. A weight is multiplied with the vectors of all columns of the tile.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rammer.tiling.pattern import Contraction, Term, contraction, reduction_orde
 
 _VECTOR = 4
 _MAX_ROWS = 256  # whose sums of all warps lie in shared memory
+_MAX_SUMS = 24  # of a thread, for all columns: registers are left for the vectors
 _ACROSS = (32, 16, 8, 4, 2, 1)  # the more, the fewer exchanges between lanes
 
 
@@ -72,7 +74,7 @@ class Part:
 
     @property
     def length(self) -> int:
-        """Elements of the vector."""
+        """Elements of a vector."""
         return math.prod(axis.extent for axis in self.axes)
 
     @property
@@ -109,12 +111,14 @@ class Part:
 class PersistentRnn:
     """How an rTask of a persistent recurrent layer is shared out: its parts, its gates, and the operands that stay.
 
-    `across` is how many lanes of each of the `warps` have different rows.
+    `column_axes` are those of the columns. `across` is how many lanes of each of the `warps` have different rows.
     """
 
     tile: tuple[object, ...]
     warps: int
-    points: int
+    units: int
+    columns: int
+    column_axes: tuple[Axis, ...]
     gates: tuple[Gate, ...]
     parts: tuple[Part, ...]
     across: int
@@ -135,9 +139,14 @@ class PersistentRnn:
         )
 
     @property
+    def points(self) -> int:
+        """Units of all columns; number `column * units + unit` is a point."""
+        return self.units * self.columns
+
+    @property
     def rows(self) -> int:
-        """Gates of all points."""
-        return self.points * len(self.gates)
+        """Gates of all units."""
+        return self.units * len(self.gates)
 
     @property
     def points_per_warp(self) -> int:
@@ -155,22 +164,19 @@ class PersistentRnn:
         return -(-self.rows // self.across)
 
     @property
-    def slots_left(self) -> int:
-        """Rows that a lane has once the lanes with the same rows have put their sums together."""
-        left, distance = self.slots, WARP // 2
-        while distance >= self.across:
-            left, distance = -(-left // 2), distance // 2
-        return left
+    def column_pitch(self) -> int:
+        """Elements of shared memory that hold the slices of a column's vectors."""
+        return sum(self.warps * part.pitch for part in self.parts)
 
     @property
     def vectors(self) -> int:
         """Elements of shared memory that hold the slices of vectors; the sums of warps lie behind them."""
-        return sum(self.warps * part.pitch for part in self.parts)
+        return self.columns * self.column_pitch
 
     @property
     def kept_at(self) -> int:
-        """Where constants of the epilogue begin in shared memory, in elements: first the biases of all rows."""
-        return self.vectors + 2 * self.warps * self.rows
+        """Where constants of the epilogue begin in shared memory, in elements: first the biases of all points."""
+        return self.vectors + 2 * self.warps * self.rows * self.columns
 
     @property
     def weights(self) -> int:
@@ -180,7 +186,7 @@ class PersistentRnn:
     @property
     def weight_bytes(self) -> int:
         """All weights."""
-        return sum(len(part.tables) * part.length for part in self.parts) * self.points * DType.FLOAT32.itemsize_bytes
+        return sum(len(part.tables) * part.length for part in self.parts) * self.units * DType.FLOAT32.itemsize_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,11 +228,8 @@ def persistent_rnn_form(
         threads: of a block.
         stationary_bytes: weights that a block keeps at most.
     """
-    points = math.prod(tile.task)
     found = contraction(expr)
-    if found is None or not constants or points > threads:
-        return None
-    if any(term.reduce.dtype is not DType.FLOAT32 for term in found.terms):
+    if found is None or not constants or math.prod(tile.task) > threads:
         return None
     products = _products(layouts, found, constants)
     if products is None:
@@ -235,7 +238,8 @@ def persistent_rnn_form(
     fits = (
         plan.weights * threads * DType.FLOAT32.itemsize_bytes <= stationary_bytes
         and plan.rows <= _MAX_ROWS
-        and points <= plan.points_per_warp * plan.warps
+        and (plan.columns == 1 or plan.slots * plan.columns <= _MAX_SUMS)
+        and plan.points <= plan.points_per_warp * plan.warps
         and plan.weight_bytes <= stationary_bytes
     )
     if not fits:
@@ -243,10 +247,18 @@ def persistent_rnn_form(
     kept = len(kept_loads(Accesses(expr, layouts), plan))
     return PersistentRnnForm(
         threads=threads,
-        scratch_bytes=(plan.kept_at + plan.rows + kept * points) * DType.FLOAT32.itemsize_bytes,
+        scratch_bytes=(plan.kept_at + plan.rows * plan.columns + kept * plan.points) * DType.FLOAT32.itemsize_bytes,
         across=plan.across,
+        columns=plan.columns,
         weight_registers=plan.weights,
     )
+
+
+def column_axes(expr: TensorExpr, layouts: tuple[Layout, ...], constants: frozenset[int]) -> tuple[Axis, ...] | None:
+    """The axes of the columns of a product of vectors and constant weights; None of any other expression."""
+    found = contraction(expr)
+    products = None if found is None else _products(layouts, found, constants)
+    return None if found is None or products is None else _columns(found, products)
 
 
 @lru_cache(maxsize=256)
@@ -266,7 +278,12 @@ def plan_of(kernel: RKernel) -> PersistentRnn:
 
 def kept_loads(accesses: Accesses, plan: PersistentRnn) -> list[Load]:
     """Loads of the epilogue that stay in shared memory."""
-    return [load for load in epilogue_loads(accesses, plan) if load.slot in plan.kept and load.dtype is DType.FLOAT32]
+    columns = frozenset(plan.column_axes)
+    return [
+        load
+        for load in epilogue_loads(accesses, plan)
+        if load.slot in plan.kept and load.dtype is DType.FLOAT32 and columns.isdisjoint(accesses.free[load])
+    ]
 
 
 def epilogue_loads(accesses: Accesses, plan: PersistentRnn) -> list[Load]:
@@ -283,9 +300,15 @@ def _plans(
     all_across: Sequence[int],
 ) -> list[PersistentRnn]:
     """How threads share out products, for each number of lanes of a warp that may have different rows."""
-    points, warps = math.prod(tile.task), threads // WARP
+    found = contraction(expr)
+    assert found is not None  # it has products
+    along = _columns(found, products)
+    sizes = dict(zip(expr.axes, tile.task, strict=True))
+    columns = math.prod(sizes[axis] for axis in along)
+    units, warps = math.prod(tile.task) // columns, threads // WARP
     parts = {key: number for number, key in enumerate(dict.fromkeys(product.key for product in products.values()))}
-    gates = find_gates(expr.roots, {term: parts[products[term].key] for term in products}, constants)
+    stay = [load for load in expr.loads if load.slot in constants and found.free[load].isdisjoint(along)]
+    gates = find_gates(expr.roots, {term: parts[products[term].key] for term in products}, stay)
     members: list[dict[int, _Product]] = [{} for _ in parts]
     for number, gate in enumerate(gates):
         for term in gate.terms:
@@ -294,9 +317,11 @@ def _plans(
         PersistentRnn(
             tile=(expr.axes, tile.task),
             warps=warps,
-            points=points,
+            units=units,
+            columns=columns,
+            column_axes=along,
             gates=gates,
-            parts=_parts(members, points, warps, across),
+            parts=_parts(members, units, warps, across),
             across=across,
             kept=tuple(sorted(constants)),
         )
@@ -304,33 +329,43 @@ def _plans(
     ]
 
 
+def _columns(found: Contraction, products: Mapping[Term, _Product]) -> tuple[Axis, ...]:
+    """The axes that no weight depends on."""
+    taken = frozenset[Axis]().union(*(found.free[product.weight] for product in products.values()))
+    return tuple(axis for axis in found.axes if axis not in taken)
+
+
 def _products(
     layouts: tuple[Layout, ...], found: Contraction, constants: frozenset[int]
 ) -> dict[Term, _Product] | None:
-    """Each sum as a product of a vector and weights; None where one is none."""
-    products: dict[Term, _Product] = {}
-    for term in found.terms:
-        product = _product(layouts, found, term, constants)
-        if product is None:
-            return None
-        products[term] = product
-    return products
-
-
-def _product(layouts: tuple[Layout, ...], found: Contraction, term: Term, constants: frozenset[int]) -> _Product | None:
-    """A sum of products of a vector and weights that are constants, converted at most; None where it is none."""
-    for vector, weight in (term.operands, term.operands[::-1]):
-        types, load = [], weight
-        while isinstance(load, Cast):
-            types.append(load.type)
-            load = load.arg
-        if isinstance(load, Load) and load.slot in constants and found.free[vector] <= frozenset(term.reduce.axes):
-            form = (*types, load.indices, load.type, load.fill, layouts[load.slot])
-            return _Product(axes=term.reduce.axes, vector=vector, weight=weight, slot=load.slot, form=form)
+    """Each sum as a product of vectors and weights; None where one is none, or vectors have axes that weights have."""
+    for lane in found.lanes:
+        products = {term: _product(layouts, found, term, lane, constants) for term in found.terms}
+        known = {term: product for term, product in products.items() if product is not None}
+        columns = frozenset(_columns(found, known))
+        if len(known) == len(products) and all(
+            found.free[product.vector] <= columns.union(product.axes) for product in known.values()
+        ):
+            return known
     return None
 
 
-def _parts(members: Sequence[Mapping[int, _Product]], points: int, warps: int, across: int) -> tuple[Part, ...]:
+def _product(
+    layouts: tuple[Layout, ...], found: Contraction, term: Term, lane: Axis, constants: frozenset[int]
+) -> _Product | None:
+    """A sum of products in float32 of vectors and of weights along a lane, constants at most converted; or None."""
+    load, vector = found.split(term, lane)
+    weight, types = load, []
+    while isinstance(load, Cast):
+        types.append(load.type)
+        load = load.arg
+    if term.reduce.dtype is not DType.FLOAT32 or not isinstance(load, Load) or load.slot not in constants:
+        return None
+    form = (*types, load.indices, load.type, load.fill, layouts[load.slot])
+    return _Product(axes=term.reduce.axes, vector=vector, weight=weight, slot=load.slot, form=form)
+
+
+def _parts(members: Sequence[Mapping[int, _Product]], units: int, warps: int, across: int) -> tuple[Part, ...]:
     """The parts, from their products by gate, where `across` lanes of each of the warps have different rows."""
     parts: list[Part] = []
     weights_at = vector_at = 0
@@ -338,7 +373,7 @@ def _parts(members: Sequence[Mapping[int, _Product]], points: int, warps: int, a
     for products in members:
         typical = products[min(products)]
         elements = -(-_slice(typical.axes, warps) // deep)
-        first_slot = min(products) * points // across
+        first_slot = min(products) * units // across
         part = Part(
             axes=typical.axes,
             vector=typical.vector,
@@ -349,7 +384,7 @@ def _parts(members: Sequence[Mapping[int, _Product]], points: int, warps: int, a
             deep=deep,
             elements=elements,
             first_slot=first_slot,
-            slots=-(-(max(products) + 1) * points // across) - first_slot,
+            slots=-(-(max(products) + 1) * units // across) - first_slot,
             weights_at=weights_at,
             vector_at=vector_at,
         )

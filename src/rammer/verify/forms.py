@@ -144,9 +144,11 @@ def _threads_fault(form: KernelForm, points: int) -> str | None:
         case GemvForm(threads=threads, width=width, vector=vector):
             if width < 1 or width % vector or threads % (width // vector):
                 return f"shares out {width} points among {threads} threads, {vector} to each"
-        case PersistentRnnForm(across=across):
+        case PersistentRnnForm(across=across, columns=columns):
             if across < 1 or _WARP % across:
                 return f"has {across} rows across a warp"
+            if columns < 1 or points % columns:
+                return f"has {points} points in {columns} columns"
     return None
 
 

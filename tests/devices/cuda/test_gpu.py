@@ -48,9 +48,9 @@ def bits(arrays):
     return [array.tobytes() for array in arrays]
 
 
-def check_network(name, runs, tolerance, **options):
+def check_network(name, runs, tolerance, sizes=None, **options):
     """A small network agrees with ONNX Runtime, and every run gives the same bits."""
-    model = NETWORKS[name](**SMALL[name])
+    model = NETWORKS[name](**{**SMALL[name], **(sizes or {})})
     inputs = random_inputs(model, seed=1)
     wanted = run_onnx_runtime(model, inputs)
     net = rammer.compile(model, "cuda", **options)
@@ -64,6 +64,20 @@ def check_network(name, runs, tolerance, **options):
 def test_network(name, policy, monkeypatch, cache):
     monkeypatch.setenv("RAMMER_CACHE_DIR", str(cache))
     check_network(name, 200, 1e-5, policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        *(("lstm_tc", {"batch": batch, "hidden": 64}) for batch in (2, 3, 4)),
+        ("lstm_tc", {"batch": 4, "hidden": 256, "steps": 20}),
+        ("seq2seq", {"cells": True}),
+        ("seq2seq", {"cells": True, "batch": 3}),
+    ],
+)
+def test_recurrent_layers_that_stay(name, sizes, monkeypatch, cache):
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(cache))
+    check_network(name, 200, 1e-5, sizes)
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 1e-2)])

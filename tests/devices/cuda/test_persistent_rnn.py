@@ -18,16 +18,18 @@ from rammer.tiling.gemm import WARP
 from rammer.tiling.gemv import gemv_form
 from rammer.tiling.persistent_rnn import plan_of
 from tests.support.kernel_cases import CELLS
-from tests.support.kernels import Bound
+from tests.support.kernels import Bound, lstm_cell
 
 H200, IN_HALVES = (find_device("cuda:sm_90").describe(CompileOptions(veus=veus)) for veus in (132, 264))
+TOO_LARGE = ("lstm of long inputs",)  # for halves of a multiprocessor
 SIGMOID, TANH = ScalarFn.SIGMOID, ScalarFn.TANH
 
 
 def persistent(name, vdevice=H200):
     """Each candidate that keeps its weights, with how it keeps them."""
     expr, constants = CELLS[name]
-    kernels = Bound(expr, constants, vdevice).kernels
+    workload = Bound(expr, constants, vdevice).workload
+    kernels = construct(workload.tagged() if "batch" in name else workload, vdevice)
     return [(kernel, plan_of(kernel)) for kernel in kernels if isinstance(kernel.form, PersistentRnnForm)]
 
 
@@ -35,7 +37,7 @@ def persistent(name, vdevice=H200):
     ("name", "vdevice"),
     [
         *(pytest.param(name, H200, id=name) for name in CELLS),
-        *(pytest.param(name, IN_HALVES, id=f"{name}, in halves") for name in CELLS if name != "lstm of long inputs"),
+        *(pytest.param(name, IN_HALVES, id=f"{name}, in halves") for name in CELLS if name not in TOO_LARGE),
     ],
 )
 def test_every_product_is_some_lanes(name, vdevice):
@@ -51,8 +53,29 @@ def test_every_product_is_some_lanes(name, vdevice):
                 places = range(deep * part.elements, (deep + 1) * part.elements)
                 elements = [warp * part.slice + place for place in places if place < part.slice]
                 held.update((row, element) for row in rows for element in elements)
-            rows = [total * plan.points + point for total in part.tables for point in range(plan.points)]
+            rows = [total * plan.units + unit for total in part.tables for unit in range(plan.units)]
             assert all(held[row, element] == 1 for row in rows for element in range(part.length))
+
+
+@pytest.mark.parametrize(("name", "columns"), [("lstm of a batch", 4), ("lstm of an odd batch", 3), ("lstm", 1)])
+def test_a_weight_is_multiplied_with_all_vectors_of_a_batch(name, columns):
+    for kernel, plan in persistent(name):
+        assert plan.columns == kernel.form.columns == columns
+        assert plan.units == kernel.tile.task[-1]
+        assert plan.points == plan.units * plan.columns
+        assert [axis.extent for axis in plan.column_axes] == ([] if columns == 1 else [columns])
+
+
+@pytest.mark.parametrize("batch", [5, 100])
+def test_vectors_of_a_larger_batch_are_multiplied_as_matrices(batch):
+    workload = Bound(lstm_cell(batch, 256, 256), {3, 4, 5}, H200).workload.tagged()
+    assert not any(isinstance(kernel.form, PersistentRnnForm) for kernel in construct(workload, H200))
+
+
+def test_vectors_of_a_batch_are_tagged():
+    """Where they are not, nobody says that the weights stay from one rTask to the next."""
+    expr, constants = CELLS["lstm of a batch"]
+    assert not any(isinstance(kernel.form, PersistentRnnForm) for kernel in Bound(expr, constants, H200).kernels)
 
 
 def test_all_that_a_gate_adds_up_is_one_total():

@@ -86,18 +86,18 @@ def gemv_rows(points, k, across, batch, meets="false"):
     )
 
 
-def persistent_rnn(points, length, across, steps=5, **macros):
-    x, bias, scale = random(steps, length), random(2, points), random(points)
-    weights, recurrent = random(2, points, length) / np.sqrt(length), random(points, points) / np.sqrt(points)
-    states = np.zeros((steps + 1, points))
-    states[0] = random(points, seed=1)
+def persistent_rnn(units, length, across, columns=1, steps=5, **macros):
+    x, bias, scale = random(steps, columns, length), random(2, units), random(units)
+    weights, recurrent = random(2, units, length) / np.sqrt(length), random(units, units) / np.sqrt(units)
+    states = np.zeros((steps + 1, columns, units))
+    states[0] = random(columns, units, seed=1)
     first = np.full(states.shape, np.nan, np.float32)
     first[0] = states[0]
     for step in range(steps):
-        gate, value = weights.astype(np.float64) @ x[step] + bias
-        value += recurrent.astype(np.float64) @ states[step]
+        gate, value = (x[step] @ one.T.astype(np.float64) + shift for one, shift in zip(weights, bias, strict=True))
+        value += states[step] @ recurrent.T.astype(np.float64)
         states[step + 1] = np.tanh(value) / (1 + np.exp(-gate)) * scale
-    sizes = {"POINTS": points, "LENGTH": length, "ACROSS": across, "STEPS": steps}
+    sizes = {"UNITS": units, "COLUMNS": columns, "LENGTH": length, "ACROSS": across, "STEPS": steps}
     defaults = {"TOGETHER": "false", "MEETS": "false"}
     inputs = [x, weights.astype(np.float32), recurrent.astype(np.float32), bias, scale]
     return Program(
@@ -197,6 +197,10 @@ PROGRAMS = {
     "persistent RNN, vectors together": persistent_rnn(20, 64, 8, TOGETHER="true"),
     "persistent RNN, lanes apart": persistent_rnn(40, 72, 32, MEETS="true"),
     "persistent RNN, one row across": persistent_rnn(3, 50, 1),
+    "persistent RNN, columns": persistent_rnn(12, 100, 16, columns=3),
+    "persistent RNN, columns together": persistent_rnn(10, 24, 8, columns=2, TOGETHER="true"),
+    "persistent RNN, columns, one row across": persistent_rnn(3, 50, 1, columns=4),
+    "persistent RNN, many elements of a thread": persistent_rnn(16, 300, 32, columns=4),
 }
 
 

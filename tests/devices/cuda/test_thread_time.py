@@ -122,5 +122,5 @@ def test_longer_rows_take_longer_and_so_do_more_of_them():
 
 
 def test_a_step_takes_longer_the_more_weights_a_thread_has():
-    few, many = (PersistentRnnForm(threads=512, across=8, weight_registers=count) for count in (16, 80))
+    few, many = (PersistentRnnForm(threads=512, across=8, columns=1, weight_registers=count) for count in (16, 80))
     assert step_us(few, H200_THREADS) < step_us(many, H200_THREADS) < 1.0

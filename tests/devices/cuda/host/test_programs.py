@@ -11,12 +11,12 @@ from examples.two_branches import build_model
 from rammer.devices.codegen.tables import ARENA, CONSTANT
 from rammer.devices.cuda.source import CODE, source_of
 from rammer.errors import RunTimeoutError
-from rammer.ir.kernel_form import GemvRowsForm
+from rammer.ir.kernel_form import GemvRowsForm, PersistentRnnForm
 from rammer.schedule.policies import POLICIES
 from tests.support.cpu import chain, expected, without_first_signal
 from tests.support.host_cuda import ORDERS, orders
 from tests.support.host_cuda.programs import TOLERANCES, Program
-from tests.support.small_models import layer_model, mlp_model, vectors_model
+from tests.support.small_models import layer_model, mlp_model, recurrent_model, vectors_model
 
 QUICK = {"resnext": ("fp32", "fp16"), "alexnet": ("tf32",), "lstm_tc": ("fp32",), "seq2seq": ("fp32",)}
 
@@ -82,6 +82,24 @@ def test_a_decode_step_streams_its_matrices(precision, gpu):
     product, residual = "MatMul", "MatMul+Add+Pow"
     assert streamed == [product, residual, "MatMul+Sigmoid+Mul+MatMul+Mul", residual, product]
     check(program)
+
+
+@pytest.mark.parametrize(("batch", "policy"), [(2, "wavefront"), (3, "sequential"), (4, "wavefront"), (5, "wavefront")])
+def test_recurrent_layers_of_a_batch(batch, policy, gpu):
+    program = Program.of(gpu, NETWORKS["lstm_tc"](batch=batch, **SMALL["lstm_tc"]), policy=policy, veus=6)
+    forms = [kernel.form for kernel in program.plan.kernels]
+    assert any(isinstance(form, PersistentRnnForm) and form.columns == batch for form in forms) == (batch < 5)
+    check(program)
+
+
+@pytest.mark.parametrize(("op_type", "gates"), [("GRU", 3), ("RNN", 1), ("LSTM", 4)])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_recurrent_operators(op_type, gates, batch, gpu):
+    check(Program.of(gpu, recurrent_model(op_type, gates, batch=batch), veus=6))
+
+
+def test_recurrent_layers_as_cells(gpu):
+    check(Program.of(gpu, NETWORKS["seq2seq"](cells=True, batch=2, **SMALL["seq2seq"]), veus=8))
 
 
 @pytest.mark.long

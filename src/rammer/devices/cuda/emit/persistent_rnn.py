@@ -13,6 +13,7 @@ from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.dispatch import CALLED
 from rammer.devices.cuda.emit.points import Side, decode, decode_inside, guarded, lane_first
 from rammer.ir.expr import Load, ScalarFn
+from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 from rammer.tiling.gemm import WARP
 from rammer.tiling.persistent_rnn import Family, Part, PersistentRnn, epilogue_loads, kept_loads
@@ -45,8 +46,8 @@ def declare_cell(writer: Writer, plan: PersistentRnn, layouts: Sequence[Layout],
             names.append(writer.name("part"))
             last = str(part is together[-1]).lower()
             writer.line(f"typedef rammer_rnn_part<{', '.join(map(str, sizes))}, {last}> {names[-1]};")
-            end = max(0, end - _loading_threads(part))
-    sizes = [plan.points, len(plan.gates), plan.across, plan.vectors]
+            end = max(0, end - _loading_threads(part, plan))
+    sizes = [plan.units, plan.columns, len(plan.gates), plan.across, plan.column_pitch]
     types = [*map(str, sizes), str(meets).lower(), *names]
     writer.line(f"typedef rammer_rnn<{', '.join(types)}> rnn;")
 
@@ -57,7 +58,8 @@ def loaded_together(plan: PersistentRnn, layouts: Sequence[Layout]) -> list[list
     for part in plan.parts:
         last = groups[-1] if groups else []
         is_tagged = all(layouts[load.slot].tagged for one in (*last, part) for load in one.loads)
-        if last and is_tagged and sum(map(_loading_threads, (*last, part))) <= (plan.warps - plan.point_warps) * WARP:
+        threads = sum(_loading_threads(one, plan) for one in (*last, part))
+        if last and is_tagged and threads <= (plan.warps - plan.point_warps) * WARP:
             last.append(part)
         else:
             groups.append([part])
@@ -70,19 +72,19 @@ def emit_load_weights(scope: Scope, sides: Sequence[Side], plan: PersistentRnn) 
     names = []
     for part in plan.parts:
         names.append(writer.name("weight"))
-        with writer.block(f"const auto {names[-1]} = [&](uint32_t gate, uint32_t point)", ";"):
+        with writer.block(f"const auto {names[-1]} = [&](uint32_t gate, uint32_t unit)", ";"):
             table = part.tables[min(part.tables)]
             chosen = f"in{table}"
             for gate, slot in part.tables.items():
                 chosen = f"gate == {gate}u ? in{slot} : {chosen}" if slot != table else chosen
             writer.line(f"const auto *const chosen = {chosen};")
-            # Points beyond an axis get weights of others: their sums are not used.
-            at_points, _ = decode_inside(writer, "point", lane_first(kernel, sides))
+            # Units beyond an axis get weights of others: their sums are not used.
+            at_units, _ = decode_inside(writer, "unit", lane_first(kernel, _unit_sides(sides, plan)))
             with writer.block("return [=](uint32_t element, bool present)", ";"):
                 elements = [Side.whole(axis) for axis in part.fastest_first(kernel.layouts)]
                 at_elements, _ = decode(writer, "element", elements)
                 writer.line(f"const auto *const in{table} = chosen;")
-                value = scope.enter({**at_points, **at_elements}).value(part.weight)
+                value = scope.enter({**at_units, **at_elements}).value(part.weight)
                 conditions = " && ".join(["present", *_adds(part, plan)])
                 writer.line(f"return {conditions} ? {value} : 0.0f;")
     writer.line(f"rnn::load_weights(weights, {', '.join(names)});")
@@ -93,7 +95,7 @@ def emit_keep_constants(scope: Scope, sides: Sequence[Side], plan: PersistentRnn
     writer = scope.writer
     loads = kept_loads(scope.operands, plan)
     with writer.block("const auto constants = [&](uint32_t gate, uint32_t point, float *kept)", ";"):
-        positions, _ = decode_inside(writer, "point", lane_first(scope.operands.kernel, sides))
+        positions, _ = decode_inside(writer, "point", _point_sides(scope.operands.kernel, sides, plan))
         at_point = scope.enter(positions)
         # All loads before the first store: the compiler does not know that they are of other memory.
         biases = [_bias(at_point, plan, i) for i in range(max(len(gate.biases) for gate in plan.gates))]
@@ -113,21 +115,55 @@ def emit_step(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, unwritte
         unwritten: slots that no rTask writes.
     """
     writer, kernel = scope.writer, scope.operands.kernel
-    names = []
-    for part in plan.parts:
-        names.append(writer.name("element"))
-        with writer.block(f"const auto {names[-1]} = [&](uint32_t element)", ";"):
-            axes = [Side.whole(axis) for axis in part.fastest_first(kernel.layouts)]
-            positions, _ = decode(writer, "element", axes)
-            writer.line(f"return {scope.enter(positions).value(part.vector)};")
+    names = [_emit_vector(scope, sides, plan, part) for part in plan.parts]
     _emit_activate(writer, plan)
-    _emit_epilogue(scope, lane_first(kernel, sides), plan)
+    _emit_epilogue(scope, _point_sides(kernel, sides, plan), plan)
     read = {load.slot for part in plan.parts for load in part.loads}
     is_fresh = all(slot in unwritten or kernel.layouts[slot].tagged for slot in read)
     # Other threads may have written it for the record before; a Wait has a barrier.
     fresh = "false" if is_fresh else "rammer_at(position)->wait_count == 0"
     functors = ", ".join(["load", "activate", "finish", *names])
     writer.line(f"rnn::step<rammer_early>({fresh}, position, shared, weights, {functors});")
+
+
+def _emit_vector(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, part: Part) -> str:
+    """Write how elements of a part's vectors are looked at and taken; returns the functors."""
+    writer, kernel, readers = scope.writer, scope.operands.kernel, scope.operands.readers
+    elements = [Side.whole(axis) for axis in part.fastest_first(kernel.layouts)]
+    elements += [side for side in reversed(sides) if side.axis in plan.column_axes]
+    # What may be padding is looked at where it is taken.
+    looked = {load: writer.name("v") for load in part.loads if load.fill is None}
+    name = writer.name("vector")
+    with writer.block(f"struct rammer_{name}", ";"):
+        for load, field in looked.items():
+            writer.line(f"{'uint64_t' if load.slot in readers else C_TYPES[load.dtype]} {field};")
+    with writer.block(f"const auto look_{name} = [&](uint32_t element)", ";"):
+        inside = scope.enter(decode_inside(writer, "element", elements)[0])
+        values = []
+        for load in looked:
+            place = f"&in{load.slot}[{inside.element(load)[0]}]"
+            values.append(f"rammer_look({place})" if load.slot in readers else inside.value(load))
+        writer.line(f"return rammer_{name}{{{', '.join(values)}}};")
+    with writer.block(f"const auto take_{name} = [&](uint32_t element, const rammer_{name} &looked)", ";"):
+        inside = scope.enter(decode_inside(writer, "element", elements)[0])
+        for load, field in looked.items():
+            value = f"looked.{field}"
+            if load.slot in readers:
+                taken = f"{readers[load.slot]}(&in{load.slot}[{inside.element(load)[0]}], {value})"
+                value = writer.let("float", writer.name("taken"), taken)
+            inside.bind(load, value)
+        writer.line(f"return {inside.value(part.vector)};")
+    return f"rammer_vectors{{look_{name}, take_{name}}}"
+
+
+def _unit_sides(sides: Sequence[Side], plan: PersistentRnn) -> list[Side]:
+    return [side for side in sides if side.axis not in plan.column_axes]
+
+
+def _point_sides(kernel: RKernel, sides: Sequence[Side], plan: PersistentRnn) -> list[Side]:
+    """In the order in which points are numbered: units before columns."""
+    columns = [side for side in reversed(sides) if side.axis in plan.column_axes]
+    return [*lane_first(kernel, _unit_sides(sides, plan)), *columns]
 
 
 def _emit_epilogue(scope: Scope, points: Sequence[Side], plan: PersistentRnn) -> None:
@@ -175,15 +211,15 @@ def _emit_activate(writer: Writer, plan: PersistentRnn) -> None:
         writer.line(f"return {chosen};")
 
 
-def _loading_threads(part: Part) -> int:
-    """How many threads load a vector's elements: whole warps."""
-    return -(-part.length // WARP) * WARP
+def _loading_threads(part: Part, plan: PersistentRnn) -> int:
+    """How many threads load an element each of a part's vectors: whole warps."""
+    return -(-part.length * plan.columns // WARP) * WARP
 
 
 def _adds(part: Part, plan: PersistentRnn) -> list[str]:
     """The condition that a part adds to the gate of a row."""
     rows = range(part.first_slot * plan.across, (part.first_slot + part.slots) * plan.across)
-    own = {gate * plan.points + point for gate in part.tables for point in range(plan.points)}
+    own = {gate * plan.units + unit for gate in part.tables for unit in range(plan.units)}
     return [] if own.issuperset(rows) else [f"({' || '.join(f'gate == {gate}u' for gate in part.tables)})"]
 
 

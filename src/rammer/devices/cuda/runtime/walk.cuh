@@ -88,10 +88,10 @@ template <bool whole> static __device__ __forceinline__ bool rammer_agree(bool h
     return whole ? __all_sync(RAMMER_ALL, holds) : holds;
 }
 
-/* Waits for the element at `from` until this run has written it. Returns whether it came in time. Where a whole warp calls
- * it, all lanes leave it by one vote. The first look is on its way before anything else is done (ADR 0014). */
-template <bool whole> static __device__ __forceinline__ bool rammer_poll_flagged(const rammer_tagged *from, float *value) {
-    uint64_t word = rammer_look(from);
+/* Waits for the element at `from`, which was `word` when it was looked at, until this run has written it. Returns whether it
+ * came in time. Where a whole warp calls it, all lanes leave it by one vote. */
+template <bool whole>
+static __device__ __forceinline__ bool rammer_poll_flagged(const rammer_tagged *from, uint64_t word, float *value) {
     const uint32_t tag = rammer_queue.tag;
     bool is_there = (uint32_t)(word >> 32) == tag;
     if (!rammer_agree<whole>(is_there)) {
@@ -109,12 +109,16 @@ template <bool whole> static __device__ __forceinline__ bool rammer_poll_flagged
     return is_there;
 }
 
-/* The element at `from` for the rTask of a record; anything if the run is given up. */
+/* The element at `from` for the rTask of a record; anything if the run is given up. The first look at it is on its way before
+ * anything else is done (ADR 0014). */
 template <bool whole> struct rammer_flagged_loader {
     const rammer_record *record;
     __device__ __forceinline__ float operator()(const rammer_tagged *from) const {
+        return (*this)(from, rammer_look(from));
+    }
+    __device__ __forceinline__ float operator()(const rammer_tagged *from, uint64_t word) const {
         float value;
-        if (!rammer_poll_flagged<whole>(from, &value))
+        if (!rammer_poll_flagged<whole>(from, word, &value))
             atomicMin(&rammer_queue.late, record->step + record->wait_count);
         return value;
     }

@@ -1,15 +1,16 @@
 /* The skeleton `persistent_rnn`: a cell of a recurrent layer whose weights stay in registers while its vEU walks a run of
- * records (runtime/runs.cuh).
+ * records (runtime/runs.cuh), for `columns` elements of a batch together.
  *
  *     load_weights: the weights into registers, at the beginning of a run
  *     keep_constants: those of the epilogue into shared memory, where another rKernel was before
  *     step: for each record
- *       for each vector, short ones together: load it; each warp multiplies its slice into the sums of all rows
+ *       for each part, short ones together: load its vectors, one for each column; each warp multiplies its slice of them
+ *       into the sums of all rows
  *       put the sums of all lanes that have the same row together, then those of all warps
  *       for each gate: its activation; for each point: the epilogue
  *
- * A cell has `points` points of some gates; number `gate * points + point` is a row. Neighbouring lanes have neighbouring
- * rows, `across` of them; the lanes that are left over split a warp's slice of the vector.
+ * A cell has `units` units of some gates; number `gate * units + unit` is a row, number `column * units + unit` a point.
+ * Neighbouring lanes have neighbouring rows, `across` of them; the lanes that are left over split a warp's slice of a vector.
  */
 #ifndef RAMMER_PERSISTENT_RNN_CUH
 #define RAMMER_PERSISTENT_RNN_CUH
@@ -66,10 +67,10 @@ template <int pitch> RAMMER_INLINE float rammer_sum_warps(const float *from) {
     return rammer_sum_halves<RAMMER_THREADS / 32>(sums);
 }
 
-/* A vector of `length` elements and the weights that it is multiplied with. Each warp has a slice of it, whose lanes have
- * `elements` each; slices begin at element `vector_at` of shared memory, `pitch` apart. A lane's weights are those of
- * `slots` rows from its row number `first_slot` on, at `weights_at` among its registers. Vectors of one `group` are loaded
- * together, each by the threads before number `end`; one of them is the `last`. */
+/* Vectors of `length` elements, one for each column, and the weights that they are multiplied with. Each warp has a slice of
+ * them, whose lanes have `elements` each; slices begin at element `vector_at` of a column's shared memory, `pitch` apart. A
+ * lane's weights are those of `slots` rows from its row number `first_slot` on, at `weights_at` among its registers. Parts of
+ * one `group` are loaded together, each by the threads before number `end`; one of them is the `last`. */
 template <
     int length, int slice, int pitch, int elements, int first_slot, int slots, int weights_at, int vector_at, int group,
     int end, bool last>
@@ -85,28 +86,38 @@ struct rammer_rnn_part {
         VECTOR_AT = vector_at,
         GROUP = group,
         LAST = last,
-        LOADING = (length + 31) / 32 * 32, /* by whole warps */
         END = end,
-        FIRST = end > LOADING ? end - LOADING : 0,
         VECTOR = elements % 4 == 0 ? 4 : elements % 2 == 0 ? 2 : 1
     };
 };
 
-/* A cell. `vectors` elements of shared memory have the slices of all parts; the sums of warps lie behind them, twice, then
- * the constants of the epilogue. Where threads may wait one by one for elements, `meets`. */
-template <int points, int gates, int across, int vectors, bool meets, typename... Parts> struct rammer_rnn {
+/* How elements of a part's vectors are loaded, of all columns one after another: look(number) asks for element `number`,
+ * take(number, looked) is what came, once it is there. */
+template <typename Look, typename Take> struct rammer_vectors {
+    Look look;
+    Take take;
+};
+template <typename Look, typename Take> rammer_vectors(Look, Take) -> rammer_vectors<Look, Take>;
+
+/* A cell. `pitch` elements of shared memory have the slices of all parts of a column; the sums of warps lie behind those of
+ * all columns, twice, then the constants of the epilogue. Where threads may wait one by one for elements, `meets`. */
+template <int units, int columns, int gates, int across, int pitch, bool meets, typename... Parts> struct rammer_rnn {
     enum {
         WARPS = RAMMER_THREADS / 32,
-        ROWS = points * gates,
+        POINTS = units * columns,
+        ROWS = units * gates,
+        SUMS = ROWS * columns,
         SLOTS = (ROWS + across - 1) / across,
         POINTS_PER_WARP = 32 / gates,
-        POINT_WARPS = (points + POINTS_PER_WARP - 1) / POINTS_PER_WARP,
-        BIASES_AT = vectors + 2 * WARPS * ROWS,
-        KEPT_AT = BIASES_AT + ROWS
+        POINT_WARPS = (POINTS + POINTS_PER_WARP - 1) / POINTS_PER_WARP,
+        LOOKS = 4, /* of a thread together */
+        SUMS_AT = pitch * columns,
+        BIASES_AT = SUMS_AT + 2 * WARPS * SUMS,
+        KEPT_AT = BIASES_AT + SUMS
     };
     typedef float totals[gates];
 
-    /* weight(gate, point)(element, present), one functor for each part, is a weight, 0 unless it is `present`. All loads are
+    /* weight(gate, unit)(element, present), one functor for each part, is a weight, 0 unless it is `present`. All loads are
      * on their way together. */
     template <typename... Weights> static RAMMER_MEMBER void load_weights(float *weights, Weights... weight) {
         (load_weights_of<Parts>(weights, weight), ...);
@@ -118,10 +129,10 @@ template <int points, int gates, int across, int vectors, bool meets, typename..
             float kept[count + 1];
             const float bias = constants(gate(), point(), kept);
             __syncwarp(); /* lanes may still read those of another rKernel */
-            shared[BIASES_AT + gate() * points + point()] = bias;
+            shared[BIASES_AT + gate() * POINTS + point()] = bias;
 #pragma unroll
             for (int i = 0; i < count; ++i)
-                shared[KEPT_AT + i * points + point()] = kept[i];
+                shared[KEPT_AT + i * POINTS + point()] = kept[i];
             __syncwarp();
         }
     }
@@ -129,32 +140,32 @@ template <int points, int gates, int across, int vectors, bool meets, typename..
     /* The work for one record, the `position`th: `fresh` says whether other threads may still write, for the record before,
      * what this one reads.
      *
-     * load(point, Early &) starts what the epilogue reads that does not stay. element(number), one functor for each part, is
-     * an element of its vector. activate(gate, sum) is the function of a gate. finish(point, is_first, const totals &,
+     * load(point, Early &) starts what the epilogue reads that does not stay. There are `vectors` for each part. activate(gate, sum) is the function of a gate. finish(point, is_first, const totals &,
      * const float *kept, const Early &) is the epilogue, for each lane; the first one of a point `is_first`. */
-    template <typename Early, typename Load, typename Activate, typename Finish, typename... Elements>
+    template <typename Early, typename Load, typename Activate, typename Finish, typename... Vectors>
     static RAMMER_MEMBER void step(
         bool fresh, uint32_t position, float *shared, const float *weights, Load load, Activate activate, Finish finish,
-        Elements... element
+        Vectors... vectors
     ) {
         if (fresh)
             __syncthreads();
-        float sums[SLOTS] = {};
+        float sums[SLOTS * columns] = {}; /* those of a column side by side */
         Early early;
         load(point(), early);
-        ((load_vector_of<Parts>(shared, element), multiply_group<Parts>(sums, shared, weights)), ...);
-        float *partial = shared + vectors + position % 2 * (WARPS * ROWS); /* those of the last record are still being read */
+        ((load_vectors_of<Parts>(shared, vectors), multiply_group<Parts>(sums, shared, weights)), ...);
+        float *partial = shared + SUMS_AT + position % 2 * (WARPS * SUMS); /* those of the last record are still being read */
         combine(sums, partial);
         if (threadIdx.x / 32 < POINT_WARPS) {
-            const uint32_t row = gate() * points + point();
-            const float mine = activate(gate(), rammer_sum_warps<ROWS>(partial + row) + shared[BIASES_AT + row]);
+            const uint32_t sum = point() / units * ROWS + gate() * units + point() % units;
+            const float bias = shared[BIASES_AT + gate() * POINTS + point()];
+            const float mine = activate(gate(), rammer_sum_warps<SUMS>(partial + sum) + bias);
             totals all;
 #pragma unroll
             for (int i = 0; i < gates; ++i)
                 all[i] = __shfl_sync(0xffffffffu, mine, place() * gates + i);
             bool is_first = gate() == 0 && lane() < POINTS_PER_WARP * gates;
-            if (points % POINTS_PER_WARP != 0)
-                is_first = is_first && threadIdx.x / 32 * POINTS_PER_WARP + place() < points;
+            if (POINTS % POINTS_PER_WARP != 0)
+                is_first = is_first && threadIdx.x / 32 * POINTS_PER_WARP + place() < POINTS;
             finish(point(), is_first, all, shared + KEPT_AT, early);
         }
     }
@@ -164,14 +175,14 @@ template <int points, int gates, int across, int vectors, bool meets, typename..
     /* The gate and the point that a lane does the epilogue of, the latter as `place` of its warp. */
     static RAMMER_MEMBER uint32_t gate(void) { return lane() % gates; }
     static RAMMER_MEMBER uint32_t place(void) { return min(lane() / gates, POINTS_PER_WARP - 1u); }
-    static RAMMER_MEMBER uint32_t point(void) { return min(threadIdx.x / 32 * POINTS_PER_WARP + place(), points - 1u); }
+    static RAMMER_MEMBER uint32_t point(void) { return min(threadIdx.x / 32 * POINTS_PER_WARP + place(), POINTS - 1u); }
 
     template <typename Part, typename Weight> static RAMMER_MEMBER void load_weights_of(float *weights, Weight weight) {
         constexpr bool IS_EVEN = Part::LENGTH == WARPS * Part::PITCH;
 #pragma unroll
         for (int i = 0; i < Part::SLOTS; ++i) {
             const uint32_t row = (i + Part::FIRST_SLOT) * across + lane() % across;
-            const auto of_row = weight(row / points, row % points);
+            const auto of_row = weight(row / units, row % units);
 #pragma unroll
             for (int j = 0; j < Part::ELEMENTS; ++j) {
                 const uint32_t number = lane() / across * Part::ELEMENTS + j;
@@ -184,14 +195,34 @@ template <int points, int gates, int across, int vectors, bool meets, typename..
     }
 
     /* The last threads first: the first ones may still be finishing points of the record before. Whole warps load flagged
-     * words, those behind the end of a vector its last element once more. */
-    template <typename Part, typename Element> static RAMMER_MEMBER void load_vector_of(float *shared, Element element) {
-        for (uint32_t turn = threadIdx.x - Part::FIRST;
-             (Part::END == RAMMER_THREADS || threadIdx.x < Part::END) && turn < Part::LOADING; turn += RAMMER_THREADS) {
-            const uint32_t number = Part::LOADING == Part::LENGTH ? turn : min(turn, Part::LENGTH - 1u);
-            const float value = element(number);
-            if (Part::LOADING == Part::LENGTH || turn < Part::LENGTH)
-                shared[Part::VECTOR_AT + number / Part::SLICE * Part::PITCH + number % Part::SLICE] = value;
+     * words, those behind the end of the last vector its last element once more. What a thread has several of, it asks for
+     * before it takes the first. */
+    template <typename Part, typename Vectors> static RAMMER_MEMBER void load_vectors_of(float *shared, Vectors vectors) {
+        constexpr uint32_t COUNT = Part::LENGTH * columns, LOADING = (COUNT + 31) / 32 * 32;
+        constexpr uint32_t FIRST = Part::END > LOADING ? Part::END - LOADING : 0;
+        constexpr int TURNS = (LOADING + RAMMER_THREADS - 1) / RAMMER_THREADS;
+        if (Part::END != RAMMER_THREADS && threadIdx.x >= Part::END)
+            return;
+#pragma unroll
+        for (int first = 0; first < TURNS; first += LOOKS) {
+            decltype(vectors.look(0u)) looked[TURNS < LOOKS ? TURNS : LOOKS];
+#pragma unroll
+            for (int i = 0; i < LOOKS && first + i < TURNS; ++i) {
+                const uint32_t turn = threadIdx.x - FIRST + (first + i) * RAMMER_THREADS;
+                if (turn < LOADING)
+                    looked[i] = vectors.look(min(turn, COUNT - 1));
+            }
+#pragma unroll
+            for (int i = 0; i < LOOKS && first + i < TURNS; ++i) {
+                const uint32_t turn = threadIdx.x - FIRST + (first + i) * RAMMER_THREADS;
+                if (turn >= LOADING)
+                    continue;
+                const uint32_t number = min(turn, COUNT - 1), element = number % Part::LENGTH;
+                const float value = vectors.take(number, looked[i]);
+                if (LOADING == COUNT || turn < COUNT)
+                    shared[number / Part::LENGTH * pitch + Part::VECTOR_AT + element / Part::SLICE * Part::PITCH +
+                           element % Part::SLICE] = value;
+            }
         }
     }
 
@@ -213,26 +244,31 @@ template <int points, int gates, int across, int vectors, bool meets, typename..
         if constexpr (Part::GROUP == group) {
             const float *slice = shared + Part::VECTOR_AT + threadIdx.x / 32 * Part::PITCH + lane() / across * Part::ELEMENTS;
 #pragma unroll
-            for (int j = 0; j < Part::ELEMENTS; j += Part::VECTOR) {
-                float vector[Part::VECTOR];
-                rammer_load_vector<Part::VECTOR>(vector, slice + j);
+            for (int j = 0; j < Part::ELEMENTS; j += Part::VECTOR)
 #pragma unroll
-                for (int k = 0; k < Part::VECTOR; ++k)
+                for (int column = 0; column < columns; ++column) {
+                    float vector[Part::VECTOR];
+                    rammer_load_vector<Part::VECTOR>(vector, slice + column * pitch + j);
 #pragma unroll
-                    for (int i = 0; i < Part::SLOTS; ++i)
-                        sums[Part::FIRST_SLOT + i] += weights[Part::WEIGHTS_AT + i * Part::ELEMENTS + j + k] * vector[k];
-            }
+                    for (int k = 0; k < Part::VECTOR; ++k)
+#pragma unroll
+                        for (int i = 0; i < Part::SLOTS; ++i)
+                            sums[column * SLOTS + Part::FIRST_SLOT + i] +=
+                                weights[Part::WEIGHTS_AT + i * Part::ELEMENTS + j + k] * vector[k];
+                }
         }
     }
 
     /* Adds the sums of lanes that have the same row, and writes those of each warp where all find them. */
     static RAMMER_MEMBER void combine(float *sums, float *partial) {
-        int present = SLOTS;
-        const uint32_t row = rammer_sum_lanes<SLOTS, across>(sums, &present) * across + lane() % across;
+        int present = SLOTS * columns;
+        const uint32_t first = rammer_sum_lanes<SLOTS * columns, across>(sums, &present);
 #pragma unroll
-        for (int i = 0; i < rammer_sums_left<SLOTS, across>(); ++i)
-            if (i < present && row + i * across < ROWS)
-                partial[threadIdx.x / 32 * ROWS + row + i * across] = sums[i];
+        for (int i = 0; i < rammer_sums_left<SLOTS * columns, across>(); ++i) {
+            const uint32_t row = (first + i) % SLOTS * across + lane() % across;
+            if (i < present && row < ROWS)
+                partial[threadIdx.x / 32 * SUMS + (first + i) / SLOTS * ROWS + row] = sums[i];
+        }
         __syncthreads();
     }
 };

@@ -12,7 +12,7 @@ from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.tiling.gemm import LEAST_ROWS, WARP, gemm_form
-from rammer.tiling.gemv import gemv_form
+from rammer.tiling.gemv import gemv_form, vector_slots
 from rammer.tiling.pattern import Contraction, chosen_axes, stride_along
 from rammer.tiling.persistent_rnn import persistent_rnn_form
 from rammer.tiling.reduce import map_form, reduce_form
@@ -29,17 +29,18 @@ def general_form(workload: Workload, tile: RTile, vdevice: VDevice) -> KernelFor
 
 
 def product_form(workload: Workload, tile: RTile, vdevice: VDevice) -> KernelForm:
-    """The form of a product: in tiles if it has enough rows, else weights stay in registers, if they can, or stream."""
+    """The form of a product: in tiles if it has enough rows, else weights stream, or those of one vector stay."""
     expr, layouts, threads = workload.expr, workload.layouts, vdevice.threads
-    return (
-        staged_form(workload, tile, vdevice)
-        or persistent_rnn_form(expr, layouts, tile, workload.constants, threads, vdevice.stationary_bytes)
-        or gemv_form(expr, layouts, tile, threads, workload.alignments)
-    )
+    form: KernelForm | None = staged_form(workload, tile, vdevice)
+    if form is None and vector_slots(expr) is not None:
+        form = persistent_rnn_form(expr, layouts, tile, workload.constants, threads, vdevice.stationary_bytes)
+    return form or gemv_form(expr, layouts, tile, threads, workload.alignments)
 
 
 def staged_form(workload: Workload, tile: RTile, vdevice: VDevice) -> GemmForm | None:
-    """The form of a product in tiles, None where it has too few rows or columns."""
+    """The form of a product in tiles, None where it has too few rows or columns, or is of tagged elements."""
+    if any(layout.tagged for layout in workload.layouts[: len(workload.expr.inputs)]):
+        return None  # lanes would wait one by one where a block stages together
     return gemm_form(workload.expr, workload.layouts, tile, vdevice.threads, room_bytes(vdevice))
 
 

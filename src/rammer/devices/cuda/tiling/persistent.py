@@ -1,45 +1,66 @@
 """rTiles whose weights stay on a vEU: the fewest rTasks that leave each with no more weights than a vEU keeps.
 
-Only for vectors times weights: with more rows, weights are used often enough within one rTask.
+Only for few vectors times weights: with more, weights are used often enough within one rTask.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
-from rammer.devices.cuda.tiling.forms import lane_of, product_form
-from rammer.ir.expr import TensorExpr
+from rammer.devices.cuda.tiling.forms import lane_of
+from rammer.ir.expr import Axis, TensorExpr
+from rammer.ir.kernel_form import Instruction
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.tile import scale_out
-from rammer.tiling.gemv import vector_slots
-from rammer.tiling.pattern import contraction
+from rammer.tiling.gemm import instruction_of
+from rammer.tiling.pattern import Contraction, contraction
+from rammer.tiling.persistent_rnn import column_axes, persistent_rnn_form
 
 _LANES = 4  # what an rTask's size is a multiple of: a gate's sums are shared out among lanes evenly
+_MAX_COLUMNS = 4  # registers are left for the sums of so many
 
 
 def persistent_kernel(workload: Workload, vdevice: VDevice) -> RKernel | None:
-    """The candidate with the fewest rTasks whose weights stay on their vEUs, if there is one."""
+    """The candidate with the fewest rTasks whose weights stay on their vEUs, if there is one.
+
+    Of several vectors, they have to be tagged: such rKernels are slow where weights do not stay from one to the next.
+    """
     if not vdevice.stationary_bytes:
         return None
-    expr = workload.expr
-    lane = lane_of(expr, workload.layouts, contraction(expr), vdevice)
-    count = None if lane is None else _task_count(expr, vdevice)
-    if lane is None or count is None:
+    expr, layouts = workload.expr, workload.layouts
+    found, columns = contraction(expr), column_axes(expr, layouts, workload.constants)
+    lane = None if columns is None else lane_of(expr, layouts, found, vdevice)
+    if found is None or columns is None or lane is None or not _can_have(columns, found, workload):
         return None
-    units = tuple(min(_LANES, axis.extent) if i == lane else 1 for i, axis in enumerate(expr.axes))
-    tile = RTile(task=scale_out(expr, units, count), lane=lane)
-    return workload.kernel(tile, product_form(workload, tile, vdevice))
+    units = tuple(
+        axis.extent if axis in columns else min(_LANES, axis.extent) if i == lane else 1
+        for i, axis in enumerate(expr.axes)
+    )
+    count = _task_count(expr, columns, vdevice)
+    while count <= vdevice.veu_count:
+        tile = RTile(task=scale_out(expr, units, count), lane=lane)
+        form = persistent_rnn_form(expr, layouts, tile, workload.constants, vdevice.threads, vdevice.stationary_bytes)
+        if form is not None:
+            return workload.kernel(tile, form)
+        if not columns:
+            break
+        count *= 2  # fewer points of all columns
+    return None
 
 
-def _task_count(expr: TensorExpr, vdevice: VDevice) -> int | None:
-    """Into how many rTasks a product of vectors and weights is cut so that its weights stay; None where they cannot."""
-    found = contraction(expr)
-    if found is None or vector_slots(expr) is None:
-        return None
-    points = math.prod(axis.extent for axis in expr.axes)
-    weights = points * sum(math.prod(axis.extent for axis in term.reduce.axes) for term in found.terms)
-    count = -(-weights * DType.FLOAT32.itemsize_bytes // vdevice.stationary_bytes)
-    return count if count <= vdevice.veu_count else None
+def _can_have(columns: Collection[Axis], found: Contraction, workload: Workload) -> bool:
+    """Whether an rTask may multiply so many vectors, which are not rounded."""
+    count = math.prod(axis.extent for axis in columns)
+    is_tagged = any(layout.tagged for layout in workload.layouts[: len(workload.expr.inputs)])
+    return count == 1 or (count <= _MAX_COLUMNS and is_tagged and instruction_of(found) is Instruction.FFMA)
+
+
+def _task_count(expr: TensorExpr, columns: Collection[Axis], vdevice: VDevice) -> int:
+    """Into how many rTasks a product of vectors and weights is cut so that its weights stay."""
+    units = math.prod(axis.extent for axis in expr.axes if axis not in columns)
+    weights = units * sum(math.prod(axis.extent for axis in reduction.axes) for reduction in expr.reductions)
+    return -(-weights * DType.FLOAT32.itemsize_bytes // vdevice.stationary_bytes)

@@ -22,7 +22,7 @@ _CACHED = 0.3  # of shared memory, which operands of products leave to the cache
 def step_us(form: PersistentRnnForm, figures: ThreadFigures) -> float:
     """Time of a step of a persistent recurrent layer whose vectors are there, in microseconds."""
     fixed_us, register_us = figures.step_us
-    return fixed_us + form.weight_registers * register_us
+    return fixed_us + form.weight_registers * form.columns * register_us
 
 
 @lru_cache(maxsize=4096)

@@ -27,6 +27,7 @@ COLUMNS = 8  # that the instruction's columns are a multiple of
 MOST_COLUMNS = 128  # of an instruction: more sums leave a thread too few registers
 MOST_STAGES = 8
 MOST_SLABS = 4  # of a stage
+_OTHER_WARPS = 2  # than those that multiply: one asks for copies, one gives Signals
 _LEAST_STAGES = 2  # one is multiplied while the next one is copied
 _MAP_BYTES = 16  # that addresses and strides of tensor maps are multiples of
 _SUMS_PADDING = 8  # elements between rows of the sums in shared memory, or 4 (`sums_pitch`)
@@ -204,7 +205,7 @@ def warpgroup_gemm_form(
         stages < min(_LEAST_STAGES, steps)
         or sums_bytes > room_bytes
         or columns > MOST_COLUMNS
-        or threads_of_sums > threads - WARP
+        or threads_of_sums > threads - _OTHER_WARPS * WARP
     ):
         return None
     if slabs > 1 and product.k % product.slab:

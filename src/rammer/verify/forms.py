@@ -30,6 +30,7 @@ from rammer.tiling.warpgroup_gemm import INSTRUCTIONS, matrix_product
 _WARP = 32
 _BATCHES = (1, 2, 4, 8, 16, 32)
 _WARPS_OF_GROUP = 4
+_OTHER_WARPS = 2  # of products of warpgroups: one asks for copies, one gives Signals
 _GROUP_ROWS = 64
 _INSTRUCTION_COLUMNS = 8
 
@@ -135,10 +136,9 @@ def _threads_fault(form: KernelForm, points: int) -> str | None:
         case WarpgroupGemmForm(threads=threads, threadblock=outer, stages=stages):
             if min(*outer, stages) < 1 or form.instruction_m % _GROUP_ROWS or form.instruction_n % _INSTRUCTION_COLUMNS:
                 return f"has a threadblock tile of {outer}, which warpgroups do not multiply"
-            if form.instruction_m // _GROUP_ROWS * _WARPS_OF_GROUP >= threads // _WARP:
-                return (
-                    f"needs more than {form.instruction_m // _GROUP_ROWS * _WARPS_OF_GROUP} warps of {threads // _WARP}"
-                )
+            warps = form.instruction_m // _GROUP_ROWS * _WARPS_OF_GROUP
+            if warps > threads // _WARP - _OTHER_WARPS:
+                return f"needs {warps} warps of {threads // _WARP} beside {_OTHER_WARPS}"
             if outer.m * outer.n < points:
                 return f"covers {points} points by a tile of {outer}"
         case GemvForm(threads=threads, width=width, vector=vector):

@@ -4,6 +4,8 @@ Needs the `cuda` extra, but neither a GPU nor a driver. `make test-cuda` runs al
 """
 
 import ctypes
+import io
+import re
 
 import numpy as np
 import pytest
@@ -11,12 +13,13 @@ from onnx import helper
 
 import rammer
 from benchmarks.networks import NETWORKS, PAPER, SMALL
+from rammer.compiler import plan_graph
 from rammer.devices.base import no_progress
 from rammer.devices.codegen.tables import CALLER, CONSTANT
 from rammer.devices.cuda.architecture import NAMED
 from rammer.devices.cuda.build import CUBIN, DELAYS_MACRO, TRACE_MACRO, build
 from rammer.devices.cuda.limits import MOST_ARRAYS
-from rammer.devices.cuda.source import translation_unit
+from rammer.devices.cuda.source import CODE, translation_unit
 from rammer.devices.cuda.tables import (
     CLOCK,
     COUNTER,
@@ -197,3 +200,26 @@ def test_progress_is_told(tmp_path):
     build(source, "sm_90", options, lambda done, total: told.append((done, total)))
     assert told == [(1, 1)]
     assert build(source, "sm_90", options, no_progress).machine["architecture"] == "sm_90"
+
+
+def test_products_of_warpgroups_stay_in_flight():
+    """Nor does any function keep registers in local memory for want of those that sums take."""
+    from cuda.core import Program as Text
+    from cuda.core import ProgramOptions
+
+    options = CompileOptions(device="cuda:sm_90", precision="fp16")
+    device = find_device(options.device)
+    vdevice = device.describe(options)
+    weights = np.zeros((768, 768), dtype=np.float32)
+    nodes = [helper.make_node("Relu", ["x"], ["h0"])]
+    nodes += [helper.make_node("MatMul", [f"h{i}", "w"], [f"h{i + 1}"]) for i in range(2)]
+    nodes += [helper.make_node("LayerNormalization", ["h2", "g"], ["y"])]
+    shape = (FLOAT, (128, 768))
+    model = small_model(nodes, {"x": shape}, {"y": shape}, {"w": weights, "g": weights[0]})
+    text = bytes(device.emit(plan_graph(load_graph(model), vdevice, options), vdevice).files[CODE]).decode()
+    assert "rammer_gemm_sm90<" in text
+    log = io.StringIO()
+    chosen = ProgramOptions(arch="sm_90a", std="c++17", ptxas_options=["-v"])
+    Text(text, "c++", chosen).compile("cubin", logs=log)
+    assert "C75" not in log.getvalue()  # wgmma that waits for the one before: C7508 to C7519
+    assert set(re.findall(r"(\d+) bytes spill", log.getvalue())) == {"0"}

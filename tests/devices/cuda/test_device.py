@@ -354,7 +354,8 @@ def test_times_of_records_become_times_of_steps():
     queue = [(WAIT, 0, 1, 0), (WAIT, 0, 1, 0), (EXECUTE, 0, 0, 0), (SIGNAL, 0, 0, 0), (WAIT, 0, 1, 0)]
     records, _ = records_of([queue], [1])
     spans = np.array([(0, 5, 9, 11), (12, 20, 21, 22)], dtype=SPAN)
-    assert step_times(records, spans).tolist() == [[0, 5], [0, 5], [5, 9], [9, 11], [12, 20]]
+    ratios = np.array([1.0, 0.5])
+    assert step_times(records, spans, ratios).tolist() == [[0, 5], [0, 5], [5, 9], [9, 11], [6, 10]]
 
 
 # --- Without a GPU ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 from typer.testing import CliRunner
 
 import rammer
@@ -28,7 +29,7 @@ from tests.support.cpu import chain, expected, run, without_first_signal
 from tests.support.gpu import compiled
 from tests.support.onnx_reference import compare as compare_case
 from tests.support.random_graphs import random_model
-from tests.support.small_models import vectors_model
+from tests.support.small_models import FLOAT, small_model, vectors_model
 
 pytestmark = pytest.mark.gpu
 X = np.linspace(-3, 5, 64, dtype=np.float32)
@@ -257,3 +258,30 @@ def test_model_that_is_too_large(cache):
     with pytest.raises(DeviceUnavailableError, match="too little free memory"):
         compiled(plan.__class__(graph=plan.graph, schedule=plan.schedule, memory=memory), cache)
     np.testing.assert_array_equal(run(compiled(plan, cache), X), expected(plan, X))
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 2e-3), ("fp16", 2e-3), ("bf16", 2e-2)])
+def test_products_of_warpgroups(precision, tolerance, cache):
+    """A layer's two products and what is between them, at the sizes of a transformer."""
+    if read_gpu(find_driver()).capability != (9, 0):
+        pytest.skip("only Hopper has them")
+    rng = np.random.default_rng(5)
+    wide, narrow = (
+        (rng.standard_normal(size) / np.sqrt(size[0])).astype(np.float32) for size in ((768, 3072), (3072, 768))
+    )
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("MatMul", ["a", "wide"], ["h"]),
+        helper.make_node("Erf", ["h"], ["e"]),
+        helper.make_node("MatMul", ["e", "narrow"], ["p"]),
+        helper.make_node("Add", ["p", "x"], ["y"]),
+    ]
+    shape = (FLOAT, (197, 768))
+    model = small_model(nodes, {"x": shape}, {"y": shape}, {"wide": wide, "narrow": narrow})
+    net = compile_with(model, CompileOptions(device="cuda", precision=precision, cache_dir=cache))
+    chosen = [one["candidates"][one["chosen"]]["details"] for one in net.report["operators"]]
+    assert sum("wgmma" in details for details in chosen) == 2
+    inputs = {"x": rng.standard_normal((197, 768)).astype(np.float32)}
+    first, second = net.run(inputs)["y"], net.run(inputs)["y"]
+    assert first.tobytes() == second.tobytes()
+    assert relative_difference(first, run_onnx_runtime(model, inputs)[0]) < tolerance

@@ -11,7 +11,7 @@ RAMMER_INLINE bool rammer_elect(void) {
     return HOST_LANE == 0;
 }
 
-RAMMER_INLINE void rammer_undefined(float &x) { x = NAN; }
+RAMMER_INLINE float rammer_zero(void) { return NAN; }
 RAMMER_INLINE void rammer_used(const float &) {}
 
 /* An mbarrier: how many are still to come, of how many in each phase, and bytes that are expected or have come before. */

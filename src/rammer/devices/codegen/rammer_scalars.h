@@ -3,7 +3,8 @@
  *
  * C11 and C++17 alike. A device's header comes before it and defines RAMMER_INLINE, bool and the integer types, the C
  * library's functions, rammer_bits, rammer_from_bits, rammer_choose_bits, and for both float types rammer_exp,
- * rammer_tanh, rammer_erf and rammer_ratio (a / b where 1 <= b <= 2). Never compile with fast mathematics: NaN, infinities and the order of roundings matter.
+ * rammer_tanh, rammer_erf and rammer_ratio (a / b where 1 <= b <= 2), and rammer_quotient_f32 (a / b where the compiler knows b, and
+ * 2^-30 <= |b| <= 2^30). Never compile with fast mathematics: NaN, infinities and the order of roundings matter.
  */
 #ifndef RAMMER_SCALARS_H
 #define RAMMER_SCALARS_H

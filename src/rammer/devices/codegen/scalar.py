@@ -86,6 +86,8 @@ _FLOAT_FUNCTIONS = frozenset(ScalarFn) - frozenset(
     {*_COMPARISONS, *_FLOAT, *_INTEGER, ScalarFn.FLOORDIV, ScalarFn.SHIFT_LEFT, ScalarFn.SHIFT_RIGHT}
 )
 
+_LEAST_DIVISOR, _GREATEST_DIVISOR = 2.0**-30, 2.0**30
+
 COMBINE: Mapping[ReduceFn, ScalarFn] = {
     ReduceFn.SUM: ScalarFn.ADD,
     ReduceFn.PROD: ScalarFn.MUL,
@@ -170,6 +172,13 @@ def clamp_text(fn: ScalarFn, args: Sequence[Expr], texts: Sequence[str]) -> str 
             outside = f"{value_text} < {bound_text}" if fn is ScalarFn.MAX else f"{bound_text} < {value_text}"
             return None if isinstance(value, Const) else f"{outside} ? {bound_text} : {value_text}"
     return None
+
+
+def quotient_text(texts: Sequence[str], divisor: Scalar) -> str:
+    """A float32 by a number, by the function for divisors of ordinary size."""
+    text, divisor_text = texts
+    is_ordinary = _LEAST_DIVISOR <= abs(divisor) <= _GREATEST_DIVISOR
+    return f"rammer_quotient_f32({text}, {divisor_text})" if is_ordinary else f"{text} / {divisor_text}"
 
 
 def sum_text(terms: Mapping[str, int], offset: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from rammer.devices.codegen.scalar import C_TYPES, call_text, clamp_text, convert, literal, sum_text
+from rammer.devices.codegen.scalar import C_TYPES, call_text, clamp_text, convert, literal, quotient_text, sum_text
 from rammer.devices.codegen.writer import Writer
 from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Guarded, Load, Reduce, ScalarFn
 from rammer.ir.kernel_form import MapForm
@@ -231,6 +231,8 @@ class Scope:
         texts = [self._known(arg) for arg in args]
         if fn in (ScalarFn.MIN, ScalarFn.MAX):
             return clamp_text(fn, args, texts) or call_text(fn, args[-1].dtype, texts)
+        if fn is ScalarFn.DIV and args[0].dtype is DType.FLOAT32 and isinstance(args[1], Const):
+            return quotient_text(texts, args[1].value)
         if fn in (ScalarFn.FLOORDIV, ScalarFn.MOD) and isinstance(args[1], Const) and args[1].value > 0:
             span = interval_of(args[0], {})
             if span is not None and span.lo >= 0:

@@ -31,12 +31,12 @@ SKELETONS = (
     Skeleton.PERSISTENT_RNN,
 )
 INSTRUCTIONS = (Instruction.FFMA, Instruction.MMA_TF32, Instruction.MMA_BF16, Instruction.MMA_F16)
-"""What products are made of. Those of warpgroups are left out: with them chains of products are quicker on an H200, but
-whole networks are slower so far (docs/experiments/products.md)."""
+"""What products are made of."""
 
 WARPGROUP_INSTRUCTIONS = (Instruction.WGMMA_TF32, Instruction.WGMMA_BF16, Instruction.WGMMA_F16)
-"""What GPUs of compute capability 9.0 have beside these."""
+"""What blocks that have a multiprocessor of compute capability 9.0 to themselves have beside these."""
 
+_WARPGROUPS = (9, 0)
 MOST_BLOCKS = 2  # on a multiprocessor
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")  # on tensor cores but for the first
 _SECTOR_BYTES = 32
@@ -127,7 +127,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         task_overhead_us=peaks.figure(peaks.task_overhead_us, _TASK_OVERHEAD_US),
         skeletons=SKELETONS,
         rules=GpuRules(),
-        instructions=INSTRUCTIONS,
+        instructions=INSTRUCTIONS + (WARPGROUP_INSTRUCTIONS if gpu.capability == _WARPGROUPS and blocks == 1 else ()),
         threads=threads,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         array_alignment_bytes=ARRAY_ALIGNMENT_BYTES,

@@ -181,9 +181,9 @@ class LoadedModel:
             spans, clocks = np.zeros(len(self._records), dtype=SPAN), np.zeros(veus, dtype=CLOCK)
             driver.call("cuMemcpyDtoH", spans.ctypes.data, program.spans, spans.nbytes)
             driver.call("cuMemcpyDtoH", clocks.ctypes.data, program.clocks, clocks.nbytes)
-        ns_per_cycle = clocks["nanoseconds"].sum() / max(1, clocks["cycles"].sum())
-        times_ns: npt.NDArray[np.int64] = np.rint(step_times(self._records, spans) * ns_per_cycle).astype(np.int64)
-        return self._by_step(times_ns)
+        ns_per_cycle = clocks["nanoseconds"] / np.maximum(1, clocks["cycles"])  # clocks do not all run alike
+        ratios = np.repeat(ns_per_cycle, np.diff(self._launch["starts"]))
+        return self._by_step(step_times(self._records, spans, ratios))
 
     def _by_step(self, times_ns: npt.NDArray[np.int64]) -> Trace:
         """The times of steps, by rProgram and vEU."""

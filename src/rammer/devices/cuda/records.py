@@ -129,11 +129,20 @@ def _mark_runs(records: npt.NDArray[np.void], firsts: Sequence[int], residents: 
         records["busy"][i] = waits[i] or (goes_on and records["busy"][i + 1])
 
 
-def step_times(records: npt.NDArray[np.void], spans: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
-    """When each step began and ended, int64 [steps, 2], from the times of the records."""
+def step_times(
+    records: npt.NDArray[np.void], spans: npt.NDArray[np.void], ns_per_cycle: npt.NDArray[np.float64]
+) -> npt.NDArray[np.int64]:
+    """When each step began and ended in nanoseconds, int64 [steps, 2], from the times of the records in cycles.
+
+    Args:
+        records: of all vEUs one after another.
+        spans: of the records.
+        ns_per_cycle: of the clock that each record's times are from.
+    """
     has_task = (records["kernel"] != NOTHING).astype(np.int64)
     counts = np.stack([records["wait_count"], has_task, records["signal_count"]], axis=1).astype(np.int64)
     edges = np.stack([spans["begin"], spans["ready"], spans["computed"], spans["end"]], axis=1)
+    edges = np.rint(edges * ns_per_cycle[:, None]).astype(np.int64)
     times = np.stack([edges[:, :-1], edges[:, 1:]], axis=2)
     found: npt.NDArray[np.int64] = np.repeat(times.reshape(-1, 2), counts.reshape(-1), axis=0)
     return found

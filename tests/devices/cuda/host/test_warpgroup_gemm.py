@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from rammer.devices.cuda import describe
-from rammer.devices.cuda.source import source_of
+from rammer.devices.cuda.source import CODE, source_of
 from rammer.devices.cuda.tiling import warpgroup
 from rammer.devices.cuda.tiling.rules import GpuRules
 from rammer.ir.kernel_form import WarpgroupGemmForm
@@ -64,10 +63,7 @@ def forms_of(gpu, model, wanted=lambda form: True, *, precision="fp16", veus=3):
         return [workload.kernel(tile, form) for tile, form in tiles if wanted(form)][:1] or kernels
 
     construct.cache_clear()
-    with (
-        mock.patch.object(GpuRules, "candidates", candidates),
-        mock.patch.object(describe, "INSTRUCTIONS", describe.INSTRUCTIONS + describe.WARPGROUP_INSTRUCTIONS),
-    ):
+    with mock.patch.object(GpuRules, "candidates", candidates):
         plan, vdevice = gpu.plan(model, precision=precision, veus=veus)
     construct.cache_clear()
     rng = np.random.default_rng(0)
@@ -124,3 +120,23 @@ def test_callers_arrays_are_none(gpu):
         [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (FLOAT, (20, 64))}, {"y": (FLOAT, (20, 64))}, constants
     )
     assert forms_of(gpu, model) == []
+
+
+def test_quotients_by_numbers_are_rounded_correctly(gpu):
+    """Of an epilogue, say: no branch for extreme operands, and the bits of a division all the same."""
+    rng = np.random.default_rng(3)
+    x = np.ldexp(rng.uniform(1, 2, (64, 64)), rng.integers(-60, 60, (64, 64))).astype(np.float32)
+    x[0, :6] = [0.0, -0.0, np.inf, -np.inf, np.nan, 65504.0]
+    divisors = np.array([1.4140625, 768.0, 1e-5], dtype=np.float32)
+    constants = {f"c{i}": divisor for i, divisor in enumerate(divisors)}
+    nodes = [helper.make_node("Div", ["x", f"c{i}"], [f"y{i}"]) for i in range(len(divisors))]
+    outputs = {f"y{i}": (FLOAT, x.shape) for i in range(len(divisors))}
+    model = small_model(nodes, {"x": (FLOAT, x.shape)}, outputs, constants)
+    plan, vdevice = gpu.plan(model, precision="fp32")
+    source = source_of(plan, vdevice)
+    assert bytes(source.files[CODE]).count(b"rammer_quotient_f32(") > 1  # besides the function itself
+    with np.errstate(all="ignore"):
+        wanted = [x / divisor for divisor in divisors]
+    found = gpu.run(gpu.load(source), [x], wanted, next(iter(orders(plan.veus))))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -217,6 +217,7 @@ RAMMER_INLINE float rammer_erf_f32(float a) {
 }
 
 RAMMER_INLINE float rammer_ratio_f32(float a, float b) { return a / b; }
+RAMMER_INLINE float rammer_quotient_f32(float a, float b) { return a / b; }
 RAMMER_INLINE double rammer_ratio_f64(double a, double b) { return a / b; }
 RAMMER_INLINE double rammer_exp_f64(double a) { return exp(a); }
 RAMMER_INLINE double rammer_tanh_f64(double a) { return tanh(a); }

@@ -68,6 +68,7 @@ def emit_multiply(loops: Mapping[str, str], numbers: Mapping[str, int]) -> str:
                 writer.line(f"    return {loop}::run(held, product, rammer_scratch, begin);")
         writer.line("});")
     writer.line("#define RAMMER_MULTIPLY rammer_multiply")
+    writer.line("#define RAMMER_ALIKE(position) __reduce_max_sync(RAMMER_ALL, position)")
     return writer.text()
 
 

@@ -18,7 +18,8 @@ enum {
     RAMMER_RING_ALIGNMENT = 1024,
     RAMMER_MOST_STAGES = 8,
     RAMMER_MOST_SUMS = 64,    /* of a thread: of 128 columns */
-    RAMMER_SUMS_BARRIER = 1   /* of the threads that hold sums */
+    RAMMER_SUMS_BARRIER = 1,  /* of the threads that hold sums */
+    RAMMER_PRODUCER = RAMMER_THREADS / 32 - 2 /* the warp that asks for copies: the last one has the Signals to give */
 };
 
 /* An operand of an rTask: its tensor map, over elements of a row, rows, slabs of a row, and batches, and where its tile begins. */
@@ -43,12 +44,14 @@ struct rammer_product {
 static __shared__ uint64_t rammer_gemm_barriers[2 * RAMMER_MOST_STAGES];
 
 /* Registers for the sums of any loop: `compute` computes in them. The compiler gives each warpgroup's product registers of
- * its own in which it stays, and cannot keep it in flight where those of all loops are too many; these are the same. */
+ * its own in which it stays, and cannot keep it in flight where those of all loops are too many; these are the same. They
+ * begin and end here: were they not written first, they would keep what the rTask before left in them, and all functions
+ * would have to do without these registers. */
 template <typename Compute> RAMMER_INLINE bool rammer_with_sums(Compute compute) {
     float held[RAMMER_MOST_SUMS];
 #pragma unroll
     for (int i = 0; i < RAMMER_MOST_SUMS; ++i)
-        rammer_undefined(held[i]);
+        held[i] = rammer_zero();
     const bool result = compute(held);
 #pragma unroll
     for (int i = 0; i < RAMMER_MOST_SUMS; ++i)
@@ -61,10 +64,9 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
     static constexpr int ROWS = groups * RAMMER_GROUP_ROWS, THREADS = groups * RAMMER_GROUP_THREADS;
     static constexpr int A_BYTES = slabs * ROWS * RAMMER_SLAB_BYTES, B_BYTES = slabs * columns * RAMMER_SLAB_BYTES;
     static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
-    static constexpr int PRODUCER = RAMMER_THREADS / 32 - 1; /* the warp that asks for copies */
     /* Elements from a row of the sums in shared memory to the next: what a warp stores together lies in different banks. */
     static constexpr int PITCH = swapped ? ROWS + 4 : columns + 8;
-    static_assert(stages <= RAMMER_MOST_STAGES && THREADS < RAMMER_THREADS && columns % 8 == 0 && columns / 2 <= RAMMER_MOST_SUMS, "a tile that there is");
+    static_assert(stages <= RAMMER_MOST_STAGES && THREADS <= RAMMER_PRODUCER * 32 && columns % 8 == 0 && columns / 2 <= RAMMER_MOST_SUMS, "a tile that there is");
 
     /* The sums of an rTask at the beginning of scratch, row by row of the result, PITCH elements apart. `begin` waits as its
      * record says, and is a barrier of the block. Returns whether they are there: not if the run is given up, nor if another rTask adds up the parts.
@@ -75,24 +77,24 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
     ) {
         const uint32_t ring = rammer_shared_address(scratch), full = rammer_shared_address(rammer_gemm_barriers);
         const uint32_t empty = full + stages * sizeof(uint64_t);
-        const uint32_t warp = __shfl_sync(RAMMER_ALL, threadIdx.x / 32, 0); /* the compiler sees that it is a warp's */
+        const uint32_t warp = __reduce_max_sync(RAMMER_ALL, threadIdx.x / 32); /* the compiler sees that it is a warp's */
         const int32_t early = min(product.count, stages);
         const bool is_early = product.a_is_constant || product.b_is_constant;
-        if (warp == PRODUCER)
+        if (warp == RAMMER_PRODUCER)
             open(product, ring, full, empty, early);
         if (!begin()) {
-            if (warp == PRODUCER && is_early && rammer_elect())
+            if (warp == RAMMER_PRODUCER && is_early && rammer_elect())
                 drain(full, early);
             __syncthreads();
             return false;
         }
-        if (warp == PRODUCER && rammer_elect())
+        if (warp == RAMMER_PRODUCER && rammer_elect())
             produce(product, ring, full, empty, early);
         __syncwarp();
         static __shared__ uint32_t arrived_before;
         if (warp < THREADS / 32) {
             float(&sums)[columns / 2] = *(float(*)[columns / 2])held;
-            multiply(sums, __shfl_sync(RAMMER_ALL, product.count, 0), ring, full, empty, warp);
+            multiply(sums, __reduce_max_sync(RAMMER_ALL, (uint32_t)product.count), ring, full, empty, warp);
             bool is_whole = true;
             if (product.splits > 1)
                 is_whole = combine(sums, product, &arrived_before);
@@ -179,13 +181,13 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
 
     /* This warpgroup's sums. */
     static RAMMER_MEMBER void multiply(
-        float (&sums)[columns / 2], int32_t count, uint32_t ring, uint32_t full, uint32_t empty, uint32_t warp
+        float (&sums)[columns / 2], uint32_t count, uint32_t ring, uint32_t full, uint32_t empty, uint32_t warp
     ) {
         const uint32_t a = rammer_matrix(ring + warp / 4 * (RAMMER_GROUP_ROWS * RAMMER_SLAB_BYTES));
         const uint32_t b = rammer_matrix(ring + A_BYTES);
         uint32_t slot = 0, parity = 0, at = 0, released = empty;
 #pragma unroll 1
-        for (int32_t i = 0; i < count; ++i) {
+        for (uint32_t i = 0; i < count; ++i) {
             rammer_mbarrier_wait(full + slot * sizeof(uint64_t), parity);
             rammer_wgmma_fence();
 #pragma unroll

@@ -11,8 +11,12 @@ RAMMER_INLINE bool rammer_elect(void) {
     return is_elected != 0;
 }
 
-/* A register that holds anything, and the use of one: between them it is the same on all paths. */
-RAMMER_INLINE void rammer_undefined(float &x) { asm volatile("" : "=f"(x)); }
+/* A zero that the compiler does not know to be one, and the use of a register: between them it is the same on all paths. */
+RAMMER_INLINE float rammer_zero(void) {
+    float zero;
+    asm volatile("mov.f32 %0, 0f00000000;" : "=f"(zero));
+    return zero;
+}
 RAMMER_INLINE void rammer_used(const float &x) { asm volatile("" : : "f"(x)); }
 
 /* --- Barriers in shared memory (mbarrier). A phase ends once `count` have arrived and all bytes that are expected are there. */

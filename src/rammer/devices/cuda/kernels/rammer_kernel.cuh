@@ -28,6 +28,13 @@ RAMMER_INLINE uint32_t rammer_choose_bits(bool condition, uint32_t if_true, uint
 RAMMER_INLINE float rammer_ratio_f32(float a, float b) { return a * rammer_rcp_approx(b); }
 RAMMER_INLINE double rammer_ratio_f64(double a, double b) { return a / b; }
 
+/* a / b, without the branch that the compiler takes for extreme operands: the product with 1 / b, and what is left of a then
+ * makes it the nearest. Nothing is left of zeros and infinities. Below 2^-100, the last place may differ. */
+RAMMER_INLINE float rammer_quotient_f32(float a, float b) {
+    const float quotient = a * (1.0f / b), rest = fmaf(-quotient, b, a);
+    return fabsf(rest) > 0.0f ? fmaf(rest, 1.0f / b, quotient) : quotient;
+}
+
 RAMMER_INLINE float rammer_exp_f32(float a) { return expf(a); }
 RAMMER_INLINE float rammer_tanh_f32(float a) { return tanhf(a); }
 RAMMER_INLINE float rammer_erf_f32(float a) { return erff(a); }

@@ -13,15 +13,17 @@ static __device__ uint32_t rammer_execute(uint32_t kernel, const rammer_record *
 
 
 /* Computes the sums of an rTask that is a product of warpgroups, and says whether to run the rest; where a program has some,
- * the generated code defines it. */
+ * the generated code defines it, and RAMMER_ALIKE, by which the compiler sees that all lanes of a warp are at one position. */
 #ifndef RAMMER_MULTIPLY
 #define RAMMER_MULTIPLY(kernel, record) true
+#define RAMMER_ALIKE(position) position
 #endif
 
 extern "C" __global__ void __launch_bounds__(RAMMER_THREADS, RAMMER_BLOCKS)
 rammer_run(const __grid_constant__ rammer_program program) {
     rammer_start(&program);
     for (uint32_t position = 0;;) {
+        position = RAMMER_ALIKE(position);
         rammer_reach(position);
         const rammer_record *record = rammer_at(position);
         const rammer_head head = rammer_head_of(record);

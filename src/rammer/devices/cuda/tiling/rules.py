@@ -33,14 +33,17 @@ from rammer.ir.kernel_form import FlashAttentionForm, GemmForm, GemvRowsForm, Pe
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
-from rammer.roller.model import memory_us
+from rammer.roller.construct import whole_us
+from rammer.roller.model import memory_us, predict
 from rammer.roller.tile import scale_out
 from rammer.tiling.flash_attention import block_of
+from rammer.tiling.gemm import gemm_axes
 from rammer.tiling.pattern import contraction
 from rammer.tiling.warpgroup_gemm import product_of
 
 _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
+_WORTH = 0.93  # of the time of warps' products: a smaller gain is less than the models are off by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +70,8 @@ class GpuRules:
             tiles = (RTile(task=task, lane=lane) for task in boxes(expr, found, expr.axes[lane], vdevice))
             forms = ((tile, staged_form(workload, tile, vdevice)) for tile in tiles)
             staged = [workload.kernel(tile, form) for tile, form in forms if form is not None]
-            staged += [workload.kernel(tile, form) for tile, form in warpgroup_tiles(workload, lane, vdevice)]
             if staged:
-                return self._best(staged, vdevice)
+                return self._best([*staged, *self._by_warpgroups(workload, lane, staged, vdevice)], vdevice)
         units = units_of(expr, lane, is_stream=found is not None)
         points = math.prod(axis.extent for axis in expr.axes)
         counts = {1, *(math.ceil(vdevice.veu_count * factor) for factor in _TASKS_PER_VEU)}
@@ -103,6 +105,19 @@ class GpuRules:
     @property
     def _attention_time(self) -> AttentionTime:
         return AttentionTime(figures=self.figures, own=self.attention)
+
+    def _by_warpgroups(
+        self, workload: Workload, lane: int, staged: Sequence[RKernel], vdevice: VDevice
+    ) -> list[RKernel]:
+        """Candidates that multiply by warpgroups, where they are clearly faster than those whose warps do."""
+        if gemm_axes(workload.expr, lane).batch:
+            return []  # scores and weighted sums: warps begin sooner with sums that are so short
+        kernels = [workload.kernel(tile, form) for tile, form in warpgroup_tiles(workload, lane, vdevice)]
+
+        def least_us(some: Sequence[RKernel]) -> float:
+            return min((whole_us(one, vdevice, predict(one, vdevice).task_us) for one in some), default=math.inf)
+
+        return kernels if least_us(kernels) < _WORTH * least_us(staged) else []
 
     def _best(self, staged: Sequence[RKernel], vdevice: VDevice) -> list[RKernel]:
         """Those that finish first, with all vEUs or with fewer, and those that take least of all vEUs' time."""

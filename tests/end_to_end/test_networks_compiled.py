@@ -11,8 +11,7 @@ import rammer
 from benchmarks.networks import NETWORKS, PAPER, SMALL
 from benchmarks.networks.builder import random_inputs
 from benchmarks.networks.precision import converted
-from rammer.schedule.policies import POLICIES
-from tests.support.agreement import relative_difference, run_onnx_runtime
+from tests.support.agreement import DISTINCT, relative_difference, run_onnx_runtime
 from tests.support.model_maker import Array
 
 TOLERANCE = 1e-4
@@ -21,7 +20,7 @@ RUNS = 5
 
 OTHERS = [name for name in NETWORKS if name not in PAPER]
 
-by_policy = pytest.mark.parametrize("policy", POLICIES)
+by_policy = pytest.mark.parametrize("policy", DISTINCT)
 
 
 @cache
@@ -86,11 +85,11 @@ def test_models_of_16_bits(name, precision, tolerance):
 def test_published_size(name, capsys):
     errors = {
         (policy, veus): error_of(name, device="cpu", policy=policy, veus=veus, full=True)
-        for policy in POLICIES
+        for policy in DISTINCT
         for veus in VEUS
     }
     with capsys.disabled():
         print(f"\n{name:12} {'relative difference from ONNX Runtime with':>45} {', '.join(map(str, VEUS))} vEUs")
-        for policy in POLICIES:
+        for policy in DISTINCT:
             print(f"  {policy:12}" + "".join(f"{errors[policy, veus]:12.2e}" for veus in VEUS))
     assert max(errors.values()) < TOLERANCE

@@ -210,12 +210,17 @@ def test_products_of_warpgroups_stay_in_flight():
     options = CompileOptions(device="cuda:sm_90", precision="fp16")
     device = find_device(options.device)
     vdevice = device.describe(options)
-    weights = np.zeros((768, 768), dtype=np.float32)
-    nodes = [helper.make_node("Relu", ["x"], ["h0"])]
-    nodes += [helper.make_node("MatMul", [f"h{i}", "w"], [f"h{i + 1}"]) for i in range(2)]
-    nodes += [helper.make_node("LayerNormalization", ["h2", "g"], ["y"])]
+    wide = np.zeros((768, 3072), dtype=np.float32)
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h0"]),
+        helper.make_node("MatMul", ["h0", "wide"], ["h1"]),
+        helper.make_node("Erf", ["h1"], ["h2"]),
+        helper.make_node("MatMul", ["h2", "narrow"], ["h3"]),
+        helper.make_node("LayerNormalization", ["h3", "g"], ["y"]),
+    ]
+    constants = {"wide": wide, "narrow": wide.T, "g": wide[:, 0]}
     shape = (FLOAT, (128, 768))
-    model = small_model(nodes, {"x": shape}, {"y": shape}, {"w": weights, "g": weights[0]})
+    model = small_model(nodes, {"x": shape}, {"y": shape}, constants)
     text = bytes(device.emit(plan_graph(load_graph(model), vdevice, options), vdevice).files[CODE]).decode()
     assert "rammer_gemm_sm90<" in text
     log = io.StringIO()

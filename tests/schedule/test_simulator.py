@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rammer.ir.kernel_form import PersistentRnnForm
 from rammer.ir.program import Execute, RProgram, Schedule, Signal, Wait
 from rammer.ir.task import RTask
 from rammer.ir.vdevice import Figure
@@ -81,15 +80,6 @@ def test_tagged_results_are_seen_a_tagged_hand_over_later():
     schedule = Schedule(policy="made", choice=(0, 0), programs=(program,))
     target = replace(device(2, handover_us=0.5), tagged_handover_us=Figure(0.125, "assumed"))
     assert _times(simulate(graph, schedule, target, TileCosts(element_us=1.0)))[1] == (2.125, 4.125)
-
-
-def test_what_keeps_its_weights_walks_without_the_overhead():
-    graph = _independent(2)
-    (operator,) = graph.operators
-    (kernel,) = operator.kernels
-    form = PersistentRnnForm(threads=32, across=8, columns=1, weight_registers=4)
-    graph = replace(graph, operators=(replace(operator, kernels=(replace(kernel, form=form),)),))
-    assert _times(_run(graph, ((_execute(0),),), overhead_us=0.25)) == {0: (0.0, 2.0)}
 
 
 def test_a_wait_ends_with_the_signal_that_reaches_its_threshold():

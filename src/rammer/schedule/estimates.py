@@ -16,8 +16,7 @@ class Estimates:
         handover_us: the least of the first.
         program_us: from the end of an rProgram to the start of the next. At the least that is a global barrier: one
             hand-over to learn that all vEUs are done and one to tell them all.
-        task_us: per rOperator and candidate rKernel, one rTask with the interpreter's overhead. What keeps its weights
-            walks from rTask to rTask by itself: it has none.
+        task_us: per rOperator and candidate rKernel, one rTask with the interpreter's overhead.
     """
 
     def __init__(self, graph: TaskGraph, device: VDevice, costs: CostModel) -> None:
@@ -29,8 +28,7 @@ class Estimates:
         for operator in graph.operators:
             for kernel in operator.kernels:
                 if kernel not in known:
-                    overhead_us = 0.0 if kernel.form.kept_bytes else device.task_overhead_us.value
-                    known[kernel] = costs.task_us(kernel).value + overhead_us
+                    known[kernel] = costs.task_us(kernel).value + device.task_overhead_us.value
         self.task_us = tuple(tuple(known[kernel] for kernel in operator.kernels) for operator in graph.operators)
 
     def best_kernel(self, operator: ROperator, veus: int) -> int:

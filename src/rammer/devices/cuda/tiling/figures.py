@@ -69,7 +69,7 @@ class ThreadFigures:
         l2_us, memory_us: a byte from or to L2 and memory, while all multiprocessors read and write.
         exchange_us: a value, within a warp.
         barrier_us: a barrier of several warps, and what passes through shared memory there.
-        step_us: of a persistent recurrent layer, and what each register of weights adds.
+        resident_us: of an rTask that loads weights into registers to keep them, and of each of these registers.
     """
 
     provenance: str
@@ -82,7 +82,7 @@ class ThreadFigures:
     memory_us: float
     exchange_us: float
     barrier_us: float
-    step_us: tuple[float, float]
+    resident_us: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ H200_THREADS = ThreadFigures(
     memory_us=2.71e-5,
     exchange_us=0.0142,
     barrier_us=0.149,
-    step_us=(0.15, 0.0053),
+    resident_us=(0.8, 0.02),
 )
 
 H200_WARPGROUPS = WarpgroupFigures(

@@ -19,10 +19,10 @@ from rammer.ir.vdevice import VDevice
 _CACHED = 0.3  # of shared memory, which operands of products leave to the cache
 
 
-def step_us(form: PersistentRnnForm, figures: ThreadFigures) -> float:
-    """Time of a step of a persistent recurrent layer whose vectors are there, in microseconds."""
-    fixed_us, register_us = figures.step_us
-    return fixed_us + form.weight_registers * form.columns * register_us
+def resident_us(form: PersistentRnnForm, figures: ThreadFigures) -> float:
+    """Time of an rTask that keeps its weights and has loaded them first, in microseconds."""
+    fixed_us, register_us = figures.resident_us
+    return fixed_us + form.weight_registers * register_us
 
 
 @lru_cache(maxsize=4096)

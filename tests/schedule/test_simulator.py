@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rammer.ir.kernel_form import PersistentRnnForm
 from rammer.ir.program import Execute, RProgram, Schedule, Signal, Wait
 from rammer.ir.task import RTask
 from rammer.ir.vdevice import Figure
+from rammer.schedule.estimates import Estimates
 from rammer.schedule.happens_before import HappensBefore
 from rammer.schedule.policies import POLICIES
 from rammer.schedule.simulator import simulate
@@ -80,6 +82,20 @@ def test_tagged_results_are_seen_a_tagged_hand_over_later():
     schedule = Schedule(policy="made", choice=(0, 0), programs=(program,))
     target = replace(device(2, handover_us=0.5), tagged_handover_us=Figure(0.125, "assumed"))
     assert _times(simulate(graph, schedule, target, TileCosts(element_us=1.0)))[1] == (2.125, 4.125)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_weights_that_another_operator_has_too_are_there_already(shared):
+    maker = TaskGraphMaker()
+    weights = [maker.constant((1, 2)) for _ in range(2)]
+    results = [maker.elementwise([weights[0 if shared else position]]) for position in range(2)]
+    graph = maker.finish(results)
+    form = PersistentRnnForm(threads=32, across=8, columns=1, weight_registers=4)
+    kernels = [replace(one.kernels[0], form=form, constants=frozenset({0})) for one in graph.operators]
+    operators = [replace(one, kernels=(kernel,)) for one, kernel in zip(graph.operators, kernels, strict=True)]
+    target = replace(device(1, task_overhead_us=0.25), kept_share=0.5)
+    estimates = Estimates(replace(graph, operators=tuple(operators)), target, TileCosts(element_us=1.0))
+    assert estimates.task_us == (((1.0,),) * 2 if shared else ((2.25,),) * 2)
 
 
 def test_a_wait_ends_with_the_signal_that_reaches_its_threshold():

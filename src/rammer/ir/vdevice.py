@@ -106,6 +106,7 @@ class VDevice:
         precision: the one that was asked for.
         compiler: what makes its code.
         stationary_bytes: constants that a vEU keeps for the next rTask that uses the same; 0 where it keeps none.
+        kept_share: of an rTask's time, what it takes where its vEU has kept its constants already.
         own_cache_bytes: so much of what was written on a vEU is in a cache of its own; 0 where it has none.
         longest_task_us: what an rTask may take, since a run hears signals between rTasks; None: as long as it needs.
         tagged_handover_us: until another vEU has data that it waits for by their tags; None where it cannot.
@@ -135,6 +136,7 @@ class VDevice:
     precision: str = "fp32"
     compiler: str = ""
     stationary_bytes: int = 0
+    kept_share: float = 1.0
     own_cache_bytes: int = 0
     longest_task_us: float | None = None
     tagged_handover_us: Figure | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rammer.ir.task import RKernel, ROperator, TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.handovers import Handovers
@@ -16,7 +18,9 @@ class Estimates:
         handover_us: the least of the first.
         program_us: from the end of an rProgram to the start of the next. At the least that is a global barrier: one
             hand-over to learn that all vEUs are done and one to tell them all.
-        task_us: per rOperator and candidate rKernel, one rTask with the interpreter's overhead.
+        task_us: per rOperator and candidate rKernel, one rTask with the interpreter's overhead. What keeps weights that
+            other rOperators have too, as the steps of a recurrent layer do, finds them there and walks from rTask to
+            rTask by itself.
     """
 
     def __init__(self, graph: TaskGraph, device: VDevice, costs: CostModel) -> None:
@@ -24,12 +28,25 @@ class Estimates:
         self.tagged_handovers = Handovers(device, tagged=True)
         self.handover_us = self.handovers.least_us
         self.program_us = 2 * self.handovers.most_us
+        self._device = device
+        self._readers = Counter(binding.tensor for operator in graph.operators for binding in operator.reads)
         known: dict[RKernel, float] = {}
         for operator in graph.operators:
             for kernel in operator.kernels:
                 if kernel not in known:
-                    known[kernel] = costs.task_us(kernel).value + device.task_overhead_us.value
-        self.task_us = tuple(tuple(known[kernel] for kernel in operator.kernels) for operator in graph.operators)
+                    known[kernel] = costs.task_us(kernel).value
+        self.task_us = tuple(
+            tuple(self._whole_us(operator, kernel, known[kernel]) for kernel in operator.kernels)
+            for operator in graph.operators
+        )
+
+    def _whole_us(self, operator: ROperator, kernel: RKernel, task_us: float) -> float:
+        """The time of an rTask, with what it takes beyond that of the rKernel alone or saves of it."""
+        if kernel.form.kept_bytes:
+            largest = max(kernel.constants, key=lambda slot: kernel.expr.inputs[slot].nbytes)
+            if self._readers[operator.reads[largest].tensor] > 1:
+                return task_us * self._device.kept_share
+        return task_us + self._device.task_overhead_us.value
 
     def best_kernel(self, operator: ROperator, veus: int) -> int:
         """The candidate that ends first when the rOperator has `veus` execution units to itself.

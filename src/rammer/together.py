@@ -39,7 +39,7 @@ from rammer.runtime.executable import Executable
 from rammer.runtime.signature import Port, Signature
 from rammer.schedule import join as joined_schedules
 from rammer.schedule.join import Placed
-from rammer.schedule.lanes import find_lanes
+from rammer.schedule.partitions import find_partitions
 from rammer.schedule.simulator import simulate
 from rammer.timings import timed
 from rammer.verify import tasks as verify_tasks
@@ -99,7 +99,7 @@ def plan_together(
         vdevice: the device that they share.
         options: for all of them.
         measure: gives measured times of rKernels.
-        run_us: gives measured times of programs; without it, lanes follow from predicted times alone.
+        run_us: gives measured times of programs; without it, partitions follow from predicted times alone.
         progress: told as work goes on.
 
     Raises:
@@ -117,11 +117,13 @@ def plan_together(
             known[id(model.graph)] = _Planner(tasks, vdevice, options, measure(tasks), run_us, even)
     planners = [known[id(model.graph)] for model in models]
     progress("schedule", 0, 1)
-    with timed("lanes") as step:
+    with timed("partitions") as step:
         priorities = [model.priority for model in models]
-        lanes = find_lanes(vdevice.veu_count, priorities, lambda number, veus: planners[number].time_us(range(veus)))
-        step.made = ", ".join(f"{len(lane.models)} on {len(lane.veus)} vEUs" for lane in lanes)
-    order = [(number, lane.veus) for lane in lanes for number in lane.models]
+        partitions = find_partitions(
+            vdevice.veu_count, priorities, lambda number, veus: planners[number].time_us(range(veus))
+        )
+        step.made = ", ".join(f"{len(partition.models)} on {len(partition.veus)} vEUs" for partition in partitions)
+    order = [(number, partition.veus) for partition in partitions for number in partition.models]
     placed = {number: Placed(schedule=planners[number].schedule(veus), veus=veus) for number, veus in order}
     members = [Member(name=model.name, tasks=planner.tasks) for model, planner in zip(models, planners, strict=True)]
     tasks = joined_tasks.join("+".join(model.name for model in models), members)

@@ -18,7 +18,7 @@ from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.options import CompileOptions
 from rammer.roller.model import ModelCosts
-from rammer.schedule.lanes import Lane
+from rammer.schedule.partitions import Partition
 from rammer.schedule.policies import POLICIES
 from rammer.together import Model, plan_together
 from tests.support.agreement import pickers, without_costs
@@ -33,8 +33,8 @@ TOGETHER = {"one after another": [range(3), range(3)], "side by side": [range(2)
 
 def fix_lanes(monkeypatch, spans):
     """Let models run on the given vEUs, whatever they would take."""
-    lanes = tuple(Lane(models=(model,), veus=veus) for model, veus in enumerate(spans))
-    monkeypatch.setattr(together, "find_lanes", lambda *_: lanes)
+    partitions = tuple(Partition(models=(model,), veus=veus) for model, veus in enumerate(spans))
+    monkeypatch.setattr(together, "find_partitions", lambda *_: partitions)
 
 
 def running_sum():
@@ -209,9 +209,9 @@ def test_priorities_reach_the_lanes(monkeypatch):
 
     def find(veus, priorities, time_us):
         seen.append(priorities)
-        return (Lane(models=(1, 0), veus=range(veus)),)
+        return (Partition(models=(1, 0), veus=range(veus)),)
 
-    monkeypatch.setattr(together, "find_lanes", find)
+    monkeypatch.setattr(together, "find_partitions", find)
     rammer.compile([layer_model(), pair_model()], "reference", priorities=[1, 3], veus=2)
     assert seen == [[1.0, 3.0]]
 

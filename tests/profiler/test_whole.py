@@ -19,7 +19,7 @@ from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
 from rammer.profiler import whole
 from rammer.profiler.whole import measure_plan
-from rammer.schedule.lanes import Lane
+from rammer.schedule.partitions import Partition
 from rammer.together import Model, plan_together
 from tests.support.small_models import mlp_model
 
@@ -109,7 +109,7 @@ def test_auto_takes_what_is_measured_to_be_quickest(monkeypatch, tmp_path):
     assert net.report["policy"] == measured[-1]
 
 
-def test_lanes_follow_from_measured_times(monkeypatch):
+def test_partitions_follow_from_measured_times(monkeypatch):
     """Of two models that simulation takes for alike, one is measured to be thrice as slow."""
     options = CompileOptions(veus=8)
     vdevice = CpuDevice().describe(options)
@@ -117,9 +117,9 @@ def test_lanes_follow_from_measured_times(monkeypatch):
 
     def find(veus, priorities, time_us):
         seen.append([time_us(model, 4) for model in (0, 1)])
-        return (Lane(models=(0, 1), veus=range(veus)),)
+        return (Partition(models=(0, 1), veus=range(veus)),)
 
-    monkeypatch.setattr(together, "find_lanes", find)
+    monkeypatch.setattr(together, "find_partitions", find)
     models = [Model(name="a", graph=load_graph(mlp_model())), Model(name="b", graph=load_graph(mlp_model()))]
     plan_together(models, vdevice, options)
     figures = iter((30.0, 90.0))

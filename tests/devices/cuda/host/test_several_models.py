@@ -8,7 +8,7 @@ from rammer import together
 from rammer.devices.cuda.source import source_of
 from rammer.frontends.onnx import load_graph
 from rammer.ir.graph import Array
-from rammer.schedule.lanes import Lane
+from rammer.schedule.partitions import Partition
 from rammer.together import Model, plan_together
 from tests.support.agreement import relative_difference
 from tests.support.host_cuda import orders
@@ -28,8 +28,8 @@ SPANS = {
 def test_each_gives_what_it_gives_alone(spans, policy, gpu, monkeypatch):
     """One of them keeps weights in registers from step to step."""
     members = [NETWORKS["lstm_tc"](**SMALL["lstm_tc"]), mlp_model(), build_model()]
-    lanes = tuple(Lane(models=(number,), veus=span) for number, span in enumerate(spans))
-    monkeypatch.setattr(together, "find_lanes", lambda *_: lanes)
+    partitions = tuple(Partition(models=(number,), veus=span) for number, span in enumerate(spans))
+    monkeypatch.setattr(together, "find_partitions", lambda *_: partitions)
     alone = [Program.of(gpu, model, veus=VEUS) for model in members]
     options = gpu.options(veus=VEUS, policy=policy)
     models = [Model(name=f"m{number}", graph=load_graph(model)) for number, model in enumerate(members)]

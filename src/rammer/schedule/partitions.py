@@ -1,11 +1,11 @@
-"""Lanes: which models of one program run side by side, each on vEUs of its own, and which follow each other.
+"""Partitions: which models of one program run side by side, each on vEUs of its own, and which follow each other.
 
-A *lane* is some neighbouring vEUs and the models that run on them, one after another. One lane for all is what a
-sequence of calls would be; a lane for each keeps every unit busy where no model alone can. Between these extremes
-models are dealt out by their times, the longest first, to the lane that is free first.
+A *partition* is some neighbouring vEUs and the models that run on them, one after another. One partition for all is
+what a sequence of calls would be; a partition for each keeps every unit busy where no model alone can. Between these
+extremes models are dealt out by their times, the longest first, to the partition that is free first.
 
-The vEUs of lanes are shared out so that all end together: each gets in proportion to its share and the time that it
-takes with it, until that changes nothing.
+The vEUs of partitions are shared out so that all end together: each gets in proportion to its share and the time that
+it takes with it, until that changes nothing.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ TimeUs = Callable[[int, int], float]
 
 _ROUNDS = 8
 _EVEN = 0.02
-"""Of the longest lane's time, how far the shortest one's may be from it; closer is below what estimates can say."""
+"""Of the longest partition's time, how far the shortest one's may be from it; estimates can't say what is closer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class Partition:
     """Models, by number, in the order in which they run, and their vEUs."""
 
     models: tuple[int, ...]
     veus: range
 
 
-def find_lanes(veus: int, priorities: Sequence[float], time_us: TimeUs) -> tuple[Lane, ...]:
-    """The lanes with which the last model ends first; the time of each counts as often as its priority says.
+def find_partitions(veus: int, priorities: Sequence[float], time_us: TimeUs) -> tuple[Partition, ...]:
+    """The partitions with which the last model ends first; the time of each counts as often as its priority says.
 
     Args:
         veus: execution units.
@@ -44,22 +44,22 @@ def find_lanes(veus: int, priorities: Sequence[float], time_us: TimeUs) -> tuple
 
 
 class _Search:
-    """Looks for lanes of one problem."""
+    """Looks for partitions of one problem."""
 
     def __init__(self, veus: int, priorities: Sequence[float], time_us: TimeUs) -> None:
         self._veus = veus
         self._priorities = priorities
         self._time_us = time_us
 
-    def best(self, count: int) -> tuple[float, tuple[Lane, ...]]:
-        """The best of some ways to share out the vEUs among so many lanes, with its cost."""
+    def best(self, count: int) -> tuple[float, tuple[Partition, ...]]:
+        """The best of some ways to share out the vEUs among so many partitions, with its cost."""
         dealt = self._deal(count)
         shares = _split(self._veus, [1.0] * count)
-        best: tuple[float, tuple[Lane, ...]] | None = None
+        best: tuple[float, tuple[Partition, ...]] | None = None
         for _ in range(_ROUNDS):
             costs = [self._cost(models, share) for models, share in zip(dealt, shares, strict=True)]
             if best is None or max(costs) < best[0]:
-                best = max(costs), _lanes(dealt, shares)
+                best = max(costs), _partitions(dealt, shares)
             wanted = _split(self._veus, [cost * share for cost, share in zip(costs, shares, strict=True)])
             if wanted == shares or min(costs) >= (1 - _EVEN) * max(costs):
                 break
@@ -68,16 +68,18 @@ class _Search:
         return best
 
     def _deal(self, count: int) -> list[tuple[int, ...]]:
-        """The models of each lane, those of high priority first."""
+        """The models of each partition, those of high priority first."""
         share = self._veus // count
         times_us = [self._time_us(model, share) for model in range(len(self._priorities))]
-        lanes: list[list[int]] = [[] for _ in range(count)]
+        partitions: list[list[int]] = [[] for _ in range(count)]
         for model in sorted(range(len(times_us)), key=lambda model: -times_us[model]):
-            min(lanes, key=lambda lane: sum(times_us[other] for other in lane)).append(model)
-        return [tuple(sorted(lane, key=lambda model: (-self._priorities[model], model))) for lane in lanes]
+            min(partitions, key=lambda partition: sum(times_us[other] for other in partition)).append(model)
+        return [
+            tuple(sorted(partition, key=lambda model: (-self._priorities[model], model))) for partition in partitions
+        ]
 
     def _cost(self, models: Sequence[int], share: int) -> float:
-        """The latest end in a lane, ends counted by priority."""
+        """The latest end in a partition, ends counted by priority."""
         end_us = cost = 0.0
         for model in models:
             end_us += self._time_us(model, share)
@@ -85,12 +87,12 @@ class _Search:
         return cost
 
 
-def _lanes(dealt: Sequence[tuple[int, ...]], shares: Sequence[int]) -> tuple[Lane, ...]:
-    lanes, first = [], 0
+def _partitions(dealt: Sequence[tuple[int, ...]], shares: Sequence[int]) -> tuple[Partition, ...]:
+    partitions, first = [], 0
     for models, share in zip(dealt, shares, strict=True):
-        lanes.append(Lane(models=models, veus=range(first, first + share)))
+        partitions.append(Partition(models=models, veus=range(first, first + share)))
         first += share
-    return tuple(lanes)
+    return tuple(partitions)
 
 
 def _split(veus: int, weights: Sequence[float]) -> list[int]:
@@ -99,7 +101,7 @@ def _split(veus: int, weights: Sequence[float]) -> list[int]:
     spare = veus - len(weights)
     exact = [spare * weight / whole for weight in weights]
     shares = [1 + int(part) for part in exact]
-    rests = sorted(range(len(exact)), key=lambda lane: (int(exact[lane]) - exact[lane], lane))
-    for lane in rests[: veus - sum(shares)]:
-        shares[lane] += 1
+    rests = sorted(range(len(exact)), key=lambda partition: (int(exact[partition]) - exact[partition], partition))
+    for partition in rests[: veus - sum(shares)]:
+        shares[partition] += 1
     return shares

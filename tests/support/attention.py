@@ -21,10 +21,11 @@ SIZES = (
     (65, 192, 40, 72),
     (70, 2, 64, 3),
     (128, 128, 128, 128),
+    (128, 704, 16, 16),
     (200, 130, 256, 256),
     (200, 51, 80, 16),
 )
-"""Rows, keys, columns and depths that no vector, block or warp divides."""
+"""Rows, keys, columns and depths that no vector, block or warp divides, or not all teams of warps have part of."""
 
 
 def attention_model(

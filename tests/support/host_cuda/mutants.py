@@ -59,7 +59,7 @@ def with_mutants(source: Source) -> tuple[Source, Sequence[str]]:
         *_, function = (one[1] for one in _FUNCTION.finditer(text, 0, match.start()))
         counts[function] += 1
         found.append(f"{_NUMBER.sub('', function)} {counts[function]}: {match[2]}")
-        return f"{match[1]}if (host_runs({len(found) - 1})) {match[2]}{match[3]}"
+        return f"{match[1]}{{ if (host_runs({len(found) - 1})) {match[2]} }}{match[3]}"
 
     changed = 'extern "C" bool host_runs(int statement);\n' + _STATEMENTS.sub(guarded, text)
     return replace(source, files={**source.files, CODE: changed.encode()}), found

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.networks import NETWORKS, SMALL
 from examples.two_branches import build_model
+from tests.support.attention import attention_model
 from tests.support.host_cuda.mutants import Findings, try_statements, unmissed_waits
 from tests.support.host_cuda.programs import Program
 from tests.support.small_models import long_row_model, mlp_model, rows_model, states_model, streams_model, vectors_model
@@ -20,8 +21,13 @@ PROGRAMS = {
     "one row": lambda gpu: Program.of(gpu, long_row_model(), veus=1),
     "rows": lambda gpu: Program.of(gpu, rows_model(), veus=2),
     "tiles": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](steps=1, layers=1, hidden=32, batch=128), veus=1),
-    "cells that stream": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](steps=1, layers=1, hidden=96), veus=1),
+    "cells that stream": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](steps=1, layers=1, hidden=128), veus=1),
     "cells": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](**SMALL["lstm_tc"]), veus=4),
+    "rows that stream": lambda gpu: Program.of(gpu, vectors_model(512, layers=2), veus=4),
+    "attention": lambda gpu: attention(gpu, 128, 704, "fp16"),
+    "attention of a team": lambda gpu: attention(gpu, 64, 704, "fp32"),
+    "attention of teams of a warp": lambda gpu: attention(gpu, 16, 1600, "fp16"),
+    "attention of a step": lambda gpu: attention(gpu, 16, 160, "fp32"),
 }
 # What no program misses, and why.
 REDUNDANT = {
@@ -29,7 +35,18 @@ REDUNDANT = {
     "keep_constants 2: __syncwarp();": "likewise",
     "combine 1: rammer_meet();": "it gathers lanes for the compiler of GPUs",
     "gemv 1: rammer_meet();": "likewise",
+    "begin 1: rammer_meet();": "likewise, of rows that stream",
+    "begin 3: __syncthreads();": "the next rTask's sums come later in every order that is tried",
+    "add_values 2: __syncwarp();": "the next step's scores meet before weights are written again",
+    "meet 2: __syncwarp();": "the lanes of a warp meet where they read fragments",
+    "run 4: rammer_cp_async_wait_all();": "copies were waited for step by step; what is left are empty groups",
 }
+
+
+def attention(gpu, rows, keys, precision):
+    """The program of one head of depth 16."""
+    model = attention_model([(1, 1, rows, 16), (1, 1, keys, 16), (1, 1, keys, 16)])
+    return Program.of(gpu, model, veus=1, precision=precision)
 
 
 def test_statements(gpu):

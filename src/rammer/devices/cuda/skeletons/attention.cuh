@@ -239,8 +239,8 @@ struct rammer_attention {
         char *const pipeline = scratch + QUERY_BYTES + block.team * (stages * STAGE_BYTES);
         uint32_t filled = 0, taken = 0;
         const auto fill = [&](uint32_t step) {
-            if (block.place < Team::WARPS && step < steps) {
-                const uint32_t first = step * STEP + block.team * Warp::KEYS;
+            const uint32_t first = step * STEP + block.team * Warp::KEYS;
+            if (block.place < Team::WARPS && first < past) { /* a team's last keys may be those of one step less */
                 keys(first, pipeline + filled);
                 values(first, pipeline + filled);
                 filled = next(filled);

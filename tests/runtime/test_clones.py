@@ -1,7 +1,6 @@
 """Models once more: clones, copies and pickles, and calls of one model at the same time."""
 
 import asyncio
-import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,15 +12,10 @@ import rammer
 from rammer.devices.cpu import launch
 from rammer.errors import ArtifactWriteError, OutOfMemoryError
 from tests.runtime.test_state import running_sum
+from tests.support.copies import COPIES
 from tests.support.small_models import layer_model, mlp_model
 
 ONE = np.ones(3, np.float32)
-COPIES = {
-    "clone": lambda net: net.clone(),
-    "copy": copy.copy,
-    "deepcopy": copy.deepcopy,
-    "pickle": lambda net: pickle.loads(pickle.dumps(net)),  # noqa: S301 - its own
-}
 
 
 @pytest.fixture(scope="module")

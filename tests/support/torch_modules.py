@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from rammer.frontends.dispatch import Example, Imported
@@ -115,3 +116,31 @@ def check_step(function: Callable[..., Any], module: torch.nn.Module, optimizer:
             found.astype(np.float64), reference, rtol=1e-5, atol=1e-4 * scale, err_msg=state.name
         )
     assert trained
+
+
+def check_losses(
+    call: Callable[..., Any],
+    loss_of: Callable[..., Any],
+    module: torch.nn.Module,
+    optimizers: Sequence[Any],
+    data: Sequence[Sequence[Any]],
+    *,
+    slower_from: int,
+    tolerance: float,
+) -> None:
+    """The loss of each call of a step beside that of eager PyTorch, whose optimiser is the first.
+
+    From some step on both learn half as fast. Losses are looked at last, so that nobody waits for them between steps.
+    """
+    losses = []
+    for number, args in enumerate(data):
+        if number == slower_from:
+            for optimizer in optimizers:
+                optimizer.param_groups[0]["lr"] *= 0.5
+        optimizers[0].zero_grad()
+        loss = loss_of(module, *args)
+        loss.backward()
+        optimizers[0].step()
+        losses.append((call(*args), loss.item()))
+    for found, expected in losses:
+        assert found.item() == pytest.approx(expected, rel=tolerance)

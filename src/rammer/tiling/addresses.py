@@ -197,15 +197,18 @@ class Accesses:
             return (node.body,) if all(axis.extent for axis in node.axes) else ()
         return self.below(node)
 
-    def reach(self, roots: Iterable[Expr]) -> tuple[Expr, ...]:
-        """All values that `roots` take, those inside reductions included; axes only where their value is used."""
+    def reach(self, roots: Iterable[Expr], there: Collection[Expr] = ()) -> tuple[Expr, ...]:
+        """All values that `roots` take, those inside reductions included; axes only where their value is used.
+
+        What takes part in values that are `there` already is left out.
+        """
         seen: dict[Expr, None] = {}
         stack = list(roots)
         while stack:
             node = stack.pop()
             if node not in seen:
                 seen[node] = None
-                stack.extend(self.inside(node))
+                stack.extend(() if node in there else self.inside(node))
         return tuple(seen)
 
     def outer_loads(self, known: Collection[Expr] = ()) -> list[Load]:

@@ -165,6 +165,14 @@ def test_what_cannot_be_captured_leaves_the_capture_as_it_is(call, reason, mode,
     np.testing.assert_allclose(net(X), layer_result(X), rtol=1e-5, atol=1e-6)
 
 
+def check_replays(graph, module, x, y):
+    """Replays write into y what the module makes of x, whatever x holds by then."""
+    for step in range(5):
+        x.copy_(torch.from_numpy(X + step))
+        graph.replay()
+        torch.testing.assert_close(y, module(x))
+
+
 def test_torch_compile_in_a_graph():
     module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)).cuda().eval()
     net = torch.compile(module, backend=backend, dynamic=False)
@@ -177,10 +185,7 @@ def test_torch_compile_in_a_graph():
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             y = net(x)
-        for step in range(5):
-            x.copy_(torch.from_numpy(X + step))
-            graph.replay()
-            torch.testing.assert_close(y, module(x))
+        check_replays(graph, module, x, y)
 
 
 def test_a_compiled_module_in_a_graph():
@@ -189,10 +194,7 @@ def test_a_compiled_module_in_a_graph():
     with torch.no_grad():
         with torch.cuda.graph(graph):
             y = net(x)
-        for step in range(5):
-            x.copy_(torch.from_numpy(X + step))
-            graph.replay()
-            torch.testing.assert_close(y, module(x))
+        check_replays(graph, module, x, y)
 
 
 def test_threads_with_graphs_and_calls_of_their_own(layer):

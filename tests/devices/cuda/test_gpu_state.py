@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import pickle
 import threading
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import rammer
 from rammer.errors import RunTimeoutError, StreamCaptureError
 from tests.runtime.test_state import ONE, STATE, running_sum
+from tests.support.copies import COPIES
 from tests.support.small_models import mlp_model
 
 torch = pytest.importorskip("torch")
@@ -24,14 +24,9 @@ from tests.frontends.torch.test_step import (  # noqa: E402 - after the check fo
     mlp,
     sgd,
 )
+from tests.support.torch_modules import check_losses  # noqa: E402
 
 pytestmark = pytest.mark.gpu
-COPIES = {
-    "clone": lambda net: net.clone(),
-    "copy": copy.copy,
-    "deepcopy": copy.deepcopy,
-    "pickle": lambda net: pickle.loads(pickle.dumps(net)),  # noqa: S301 - its own
-}
 
 
 @pytest.fixture(scope="module")
@@ -181,18 +176,7 @@ def trained(make, inputs, loss_of, make_optimizer, *, steps=20):
     optimizers = [make_optimizer(each) for each in (module, ours)]
     data = [on_gpu(inputs()) for _ in range(steps)]
     step = rammer.compile_step(loss_of, ours, optimizers[1], "cuda", args=data[0])
-    losses = []
-    for i, args in enumerate(data):
-        if i == 10:
-            for optimizer in optimizers:
-                optimizer.param_groups[0]["lr"] *= 0.5
-        optimizers[0].zero_grad()
-        loss = loss_of(module, *args)
-        loss.backward()
-        optimizers[0].step()
-        losses.append((step(*args), loss.item()))
-    for found, expected in losses:
-        assert found.item() == pytest.approx(expected, rel=1e-4)
+    check_losses(step, loss_of, module, optimizers, data, slower_from=10, tolerance=1e-4)
     step.sync()
     close(ours.state_dict(), module.state_dict())
     close(optimizers[1].state_dict()["state"], optimizers[0].state_dict()["state"])

@@ -12,7 +12,7 @@ F = torch.nn.functional
 
 import rammer  # noqa: E402 - after the check for PyTorch
 from rammer import errors  # noqa: E402
-from tests.support.torch_modules import Function, Module, check_step, imported_step  # noqa: E402
+from tests.support.torch_modules import Function, Module, check_losses, check_step, imported_step  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -90,15 +90,7 @@ def test_losses_of_twenty_steps(name):
     optimizers = [sgd(each, momentum=0.9, nesterov=True, weight_decay=1e-2) for each in (module, ours)]
     data = [(inputs(), targets()) for _ in range(20)]
     step = rammer.compile_step(cross_entropy, ours, optimizers[1], "cpu", args=data[0])
-    for i, (x, target) in enumerate(data):
-        if i == 10:
-            for optimizer in optimizers:
-                optimizer.param_groups[0]["lr"] *= 0.5
-        optimizers[0].zero_grad()
-        loss = cross_entropy(module, x, target)
-        loss.backward()
-        optimizers[0].step()
-        assert step(x, target).item() == pytest.approx(loss.item(), rel=1e-5)
+    check_losses(step, cross_entropy, module, optimizers, data, slower_from=10, tolerance=1e-5)
     step.sync()
     close(ours.state_dict(), module.state_dict())
     close(optimizers[1].state_dict()["state"], optimizers[0].state_dict()["state"])

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from rammer.frontends.dispatch import Example  # noqa: E402 - after the check for PyTorch
 from rammer.kinds import compile_training  # noqa: E402
 from tests.frontends.torch.test_step import close, cross_entropy, mlp, sgd, targets  # noqa: E402
+from tests.support.torch_modules import check_losses  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -21,15 +22,12 @@ def test_losses_of_some_steps(gpu):
     data = [(torch.randn(6, 8), targets()) for _ in range(6)]
     options = gpu.options(veus=3)
     step = compile_training(cross_entropy, ours, optimizers[1], options, Example(args=data[0]), 0)
-    for i, (x, target) in enumerate(data):
-        if i == 3:
-            for optimizer in optimizers:
-                optimizer.param_groups[0]["lr"] *= 0.5
-        optimizers[0].zero_grad()
-        loss = cross_entropy(module, x, target)
-        loss.backward()
-        optimizers[0].step()
-        assert step(x.numpy(), target.numpy()).item() == pytest.approx(loss.item(), rel=1e-5)
+    check_losses(
+        lambda *args: step(*(each.numpy() for each in args)),
+        *(cross_entropy, module, optimizers, data),
+        slower_from=3,
+        tolerance=1e-5,
+    )
     step.sync()
     close(ours.state_dict(), module.state_dict())
     close(optimizers[1].state_dict()["state"], optimizers[0].state_dict()["state"])

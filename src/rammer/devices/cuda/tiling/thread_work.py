@@ -280,7 +280,7 @@ def _of_rows(kernel: RKernel, form: ReduceForm, cache_bytes: int) -> ThreadWork:
     for axis, roots, is_store in _passes(rows, accesses):
         own = 1 if axis is None else -(-axis.extent // (form.team * form.vector))
         is_whole = axis is None or own <= form.turns
-        reached = _reached(accesses, roots, there)
+        reached = accesses.reach(roots, there)
         has_loads = False
         for node in reached:
             free = accesses.free[node]
@@ -320,18 +320,6 @@ def _passes(rows: Rows, accesses: Accesses) -> list[tuple[Axis | None, tuple[Exp
         (axis, tuple(one.body for one in members), False) for axis, members in rows.phases
     ]
     return [*folds, (rows.inner[0] if rows.is_joined else None, accesses.results, True)]
-
-
-def _reached(accesses: Accesses, roots: Iterable[Expr], there: Collection[Expr]) -> list[Expr]:
-    """What a pass takes; the reductions of other passes are there."""
-    seen: dict[Expr, None] = {}
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen[node] = None
-            stack.extend(() if node in there else accesses.inside(node))
-    return list(seen)
 
 
 def _of_gemv(kernel: RKernel, form: GemvForm, cache_bytes: int) -> ThreadWork:

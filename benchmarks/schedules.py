@@ -28,7 +28,7 @@ from rammer.options import CompileOptions
 from rammer.profiler.whole import measure_plan
 from rammer.roller.model import ModelCosts
 from rammer.schedule import memory
-from rammer.schedule.bound import find_bounds
+from rammer.schedule.bound import find_bounds, problem_of
 from rammer.schedule.policies import POLICIES
 from rammer.schedule.simulator import simulate
 from rammer.verify import program
@@ -56,12 +56,13 @@ def main() -> int:
         if FORMS[name].converts and options.precision in ELEMENT_TYPES:
             model = converted(model, options.precision)
         tasks = lower_graph(load_graph(model, input_shapes={}), vdevice, compile_options, Dump(None))
+        problem = problem_of(tasks, vdevice, costs)
         for policy in options.policies.split(","):
             began = time.perf_counter()
             schedule = POLICIES[policy](tasks, vdevice, costs)
             seconds = time.perf_counter() - began
             simulated = simulate(tasks, schedule, vdevice, costs)
-            bounds = find_bounds(tasks, vdevice, costs, schedule.choice)
+            bounds = find_bounds(problem, schedule.choice)
             measured_us = []
             if options.measure:
                 arenas = memory.plan(tasks, schedule, vdevice.alignment_bytes, vdevice.homes)

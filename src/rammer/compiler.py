@@ -15,7 +15,7 @@ from rammer.devices.base import Device
 from rammer.devices.registry import find_device
 from rammer.errors import OptionError
 from rammer.inspection.dump import Dump
-from rammer.inspection.report import build_report
+from rammer.inspection.report import Explained, build_report
 from rammer.ir.graph import Graph
 from rammer.ir.program import Plan, Schedule
 from rammer.ir.sizes import check_arrays, check_plan, size_text
@@ -31,6 +31,8 @@ from rammer.roller.model import ModelCosts
 from rammer.runtime.executable import Executable
 from rammer.runtime.signature import Port, Signature
 from rammer.schedule import memory
+from rammer.schedule.bound import find_edges
+from rammer.schedule.estimates import Estimates
 from rammer.schedule.policies import POLICIES, auto
 from rammer.schedule.simulator import simulate
 from rammer.timings import timed
@@ -119,9 +121,18 @@ def build_plan(
     with timed("build"):
         binary = device.build(source, options, lambda done, total: progress("build", done, total))
     with timed("report"):
-        predicted = ModelCosts(vdevice)
-        timeline = simulate(plan.graph, plan.schedule, vdevice, MeasuredCosts(measured, predicted))
-        report = build_report(plan, vdevice, predicted, measured, timeline)
+        model = ModelCosts(vdevice)
+        costs = MeasuredCosts(measured, model)
+        timeline = simulate(plan.graph, plan.schedule, vdevice, costs)
+        known = Explained(
+            device=vdevice,
+            model=model,
+            measured=measured,
+            task_us=Estimates(plan.graph, vdevice, costs).task_us,
+            edges=[(edge.producer, edge.consumer, edge.starts, edge.ends) for edge in find_edges(plan.graph)],
+            predicted=timeline,
+        )
+        report = build_report(plan, known)
     _log.info(
         "%s: %d rOperators in %d rProgram(s) by the policy %s, predicted %.1f us",
         plan.graph.name,

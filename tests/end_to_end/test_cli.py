@@ -270,7 +270,8 @@ def test_inspect_refuses_reports_of_others(call, compiled, tmp_path, options):
 def test_a_timeline_needs_the_report_of_the_program_that_runs(call, compiled, tmp_path):
     path = tmp_path / "other.rammer"
     path.write_bytes(compiled.read_bytes())
-    report = json.dumps({**rammer.load(compiled).report, "programs": [[[["execute", 0, 0]]]]}).encode()
+    of_another = {"programs": [[[["execute", 0, 0]]]], "predicted": {"total_us": 1.0, "starts_us": [[[0.0]]]}}
+    report = json.dumps({**rammer.load(compiled).report, **of_another}).encode()
     with_sections(path, lambda sections: sections.update({"report": report}))
     assert call("inspect", path)[0] == 0
     code, _, err = call("inspect", path, "--timeline", "run.html")
@@ -292,6 +293,30 @@ def test_inspect_writes_a_timeline(call, compiled, tmp_path, suffix):
     assert f"wrote run{suffix}" in out
     content = (tmp_path / f"run{suffix}").read_text()
     assert "layer on cpu" in content if suffix == ".html" else json.loads(content)["traceEvents"]
+
+
+def page_of(path):
+    (data,) = re.findall(r"const data = (.*);\n", path.read_text())
+    return json.loads(data)
+
+
+def test_inspect_writes_a_page_without_running_anything(call, compiled, tmp_path):
+    code, out, _ = call("inspect", compiled, "--html", "report.html", "--json")
+    assert code == 0
+    json.loads(out)  # and nothing else, whatever solvers print
+    page = page_of(tmp_path / "report.html")
+    assert [run["name"] for run in page["runs"]] == ["predicted"]
+    (model,) = page["models"]
+    assert model["bounds_us"]["these rKernels"] <= rammer.load(compiled).report["predicted"]["total_us"] * (1 + 1e-6)
+
+
+def test_inspect_shows_runs_and_models_beside_each_other(call, compiled, layer, tmp_path):
+    assert call("compile", layer, "-o", "other.rammer", "--policy", "sequential")[0] == 0
+    code, out, _ = call("inspect", compiled, "--html", "both.html", "--trace", "--beside", "other.rammer")
+    assert (code, "wrote both.html" in out) == (0, True)
+    page = page_of(tmp_path / "both.html")
+    assert [model["policy"] for model in page["models"]] == ["wavefront", "sequential"]
+    assert [run["name"].rpartition(", ")[2] for run in page["runs"]] == ["measured", "predicted"] * 2
 
 
 def test_names_from_a_model_are_shown_as_they_are(call, tmp_path):
@@ -363,6 +388,8 @@ def mistakes(tmp_path, layer, compiled):
         ("compile layer.onnx -o m.rammer --dump-dir x.npy", 2, "x.npy, which is a file"),
         ("inspect layer.onnx --timeline run.png", 2, "end its name in .html"),
         ("inspect layer.onnx --timeline no/run.html", 2, "cannot write"),
+        ("inspect layer.onnx --html no/run.html", 2, "cannot write"),
+        ("inspect layer.onnx --trace", 2, "name its file with --html"),
         ("run layer.onnx --random -o x.npy", 2, "cannot write"),
         ("run layer.onnx -i x", 2, "write it as --input x=x.npy"),
         ("run layer.onnx -i x=x.npy -i x=long.npy", 2, "'x' is given twice"),

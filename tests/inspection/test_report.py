@@ -14,8 +14,9 @@ from rich.console import Console, RenderableType
 
 import rammer
 from rammer.inspection import tables
+from rammer.inspection.page import Shown, to_html
 from rammer.inspection.report import check_report
-from rammer.inspection.timeline import fits, to_chrome_trace, to_html
+from rammer.inspection.timeline import fits, to_chrome_trace
 from rammer.ir.schema import SchemaError
 from tests.support.small_models import mlp_model
 
@@ -56,7 +57,8 @@ def render(report: Mapping[str, Any]) -> str:
     for table in (tables.summary(report), *_listed(report)):
         console.print(table)
     spans_ns = spans_of(report)
-    return console.export_text() + to_html(report, spans_ns, "") + to_chrome_trace(report, spans_ns)
+    page = to_html([Shown(name="", report=report, spans_ns=spans_ns)], "")
+    return console.export_text() + page + to_chrome_trace(report, spans_ns)
 
 
 def places(tree: Any) -> Iterator[tuple[Any, ...]]:

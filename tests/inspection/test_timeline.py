@@ -1,26 +1,18 @@
-"""Pictures of a run: pages without anything from outside, and traces that other tools read."""
+"""Runs as bars, measured and predicted, their critical paths, and traces that other tools read."""
 
 import itertools
 import json
-import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
-from onnx import helper
 
 import rammer
-from rammer.inspection.timeline import bars, to_chrome_trace, to_html
-from tests.support.small_models import FLOAT, mlp_model, small_model
-
-NASTY = "</script><script>alert('<!--')//  \\"
-
-
-def page_data(html):
-    """What the page's script is given."""
-    (found,) = re.findall(r"const data = (.*);\n", html)
-    return json.loads(found)
+from rammer.inspection.critical import critical_path
+from rammer.inspection.predicted import predicted_spans_ns
+from rammer.inspection.timeline import bars, fits, to_chrome_trace
+from rammer.inspection.usage import busy_shares, live_bytes
+from tests.support.run_by_hand import REPORT, SPANS_NS
+from tests.support.small_models import mlp_model
 
 
 @pytest.fixture(scope="module", params=["cpu", "reference"])
@@ -34,26 +26,7 @@ def traced(request):
 @pytest.fixture(scope="module")
 def by_hand():
     """Two rPrograms on two vEUs; the second vEU waits for two rTasks of `first`."""
-    report = {
-        "policy": "wavefront",
-        "predicted": {"total_us": 7.5},
-        "operators": [
-            {"name": "first", "kind": "Conv", "sources": [["Conv", "node0"], ["Relu", "node1"]]},
-            {"name": "second", "kind": "Add", "sources": []},
-        ],
-        "programs": [
-            [
-                [["execute", 0, 0], ["signal", 5], ["execute", 0, 1], ["signal", 5]],
-                [["wait", 5, 2], ["execute", 1, 0]],
-            ],
-            [[], [["execute", 1, 1]]],
-        ],
-    }
-    spans_ns = (
-        (np.array([[0, 1000], [1000, 1010], [1010, 3000], [3000, 3010]]), np.array([[100, 3100], [3100, 4000]])),
-        (np.zeros((0, 2), np.int64), np.array([[5000, 9000]])),
-    )
-    return report, spans_ns
+    return REPORT, SPANS_NS
 
 
 # --- Bars -------------------------------------------------------------------------------------------------------------
@@ -85,104 +58,68 @@ def test_every_rtask_of_a_run_is_drawn_once(traced):
     assert set(drawn) == expected
 
 
-# --- The page ---------------------------------------------------------------------------------------------------------
+# --- Predicted runs, critical paths, usage ----------------------------------------------------------------------------
 
 
-def test_the_page_needs_nothing_from_outside(traced):
+def test_the_predicted_run_is_that_of_the_simulator(traced):
+    net, _ = traced
+    spans_ns = predicted_spans_ns(net.report)
+    assert fits(net.report, spans_ns)
+    drawn = list(bars(net.report, spans_ns))
+    assert max(bar.end_us for bar in drawn) == pytest.approx(net.report["predicted"]["total_us"], abs=2e-3)
+    for before, after in itertools.pairwise(drawn):
+        if (before.program, before.veu) == (after.program, after.veu):
+            assert before.end_us <= after.start_us + 2e-3
+
+
+def test_a_predicted_wait_ends_a_hand_over_after_what_it_waits_for(by_hand):
+    report, _ = by_hand
+    drawn = list(bars(report, predicted_spans_ns(report)))
+    assert [(bar.veu, bar.start_us, bar.end_us) for bar in drawn] == [
+        (0, 0.0, 1.0),
+        (0, 1.0, 2.0),
+        (1, 0.0, 2.5),
+        (1, 2.5, 4.0),
+        (1, 6.0, 7.5),
+    ]
+
+
+def test_the_critical_path_goes_back_over_waits_and_programs(by_hand):
+    report, spans_ns = by_hand
+    path = critical_path(report, list(bars(report, spans_ns)))
+    assert path.bars == (0, 1, 3, 4)
+    assert path.busy_us == pytest.approx(1.0 + 1.99 + 0.9 + 4.0)
+
+
+def test_the_critical_path_of_any_run_is_a_chain_to_its_end(traced):
     net, spans_ns = traced
-    html = to_html(net.report, spans_ns, "mlp")
-    assert html.startswith("<!doctype html>")
-    assert not re.findall(r"https?:|//[a-z]|\bsrc=|\bhref=|@import|url\(|\bfetch\(|XMLHttpRequest|\bimport\b", html)
-    assert html.count("<script>") == html.count("</script>") == 1
+    for spans in (spans_ns, predicted_spans_ns(net.report)):
+        drawn = list(bars(net.report, spans))
+        path = [drawn[number] for number in critical_path(net.report, drawn).bars]
+        assert path[-1].end_us == max(bar.end_us for bar in drawn if bar.operator is not None)
+        assert all(one.end_us <= other.end_us for one, other in itertools.pairwise(path))
 
 
-def test_what_the_page_shows(by_hand):
+def test_tagged_results_are_part_of_the_critical_path():
+    """The second rTask stands still on its vEU without a Wait: it takes what the first one tagged."""
+    operator = REPORT["operators"][0]
+    report = {
+        **REPORT,
+        "operators": [operator, operator],
+        "edges": [[0, 1, True, True]],
+        "programs": [[[["execute", 0, 0]], [["execute", 1, 0]]]],
+    }
+    spans_ns = ((np.array([[0, 3000]]), np.array([[3300, 4000]])),)
+    assert critical_path(report, list(bars(report, spans_ns))).bars == (0, 1)
+
+
+def test_how_much_is_busy_and_how_much_is_live(by_hand):
     report, spans_ns = by_hand
-    data = page_data(to_html(report, spans_ns, "by hand"))
-    assert data["title"] == "by hand"
-    assert (data["veus"], data["total_us"]) == (2, 9.0)
-    assert data["busy_us"] == pytest.approx([2.99, 4.9])
-    assert data["cuts_us"] == [5.0]
-    assert data["kinds"] == ["Add", "Conv"]  # by time
-    assert data["operators"] == [
-        {"name": "first", "kind": 1, "tasks": 2, "us": 2.99, "from": "node0 (Conv), node1 (Relu)"},
-        {"name": "second", "kind": 0, "tasks": 2, "us": 4.9, "from": ""},
-    ]
-    assert data["awaited"] == ["first"]
-    assert data["spans"] == [
-        [0, 0, 0, 0.0, 1.0],
-        [0, 0, 1, 1.01, 3.0],
-        [1, -1, 0, 0.1, 3.1],
-        [1, 1, 0, 3.1, 4.0],
-        [1, 1, 1, 5.0, 9.0],
-    ]
-    facts = dict(data["facts"])
-    assert facts["rTasks"] == "4"
-    assert facts["of the time computing"] == "44 %"
-
-
-def test_names_cannot_break_out_of_the_page():
-    nodes = [helper.make_node("Relu", ["x"], ["y"], name=NASTY)]
-    net = rammer.compile(small_model(nodes, {"x": (FLOAT, (4,))}, {"y": (FLOAT, (4,))}, name=NASTY), "reference")
-    html = to_html(net.report, net.trace({"x": np.ones(4, np.float32)}).spans_ns, NASTY)
-    assert html.count("</script>") == 1
-    assert "<!--" not in html
-    data = page_data(html)
-    assert data["title"] == NASTY
-    assert NASTY in data["operators"][0]["from"]
-
-
-def test_a_run_without_rtasks_is_a_page_too():
-    nodes = [helper.make_node("Constant", [], ["y"], name="constant", value_float=1.0)]
-    net = rammer.compile(small_model(nodes, {}, {"y": (FLOAT, ())}), "reference")
-    data = page_data(to_html(net.report, net.trace({}).spans_ns, "nothing"))
-    assert data["total_us"] > 0
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory):
-    """What a browser makes of a page after a script: its text, and the rows of operators that one sees."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no Chromium here")
-
-    def show(html, script=""):
-        folder = tmp_path_factory.mktemp("browser")
-        page = folder / "page.html"
-        page.write_text(html.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
-        options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}", "--dump-dom"]
-        done = subprocess.run([browser, *options, page.as_uri()], capture_output=True, text=True, check=True)
-        dom = re.sub(r"<(script|style)>.*?</\1>", "", done.stdout, flags=re.DOTALL)
-        rows = re.findall(r"<tr([^>]*)><td class=\"name\"[^>]*>([^<]*)<", dom)
-        return re.sub(r"<[^>]*>", " ", dom), [name for attributes, name in rows if "hidden" not in attributes]
-
-    return show
-
-
-def test_the_legend_tells_what_the_picture_has(by_hand, shown):
-    report, spans_ns = by_hand
-    text, rows = shown(to_html(report, spans_ns, "by hand"))
-    legend = " ".join(text.split())
-    assert "Add Conv waiting all units meet, and the next rProgram begins" in legend
-    assert rows == ["second", "first"]
-    one = {**report, "programs": report["programs"][:1]}
-    assert "the next rProgram begins" not in shown(to_html(one, spans_ns[:1], "by hand"))[0]
-
-
-@pytest.mark.parametrize(
-    ("script", "rows", "share"),
-    [
-        ("find('search').value = 'NODE1'; find('search').dispatchEvent(new Event('input'))", ["first"], "37.9 %"),
-        ("find('legend').children[0].click()", ["second"], "62.1 %"),
-        ("for (const i of [0, 0, 1]) find('legend').children[i].click()", ["first"], "37.9 %"),
-    ],
-    ids=["by name", "by kind", "by another kind"],
-)
-def test_operators_are_found(by_hand, shown, script, rows, share):
-    report, spans_ns = by_hand
-    text, seen = shown(to_html(report, spans_ns, "by hand"), script)
-    assert seen == rows
-    assert f"1 of 2 rOperators, {share} of the time computing" in text
+    drawn = list(bars(report, spans_ns))
+    shares = busy_shares(drawn, 2, 9.0)
+    assert sum(shares) / len(shares) == pytest.approx((1.0 + 1.99 + 0.9 + 4.0) / 18, rel=1e-3)
+    assert shares[0] == 0.5
+    assert live_bytes(report, drawn) == [(0.0, 100), (3.1, 107), (9.0, 0)]
 
 
 # --- The trace event format -------------------------------------------------------------------------------------------

@@ -4,13 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rammer.schedule.bound import Edge, find_bounds, find_edges
+from rammer.schedule.bound import Bounds, Edge, find_edges, problem_of
+from rammer.schedule.bound import find_bounds as bounds_of_problem
 from rammer.schedule.policies import POLICIES
 from rammer.schedule.simulator import simulate
 from tests.support.schedules import costs, task_graphs
 from tests.support.taskgraphs import TaskGraphMaker, TileCosts, device
 
 COSTS = TileCosts(element_us=1.0)
+
+
+def find_bounds(graph, target, costs, choice) -> Bounds:
+    return bounds_of_problem(problem_of(graph, target, costs), choice)
 
 
 @given(graph=task_graphs, costs=costs, veus=st.integers(1, 6), policy=st.sampled_from(sorted(POLICIES)))
@@ -62,3 +67,10 @@ def test_nothing_to_do_takes_no_time():
     maker = TaskGraphMaker()
     graph = maker.finish([maker.elementwise([maker.input((0, 4))])])
     assert find_bounds(graph, device(2), COSTS, (0,)).any_us == 0.0
+
+
+def test_the_solver_prints_nothing(capfd):
+    maker = TaskGraphMaker()
+    graph = maker.finish([maker.elementwise([maker.input((1, 4))])])
+    assert find_bounds(graph, device(2), COSTS, (0,)).any_us > 0
+    assert capfd.readouterr() == ("", "")

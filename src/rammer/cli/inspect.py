@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,10 +25,12 @@ from rammer.errors import OptionError
 from rammer.options import CompileOptions
 
 if TYPE_CHECKING:
+    from rammer.inspection.timeline import Report
     from rammer.runtime.dynamic import DynamicModel
     from rammer.runtime.estimator import CompiledEstimator
     from rammer.runtime.executable import Executable
     from rammer.runtime.programs import ProgramSet
+    from rammer.runtime.tracing import TracedRun
 
 _TRACES = 10
 
@@ -42,8 +45,17 @@ def inspect_command(
     survey: Annotated[
         bool, typer.Option("--survey", help="Only read an ONNX file: contents, what is lacking, what would bound it.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page: timelines, critical path, bounds, memory, candidates.")
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="With --html: run it, too, and show the quickest of ten runs.")
+    ] = False,
+    beside: Annotated[
+        Path | None, typer.Option(help="With --html: another compiled model, to be shown on the same page.")
+    ] = None,
     timeline: Annotated[
-        Path | None, typer.Option(help="Write the quickest of ten runs: as a page (.html) or as a trace (.json).")
+        Path | None, typer.Option(help="As --html --trace (.html), or the quickest of ten runs as a trace (.json).")
     ] = None,
     entry: EntryOption = None,
     dump_dir: DumpOption = None,
@@ -54,12 +66,16 @@ def inspect_command(
 
     Of a model of several programs all are listed; --shape or --entry shows one of them.
 
-    Example: rammer inspect model.rammer --timeline run.html
+    Example: rammer inspect model.rammer --html report.html --trace
     """
     if timeline is not None:
         if timeline.suffix not in {".html", ".json"}:
             raise OptionError(f"--timeline {timeline}", hint="end its name in .html (a page) or .json (a trace)")
         check_folder("--timeline", timeline)
+    if html is not None:
+        check_folder("--html", html)
+    elif trace or beside is not None:
+        raise OptionError("--trace and --beside are of a page", hint="name its file with --html")
     if dump_dir is not None:
         check_new_folder("--dump-dir", dump_dir)
     if survey:
@@ -73,16 +89,22 @@ def inspect_command(
     with timings_shown(wanted=timings):
         opened = open_model(model, replace(options, dump_dir=dump_dir))
     if not isinstance(opened, Executable) and entry is None and not options.input_shapes:
-        if kernels or timeline is not None:
+        if kernels or timeline is not None or html is not None:
             raise OptionError(
-                "--kernels and --timeline show one program, and there are several", hint="choose by --shape or --entry"
+                "--kernels, --html and --timeline show one program, and there are several",
+                hint="choose by --shape or --entry",
             )
         _list_programs(opened, as_json=as_json)
         return
     executable = choose(opened, entry, options.input_shapes).program
     report = report_of(executable)
     if timeline is not None:
-        _write_timeline(executable, timeline)
+        _write(
+            timeline, _traced(executable).to_html() if timeline.suffix == ".html" else _traced(executable).to_perfetto()
+        )
+    if html is not None:
+        other = None if beside is None else choose(open_model(beside, CompileOptions()), entry, {}).program
+        _write(html, _page(executable, other, str(model), str(beside), traced=trace))
     if as_json:
         print_json(report)
         return
@@ -90,8 +112,9 @@ def inspect_command(
     say(str(executable.signature))
     listed = tables.candidates if kernels else tables.operators
     output.print(listed(report, wide=is_wide()))
-    if timeline is not None:
-        say(f"wrote {timeline}")
+    for written in (html, timeline):
+        if written is not None:
+            say(f"wrote {written}")
 
 
 def _survey(model: Path, options: CompileOptions, *, as_json: bool) -> None:
@@ -121,13 +144,53 @@ def _list_programs(model: DynamicModel | CompiledEstimator | ProgramSet, *, as_j
         output.print(tables.estimator(report["estimator"]))
 
 
-def _write_timeline(executable: Executable, path: Path) -> None:
+def _traced(executable: Executable) -> TracedRun:
+    """The quickest of some runs: others may have been interrupted."""
     from rammer.runtime.arrays import random_inputs
 
     inputs = random_inputs(executable.signature)
-    traces = [executable.trace(inputs) for _ in range(_TRACES)]
-    quickest = min(traces, key=lambda trace: trace.total_us)  # others may have been interrupted
-    content = quickest.to_html() if path.suffix == ".html" else quickest.to_perfetto()
+    return min((executable.trace(inputs) for _ in range(_TRACES)), key=lambda run: run.total_us)
+
+
+def _page(executable: Executable, other: Executable | None, name: str, beside: str, *, traced: bool) -> str:
+    """The page of a model, or of two."""
+    from rammer.cli.sets import report_of
+    from rammer.inspection.page import Shown, to_html
+
+    shown = []
+    for model, title in ((executable, name), (other, beside)):
+        if model is not None:
+            report = report_of(model)
+            spans_ns = _traced(model).spans_ns if traced else None
+            shown.append(Shown(name=title, report=report, spans_ns=spans_ns, bounds_us=_bounds_us(report)))
+    return to_html(shown, " and ".join(f"{one.report['name']} on {one.report['device']['name']}" for one in shown))
+
+
+def _bounds_us(report: Report) -> Mapping[str, float]:
+    """Before which times no schedule ends; none where there is no solver."""
+    from rammer.schedule.bound import Edge, Problem, find_bounds
+
+    problem = Problem(
+        candidates=[
+            [(one["tasks"], one["scheduled_us"]) for one in operator["candidates"]] for operator in report["operators"]
+        ],
+        edges=[Edge(producer=p, consumer=c, starts=starts, ends=ends) for p, c, starts, ends in report["edges"]],
+        veus=report["device"]["veus"],
+        handover_us=report["device"]["handover_us"]["value"],
+    )
+    try:
+        found = find_bounds(problem, [operator["chosen"] for operator in report["operators"]])
+    except ModuleNotFoundError:
+        say("no bounds, for there is no solver: pip install 'rammer-compiler[bound]'")
+        return {}
+    return {
+        "these rKernels": found.chosen_us,
+        "any rKernels": found.any_us,
+        "any, a hand-over on each dependency": found.with_handovers_us,
+    }
+
+
+def _write(path: Path, content: str) -> None:
     try:
         path.write_text(content, encoding="utf-8")
     except OSError as error:

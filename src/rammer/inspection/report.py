@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from rammer.ir.program import Execute, Plan, Signal, Step, Wait
@@ -32,6 +33,7 @@ _CANDIDATE: Schema = {
     "measured_us": OrNull(float),
     "bound": str,
     "task_us": {"value": float},
+    "scheduled_us": float,
 }
 _OPERATOR: Schema = {
     "name": str,
@@ -44,12 +46,18 @@ _OPERATOR: Schema = {
 _REPORT: Schema = {
     "name": str,
     "policy": str,
-    "device": {"name": str, "veus": int},
+    "device": {"name": str, "veus": int, "handover_us": {"value": float}},
     "kernels": int,
     "operators": [_OPERATOR],
+    "edges": [(int, int, bool, bool)],
     "programs": [[[]]],
-    "memory": {"arena_bytes": int, "constant_bytes": int, "intermediates": int},
-    "predicted": {"total_us": float},
+    "memory": {
+        "arena_bytes": int,
+        "constant_bytes": int,
+        "intermediates": int,
+        "tensors": [{"bytes": int, "operators": [int]}],
+    },
+    "predicted": {"total_us": float, "starts_us": [[[float]]]},
 }
 """What is read of a report; the steps of programs are looked at apart."""
 
@@ -58,20 +66,33 @@ _STEPS: Mapping[str, Schema] = {"execute": (str, int, int), "wait": (str, int, i
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
-def build_report(
-    plan: Plan, device: VDevice, model: ExplainedCosts, measured: Mapping[RKernel, Figure], predicted: Timeline
-) -> bytes:
-    """The report of a plan as UTF-8 JSON with sorted keys.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What is known of a plan beside it.
 
-    Top level: `name`, `policy`, `device`, `operators` (in order of id), `programs` (per program and vEU the steps as
-    ["execute", operator, tile], ["wait", counter, threshold] or ["signal", counter]), `memory` and `predicted`.
-
-    Args:
-        plan: the plan.
+    Attributes:
         device: its description.
         model: predicts the time of every candidate.
         measured: the times that were measured; the plan was made with these in place of predicted ones.
+        task_us: per rOperator and candidate, what an rTask takes in schedules: with starting it.
+        edges: (producer, consumer, starts, ends) of rOperators that depend on each other, as in `schedule.bound.Edge`.
         predicted: the run as simulated.
+    """
+
+    device: VDevice
+    model: ExplainedCosts
+    measured: Mapping[RKernel, Figure]
+    task_us: Sequence[Sequence[float]]
+    edges: Sequence[tuple[int, int, bool, bool]]
+    predicted: Timeline
+
+
+def build_report(plan: Plan, known: Explained) -> bytes:
+    """The report of a plan as UTF-8 JSON with sorted keys.
+
+    Top level: `name`, `policy`, `device`, `operators` (in order of id), `edges` between them, `programs` (per program
+    and vEU the steps as ["execute", operator, tile], ["wait", counter, threshold] or ["signal", counter]), `memory`
+    (with the rOperators that touch each intermediate) and `predicted` (with the start of each rTask, as in `programs`).
     """
     kernels = plan.kernels
     numbers = {kernel: number for number, kernel in enumerate(dict.fromkeys(kernels))}
@@ -80,12 +101,13 @@ def build_report(
     report: dict[str, Json] = {
         "name": graph.name,
         "policy": plan.schedule.policy,
-        "device": _device(device),
+        "device": _device(known.device),
         "kernels": len(numbers),
         "operators": [
-            _operator(operator, kernel, numbers[kernel], device, model, measured)
+            _operator(operator, kernel, numbers[kernel], known)
             for operator, kernel in zip(graph.operators, kernels, strict=True)
         ],
+        "edges": known.edges,
         "programs": [
             [[_step(step) for step in queue] for queue in program.steps] for program in plan.schedule.programs
         ],
@@ -93,8 +115,13 @@ def build_report(
             "arena_bytes": plan.memory.arena_bytes,
             "constant_bytes": sum(tensor.nbytes for tensor in constants),
             "intermediates": len(plan.memory.offsets_bytes),
+            "tensors": _tensors(plan),
         },
-        "predicted": {"total_us": predicted.total_us, "waiting_us": list(predicted.waiting_us)},
+        "predicted": {
+            "total_us": known.predicted.total_us,
+            "waiting_us": list(known.predicted.waiting_us),
+            "starts_us": _starts_us(plan, known.predicted),
+        },
     }
     return json.dumps(report, sort_keys=True).encode()
 
@@ -108,6 +135,10 @@ def check_report(report: object) -> None:
     check_schema(report, _REPORT, "its report")
     assert isinstance(report, Mapping)
     operators = report["operators"]
+    touched = [number for tensor in report["memory"]["tensors"] for number in tensor["operators"]]
+    named = [number for edge in report["edges"] for number in edge[:2]]
+    if max([*touched, *named], default=-1) >= len(operators):
+        raise SchemaError(f"its report has edges or tensors of more than {len(operators)} operators")
     for number, operator in enumerate(operators):
         if operator["chosen"] >= len(operator["candidates"]):
             raise SchemaError(f"its report.operators[{number}].chosen is none of its candidates")
@@ -118,6 +149,28 @@ def check_report(report: object) -> None:
         check_schema(step, _STEPS[kind], f"its report's step '{kind}'")
         if kind == "execute" and step[1] >= len(operators):
             raise SchemaError(f"its report runs operator {step[1]} of {len(operators)}")
+    executed = [[sum(step[0] == "execute" for step in queue) for queue in program] for program in report["programs"]]
+    if executed != [[len(starts) for starts in program] for program in report["predicted"]["starts_us"]]:
+        raise SchemaError("its report.predicted.starts_us is of another program")
+
+
+def _tensors(plan: Plan) -> Json:
+    """The intermediates, each with the rOperators that write or read it."""
+    touched: dict[int, dict[int, None]] = {tensor: {} for tensor in plan.memory.offsets_bytes}
+    for operator in plan.graph.operators:
+        for binding in (*operator.writes, *operator.reads):
+            root = plan.graph.root(binding.tensor).id
+            if root in touched:
+                touched[root][operator.id] = None
+    return [{"bytes": plan.graph.tensors[tensor].nbytes, "operators": list(found)} for tensor, found in touched.items()]
+
+
+def _starts_us(plan: Plan, predicted: Timeline) -> Json:
+    """When each rTask starts, by rProgram and vEU."""
+    starts: list[list[list[Json]]] = [[[] for _ in program.steps] for program in plan.schedule.programs]
+    for span in predicted.spans:
+        starts[span.program][span.veu].append(round(span.start_us, 3))
+    return starts
 
 
 def _device(device: VDevice) -> Json:
@@ -144,22 +197,17 @@ def _figure(figure: Figure) -> Json:
     return {"value": figure.value, "provenance": figure.provenance}
 
 
-def _operator(
-    operator: ROperator,
-    chosen: RKernel,
-    number: int,
-    device: VDevice,
-    model: ExplainedCosts,
-    measured: Mapping[RKernel, Figure],
-) -> Json:
-    times_us = [(measured.get(kernel) or model.task_us(kernel)).value for kernel in operator.kernels]
+def _operator(operator: ROperator, chosen: RKernel, number: int, known: Explained) -> Json:
+    times_us = known.task_us[operator.id]
     return {
         "name": operator.name,
         "kind": operator.kind,
         "kernel": number,
         "chosen": operator.kernels.index(chosen),
-        "reason": _reason(operator, operator.kernels.index(chosen), times_us, device.veu_count),
-        "candidates": [_candidate(kernel, model, measured.get(kernel)) for kernel in operator.kernels],
+        "reason": _reason(operator, operator.kernels.index(chosen), times_us, known.device.veu_count),
+        "candidates": [
+            _candidate(kernel, known, time_us) for kernel, time_us in zip(operator.kernels, times_us, strict=True)
+        ],
         "sources": [[source.op_type, source.node] for source in operator.sources],
     }
 
@@ -179,7 +227,8 @@ def _reason(operator: ROperator, chosen: int, times_us: Sequence[float], veus: i
     return " and ".join(virtues) or "its wave ends first with it"
 
 
-def _candidate(kernel: RKernel, model: ExplainedCosts, measured: Figure | None) -> Json:
+def _candidate(kernel: RKernel, known: Explained, scheduled_us: float) -> Json:
+    measured = known.measured.get(kernel)
     return {
         "skeleton": kernel.form.skeleton.value,
         "task": list(kernel.tile.task),
@@ -187,10 +236,11 @@ def _candidate(kernel: RKernel, model: ExplainedCosts, measured: Figure | None) 
         "threads": kernel.form.threads,
         "scratch_bytes": kernel.form.scratch_bytes,
         "tasks": kernel.task_count,
-        "predicted_us": model.task_us(kernel).value,
+        "predicted_us": known.model.task_us(kernel).value,
         "measured_us": None if measured is None else measured.value,
-        "bound": model.bound(kernel),
-        "task_us": _figure(measured or model.task_us(kernel)),
+        "bound": known.model.bound(kernel),
+        "task_us": _figure(measured or known.model.task_us(kernel)),
+        "scheduled_us": round(scheduled_us, 4),
     }
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rammer.inspection.page import Shown, to_html
 from rammer.inspection.report import check_report
-from rammer.inspection.timeline import bars, end_ns, fits, to_chrome_trace, to_html
+from rammer.inspection.timeline import bars, end_ns, fits, to_chrome_trace
 from rammer.inspection.units import time_text
 from rammer.ir.schema import SchemaError
 
@@ -90,8 +91,9 @@ class TracedRun:
         return tuple(sorted(times, key=lambda time: -time.busy_us))
 
     def to_html(self, title: str = "") -> str:
-        """A page with a timeline and a table of the rOperators, for any browser."""
-        return to_html(self._report, self.spans_ns, title or self._title)
+        """A page with this run and the predicted one, and a table of the rOperators, for any browser."""
+        shown = Shown(name=self._title, report=self._report, spans_ns=self.spans_ns)
+        return to_html([shown], title or self._title)
 
     def to_perfetto(self) -> str:
         """JSON for ui.perfetto.dev and chrome://tracing; a thread is an execution unit."""

@@ -15,12 +15,16 @@ bound, but says what a schedule could reach that never keeps a chain on one vEU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from rammer.ir.task import ROperator, TaskGraph
+from rammer.ir.task import TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.dependencies import Dependencies
 from rammer.schedule.estimates import Estimates
@@ -42,19 +46,49 @@ class Bounds:
     with_handovers_us: float
 
 
-def find_bounds(graph: TaskGraph, device: VDevice, costs: CostModel, choice: Sequence[int]) -> Bounds:
-    """The bounds of a task graph on a device, given the chosen candidate of each rOperator.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """All that bounds follow from: of a task graph, or of the report of what became of one.
+
+    Attributes:
+        candidates: per rOperator and candidate rKernel, its rTasks and the time of one, in microseconds.
+        edges: the dependencies between rOperators.
+        veus: execution units.
+        handover_us: a synchronisation.
+    """
+
+    candidates: Sequence[Sequence[tuple[int, float]]]
+    edges: Sequence[Edge]
+    veus: int
+    handover_us: float
+
+
+def problem_of(graph: TaskGraph, device: VDevice, costs: CostModel) -> Problem:
+    """The problem of scheduling a task graph on a device."""
+    estimates = Estimates(graph, device, costs)
+    return Problem(
+        candidates=[
+            [(kernel.task_count, task_us) for kernel, task_us in zip(operator.kernels, times, strict=True)]
+            for operator, times in zip(graph.operators, estimates.task_us, strict=True)
+        ],
+        edges=find_edges(graph),
+        veus=device.veu_count,
+        handover_us=estimates.handover_us,
+    )
+
+
+def find_bounds(problem: Problem, choice: Sequence[int]) -> Bounds:
+    """The bounds of a problem, given the chosen candidate of each rOperator.
 
     Raises:
         RuntimeError: the solver does not find the optimum.
+        ModuleNotFoundError: there is no solver: the extra `bound` is not installed.
     """
-    estimates = Estimates(graph, device, costs)
-    edges = find_edges(graph)
-    every = [tuple(range(len(operator.kernels))) for operator in graph.operators]
+    every = [range(len(candidates)) for candidates in problem.candidates]
     return Bounds(
-        chosen_us=_solve(graph, device, estimates, edges, [(pick,) for pick in choice], 0.0),
-        any_us=_solve(graph, device, estimates, edges, every, 0.0),
-        with_handovers_us=_solve(graph, device, estimates, edges, every, estimates.handover_us),
+        chosen_us=_solve(problem, [(pick,) for pick in choice], 0.0),
+        any_us=_solve(problem, every, 0.0),
+        with_handovers_us=_solve(problem, every, problem.handover_us),
     )
 
 
@@ -96,28 +130,24 @@ def find_edges(graph: TaskGraph) -> list[Edge]:
     return edges
 
 
-def _solve(
-    graph: TaskGraph,
-    device: VDevice,
-    estimates: Estimates,
-    edges: Sequence[Edge],
-    picks: Sequence[Sequence[int]],
-    handover_us: float,
-) -> float:
+def _solve(problem: Problem, picks: Sequence[Sequence[int]], handover_us: float) -> float:
     """The least end of all, where rOperator `i` mixes its candidates `picks[i]`."""
-    busy = [operator for operator in graph.operators if operator.kernels[0].task_count]
+    busy = [number for number, candidates in enumerate(problem.candidates) if candidates[0][0]]
     if not busy:
         return 0.0
     program = _Program()
     end = program.variable(cost=1.0)
-    columns = {operator.id: _columns(program, operator, estimates, picks[operator.id], device) for operator in busy}
+    columns = {
+        number: _columns(program, [problem.candidates[number][pick] for pick in picks[number]], problem.veus)
+        for number in busy
+    }
     work = [term for column in columns.values() for term in column.work]
-    program.at_least(0.0, [(end, float(device.veu_count)), *((variable, -us) for variable, us in work)])
+    program.at_least(0.0, [(end, float(problem.veus)), *((variable, -us) for variable, us in work)])
     for column in columns.values():
         program.at_least(1.0, [(variable, 1.0) for variable, _ in column.task])
         program.at_least(0.0, [(column.end, 1.0), (column.start, -1.0), *_negative(column.whole)])
         program.at_least(0.0, [(end, 1.0), (column.end, -1.0)])
-    for edge in edges:
+    for edge in problem.edges:
         if edge.producer in columns and edge.consumer in columns:
             producer, consumer = columns[edge.producer], columns[edge.consumer]
             if edge.starts:
@@ -140,20 +170,15 @@ class _Columns:
     work: tuple[tuple[int, float], ...]
 
 
-def _columns(
-    program: _Program, operator: ROperator, estimates: Estimates, picks: Sequence[int], device: VDevice
-) -> _Columns:
+def _columns(program: _Program, candidates: Sequence[tuple[int, float]], veus: int) -> _Columns:
     start, end = program.variable(), program.variable()
-    shares = [program.variable() for _ in picks]
-    task_us = [estimates.task_us[operator.id][pick] for pick in picks]
-    counts = [operator.kernels[pick].task_count for pick in picks]
-    rounds = [-(-count // device.veu_count) for count in counts]
+    shares = [(program.variable(), count, task_us) for count, task_us in candidates]
     return _Columns(
         start=start,
         end=end,
-        task=tuple(zip(shares, task_us, strict=True)),
-        whole=tuple((share, n * us) for share, n, us in zip(shares, rounds, task_us, strict=True)),
-        work=tuple((share, n * us) for share, n, us in zip(shares, counts, task_us, strict=True)),
+        task=tuple((share, task_us) for share, _, task_us in shares),
+        whole=tuple((share, -(-count // veus) * task_us) for share, count, task_us in shares),
+        work=tuple((share, count * task_us) for share, count, task_us in shares),
     )
 
 
@@ -200,7 +225,8 @@ class _Program:
         model.a_matrix_.start_ = np.array(self._starts)
         model.a_matrix_.index_ = np.array(self._variables)
         model.a_matrix_.value_ = np.array(self._factors)
-        solver = highspy.Highs()
+        with _silent():
+            solver = highspy.Highs()
         solver.silent()
         solver.passModel(model)
         solver.run()
@@ -208,3 +234,17 @@ class _Program:
         if status != highspy.HighsModelStatus.kOptimal:
             raise RuntimeError(f"HiGHS ends with {solver.modelStatusToString(status)}")
         return float(solver.getInfo().objective_function_value)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing goes to the standard output, where version 1.16 of the solver prints its name as it is made."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        with Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), 1)
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

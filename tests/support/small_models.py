@@ -155,3 +155,26 @@ def long_row_model() -> onnx.ModelProto:
     """The softmax of one row that is long enough for all threads of a block."""
     node = helper.make_node("Softmax", ["x"], ["y"])
     return small_model([node], {"x": (FLOAT, (1, 6000))}, {"y": (FLOAT, (1, 6000))})
+
+
+def windows_model(channels: int = 32, size: int = 12) -> onnx.ModelProto:
+    """Two depthwise convolutions of 5x5 taps, one after another, between convolutions of single pixels."""
+    rng = np.random.default_rng(0)
+    shapes = {
+        "w0": (channels, 3, 1, 1),
+        "d0": (channels, 1, 5, 5),
+        "d1": (channels, 1, 5, 5),
+        "w1": (4, channels, 1, 1),
+    }
+    constants = {
+        name: (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["a"]),
+        helper.make_node("Conv", ["a", "d0"], ["b"], group=channels, pads=[2] * 4),
+        helper.make_node("Conv", ["b", "d1"], ["c"], group=channels, pads=[2] * 4),
+        helper.make_node("Conv", ["c", "w1"], ["y"]),
+    ]
+    ports = {"x": (FLOAT, (1, 3, size, size))}, {"y": (FLOAT, (1, 4, size, size))}
+    return small_model(nodes, *ports, constants, name="windows")

@@ -331,6 +331,26 @@ class WarpgroupGemmForm(KernelForm):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DepthwiseForm(KernelForm):
+    """A depthwise convolution by a block, whose part of the image and weights are copied into shared memory once.
+
+    A thread has `vector` channels of `points` neighbouring points.
+    """
+
+    points: int
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """See `KernelForm`."""
+        return Skeleton.DEPTHWISE
+
+    @property
+    def details(self) -> str:
+        """See `KernelForm`."""
+        return f"{self.points} points of {self.vector} channels a thread"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GemvForm(KernelForm):
     """A product with few sums: threads take `width` points side by side, each `vector` neighbours with one load.
 

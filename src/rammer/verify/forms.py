@@ -7,6 +7,7 @@ import math
 from rammer.ir.expr import Axis
 from rammer.ir.kernel_form import (
     PRODUCTS,
+    DepthwiseForm,
     FlashAttentionForm,
     GemmForm,
     GemvForm,
@@ -21,6 +22,7 @@ from rammer.ir.kernel_form import (
 )
 from rammer.ir.task import RKernel
 from rammer.tiling.attention import attention
+from rammer.tiling.depthwise import depthwise
 from rammer.tiling.flash_attention import block_of
 from rammer.tiling.gemv_rows import gemv_rows_form
 from rammer.tiling.pattern import contraction
@@ -61,6 +63,8 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
         return "T10", "has the skeleton 'attention', but its expression is none"
     if isinstance(kernel.form, FlashAttentionForm):
         return _attention_fault(kernel, kernel.form)
+    if isinstance(kernel.form, DepthwiseForm):
+        return _depthwise_fault(kernel, kernel.form)
     if isinstance(kernel.form, TreesForm) and tree_sum(kernel.expr) is None:
         return "T10", "has the skeleton 'trees', but its expression is no sum of leaves"
     if isinstance(kernel.form, WarpgroupGemmForm):
@@ -83,6 +87,21 @@ def _rows_fault(kernel: RKernel, form: GemvRowsForm) -> tuple[str, str] | None:
         )
     if form.scratch_bytes < found.scratch_bytes:
         return "T09", f"has {form.scratch_bytes} bytes for sums that take {found.scratch_bytes}"
+    return None
+
+
+def _depthwise_fault(kernel: RKernel, form: DepthwiseForm) -> tuple[str, str] | None:
+    """What is wrong with how threads share out points, whose windows lie in a patch in shared memory."""
+    found = depthwise(kernel.expr, kernel.layouts, kernel.alignments)
+    if found is None:
+        return "T10", "slides windows over what is no such image"
+    sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    along = [found.along, found.channel]
+    if form.points < 1 or any(sizes[axis] % size for axis, size in zip(along, (form.points, form.vector), strict=True)):
+        return "T09", f"has {form.points} points of {form.vector} channels of {kernel.tile.task} to a thread"
+    wanted_bytes = found.image_bytes(sizes) + found.weight_bytes(sizes)
+    if form.scratch_bytes < wanted_bytes:
+        return "T09", f"has {form.scratch_bytes} bytes for a patch and weights that take {wanted_bytes}"
     return None
 
 

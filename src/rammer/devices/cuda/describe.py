@@ -27,6 +27,7 @@ SKELETONS = (
     Skeleton.GEMM,
     Skeleton.IMPLICIT_GEMM,
     Skeleton.GEMV,
+    Skeleton.DEPTHWISE,
     Skeleton.ATTENTION,
     Skeleton.PERSISTENT_RNN,
 )

@@ -57,6 +57,7 @@ SKELETONS = (
     ("rammer.devices.cuda", "skeletons/map.cuh"),
     ("rammer.devices.cuda", "skeletons/reduce.cuh"),
     ("rammer.devices.cuda", "skeletons/gemm.cuh"),
+    ("rammer.devices.cuda", "skeletons/depthwise.cuh"),
     ("rammer.devices.cuda", "skeletons/gemv.cuh"),
     ("rammer.devices.cuda", "skeletons/gemv_rows.cuh"),
     ("rammer.devices.cuda", "skeletons/attention.cuh"),

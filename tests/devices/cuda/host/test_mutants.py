@@ -9,7 +9,15 @@ from examples.two_branches import build_model
 from tests.support.attention import attention_model
 from tests.support.host_cuda.mutants import Findings, try_statements, unmissed_waits
 from tests.support.host_cuda.programs import Program
-from tests.support.small_models import long_row_model, mlp_model, rows_model, states_model, streams_model, vectors_model
+from tests.support.small_models import (
+    long_row_model,
+    mlp_model,
+    rows_model,
+    states_model,
+    streams_model,
+    vectors_model,
+    windows_model,
+)
 
 PROGRAMS = {
     "products": lambda gpu: Program.of(gpu, mlp_model(), veus=3),
@@ -24,6 +32,7 @@ PROGRAMS = {
     "cells that stream": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](steps=1, layers=1, hidden=128), veus=1),
     "cells": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](**SMALL["lstm_tc"]), veus=4),
     "rows that stream": lambda gpu: Program.of(gpu, vectors_model(512, layers=2), veus=4),
+    "windows": lambda gpu: Program.of(gpu, windows_model(), veus=2),
     "attention": lambda gpu: attention(gpu, 128, 704, "fp16"),
     "attention of a team": lambda gpu: attention(gpu, 64, 704, "fp32"),
     "attention of teams of a warp": lambda gpu: attention(gpu, 16, 1600, "fp16"),

@@ -10,6 +10,7 @@ from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Operands, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.attention import emit_attention
+from rammer.devices.cuda.emit.depthwise import emit_depthwise
 from rammer.devices.cuda.emit.dispatch import CALLED
 from rammer.devices.cuda.emit.fold import fold
 from rammer.devices.cuda.emit.gemm import emit_gemm
@@ -23,6 +24,7 @@ from rammer.devices.cuda.emit.wait import emit_meet, takes_any_apart, takes_apar
 from rammer.devices.cuda.emit.warpgroup_gemm import emit_place, emit_results, loop_of
 from rammer.ir.expr import Load
 from rammer.ir.kernel_form import (
+    DepthwiseForm,
     FlashAttentionForm,
     GemmForm,
     GemvForm,
@@ -134,6 +136,8 @@ def _emit_body(scope: Scope, sides: Sequence[Side], form: KernelForm) -> None:
             emit_gemv_rows(scope, sides, form)
         case FlashAttentionForm():
             emit_attention(scope, sides, form)
+        case DepthwiseForm():
+            emit_depthwise(scope, sides, form)
         case _:
             raise ValueError(f"GPUs have no rKernels of the form {form}")
 

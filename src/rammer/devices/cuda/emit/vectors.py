@@ -75,6 +75,10 @@ class Registers:
         """Where a value is kept, in the present turn and lane."""
         return f"{self.array(node)}[{'lane' if self.width(scope, node) > 1 else '0'}]"
 
+    def name(self, node: Expr) -> str:
+        """The array of a value, `[turns][width]`."""
+        return self._names[node]
+
     def array(self, node: Expr) -> str:
         """Where the values of the present turn are kept."""
         return f"{self._names[node]}[{'turn' if self.turns > 1 else '0'}]"

@@ -135,6 +135,29 @@ class AttentionFigures:
     computed_per_us: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthwiseFigures:
+    """Of depthwise convolutions from shared memory.
+
+    Attributes:
+        provenance: of all figures.
+        latency_us: pointers, the patch, a barrier and the results, one after the other.
+        copy_us: up to 16 bytes, while all multiprocessors copy.
+        item_instructions: of a thread, for where its points are.
+        row_instructions: of a thread, for where a row of its windows is.
+        alone: cycles of an instruction of a warp that has a quarter of a multiprocessor to itself.
+        cycles_per_us: of the clock.
+    """
+
+    provenance: str
+    latency_us: float
+    copy_us: float
+    item_instructions: float
+    row_instructions: float
+    alone: float
+    cycles_per_us: float
+
+
 H200 = Figures(
     provenance="fitted to 384 products of 14 networks, fp32 and fp16, on all multiprocessors of an NVIDIA H200: off by "
     "1.13, rank correlation 0.98; tf32 measured by whole products",
@@ -188,4 +211,14 @@ H200_ATTENTION = AttentionFigures(
     product_cycles=10.0,
     bytes_per_us=113e3,
     computed_per_us=800.0,
+)
+
+H200_DEPTHWISE = DepthwiseFigures(
+    provenance="nominal; rTasks of ConvNeXt and EfficientNet took 0.8 to 1.4 times as long on an NVIDIA H200",
+    latency_us=1.0,
+    copy_us=3e-4,
+    item_instructions=60,
+    row_instructions=12,
+    alone=1.7,
+    cycles_per_us=1980.0,
 )

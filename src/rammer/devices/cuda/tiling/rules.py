@@ -13,23 +13,33 @@ from dataclasses import dataclass
 
 from rammer.devices.cuda.tiling.attention import AttentionTime, attention_kernels
 from rammer.devices.cuda.tiling.boxes import boxes, shares
+from rammer.devices.cuda.tiling.depthwise import depthwise_kernels, depthwise_us
 from rammer.devices.cuda.tiling.figures import (
     H200,
     H200_ATTENTION,
+    H200_DEPTHWISE,
     H200_THREADS,
     H200_WARPGROUPS,
     AttentionFigures,
+    DepthwiseFigures,
     Figures,
     ThreadFigures,
     WarpgroupFigures,
 )
-from rammer.devices.cuda.tiling.forms import general_form, lane_of, product_form, staged_form, units_of
+from rammer.devices.cuda.tiling.forms import general_form, lane_of, product_form, room_bytes, staged_form, units_of
 from rammer.devices.cuda.tiling.gemm_time import gemm_us
 from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernel
 from rammer.devices.cuda.tiling.thread_time import resident_us, thread_us
 from rammer.devices.cuda.tiling.warpgroup import warpgroup_tiles, warpgroup_us
-from rammer.ir.kernel_form import FlashAttentionForm, GemmForm, GemvRowsForm, PersistentRnnForm, WarpgroupGemmForm
+from rammer.ir.kernel_form import (
+    DepthwiseForm,
+    FlashAttentionForm,
+    GemmForm,
+    GemvRowsForm,
+    PersistentRnnForm,
+    WarpgroupGemmForm,
+)
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
@@ -53,11 +63,14 @@ class GpuRules:
     threads: ThreadFigures = H200_THREADS
     warpgroups: WarpgroupFigures = H200_WARPGROUPS
     attention: AttentionFigures = H200_ATTENTION
+    depthwise: DepthwiseFigures = H200_DEPTHWISE
 
     def candidates(self, workload: Workload, vdevice: VDevice, *, to_measure: bool) -> list[RKernel]:
         """Candidate rKernels, in no order; as many whoever decides."""
         if kernels := attention_kernels(workload, vdevice, self._attention_time):
             return kernels
+        if windows := depthwise_kernels(workload, vdevice, room_bytes(vdevice)):
+            return self._best(windows, vdevice)
         expr = workload.expr
         if by_rows := row_kernels(workload, vdevice):
             return by_rows
@@ -91,6 +104,8 @@ class GpuRules:
                 block = block_of(kernel.expr)
                 assert block is not None  # it has the form
                 return self._attention_time.task_us(block, form, kernel.layouts, vdevice)
+            case DepthwiseForm() as form:
+                return depthwise_us(kernel, form, vdevice, self.depthwise)
             case GemmForm() as form:
                 return gemm_us(kernel, form, vdevice, self.figures)
             case WarpgroupGemmForm() as form:

@@ -1,0 +1,239 @@
+"""The skeleton `depthwise` (`skeletons/depthwise.cuh`): where the patch and the weights lie, and a thread's points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from rammer.devices.codegen.scalar import C_TYPES, sum_text
+from rammer.devices.codegen.scope import Operands, Position, Scope
+from rammer.devices.cuda.emit.fold import fold
+from rammer.devices.cuda.emit.loads import is_constant
+from rammer.devices.cuda.emit.points import Side, count, decode, guarded
+from rammer.devices.cuda.emit.vectors import Registers, Vector, pending, store_vector
+from rammer.devices.cuda.emit.wait import emit_wait
+from rammer.ir.expr import Axis, Expr, Load, Output, TensorExpr
+from rammer.ir.kernel_form import DepthwiseForm
+from rammer.ir.task import RKernel
+from rammer.ir.types import Layout, TensorType
+from rammer.tiling.depthwise import Depthwise, chunks, depthwise, patch_load
+
+_UNROLLED = 16  # elements of a window whose rows the compiler writes out
+
+
+def emit_depthwise(scope: Scope, sides: Sequence[Side], form: DepthwiseForm) -> None:
+    """Write what computes one rTask."""
+    kernel, writer = scope.operands.kernel, scope.writer
+    found = depthwise(kernel.expr, kernel.layouts, kernel.alignments)
+    if found is None:
+        raise ValueError("no depthwise convolution")
+    task = _Task(scope=scope, found=found, form=form, sides={side.axis: side for side in sides})
+    task.declare()
+    if is_constant(scope, found.weight):
+        task.copy_weights()
+        emit_wait(writer)
+    else:
+        emit_wait(writer)
+        task.copy_weights()
+    task.copy_patch()
+    writer.line("rammer_cp_async_wait_all();")
+    writer.line("__syncthreads();")
+    task.compute()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """An rTask: `sides` are what it has of each axis."""
+
+    scope: Scope
+    found: Depthwise
+    form: DepthwiseForm
+    sides: Mapping[Axis, Side]
+
+    @property
+    def _sizes(self) -> dict[Axis, int]:
+        return {axis: side.size for axis, side in self.sides.items()}
+
+    @property
+    def _channels(self) -> Side:
+        return self.sides[self.found.channel]
+
+    def declare(self) -> None:
+        """Write the types of what lies in shared memory: the patch, then weights."""
+        found, channels = self.found, self._channels.size
+        points = (math.prod(found.patch(self._sizes)), math.prod(window.taps for window in found.windows))
+        places = (0, found.image_bytes(self._sizes))
+        for name, load, at, number in zip(
+            ("patch", "weights"), (found.image, found.weight), places, points, strict=True
+        ):
+            sizes = f"{C_TYPES[load.type]}, {at}, {number}, {channels}, {channels}"
+            self.scope.writer.line(f"typedef rammer_operand<{sizes}> {name};")
+        run = found.run
+        sizes = f"{self.form.vector}, {self.form.points}, {run.stride}, {run.taps}, {run.dilation}"
+        self.scope.writer.line(f"typedef rammer_window<{sizes}> window;")
+
+    def copy_weights(self) -> None:
+        """Write what asks for the weights."""
+        taps = [Side.whole(axis) for axis in reversed(self.found.taps)]
+        self._copy("weights", self.scope, self.found.weight, taps, self._chunks[1])
+
+    def copy_patch(self) -> None:
+        """Write what asks for the patch."""
+        found, kernel, writer = self.found, self.scope.operands.kernel, self.scope.writer
+        sides = []
+        for number, (window, reach) in enumerate(zip(found.windows, found.patch(self._sizes), strict=True)):
+            lo, tiles = "", 1
+            if window.axis is not None:
+                side = self.sides[window.axis]
+                tiles = -(-window.axis.extent // side.size)
+                if side.lo:
+                    lo = writer.let(writer.index_type, f"patch{number}_lo", sum_text({side.lo: window.stride}, 0))
+                extent = window.reach(tiles * side.size)
+            else:
+                extent = reach
+            sides.append(Side(axis=Axis(f"patch{number}", extent), lo=lo, size=reach))
+        load = patch_load(found, [side.axis for side in sides])
+        patch = _reading(kernel, load, [side.axis for side in sides], found.channel)
+        scope = Scope(writer, Operands(patch, self.scope.operands.readers), fold)
+        self._copy("patch", scope, load, sides[::-1], self._chunks[0])
+
+    @property
+    def _chunks(self) -> tuple[int, int]:
+        kernel = self.scope.operands.kernel
+        found = chunks(self.found, kernel.expr, kernel.layouts, kernel.alignments)
+        assert found is not None  # it is a depthwise convolution
+        size = self._channels.size
+        return math.gcd(found[0], size), math.gcd(found[1], size)
+
+    def _copy(self, name: str, scope: Scope, load: Load, sides: Sequence[Side], chunk: int) -> None:
+        """Write the copies of an operand; `sides` are those of its points, the fastest first."""
+        writer = self.scope.writer
+        head = f"{name}::copy<{chunk}, false>(scratch, [&](uint32_t point_, uint32_t element_)"
+        with writer.block(head, ");"):
+            points, inside = decode(writer, "point_", sides)
+            channel, within = decode(writer, "element_", [self._channels])
+            address, checks = scope.enter({**points, **channel}).element(load)
+            present = " & ".join([*(f"({one})" for one in (*inside, *within)), *checks]) or "true"
+            writer.line(f"return rammer_piece<{C_TYPES[load.type]}>{{in{load.slot} + ({address}), {present}}};")
+
+    def compute(self) -> None:
+        """Write the loop over a thread's points."""
+        writer, form, found = self.scope.writer, self.form, self.found
+        run = found.along
+        others = [self.sides[window.axis] for window in found.windows[-2::-1] if window.axis is not None]
+        local = [replace(side, lo="") for side in (self._channels, self.sides[run], *others)]
+        vectors = (form.vector, form.points)
+        steps = [
+            replace(side, size=side.size // size)
+            for side, size in zip(local, (*vectors, *(1,) * len(others)), strict=True)
+        ]
+        with writer.block(f"for (uint32_t item = threadIdx.x; item < {count(steps)}u; item += RAMMER_THREADS)"):
+            at = {axis: place.text for axis, place in decode(writer, "item", steps)[0].items()}
+            first = {
+                axis: self._first(axis, at[axis], size)
+                for axis, size in zip((found.channel, run), vectors, strict=True)
+            }
+            first |= {side.axis: self._first(side.axis, at[side.axis], 1) for side in others}
+            inside = [
+                f"{first[side.axis]} < {side.axis.extent}" for side in (self._channels, *others) if side.is_ragged
+            ]
+            with guarded(writer, inside):
+                self._at_points(at, first)
+
+    def _first(self, axis: Axis, number: str, size: int) -> str:
+        """The name of a thread's first point along an axis."""
+        writer, side = self.scope.writer, self.sides[axis]
+        terms = {text: factor for text, factor in ((side.lo, 1), (number, size)) if text}
+        return writer.let(writer.index_type, f"{axis.name}_first", sum_text(terms, 0))
+
+    def _at_points(self, at: Mapping[Axis, str], first: Mapping[Axis, str]) -> None:
+        """Write the sums and the results of a thread's points."""
+        writer, form, found = self.scope.writer, self.form, self.found
+        run = found.along
+        fixed = {axis: Position(text) for axis, text in first.items() if axis not in (run, found.channel)}
+        in_row = self.scope.enter(fixed)
+        vector = Vector(
+            axis=found.channel, first=Position(first[found.channel], multiple=form.vector), size=form.vector
+        )
+        sums = Registers(found.channel, form.vector, form.points)
+        early, late = Registers(found.channel, form.vector, 1), Registers(found.channel, form.vector, form.points)
+        sums.declare(in_row, [found.reduce])
+        writer.line(f"rammer_fill<{form.points * form.vector}>(&{sums.name(found.reduce)}[0][0], 0.0f);")
+        loads = [node for node in pending(in_row.operands.results, [found.reduce]) if isinstance(node, Load)]
+        free = in_row.operands.free
+        of_points = [load for load in loads if run in free[load]]
+        of_channels = [load for load in loads if load not in of_points]
+        early.declare(in_row, of_channels)
+        early.bring(in_row, vector, of_channels)
+        late.declare(in_row, of_points)
+
+        @contextmanager
+        def each() -> Iterator[Scope]:
+            writer.line("#pragma unroll")
+            with writer.block(f"for (int turn = 0; turn < {form.points}; ++turn)"):
+                place = f"({first[run]} + turn)"
+                with guarded(writer, [f"{place} < {run.extent}"] if self.sides[run].is_ragged else []):
+                    yield in_row.enter({run: Position(place)})
+
+        if of_points:
+            with each() as at_point:
+                late.bring(at_point, vector, of_points)
+        self._add(at, sums.name(found.reduce))
+        with each() as at_point:
+            store_vector(at_point, vector, sums, early, late)
+
+    def _add(self, at: Mapping[Axis, str], sums: str) -> None:
+        """Write the loops over rows of windows."""
+        writer, found, form = self.scope.writer, self.found, self.form
+        lane = {at[found.channel]: form.vector} if at[found.channel] else {}
+        image, weight = dict(lane), dict(lane)
+        pitch = tap_pitch = self._channels.size
+        extents = found.patch(self._sizes)
+        with ExitStack() as stack:
+            for window, extent in zip(reversed(found.windows), reversed(extents), strict=True):
+                if window.axis is not None and at[window.axis]:
+                    points = form.points if window is found.run else 1
+                    image[at[window.axis]] = points * window.stride * pitch
+                if window.tap is not None and window is not found.run:
+                    image[window.tap.name] = window.dilation * pitch
+                    weight[window.tap.name] = tap_pitch
+                pitch, tap_pitch = pitch * extent, tap_pitch * window.taps
+            is_short = math.prod(window.taps for window in found.windows) <= _UNROLLED
+            for window in found.windows[:-1]:
+                if window.tap is not None:
+                    writer.line("#pragma unroll" if is_short else "#pragma unroll 1")
+                    stack.enter_context(writer.loop(window.tap.name, "0", str(window.taps)))
+            writer.let("uint32_t", "image_at", sum_text(image, 0))
+            writer.let("uint32_t", "weight_at", sum_text(weight, 0))
+            of_image = self._factor("patch", found.image, found.of_image, "image_at")
+            of_weight = self._factor("weights", found.weight, found.of_weight, "weight_at")
+            writer.line(f"window::add({sums}, {of_image}, {of_weight});")
+
+    def _factor(self, name: str, load: Load, factor: Expr, at: str) -> str:
+        """Write the functor of a factor's channels of an element in shared memory; returns its name."""
+        writer, vector = self.scope.writer, self.form.vector
+        functor = writer.name("factor")
+        with writer.block(f"const auto {functor} = [&](int element, float *into)", ";"):
+            writer.line(f"{C_TYPES[load.type]} stored[{vector}];")
+            place = f"{name}::place(scratch, element, {at})"
+            writer.line(f"rammer_load_vector<{vector}>(stored, {place});")
+            writer.line("#pragma unroll")
+            with writer.block(f"for (int lane = 0; lane < {vector}; ++lane)"):
+                at_lane = self.scope.enter({})
+                at_lane.bind(load, "stored[lane]")
+                writer.line(f"into[lane] = {at_lane.value(factor)};")
+        return functor
+
+
+def _reading(kernel: RKernel, load: Load, axes: Sequence[Axis], channel: Axis) -> RKernel:
+    """An rKernel over the same operands that copies the patch: what addresses are taken from."""
+    type_ = TensorType(load.type, tuple(axis.extent for axis in (*axes, channel)))
+    output = Output(type=type_, indices=(*axes, channel), body=load)
+    inputs = kernel.expr.inputs
+    return replace(
+        kernel,
+        expr=TensorExpr(axes=(*axes, channel), inputs=inputs, outputs=(output,)),
+        layouts=(*kernel.layouts[: len(inputs)], Layout.row_major(type_.shape)),
+    )

@@ -1,7 +1,7 @@
 """The networks, compiled: what ONNX Runtime gives, under every policy and number of vEUs, bit by bit each time."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import onnx
@@ -11,6 +11,16 @@ import rammer
 from benchmarks.networks import NETWORKS, PAPER, SMALL
 from benchmarks.networks.builder import random_inputs
 from benchmarks.networks.precision import converted
+from rammer.compiler import build_plan, interface_of, lower_graph, schedule_tasks, silent
+from rammer.devices.registry import find_device
+from rammer.frontends.onnx import load_graph
+from rammer.inspection.dump import Dump
+from rammer.ir.graph import Graph
+from rammer.ir.task import TaskGraph
+from rammer.ir.vdevice import VDevice
+from rammer.options import CompileOptions
+from rammer.roller.model import ModelCosts
+from rammer.runtime.executable import Executable
 from tests.support.agreement import DISTINCT, relative_difference, run_onnx_runtime
 from tests.support.model_maker import Array
 
@@ -31,10 +41,23 @@ def case(name: str, full: bool) -> tuple[onnx.ModelProto, Mapping[str, Array], l
     return model, inputs, run_onnx_runtime(model, inputs)
 
 
+@cache
+def lowered(name: str, full: bool, device: str, veus: int) -> tuple[Graph, VDevice, TaskGraph]:
+    """What all policies schedule."""
+    options = CompileOptions(device=device, veus=veus)
+    graph, vdevice = load_graph(case(name, full)[0]), find_device(device).describe(options)
+    return graph, vdevice, lower_graph(graph, vdevice, options, Dump(None))
+
+
 def error_of(name: str, *, device: str, policy: str, veus: int, full: bool = False, runs: int = RUNS) -> float:
     """The compiled network's relative difference from ONNX Runtime, after runs that have to agree in every bit."""
-    model, inputs, expected = case(name, full)
-    net = rammer.compile(model, device, policy=policy, veus=veus)
+    _, inputs, expected = case(name, full)
+    graph, vdevice, tasks = lowered(name, full, device, veus)
+    options = CompileOptions(device=device, veus=veus, policy=policy)
+    plan = schedule_tasks(tasks, vdevice, ModelCosts(vdevice), options, Dump(None))
+    net = build_plan(
+        plan, {}, find_device(device), vdevice, options, silent, partial(Executable, **interface_of(graph))
+    )
     results = [list(net.run(inputs).values()) for _ in range(runs)]
     bits = [[array.tobytes() for array in result] for result in results]
     assert all(found == bits[0] for found in bits)

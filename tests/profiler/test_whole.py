@@ -103,7 +103,7 @@ def test_auto_takes_what_is_measured_to_be_quickest(monkeypatch, tmp_path):
     monkeypatch.setattr(compiler, "measure_plan", measure)
     monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compiler, "measure_kernels", lambda *_: {})
-    net = rammer.compile(NETWORKS["nasnet"](seed=0, **SMALL["nasnet"]), "cpu", policy="auto", tune="measured", veus=2)
+    net = rammer.compile(NETWORKS["resnext"](seed=0, **SMALL["resnext"]), "cpu", policy="auto", tune="measured", veus=2)
     assert len(measured) > 1
     assert measured[0] == "wavefront"
     assert net.report["policy"] == measured[-1]

@@ -41,7 +41,9 @@ class GroupTimes:
         divided = {max(1, int(veus / part)) for part in _PARTS}
         self._shares = sorted(range(1, veus + 1) if veus <= _FEW else divided)
         self._of_group: dict[tuple[int, ...], tuple[float, ...]] = {}
-        self._of_stage: dict[tuple[tuple[float, ...], ...], tuple[tuple[int, ...], float]] = {}
+        self._kinds: dict[tuple[float, ...], int] = {}
+        self._times: list[tuple[float, ...]] = []
+        self._of_kinds: dict[tuple[int, ...], tuple[tuple[int, ...], float]] = {}
 
     def work(self, operator: int) -> object:
         """What two rOperators have in common that take the same time on any vEUs."""
@@ -63,18 +65,35 @@ class GroupTimes:
         pick = self._estimates.best_kernel(found, veus)
         return -(-found.kernels[pick].task_count // veus) * self._estimates.task_us[operator][pick]
 
+    def kind(self, group: tuple[int, ...]) -> int:
+        """A number that groups share which take the same times on any vEUs."""
+        times = self.times_us(group)
+        if times not in self._kinds:
+            self._kinds[times] = len(self._times)
+            self._times.append(times)
+        return self._kinds[times]
+
+    def stage_us(self, kinds: tuple[int, ...]) -> float:
+        """The time of a stage of groups of these kinds: `stage(groups).total_us` in short."""
+        return self._division(kinds)[1] + self._estimates.program_us
+
     def stage(self, groups: Sequence[tuple[int, ...]]) -> Stage:
         """Groups under the division of the vEUs with which the slowest ends first."""
-        times = tuple(self.times_us(group) for group in groups)
-        if times not in self._of_stage:
-            self._of_stage[times] = _divided(times, self._shares, self._veus)
-        veus, total_us = self._of_stage[times]
-        firsts = _firsts(veus, [time[0] for time in times], self._veus)
+        kinds = tuple(map(self.kind, groups))
+        veus, _ = self._division(kinds)
+        firsts = _firsts(veus, [self.times_us(group)[0] for group in groups], self._veus)
         placed = tuple(
             Group(operators=group, first=first, veus=own)
             for group, first, own in zip(groups, firsts, veus, strict=True)
         )
-        return Stage(groups=placed, total_us=total_us + self._estimates.program_us)
+        return Stage(groups=placed, total_us=self.stage_us(kinds))
+
+    def _division(self, kinds: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
+        """The vEUs of each group and the time of the slowest."""
+        if kinds not in self._of_kinds:
+            times = tuple(self._times[kind] for kind in kinds)
+            self._of_kinds[kinds] = _divided(times, self._shares, self._veus)
+        return self._of_kinds[kinds]
 
 
 def _divided(times: tuple[tuple[float, ...], ...], shares: Sequence[int], veus: int) -> tuple[tuple[int, ...], float]:

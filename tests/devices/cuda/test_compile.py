@@ -133,7 +133,7 @@ def test_small_network_compiles(name, tmp_path):
     assert bytes(compiled(NETWORKS[name](**SMALL[name]), tmp_path))[:4] == b"\x7fELF"
 
 
-@pytest.mark.parametrize("name", PAPER)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] * (n == "nasnet")) for n in PAPER])
 def test_small_network_compiles_for_halves_of_multiprocessors(name, tmp_path):
     assert bytes(compiled(NETWORKS[name](**SMALL[name]), tmp_path, veus=264))[:4] == b"\x7fELF"
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from rammer.ir.program import Schedule
 from rammer.ir.task import RTask, TaskGraph
@@ -159,19 +159,21 @@ class _Best:
 def _solve(dag: Dag, numbers: Sequence[int], times: GroupTimes, pruning: Pruning, most_transitions: int) -> _Solution:
     """The dynamic program over one block: from all operators to none, larger states first."""
     branches = Branches(dag, [times.work(number) for number in numbers])
+    canonical = cache(branches.canonical)
+    kind = cache(lambda part: times.kind(tuple(numbers[i] for i in members(part))))
     best = {dag.everything: _Best(0.0, 0, ())}
     waiting: list[set[Set]] = [set() for _ in range(len(numbers) + 1)]
     waiting[-1].add(dag.everything)
     transitions = 0
     for size in range(len(numbers), 0, -1):
         for state in sorted(waiting[size]):
+            before_us = best[state].total_us
             for ending in endings(dag, state, pruning):
                 transitions += 1
                 if transitions > most_transitions:
                     return _greedy(dag, numbers, times)
-                stage = times.stage([tuple(numbers[i] for i in members(part)) for part in ending])
-                total_us = best[state].total_us + stage.total_us
-                left = branches.canonical(state & ~sum(ending))
+                total_us = before_us + times.stage_us(tuple(map(kind, ending)))
+                left = canonical(state & ~sum(ending))
                 if left not in best or total_us < best[left].total_us:
                     best[left] = _Best(total_us, state, ending)
                     waiting[left.bit_count()].add(left)

@@ -1,9 +1,10 @@
 """Calls of one model from several threads: how many a second, beside one thread's.
 
     python -m benchmarks.side_by_side --network mobilenet --threads 2
+    python -m benchmarks.side_by_side --network mobilenet --threads 16 --device cuda --precision fp16
 
-The model has one vEU, so that each call takes one core. Rounds of one thread and of several take turns, each as long as
-the others; the middle ratio counts. Needs as many idle cores as threads.
+On a processor the model has one vEU, so that each call takes one core: needs as many idle cores as threads. Rounds of
+one thread and of several take turns, each as long as the others; the middle ratio counts. Inputs are NumPy arrays.
 """
 
 from __future__ import annotations
@@ -45,25 +46,38 @@ def calls_a_second(call: Callable[[], object], threads: int) -> float:
     return sum(counts) / (time.perf_counter() - begin_s)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the rates of each round, and the middle ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", choices=NETWORKS, default="mobilenet")
-    parser.add_argument("--threads", type=int, default=2)
-    chosen = parser.parse_args(arguments)
-    net: rammer.Executable = rammer.compile(NETWORKS[chosen.network](), "cpu", veus=1)
+def ratios(net: rammer.Executable, threads: int) -> list[float]:
+    """Calls a second of so many threads over those of one, by round; prints both."""
     inputs = random_inputs(net.signature)
 
     def call() -> object:
         return net.run(inputs)
 
-    calls_a_second(call, chosen.threads)  # makes the instances
-    ratios = []
+    calls_a_second(call, threads)  # makes the instances
+    found = []
     for _ in range(ROUNDS):
-        alone, together = calls_a_second(call, 1), calls_a_second(call, chosen.threads)
-        ratios.append(together / alone)
-        print(f"1 thread {alone:,.1f} calls/s, {chosen.threads} threads {together:,.1f}: {ratios[-1]:.2f} times")
-    print(f"{chosen.network}: {statistics.median(ratios):.2f} times as many calls with {chosen.threads} threads")
+        alone, together = calls_a_second(call, 1), calls_a_second(call, threads)
+        found.append(together / alone)
+        print(f"1 thread {alone:,.1f} calls/s, {threads} threads {together:,.1f}: {found[-1]:.2f} times", flush=True)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the rates of each round, and the middle ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", choices=NETWORKS, default="mobilenet")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="fp32", help="of a GPU's products")
+    chosen = parser.parse_args(arguments)
+    net: rammer.Executable = rammer.compile(
+        NETWORKS[chosen.network](),
+        chosen.device,
+        precision=chosen.precision,
+        veus=1 if chosen.device == "cpu" else None,
+    )
+    middle = statistics.median(ratios(net, chosen.threads))
+    print(f"{chosen.network}: {middle:.2f} times as many calls with {chosen.threads} threads")
 
 
 if __name__ == "__main__":

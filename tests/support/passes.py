@@ -85,6 +85,10 @@ def rewritten(before: Graph, *passes: Pass, tolerance: float = 1e-5) -> Graph:
     for run in passes:
         after = run(after)
         verify(after)
+        for value, recipe in after.recipes.items():
+            made, constant = recipe.array(), after.constants[value]
+            assert made.dtype == constant.dtype
+            assert np.array_equal(made, constant)
     interface = [[graph.values[i] for i in (*graph.inputs, *graph.outputs)] for graph in (before, after)]
     assert [(value.name, value.type) for value in interface[1]] == [(value.name, value.type) for value in interface[0]]
     inputs = random_inputs(before)

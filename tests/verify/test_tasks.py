@@ -23,6 +23,7 @@ from rammer.ir.kernel_form import (
     ReduceForm,
     WarpgroupGemmForm,
 )
+from rammer.ir.recipe import Recipe
 from rammer.ir.task import Binding, RTile, TaskGraph, TensorRole
 from rammer.ir.types import DType, Layout, Panel, TensorType
 from rammer.verify import tasks
@@ -100,6 +101,10 @@ def unlisted_input(graph: TaskGraph) -> TaskGraph:
 
 def constant_of_another_shape(graph: TaskGraph) -> TaskGraph:
     return replace(graph, constants={4: np.zeros((6, 4), dtype=np.float32)})
+
+
+def recipe_of_something_else(graph: TaskGraph) -> TaskGraph:
+    return replace(graph, recipes={4: Recipe(base=graph.constants[4] + 1)})
 
 
 def overlapping_layout(graph: TaskGraph) -> TaskGraph:
@@ -390,6 +395,7 @@ BROKEN: list[tuple[str, Callable[[TaskGraph], TaskGraph], str]] = [
     ("T18", intermediate_taken_for_a_constant, "node-2"),
     ("T18", constant_of_no_slot, "node-2"),
     ("T17", output_incomplete, "tensor 5 'intermediate5'"),
+    ("T19", recipe_of_something_else, "tensor 4 'constant4'"),
 ]
 
 

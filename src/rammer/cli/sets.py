@@ -79,7 +79,7 @@ def set_report(model: DynamicModel | CompiledEstimator | ProgramSet) -> Report:
         {
             "entry": key.entry,
             "signature": program.signature.to_json(),
-            "bytes": sum(memoryview(content).nbytes for content in program.sections().values()),
+            "bytes": sum(memoryview(content).nbytes for content in program.content()[0].values()),
             "report": report_of(program),
         }
         for key, program in programs_of(model).items()

@@ -9,7 +9,7 @@ artifact stores them as they are and a model loads without its plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from rammer.ir.graph import Array
 from rammer.ir.program import Plan
+from rammer.ir.recipe import Recipe
 from rammer.ir.types import TensorType
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
@@ -35,10 +36,12 @@ class Source:
 
     Equal plans give equal bytes: there is no path, time, address or machine in them. A device whose programs live in
     memory only (the reference device) derives from this class and leaves `files` empty; its models cannot be saved.
+    `recipes` say how some files follow from less, which a saved model holds instead.
     """
 
     device: str
     files: Mapping[str, Buffer]
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.ir.expr import TensorExpr
+from rammer.ir.recipe import Recipe
 from rammer.ir.types import DType, Layout, TensorType
 
 Array = npt.NDArray[np.generic]
@@ -81,6 +82,7 @@ class Graph:
 
     `inputs` and `outputs` are value ids in the model's order; `constants` maps value ids to row-major arrays. The last
     inputs are what the run reads of the `states`, one each in their order, and the last outputs what it leaves in them.
+    `recipes` say how some constants follow from less.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Graph:
     outputs: tuple[int, ...]
     constants: Mapping[int, Array]
     states: tuple[State, ...] = ()
+    recipes: Mapping[int, Recipe] = field(default_factory=dict)
 
     def producers(self) -> dict[int, Operator]:
         """The operator that makes each value; inputs and constants have none."""

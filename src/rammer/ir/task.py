@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rammer.ir.expr import Axis, TensorExpr
 from rammer.ir.graph import Array, SourceLocation
 from rammer.ir.interned import Interned
 from rammer.ir.kernel_form import KernelForm
+from rammer.ir.recipe import Recipe
 from rammer.ir.region import Box, Interval, full_box, read_boxes, reshape_box, write_boxes
 from rammer.ir.types import Layout, TensorType
 
@@ -150,8 +151,8 @@ class TaskGraph:
     """A model as rOperators over tensors, in topological order.
 
     `inputs` and `outputs` are tensor ids in the model's order; `constants` hold logical (row-major) arrays, which
-    each device packs by the tensor's layout. The last `states` inputs are what a run reads of as many states, the last
-    outputs what it leaves in them.
+    each device packs by the tensor's layout, and `recipes` say how some of them follow from less. The last `states`
+    inputs are what a run reads of as many states, the last outputs what it leaves in them.
     """
 
     name: str
@@ -161,6 +162,7 @@ class TaskGraph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     states: int = 0
+    recipes: Mapping[int, Recipe] = field(default_factory=dict)
 
     def root(self, tensor: int) -> Tensor:
         """The tensor that owns the storage."""

@@ -232,6 +232,21 @@ class Layout:
             total += i * self.strides[dim]
         return total
 
+    def reach(self, shape: Sequence[int]) -> int:
+        """Elements of storage that indices of a shape may lie in, strides and panels not being negative.
+
+        Raises:
+            ValueError: the layout is for another number of dimensions.
+        """
+        if len(self.strides) != len(shape) or (self.panel is not None and self.panel.dim >= len(shape)):
+            raise ValueError(f"a layout of {len(self.strides)} dimensions for {len(shape)}")
+        last = sum(stride * (extent - 1) for stride, extent in zip(self.strides, shape, strict=True))
+        if self.panel is not None:
+            extent, stride = shape[self.panel.dim], self.strides[self.panel.dim]
+            panels = -(-extent // self.panel.width)
+            last += (panels - 1) * self.panel.stride + (min(extent, self.panel.width) - extent) * stride
+        return last + 1
+
     def addresses(self, shape: Sequence[int]) -> npt.NDArray[np.int64]:
         """Addresses of all elements, as an int64 array of `shape`."""
         total: npt.NDArray[np.int64] = np.zeros(tuple(shape), dtype=np.int64)
@@ -247,10 +262,15 @@ class Layout:
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The storage of `array` under this layout: one dimension of `span` elements, padding zero."""
         storage = np.zeros(self.span, dtype=array.dtype)
+        self.pack_into(array, storage)
+        return storage
+
+    def pack_into(self, array: npt.NDArray[np.generic], storage: npt.NDArray[np.generic]) -> None:
+        """Write `array` into its storage under this layout: zeros, one dimension of `span` elements."""
         steps = [stride * array.dtype.itemsize for stride in self.strides]
         if self.panel is None:
             as_strided(storage, array.shape, steps)[...] = array
-            return storage
+            return
         dim, width = self.panel.dim, self.panel.width
         lanes_last = np.moveaxis(array, dim, -1)
         outer = [step for d, step in enumerate(steps) if d != dim]
@@ -260,4 +280,3 @@ class Layout:
             part = part.reshape(*part.shape[:-1], count, lanes)
             panels = [*outer, self.panel.stride * array.dtype.itemsize, steps[dim]]
             as_strided(storage[first * self.panel.stride :], part.shape, panels)[...] = part
-        return storage

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from rammer.ir.graph import Array, fingerprint
+from rammer.ir.recipe import Recipe
 from rammer.ir.task import Binding, ROperator, TaskGraph, Tensor
 
 T = TypeVar("T")
@@ -34,6 +35,7 @@ def join(name: str, members: Sequence[Member]) -> TaskGraph:
     """
     tensors: list[Tensor] = []
     constants: dict[int, Array] = {}
+    recipes: dict[int, Recipe] = {}
     operators: list[ROperator] = []
     inputs: list[tuple[int, ...]] = []
     outputs: list[tuple[int, ...]] = []
@@ -46,6 +48,8 @@ def join(name: str, members: Sequence[Member]) -> TaskGraph:
                 tensors.append(replace(tensor, id=place, name=named(member.name, tensor.name), alias_of=root))
                 if tensor.id in member.tasks.constants:
                     constants[place] = member.tasks.constants[tensor.id]
+                if tensor.id in member.tasks.recipes:
+                    recipes[place] = member.tasks.recipes[tensor.id]
         first = len(operators)
         operators += [_moved(operator, first, member.name, places) for operator in member.tasks.operators]
         inputs.append(tuple(places[tensor] for tensor in member.tasks.inputs))
@@ -59,6 +63,7 @@ def join(name: str, members: Sequence[Member]) -> TaskGraph:
         inputs=states_last(inputs, counts),
         outputs=states_last(outputs, counts),
         states=sum(counts),
+        recipes=MappingProxyType(recipes),
     )
 
 

@@ -58,6 +58,7 @@ def lower(graph: Graph, device: VDevice, *, to_measure: bool = False) -> TaskGra
         inputs=tuple(storage.views[value].tensor for value in graph.inputs),
         outputs=storage.outputs,
         states=len(graph.states),
+        recipes=MappingProxyType({storage.views[v].tensor: recipe for v, recipe in graph.recipes.items()}),
     )
 
 

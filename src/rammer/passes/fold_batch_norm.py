@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from rammer.ir.expr import load
 from rammer.ir.graph import Array, Attributes, Graph, Operator
+from rammer.ir.recipe import Recipe, Scaled, in_16_bits
 from rammer.ir.types import DType, TensorType
 from rammer.operators.attributes import flag, integer, number
 from rammer.operators.shapes import plain_result, spatial_axes
@@ -42,13 +43,21 @@ class _Affine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Product:
-    """The operator that takes a normalisation in: weights and bias in float64."""
+class _Folded:
+    """The operator that takes a normalisation in, in float64: what its weights are multiplied by, and its bias."""
 
     kind: str
-    weight: _Numbers
+    factor: _Numbers
     bias: _Numbers
     attributes: Attributes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Product:
+    """The same with its weights, rounded."""
+
+    folded: _Folded
+    weight: Array
 
 
 def run(graph: Graph) -> Graph:
@@ -78,10 +87,13 @@ def _folded(graph: Graph, operator: Operator, reader: Operator) -> _Product | No
     if norm is None:
         return None
     with np.errstate(all="ignore"):
-        product = _FOLDS[operator.kind](operator, graph, norm)
-    dtype = graph.values[operator.inputs[1]].type.dtype
+        folded = _FOLDS[operator.kind](operator, graph, norm)
+        if folded is None:
+            return None
+        numbers = graph.constants[operator.inputs[1]].astype(np.float64) * folded.factor
+    weight = _rounded(numbers, graph.values[operator.inputs[1]].type.dtype)
     # Sums of finite products are not what infinite products add up to.
-    return product if product is not None and np.isfinite(_rounded(product.weight, dtype)).all() else None
+    return _Product(folded=folded, weight=weight) if np.isfinite(weight).all() else None
 
 
 def _affine(graph: Graph, operator: Operator) -> _Affine | None:
@@ -117,17 +129,25 @@ def _simplified(graph: Graph, rewriter: Rewriter, operator: Operator) -> bool:
 
 
 def _replace(rewriter: Rewriter, operator: Operator, norm: Operator, product: _Product) -> None:
+    folded, old = product.folded, operator.inputs[1]
+    weight = rewriter.constant(product.weight, rewriter.name(old), recipe=_recipe(rewriter, old, folded))
     dtype = rewriter.type(norm.outputs[0]).dtype
-    weight = rewriter.constant(_rounded(product.weight, dtype), rewriter.name(operator.inputs[1]))
-    bias = rewriter.constant(_rounded(product.bias, dtype), f"{norm.name}.bias")
+    bias = rewriter.constant(_rounded(folded.bias, dtype), f"{norm.name}.bias")
     made = rewriter.add(
-        product.kind,
+        folded.kind,
         [operator.inputs[0], weight, bias],
-        product.attributes,
+        folded.attributes,
         name=norm.name,
         sources=(*operator.sources, *norm.sources),
     )
     rewriter.replace(norm.outputs[0], made)
+
+
+def _recipe(rewriter: Rewriter, weight: int, folded: _Folded) -> Recipe | None:
+    """How folded weights follow from those of a model of 16 bits, which are float32 by now."""
+    own = rewriter.array(weight)
+    narrow = None if own is None or own.dtype != np.float32 else in_16_bits(own)
+    return None if narrow is None else Recipe(base=narrow, steps=(Scaled(folded.factor),))
 
 
 def _rounded(numbers: _Numbers, dtype: DType) -> Array:
@@ -135,54 +155,53 @@ def _rounded(numbers: _Numbers, dtype: DType) -> Array:
         return numbers.astype(dtype.numpy)
 
 
-def _conv(operator: Operator, graph: Graph, norm: _Affine) -> _Product:
-    weight, bias = _parameters(operator, graph)
-    factor = norm.factor.reshape(-1, *[1] * (weight.ndim - 1))
-    return _Product(
-        kind="Conv", weight=weight * factor, bias=bias * norm.factor + norm.shift, attributes=operator.attributes
-    )
-
-
-def _conv_transpose(operator: Operator, graph: Graph, norm: _Affine) -> _Product:
-    weight, bias = _parameters(operator, graph)
-    group = integer(operator.attributes, "group")
-    # Weights are [c, m / group, ...]; the channels of group i come i-th on both sides.
-    factor = np.repeat(norm.factor.reshape(group, -1), weight.shape[0] // group, axis=0)
-    return _Product(
-        kind="ConvTranspose",
-        weight=weight * factor.reshape(*factor.shape, *[1] * (weight.ndim - 2)),
-        bias=bias * norm.factor + norm.shift,
+def _conv(operator: Operator, graph: Graph, norm: _Affine) -> _Folded:
+    rank = graph.values[operator.inputs[1]].type.rank
+    return _Folded(
+        kind="Conv",
+        factor=norm.factor.reshape(-1, *[1] * (rank - 1)),
+        bias=_bias(operator, graph) * norm.factor + norm.shift,
         attributes=operator.attributes,
     )
 
 
-def _gemm(operator: Operator, graph: Graph, norm: _Affine) -> _Product:
-    weight, bias = _parameters(operator, graph)
+def _conv_transpose(operator: Operator, graph: Graph, norm: _Affine) -> _Folded:
+    channels, *rest = graph.values[operator.inputs[1]].type.shape
+    group = integer(operator.attributes, "group")
+    # Weights are [c, m / group, ...]; the channels of group i come i-th on both sides.
+    factor = np.repeat(norm.factor.reshape(group, -1), channels // group, axis=0)
+    return _Folded(
+        kind="ConvTranspose",
+        factor=factor.reshape(*factor.shape, *[1] * (len(rest) - 1)),
+        bias=_bias(operator, graph) * norm.factor + norm.shift,
+        attributes=operator.attributes,
+    )
+
+
+def _gemm(operator: Operator, graph: Graph, norm: _Affine) -> _Folded:
     beta = number(operator.attributes, "beta")
-    by_column = norm.factor[:, np.newaxis] if flag(operator.attributes, "trans_b") else norm.factor
-    return _Product(
+    return _Folded(
         kind="Gemm",
-        weight=weight * by_column,
-        bias=(bias * beta if beta else np.zeros(())) * norm.factor + norm.shift,
+        factor=norm.factor.reshape((-1, 1) if flag(operator.attributes, "trans_b") else (1, -1)),
+        bias=(_bias(operator, graph) * beta if beta else np.zeros(())) * norm.factor + norm.shift,
         attributes={**operator.attributes, "beta": 1.0},
     )
 
 
-def _matmul(operator: Operator, graph: Graph, norm: _Affine) -> _Product | None:
-    weight, _ = _parameters(operator, graph)
-    if weight.ndim != 2 or graph.values[operator.inputs[0]].type.rank != 2:
+def _matmul(operator: Operator, graph: Graph, norm: _Affine) -> _Folded | None:
+    x, weight = (graph.values[value].type for value in operator.inputs)
+    if weight.rank != 2 or x.rank != 2:
         return None
     attributes: Attributes = {"alpha": 1.0, "beta": 1.0, "trans_a": False, "trans_b": False}
-    return _Product(kind="Gemm", weight=weight * norm.factor, bias=norm.shift, attributes=attributes)
+    return _Folded(kind="Gemm", factor=norm.factor.reshape(1, -1), bias=norm.shift, attributes=attributes)
 
 
-def _parameters(operator: Operator, graph: Graph) -> tuple[_Numbers, _Numbers]:
-    """Weights and bias (0 where there is none) in float64."""
-    weight, *bias = (graph.constants[value].astype(np.float64) for value in operator.inputs[1:])
-    return weight, bias[0] if bias else np.zeros(())
+def _bias(operator: Operator, graph: Graph) -> _Numbers:
+    """The bias in float64, 0 where there is none."""
+    return np.zeros(()) if len(operator.inputs) < 3 else graph.constants[operator.inputs[2]].astype(np.float64)
 
 
-_FOLDS: Mapping[str, Callable[[Operator, Graph, _Affine], _Product | None]] = {
+_FOLDS: Mapping[str, Callable[[Operator, Graph, _Affine], _Folded | None]] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "Gemm": _gemm,

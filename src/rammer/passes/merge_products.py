@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rammer.ir.graph import Array, Attributes, Graph, Operator
+from rammer.ir.recipe import concatenated
 from rammer.ir.vdevice import VDevice
 from rammer.operators.attributes import flag, integer
 from rammer.passes.helpers.pointwise import pointwise
@@ -168,7 +169,8 @@ def _merge(members: Sequence[_Product], rewriter: Rewriter) -> None:
     operands = [lead.operator.inputs[0]]
     name = "+".join(dict.fromkeys((lead.operator.name, members[-1].operator.name)))
     weight = np.concatenate([member.weight for member in members], axis=lead.weight_dim)
-    operands.append(rewriter.constant(weight, f"{name}.weight"))
+    recipe = concatenated([rewriter.recipe(member.operator.inputs[1]) for member in members], lead.weight_dim)
+    operands.append(rewriter.constant(weight, f"{name}.weight", recipe=recipe))
     if any(member.bias is not None for member in members):
         operands.append(rewriter.constant(np.concatenate([_bias(member) for member in members]), f"{name}.bias"))
     sources = dict.fromkeys(source for member in members for source in member.operator.sources)

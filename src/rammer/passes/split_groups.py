@@ -16,7 +16,8 @@ Ordering restriction: after `fold_batch_norm`, which knows convolutions by their
 
 from __future__ import annotations
 
-from rammer.ir.graph import Array, Attributes, Graph, Operator
+from rammer.ir.graph import Attributes, Graph, Operator
+from rammer.ir.recipe import taken
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.operators.attributes import integer
@@ -68,15 +69,17 @@ def _split(operator: Operator, rewriter: Rewriter) -> None:
             "sizes": sizes,
         }
         image = rewriter.add("Slice", [x], place, name=f"{name}.input", sources=operator.sources)
-        own = [rewriter.constant(_part(rewriter, value, number, count), rewriter.name(value)) for value in constants]
+        own = [_part(rewriter, value, number, count) for value in constants]
         parts.append(rewriter.add("Conv", [image, *own], attributes, name=name, sources=operator.sources))
     whole = rewriter.add("Concat", parts, {"axis": 1}, name=operator.name, sources=operator.sources)
     rewriter.replace(operator.outputs[0], whole)
 
 
-def _part(rewriter: Rewriter, value: int, number: int, count: int) -> Array:
+def _part(rewriter: Rewriter, value: int, number: int, count: int) -> int:
     """A group's share of a constant, whose first dimension are the features of all."""
-    array = rewriter.array(value)
+    array, recipe = rewriter.array(value), rewriter.recipe(value)
     assert array is not None  # it is a constant
     features = len(array) // count
-    return array[number * features : (number + 1) * features]
+    rows = slice(number * features, (number + 1) * features)
+    known = None if recipe is None else taken(recipe, rows)
+    return rewriter.constant(array[rows], rewriter.name(value), recipe=known)

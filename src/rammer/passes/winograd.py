@@ -39,13 +39,15 @@ import numpy as np
 from rammer.ir.expr import (
     TensorExpr,
 )
-from rammer.ir.graph import Array, Attributes, Graph, Operator
+from rammer.ir.graph import Attributes, Graph, Operator
+from rammer.ir.recipe import Recipe, Transposed
 from rammer.ir.types import DType
 from rammer.ir.vdevice import MemoryLevel, VDevice
 from rammer.operators.attributes import integer, integers
 from rammer.passes import channels_last
 from rammer.passes.helpers.alone import alone, predicted_alone_us
 from rammer.passes.helpers.filtered_convolution import (
+    CHANNELS_FIRST,
     CHANNELS_LAST,
     Convolution,
     Filtered,
@@ -90,7 +92,7 @@ def run(graph: Graph, device: VDevice, rest: Callable[[Graph, VDevice], Graph]) 
         if filtered is None:
             rewriter.insert(operator)
         else:
-            _replace(operator, filtered, filtered.weights(graph.constants[operator.inputs[1]]), rewriter)
+            _replace(operator, filtered, rewriter)
     return rewriter.finish()
 
 
@@ -183,10 +185,7 @@ class _Predicted:
         if filtered is None:
             rewriter.insert(operator)
         else:
-            zero = np.zeros((), np.float32)
-            # What looks for outliers runs beside these.
-            known = np.broadcast_to(np.True_, filtered.ordinary.outputs[0].type.shape)
-            _replace(operator, filtered, np.broadcast_to(zero, filtered.product.inputs[1].shape), rewriter, known)
+            _replace(operator, filtered, rewriter, blank=True)
         part = rewriter.finish()
         ends = zip((*whole.inputs, *whole.outputs), (*part.inputs, *part.outputs), strict=True)
         fixed = {end for value, end in ends if value in (*self._graph.inputs, *self._graph.outputs)}
@@ -196,29 +195,37 @@ class _Predicted:
         return time_us if filtered is None else time_us * _WITH_OUTLIERS
 
 
-def _replace(
-    operator: Operator, filtered: Filtered, weights: Array, rewriter: Rewriter, known: Array | None = None
-) -> None:
-    """Let these operators stand for a convolution, with such weights at the points.
+def _replace(operator: Operator, filtered: Filtered, rewriter: Rewriter, *, blank: bool = False) -> None:
+    """Let these operators stand for a convolution.
 
-    `known` says which tiles are ordinary; None lets operators find out.
+    `blank` is for predictions: weights at the points are zeros, and what looks for outliers, which runs beside the
+    rest, is left out.
     """
     x, w, *bias = operator.inputs
+    own, name = rewriter.array(w), rewriter.name(w)
+    assert own is not None  # its form was looked at
 
     def add(expr: TensorExpr, inputs: Sequence[int], part: str) -> int:
-        name = f"{operator.name}.{part}"
-        return rewriter.add_expression(expr, inputs, kind=f"Conv{part}", name=name, sources=operator.sources)
+        called = f"{operator.name}.{part}"
+        return rewriter.add_expression(expr, inputs, kind=f"Conv{part}", name=called, sources=operator.sources)
 
+    plain = np.ascontiguousarray(own.transpose(CHANNELS_LAST))
+    known = rewriter.recipe(w)
+    recipe = Recipe(base=plain) if known is None else known.then(Transposed(CHANNELS_LAST))
     tiles = add(filtered.input_transform, [x], "InputTransform")
-    products = add(filtered.product, [tiles, rewriter.constant(weights, rewriter.name(w))], "Product")
-    if known is None:
-        ordinary = add(filtered.ordinary, [add(filtered.pixels, [x], "Pixels"), tiles], "Ordinary")
+    if blank:
+        at_points, made = np.broadcast_to(np.zeros((), np.float32), filtered.product.inputs[1].shape), None
     else:
-        ordinary = rewriter.constant(known, f"{operator.name}.ordinary")
-    own = rewriter.array(w)
-    assert own is not None  # its form was looked at
-    plain = rewriter.constant(np.ascontiguousarray(own.transpose(CHANNELS_LAST)), rewriter.name(w))
-    result = add(filtered.output_transform, [products, ordinary, x, plain, *bias], "OutputTransform")
+        at_points = np.ascontiguousarray(filtered.weights(own))
+        made = recipe.then(Transposed(CHANNELS_FIRST), filtered.weights)
+    products = add(filtered.product, [tiles, rewriter.constant(at_points, name, recipe=made)], "Product")
+    if blank:
+        every = np.broadcast_to(np.True_, filtered.ordinary.outputs[0].type.shape)
+        ordinary = rewriter.constant(every, f"{operator.name}.ordinary")
+    else:
+        ordinary = add(filtered.ordinary, [add(filtered.pixels, [x], "Pixels"), tiles], "Ordinary")
+    read = [products, ordinary, x, rewriter.constant(plain, name, recipe=recipe), *bias]
+    result = add(filtered.output_transform, read, "OutputTransform")
     (output,) = operator.outputs
     shape = rewriter.type(output).shape
     if rewriter.type(result).shape != shape:

@@ -24,6 +24,7 @@ from rammer.runtime.executable import Executable
 from rammer.runtime.module import CompiledModule
 from rammer.runtime.programs import DEFAULT_LIMIT, SET_META, ProgramSet, SetReader
 from rammer.runtime.signature import Port, Signature
+from rammer.runtime.stored import Sections
 from rammer.runtime.structure import form_from_json
 from rammer.runtime.tensors import FindLibrary
 
@@ -86,8 +87,11 @@ def load_artifact(
             sections = container.sections()
         programs = ProgramSet(limit=max(len(devices), DEFAULT_LIMIT))
         for device, program in zip(devices, meta["programs"], strict=True):
-            stored = _Files("", sections)
-            own = {name: memoryview(stored[section]) for name, section in program["sections"].items()}
+            stored, placed = _Files("", sections), program["sections"]
+            own = Sections(
+                {name: memoryview(stored[section]) for name, section in placed.items()},
+                {name: sections.recipes[section] for name, section in placed.items() if section in sections.recipes},
+            )
             programs.add(reading.executable(program["meta"], device, own), program["entry"])
         reading.check_veus(programs.programs.values())
         return find_reader(meta["kind"])(programs, meta["about"])
@@ -129,10 +133,11 @@ class _Reading:
                 hint=error.hint,
             ) from error
 
-    def executable(self, meta: Mapping[str, Any], device: Device, sections: Mapping[str, memoryview]) -> Executable:
+    def executable(self, meta: Mapping[str, Any], device: Device, sections: Sections) -> Executable:
         """A program from its description and its sections by name."""
         signature = Signature.from_json(meta["signature"])
-        source = Source(device=meta["device"], files=_Files("source/", sections))
+        recipes = {name.removeprefix("source/"): recipe for name, recipe in sections.recipes.items()}
+        source = Source(device=meta["device"], files=_Files("source/", sections), recipes=recipes)
         binary = Binary(device=meta["device"], machine=meta["machine"], files=_Files("binary/", sections))
         if (reason := device.outdated(source, signature.array_bytes)) is not None:
             raise ArtifactVersionError(

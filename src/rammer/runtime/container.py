@@ -10,6 +10,8 @@ r"""The file under an artifact: a JSON header and named binary sections, checked
     ...            zeros up to a multiple of 4096, then the sections, each followed by zeros up to one
 
 A section of float32 values that 16 bits hold is stored in 16 bits, under its name with |float16 or |bfloat16 behind it.
+One that follows from less is stored as its recipe, under its name with |recipe behind it; what it is made of is a
+section, too, named weights/ and its digest unless it is there anyway.
 A section's digests are the SHA-256 of its consecutive pieces of 8 MiB, so that large models are checked on several
 cores. With the zeros and the file's length, every changed byte is found.
 """
@@ -28,6 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from rammer.errors import (
     ArtifactCorruptError,
@@ -36,15 +39,16 @@ from rammer.errors import (
     ArtifactWriteError,
 )
 from rammer.files import open_file
+from rammer.ir.recipe import Recipe
 from rammer.ir.schema import Schema, SchemaError, read_json
-from rammer.runtime.narrow import narrowed, widened
+from rammer.runtime.stored import Sections, restored, stored
 
 FORMAT_VERSION = 1
 _MAGIC = b"RAMMER\r\n"
 _PREFIX = struct.Struct("<8sIIQ32s")
 _ALIGNMENT_BYTES = 4096
 _PIECE_BYTES = 8 << 20
-_NARROW = "|"
+NO_RECIPES: Mapping[str, Recipe] = MappingProxyType({})
 _HEADER: Schema = {"meta": {}, "sections": [(str, int, [str])]}
 _REBUILD = "compile the model again and save it with this version"
 
@@ -53,19 +57,25 @@ Buffer = bytes | memoryview
 _Entry = tuple[str, int, list[str]]
 
 
-def write_container(path: str | os.PathLike[str], meta: Mapping[str, Json], sections: Mapping[str, Buffer]) -> None:
+def write_container(
+    path: str | os.PathLike[str],
+    meta: Mapping[str, Json],
+    sections: Mapping[str, Buffer],
+    recipes: Mapping[str, Recipe] = NO_RECIPES,
+) -> None:
     """Write a file in one step: it is complete under its name, or the name is as it was.
 
     Args:
         path: where to.
         meta: JSON data for the header.
         sections: binary data by name, in order.
+        recipes: how some of them follow from less, by name.
 
     Raises:
         ArtifactWriteError: the folder is missing or full, or may not be written.
     """
     target = Path(path)
-    pieces = container_pieces(meta, sections)
+    pieces = container_pieces(meta, sections, recipes)
     temporary = ""
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -85,9 +95,11 @@ def write_container(path: str | os.PathLike[str], meta: Mapping[str, Json], sect
         ) from error
 
 
-def container_pieces(meta: Mapping[str, Json], sections: Mapping[str, Buffer]) -> list[Buffer]:
-    """What a file of this meta data and these sections consists of."""
-    flat = dict(_stored(name, memoryview(section).cast("B")) for name, section in sections.items())
+def container_pieces(
+    meta: Mapping[str, Json], sections: Mapping[str, Buffer], recipes: Mapping[str, Recipe] = NO_RECIPES
+) -> list[Buffer]:
+    """What a file of this meta data and these sections consists of; see `write_container`."""
+    flat = stored({name: memoryview(section).cast("B") for name, section in sections.items()}, recipes)
     digests = _digests(flat.values())
     table = [[name, section.nbytes, digests[i]] for i, (name, section) in enumerate(flat.items())]
     header = json.dumps({"meta": meta, "sections": table}, sort_keys=True).encode()
@@ -112,7 +124,7 @@ class Container:
     _content: memoryview
     _start: int
 
-    def sections(self) -> dict[str, memoryview]:
+    def sections(self) -> Sections:
         """The sections by name. Checking them takes a while: all cores hash all bytes.
 
         Raises:
@@ -131,19 +143,10 @@ class Container:
         for (name, _, expected), actual in zip(self._table, _digests(sections.values()), strict=True):
             if list(expected) != actual:
                 raise corrupt(self._source, f"section '{name}' does not match its checksum")
-        return self._widened(sections)
-
-    def _widened(self, stored: Mapping[str, memoryview]) -> dict[str, memoryview]:
-        sections: dict[str, memoryview] = {}
-        for full_name, section in stored.items():
-            name, narrow, kind = full_name.partition(_NARROW)
-            try:
-                sections[name] = widened(section, kind) if narrow else section
-            except (KeyError, ValueError) as error:
-                raise corrupt(self._source, f"section '{full_name}' is stored in a form that is not known") from error
-        if len(sections) != len(stored):
-            raise corrupt(self._source, "its header names a section twice")
-        return sections
+        try:
+            return restored(sections)
+        except SchemaError as error:
+            raise corrupt(self._source, str(error)) from error
 
 
 def open_container(path: str | os.PathLike[str]) -> Container:
@@ -202,12 +205,6 @@ def _header(content: memoryview, source: str) -> tuple[Mapping[str, Json], list[
 def corrupt(source: str | os.PathLike[str], reason: str) -> ArtifactCorruptError:
     """The error for a file that cannot be used."""
     return ArtifactCorruptError(f"{source} cannot be used: {reason}", hint=_REBUILD)
-
-
-def _stored(name: str, section: memoryview) -> tuple[str, memoryview]:
-    """A section's name and content in the file."""
-    found = narrowed(section)
-    return (name, section) if found is None else (f"{name}{_NARROW}{found[0]}", found[1])
 
 
 def _padding(size_bytes: int) -> int:

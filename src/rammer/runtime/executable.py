@@ -19,6 +19,7 @@ from rammer.errors import (
     StateError,
 )
 from rammer.ir.graph import Array
+from rammer.ir.recipe import Recipe
 from rammer.ir.schema import SchemaError, read_json
 from rammer.ir.sizes import size_text
 from rammer.options import CompileOptions
@@ -321,7 +322,7 @@ class Executable:
         Raises:
             ArtifactWriteError: the file cannot be written, or the device's programs live in memory only.
         """
-        write_container(path, self.description(), self.sections())
+        write_container(path, self.description(), *self.content())
 
     def to_bytes(self) -> bytes:
         """The content of the file that `save` writes; `rammer.load` takes it, too.
@@ -329,10 +330,10 @@ class Executable:
         Raises:
             ArtifactWriteError: the device's programs live in memory only.
         """
-        return b"".join(container_pieces(self.description(), self.sections()))
+        return b"".join(container_pieces(self.description(), *self.content()))
 
-    def sections(self) -> dict[str, Buffer]:
-        """What a file of the model holds, by name.
+    def content(self) -> tuple[dict[str, Buffer], dict[str, Recipe]]:
+        """The sections of a file of the model, by name, and how some of them follow from less.
 
         Raises:
             ArtifactWriteError: the device's programs live in memory only.
@@ -343,9 +344,9 @@ class Executable:
             )
         sections: dict[str, Buffer] = {"report": self._report}
         sections |= {f"state/{i}": array.tobytes() for i, array in enumerate(self._initial)}
-        sections |= {f"source/{name}": content for name, content in self._source.files.items()}
-        sections |= {f"binary/{name}": content for name, content in self._binary.files.items()}
-        return sections
+        for kind, files in (("source", self._source.files), ("binary", self._binary.files)):
+            sections |= {f"{kind}/{name}": content for name, content in files.items()}
+        return sections, {f"source/{name}": recipe for name, recipe in self._source.recipes.items()}
 
     def description(self) -> dict[str, Json]:
         """What the header of the model's file says."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rammer.errors import InputShapeError
+from rammer.ir.recipe import Recipe
 from rammer.ir.schema import Schema
 from rammer.runtime.container import Buffer, Json, container_pieces, write_container
 from rammer.runtime.executable import Executable
@@ -143,21 +144,24 @@ class ProgramSet:
         """
         return b"".join(container_pieces(*self._content(kind, about)))
 
-    def _content(self, kind: str, about: Json) -> tuple[dict[str, Json], dict[str, Buffer]]:
-        """Meta data and sections of a file."""
+    def _content(self, kind: str, about: Json) -> tuple[dict[str, Json], dict[str, Buffer], dict[str, Recipe]]:
+        """Meta data and sections of a file, and how some of these follow from less."""
         stored: dict[str, Buffer] = {}
+        recipes: dict[str, Recipe] = {}
         names: dict[str, str] = {}
         listed: list[Json] = []
         for number, (key, program) in enumerate(self.programs.items()):
             placed: dict[str, str] = {}
-            for name, content in sorted(program.sections().items()):
+            sections, made = program.content()
+            for name, content in sorted(sections.items()):
                 section = f"{number}/{name}"
                 if len(content) >= _SHARED_BYTES:
                     section = names.setdefault(hashlib.sha256(content).hexdigest(), section)
                 stored.setdefault(section, content)
                 placed[name] = section
+            recipes |= {placed[name]: recipe for name, recipe in made.items()}
             listed.append({"entry": key.entry, "meta": program.description(), "sections": placed})
-        return {"kind": kind, "about": {} if about is None else about, "programs": listed}, stored
+        return {"kind": kind, "about": {} if about is None else about, "programs": listed}, stored, recipes
 
     def _used(self, key: Key) -> Executable | None:
         """A program that there is, noted as used; the lock is held."""

@@ -1,10 +1,13 @@
-"""Checks of a task graph's tensors: who owns storage, and where elements lie in it (rules T01 to T04)."""
+"""Checks of a task graph's tensors: who owns storage, and where elements lie in it (rules T01 to T04, T19)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from rammer.errors import VerificationError
+from rammer.ir.graph import Array
 from rammer.ir.task import TaskGraph, Tensor, TensorRole
 from rammer.ir.types import Layout
 from rammer.verify.naming import describe_operator, describe_tensor
@@ -57,6 +60,21 @@ def check_roles(graph: TaskGraph) -> None:
         if array.dtype != tensor.type.dtype.numpy or array.shape != tensor.type.shape:
             message = f"{describe_tensor(tensor)} is {tensor.type}, its data {array.dtype.name}{list(array.shape)}"
             raise VerificationError("T02", message)
+
+
+def check_recipes(graph: TaskGraph) -> None:
+    """What files hold instead of constants makes them again (T19)."""
+    for number, recipe in graph.recipes.items():
+        array, wanted = recipe.array(), graph.constants.get(number)
+        if wanted is None or array.dtype != wanted.dtype or not _same_bits(array, wanted):
+            raise VerificationError(
+                "T19", f"the recipe of {describe_tensor(graph.tensors[number])} makes something else"
+            )
+
+
+def _same_bits(one: Array, other: Array) -> bool:
+    first, second = (np.ascontiguousarray(array).view(np.uint8) for array in (one, other))
+    return np.array_equal(first, second)
 
 
 def check_layout(tensor: Tensor) -> None:

@@ -12,7 +12,7 @@ from rammer.ir.task import ROperator, TaskGraph, Tensor, TensorRole
 from rammer.verify.footprints import Footprints, Region
 from rammer.verify.naming import describe_operator, describe_tensor, sources_of
 from rammer.verify.owners import NOBODY, Owners, Touch
-from rammer.verify.storage import check_alias, check_ids, check_layout, check_roles
+from rammer.verify.storage import check_alias, check_ids, check_layout, check_recipes, check_roles
 from rammer.verify.work import WorkChecker
 
 RULES: Mapping[str, str] = MappingProxyType(
@@ -35,6 +35,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "T16": "What an rOperator reads is written by earlier ones, or is an input or a constant.",
         "T17": "Outputs are written entirely.",
         "T18": "What an rKernel takes for constants is bound to constants.",
+        "T19": "A recipe makes the constant that it is of, bit for bit.",
     }
 )
 
@@ -54,6 +55,7 @@ def verify(graph: TaskGraph) -> None:
     for operator in graph.operators:
         work.check(operator)
     _check_flow(graph)
+    check_recipes(graph)
 
 
 def _check_flow(graph: TaskGraph) -> None:

@@ -8,18 +8,37 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.base import Buffer
+from rammer.ir.recipe import Recipe
 from rammer.ir.task import TaskGraph
 
 CONSTANTS = "constants.bin"
 _SHARED = "constants/"
 _LARGE_BYTES = 32 << 10
 _DIGEST_CHARACTERS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Constants:
+    """The constants of a plan.
+
+    Attributes:
+        blocks: by name.
+        names: in the order of the segment.
+        offsets_bytes: of each constant in the segment, by its tensor.
+        recipes: how blocks follow from smaller arrays, by name.
+    """
+
+    blocks: Mapping[str, Buffer]
+    names: Sequence[str]
+    offsets_bytes: Mapping[int, int]
+    recipes: Mapping[str, Recipe]
 
 
 def aligned_bytes(size_bytes: int, alignment_bytes: int) -> npt.NDArray[np.uint8]:
@@ -34,10 +53,8 @@ def starts_of(sizes_bytes: Iterable[int], alignment_bytes: int) -> list[int]:
     return list(itertools.accumulate((_padded(size, alignment_bytes) for size in sizes_bytes), initial=0))
 
 
-def pack_constants(
-    graph: TaskGraph, used: Sequence[int], alignment_bytes: int
-) -> tuple[dict[str, Buffer], list[str], dict[int, int]]:
-    """The constants as blocks by name, the names in the order of the segment, and each constant's byte offset there.
+def pack_constants(graph: TaskGraph, used: Sequence[int], alignment_bytes: int) -> Constants:
+    """The constants of a graph as blocks.
 
     Args:
         graph: whose constants.
@@ -59,11 +76,14 @@ def pack_constants(
 
     blocks: dict[str, Buffer] = {CONSTANTS: block(small, 0, starts[len(small)])}
     names = [CONSTANTS]
+    recipes: dict[str, Recipe] = {}
     for tensor in large:
         content = block([tensor], offsets[tensor], offsets[tensor] + sizes[tensor])
         names.append(_SHARED + hashlib.sha256(content).hexdigest()[:_DIGEST_CHARACTERS])
         blocks.setdefault(names[-1], content)
-    return blocks, names, offsets
+        if tensor in graph.recipes:
+            recipes.setdefault(names[-1], replace(graph.recipes[tensor], layout=graph.tensors[tensor].layout))
+    return Constants(blocks=blocks, names=names, offsets_bytes=offsets, recipes=recipes)
 
 
 def _padded(size_bytes: int, alignment_bytes: int) -> int:

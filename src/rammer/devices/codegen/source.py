@@ -23,6 +23,7 @@ from rammer.devices.codegen.tables import (
     build_tables,
 )
 from rammer.ir.program import Plan
+from rammer.ir.recipe import Recipe
 from rammer.ir.schema import SchemaError, read_json
 from rammer.ir.task import Binding, RKernel, ROperator, TensorRole
 from rammer.printable import listing
@@ -40,13 +41,14 @@ _MOST_ALIGNMENT_BYTES = 4096  # a page
 class Assembly:
     """A plan as text and tables: C functions by symbol, in the order of their numbers, and named bytes.
 
-    `first_slots` says where the slots of each rOperator that is run begin.
+    `first_slots` says where the slots of each rOperator that is run begin, `recipes` how some data follow from less.
     """
 
     manifest: Manifest
     first_slots: Mapping[int, int]
     functions: Mapping[str, str]
     data: Mapping[str, Buffer]
+    recipes: Mapping[str, Recipe]
 
 
 def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int) -> Assembly:
@@ -67,13 +69,14 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
     first_slots = _first_slots(plan, executed)
     makers = _makers(plan, executed)
     alignment_bytes = max(alignment_bytes, plan.memory.alignment_bytes)
-    blocks, constants, offsets = pack_constants(plan.graph, _used(plan, executed), alignment_bytes)
-    tables = build_tables(plan, {i: numbers[symbol] for i, symbol in symbols.items()}, first_slots, offsets)
+    constants = pack_constants(plan.graph, _used(plan, executed), alignment_bytes)
+    kernels = {i: numbers[symbol] for i, symbol in symbols.items()}
+    tables = build_tables(plan, kernels, first_slots, constants.offsets_bytes)
     data: dict[str, Buffer] = {
         RECORDS: tables.records.tobytes(),
         SLOTS: tables.slots.tobytes(),
         SIGNALS: tables.signals.tobytes(),
-        **blocks,
+        **constants.blocks,
     }
     manifest = Manifest(
         abi=abi,
@@ -95,10 +98,14 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
         arena_bytes=plan.memory.arena_bytes,
         alignment_bytes=alignment_bytes,
         table_bytes={name: len(table) for name, table in data.items()},
-        constants=tuple(constants),
+        constants=tuple(constants.names),
     )
     return Assembly(
-        manifest=manifest, first_slots=first_slots, functions=texts, data={MANIFEST: manifest.to_bytes(), **data}
+        manifest=manifest,
+        first_slots=first_slots,
+        functions=texts,
+        data={MANIFEST: manifest.to_bytes(), **data},
+        recipes=constants.recipes,
     )
 
 

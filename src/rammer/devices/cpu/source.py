@@ -45,5 +45,7 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, headers: Mapping[str, str], al
         code.update({name: headers[name] for name in used})
         code[f"{symbol}.c"] = "".join(f'#include "{name}"\n' for name in used) + text
     return Source(
-        device=DEVICE, files={**assembly.data, **{KERNEL_FOLDER + name: text.encode() for name, text in code.items()}}
+        device=DEVICE,
+        files={**assembly.data, **{KERNEL_FOLDER + name: text.encode() for name, text in code.items()}},
+        recipes=assembly.recipes,
     )

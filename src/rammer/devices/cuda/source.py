@@ -141,6 +141,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
             LAUNCH: _launch(plan, vdevice, slots, starts.tolist()),
             CODE: translation_unit(kernels, vdevice.threads, slots, segments, turns).encode(),
         },
+        recipes=assembly.recipes,
     )
 
 

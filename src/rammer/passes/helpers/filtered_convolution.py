@@ -9,9 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
-
 from rammer.ir.expr import (
     Axis,
     Expr,
@@ -26,7 +23,7 @@ from rammer.ir.expr import (
     load,
     select,
 )
-from rammer.ir.graph import Array
+from rammer.ir.recipe import FilteredWeights, FilterLine
 from rammer.ir.types import DType, TensorType
 from rammer.operators.shapes import padded_load, reduced
 from rammer.passes.helpers.minimal_filtering import Filtering, in_two_dimensions
@@ -38,7 +35,7 @@ OUTLIER = 8.0
 _HUGE = 2.0**100
 """Squares of norms from here on say nothing about what is ordinary: they may have overflowed."""
 
-CHANNELS_LAST = (0, 2, 3, 1)
+CHANNELS_LAST, CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +90,11 @@ class Line:
         """The index in the image of an element of the data at a place."""
         return (place * self.by.outputs + element) * self.stride + (phase + -self.begin)
 
-    def grouped(self, weight: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Weights `[..., taps]` as `[..., phases * groups, taps of a group]`."""
-        whole = self.stride * self.groups * self.by.taps
-        padded = np.pad(weight, [(0, 0)] * (weight.ndim - 1) + [(0, whole - self.taps)])
-        by_phase = padded.reshape(*weight.shape[:-1], self.groups, self.by.taps, self.stride)
-        by_phase = np.moveaxis(by_phase, -1, -3)[..., : self.phases, :, :]
-        return by_phase.reshape(*weight.shape[:-1], -1, self.by.taps)
+    @property
+    def filter(self) -> FilterLine:
+        """What weights go through."""
+        matrix = tuple(map(tuple, self.by.filter.tolist()))
+        return FilterLine(stride=self.stride, groups=self.groups, matrix=matrix)
 
 
 Lines = tuple[Line, Line]
@@ -121,14 +116,11 @@ class Filtered:
         """Floating-point operations of the transforms and the product."""
         return sum(map(operations, (self.input_transform, self.product, self.output_transform)))
 
-    def weights(self, weight: Array) -> Array:
-        """What stands for the weights: transformed, in float32."""
+    @property
+    def weights(self) -> FilteredWeights:
+        """What makes of the convolution's weights those of the product, in another shape."""
         rows, columns = self.lines
-        along_columns = columns.grouped(weight.astype(np.float64))  # [m, c, taps, sums, taps]
-        along_both = rows.grouped(np.moveaxis(along_columns, 2, -1))  # [m, c, sums, taps, sums, taps]
-        at_points = np.einsum("pk,ql,mcblak->pqmcab", rows.by.filter, columns.by.filter, along_both, optimize=True)
-        rounded: Array = at_points.astype(np.float32).reshape(self.product.inputs[1].shape)
-        return rounded
+        return FilteredWeights(rows=rows.filter, columns=columns.filter)
 
 
 @lru_cache(maxsize=256)

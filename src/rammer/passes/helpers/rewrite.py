@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Array, Attributes, Graph, Operator, SourceLocation, Value
+from rammer.ir.recipe import Recipe
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.operators.registry import CompositeDef, definition_of
 
@@ -29,6 +30,7 @@ class Rewriter:
         self._graph = graph
         self._values: dict[int, Value] = dict(graph.values)
         self._constants: dict[int, Array] = dict(graph.constants)
+        self._recipes: dict[int, Recipe] = dict(graph.recipes)
         self._operators: list[Operator] = []
         self._makers: dict[int, Operator] = {}
         self._replaced: dict[int, int] = {}
@@ -52,6 +54,10 @@ class Rewriter:
         """What a value holds if it is a constant."""
         return self._constants.get(self.current(value))
 
+    def recipe(self, value: int) -> Recipe | None:
+        """What a constant is made of, where that is known."""
+        return self._recipes.get(self.current(value))
+
     def maker(self, value: int) -> Operator | None:
         """The operator inserted so far that makes what readers of a value read now, as it was inserted."""
         return self._makers.get(self.current(value))
@@ -67,10 +73,12 @@ class Rewriter:
         self._values[fresh] = Value(id=fresh, name=name, type=type_, layout=layout)
         return fresh
 
-    def constant(self, array: Array, name: str, dtype: DType | None = None) -> int:
+    def constant(self, array: Array, name: str, dtype: DType | None = None, recipe: Recipe | None = None) -> int:
         """A new constant, of the array's own element type or of one that NumPy does not know; it must not change."""
         fresh = self.value(TensorType(dtype or DType.of(array), tuple(array.shape)), name)
         self._constants[fresh] = array
+        if recipe is not None:
+            self._recipes[fresh] = recipe
         return fresh
 
     def with_layout(self, value: int, layout: Layout) -> int:
@@ -81,6 +89,8 @@ class Rewriter:
         """
         fresh = self.value(self.type(value), self.name(value), layout)
         self._constants[fresh] = self._constants[self.current(value)]
+        if (recipe := self.recipe(value)) is not None:
+            self._recipes[fresh] = recipe
         return fresh
 
     def insert(self, operator: Operator) -> None:
@@ -174,6 +184,7 @@ class Rewriter:
                 {new: self._constants[old] for old, new in order.items() if old in self._constants}
             ),
             states=self._graph.states,
+            recipes=MappingProxyType({new: self._recipes[old] for old, new in order.items() if old in self._recipes}),
         )
 
     def _is_unchanged(self, outputs: tuple[int, ...], order: Mapping[int, int]) -> bool:

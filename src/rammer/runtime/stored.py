@@ -1,0 +1,125 @@
+"""Forms in which sections of a file take less room, and the sections again, bit by bit.
+
+Float32 values that 16 bits hold are stored in 16 bits. What follows from less by a recipe is stored as the recipe; what
+it is made of is a section, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from rammer.ir.recipe import Array, Recipe
+from rammer.ir.schema import SchemaError
+from rammer.ir.types import Layout
+from rammer.runtime.narrow import narrowed, widened
+from rammer.runtime.recipes import read_recipe, recipe_bytes
+
+_FORM = "|"
+_RECIPE = "recipe"
+_WEIGHTS = "weights/"
+_DIGEST_CHARACTERS = 32
+_LOOK_BYTES = 64
+
+
+class Sections(dict[str, memoryview]):
+    """Sections by name; `recipes` say how some of them follow from less."""
+
+    def __init__(self, content: Mapping[str, memoryview], recipes: Mapping[str, Recipe]) -> None:
+        super().__init__(content)
+        self.recipes = recipes
+
+
+def stored(sections: Mapping[str, memoryview], recipes: Mapping[str, Recipe]) -> dict[str, memoryview]:
+    """What a file holds for sections.
+
+    Args:
+        sections: bytes by name.
+        recipes: how some of them follow from less, by name.
+    """
+    narrow = {name: narrowed(section) for name, section in sections.items()}
+    # What 16 bits hold needs no recipe, unless what it is made of is there for another.
+    bases = {_place(recipe.base): recipe.base for name, recipe in recipes.items() if narrow[name] is None}
+    named = _named(bases, sections)
+    whole = {**{name: _bytes(bases[place]) for place, name in named.items() if name not in sections}, **sections}
+    flat: dict[str, memoryview] = {}
+    for name, section in whole.items():
+        base = named.get(_place(recipes[name].base), name) if name in recipes else name
+        found = narrow[name] if name in narrow else narrowed(section)
+        if base != name:
+            flat[f"{name}{_FORM}{_RECIPE}"] = memoryview(recipe_bytes(recipes[name], base))
+        elif found is not None:
+            flat[f"{name}{_FORM}{found[0]}"] = found[1]
+        else:
+            flat[name] = section
+    return flat
+
+
+def restored(flat: Mapping[str, memoryview]) -> Sections:
+    """The sections that `stored` was given, and what they are made of.
+
+    Raises:
+        SchemaError: their forms are not known, or do not fit together.
+    """
+    content: dict[str, memoryview] = {}
+    written: dict[str, memoryview] = {}
+    for full_name, section in flat.items():
+        name, has_form, form = full_name.partition(_FORM)
+        if name in content or name in written:
+            raise SchemaError("its header names a section twice")
+        try:
+            if form == _RECIPE:
+                written[name] = section
+            else:
+                content[name] = widened(section, form) if has_form else section
+        except (KeyError, ValueError) as error:
+            raise SchemaError(f"section '{full_name}' is stored in a form that is not known") from error
+    recipes = {name: read_recipe(text, content) for name, text in written.items()}
+    try:
+        with ThreadPoolExecutor() as pool:
+            made = dict(zip(recipes, pool.map(_made, recipes.values()), strict=True))
+    except (ValueError, MemoryError) as error:
+        raise SchemaError(f"its recipes cannot be followed: {error}") from error
+    names = (full_name.partition(_FORM)[0] for full_name in flat)
+    return Sections({name: content[name] if name in content else made[name] for name in names}, recipes)
+
+
+def _named(bases: Mapping[int, Array], sections: Mapping[str, memoryview]) -> dict[int, str]:
+    """The section that each base is: one that is there with the same content, or one of its own."""
+    looks: dict[tuple[int, bytes], list[str]] = {}
+    for name, section in sections.items():
+        looks.setdefault(_look(section), []).append(name)
+    named = {}
+    for place, base in bases.items():
+        content = _bytes(base)
+        equal = (name for name in looks.get(_look(content), ()) if np.array_equal(content, sections[name]))
+        digest = hashlib.sha256(content).hexdigest()[:_DIGEST_CHARACTERS]
+        named[place] = next(equal, f"{_WEIGHTS}{digest}")
+    return named
+
+
+def _look(content: memoryview) -> tuple[int, bytes]:
+    """What tells most contents apart."""
+    return content.nbytes, bytes(content[:_LOOK_BYTES])
+
+
+def _place(base: Array) -> int:
+    return base.ctypes.data
+
+
+def _bytes(base: Array) -> memoryview:
+    return np.ascontiguousarray(base).reshape(-1).view(np.uint8).data
+
+
+def _made(recipe: Recipe) -> memoryview:
+    """What a recipe gives, in memory that begins with a page, as sections in a file do."""
+    array = recipe.array()
+    layout = recipe.layout or Layout.row_major(array.shape)
+    size_bytes = layout.span * array.itemsize
+    memory = mmap.mmap(-1, max(size_bytes, 1))
+    layout.pack_into(array, np.frombuffer(memory, array.dtype, layout.span))
+    return memoryview(memory)[:size_bytes]

@@ -1,7 +1,8 @@
 """Products that warpgroups multiply from shared memory: which they are, and the form of a tile.
 
 Both operands have to be matrices in memory, K-innermost, as the hardware's tensor maps describe them: what a tile takes
-of one is a box, which one instruction copies. Anything else is the other skeletons' work.
+of one is a box, which one instruction copies. Windows of an image are boxes, too (`image.py`). Anything else is the
+other skeletons' work.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.tiling.addresses import Accesses
 from rammer.tiling.gemm import WARP, GemmAxes, gemm_axes, group_order
+from rammer.tiling.image import Image, image_of
 from rammer.tiling.pattern import contraction
 
 SLAB_BYTES = 128  # of a row: as much as a swizzle reaches over, and what a box has of its fastest dimension
@@ -54,11 +56,11 @@ class Matrix:
 class MatrixProduct:
     """A product of matrices: those of the result's rows and of its columns, `batches` of them, `k` elements to a row.
 
-    Rows are numbered along the axes of a side, the fastest first.
+    Rows are numbered along the axes of a side, the fastest first. Those of the result may be windows of an image.
     """
 
     axes: GemmAxes
-    m: Matrix
+    m: Matrix | Image
     n: Matrix
     batches: int
     k: int
@@ -97,8 +99,8 @@ def matrix_product(
         return None
     accesses = Accesses(expr, layouts)
     inner = tuple(reversed(group_order(group, layouts)))
-    sides = [_matrix(accesses, load, side, axes.batch, inner) for load, side in ((of_m, axes.m), (of_n, axes.n))]
-    m, n = sides
+    m = _matrix(accesses, of_m, axes.m, axes.batch, inner) or _image(expr, layouts, of_m, axes, inner)
+    n = _matrix(accesses, of_n, axes.n, axes.batch, inner)
     if m is None or n is None or not all(_is_aligned(one, of_m.type, alignments) for one in (m, n)):
         return None
     return MatrixProduct(
@@ -126,9 +128,18 @@ def product_of(kernel: RKernel) -> MatrixProduct:
 def _stored(operand: Expr) -> Load | None:
     """The load that an operand is, if what multiplies takes its elements as they are stored."""
     match operand:
-        case Cast(DType.FLOAT32, Load(_, _, type_, None) as load) if type_ in INSTRUCTIONS:
+        case Cast(DType.FLOAT32, Load(_, _, type_, _) as load) if type_ in INSTRUCTIONS:
             return load
     return None
+
+
+def _image(
+    expr: TensorExpr, layouts: Sequence[Layout], load: Load, axes: GemmAxes, inner: Sequence[Axis]
+) -> Image | None:
+    """A load as an image whose channels slabs divide."""
+    found = image_of(load, expr.inputs[load.slot], layouts[load.slot], axes.m, axes.batch, inner)
+    slab = SLAB_BYTES // load.type.itemsize_bytes
+    return found if found is not None and found.group_channels % slab == 0 else None
 
 
 def _matrix(
@@ -160,10 +171,10 @@ def _stride(coefficient: Callable[[Axis], int], axes: Sequence[Axis]) -> int:
     return first
 
 
-def _is_aligned(matrix: Matrix, dtype: DType, alignments: Sequence[int]) -> bool:
-    numbers = (alignments[matrix.slot], matrix.offset, matrix.row_stride, matrix.batch_stride)
-    return matrix.row_stride > 0 <= matrix.batch_stride and not any(
-        number * dtype.itemsize_bytes % _MAP_BYTES for number in numbers
+def _is_aligned(one: Matrix | Image, dtype: DType, alignments: Sequence[int]) -> bool:
+    strides = (one.row_stride, one.batch_stride) if isinstance(one, Matrix) else [dim.stride for dim in one.dims]
+    return strides[0] > 0 <= min(strides) and not any(
+        number * dtype.itemsize_bytes % _MAP_BYTES for number in (alignments[one.slot], one.offset, *strides)
     )
 
 
@@ -189,7 +200,8 @@ def warpgroup_gemm_form(
         slabs: of each row, to a stage.
     """
     sizes = dict(zip(expr.axes, tile.task, strict=True))
-    if not (_is_run(product.axes.m, sizes) and _is_run(product.axes.n, sizes)):
+    m_fits = product.m.is_box(sizes) if isinstance(product.m, Image) else _is_run(product.axes.m, sizes)
+    if not (m_fits and _is_run(product.axes.n, sizes)) or (isinstance(product.m, Image) and slabs > 1):
         return None
     if math.prod(sizes[axis] for axis in product.axes.batch) != 1:
         return None

@@ -16,6 +16,7 @@ from rammer.ir.kernel_form import WarpgroupGemmForm
 from rammer.ir.program import Plan
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
+from rammer.tiling.image import Image
 from rammer.tiling.warpgroup_gemm import Matrix, MatrixProduct, product_of, slabs_of
 
 FORMATS: Mapping[DType, str] = {
@@ -95,8 +96,25 @@ def encoded(api: Any, table: npt.NDArray[np.void], segments: Sequence[int]) -> n
 def _rows(kernel: RKernel, form: WarpgroupGemmForm, slots: npt.NDArray[np.void]) -> tuple[_Row, _Row]:
     """The maps of the matrices of an rOperator whose slots these are: of rows, then of columns."""
     product = product_of(kernel)
-    tile = form.threadblock
-    return _row(product, product.m, tile.m, form, slots), _row(product, product.n, tile.n, form, slots)
+    tile, sizes = form.threadblock, dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    m = product.m
+    of_rows = (
+        _image_row(product, m, m.box(sizes), slots) if isinstance(m, Image) else _row(product, m, tile.m, form, slots)
+    )
+    return of_rows, _row(product, product.n, tile.n, form, slots)
+
+
+def _image_row(product: MatrixProduct, image: Image, box: tuple[int, ...], slots: npt.NDArray[np.void]) -> _Row:
+    """The map of an image of which a tile takes a box: its dimensions are channels and those of the image."""
+    itemsize, slot = product.dtype.itemsize_bytes, slots[image.slot]
+    return (
+        int(slot["segment"]),
+        _NUMBERS[product.dtype],
+        int(slot["offset_bytes"]) + image.offset * itemsize,
+        (image.channels, *(dim.extent for dim in image.dims)),
+        tuple(dim.stride * itemsize for dim in image.dims),
+        (product.slab, *box),
+    )
 
 
 def _row(

@@ -6,8 +6,10 @@ where an rTask's tile lies, and the function that makes results of the sums.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
+from rammer.devices.codegen.scalar import sum_text
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.epilogue import Epilogue
@@ -15,8 +17,9 @@ from rammer.devices.cuda.emit.points import Side, decode, tile_sides
 from rammer.ir.expr import Axis
 from rammer.ir.kernel_form import Instruction, WarpgroupGemmForm
 from rammer.ir.task import RKernel
+from rammer.tiling.image import Image
 from rammer.tiling.pattern import contraction
-from rammer.tiling.warpgroup_gemm import GROUP_ROWS, Matrix, product_of, slabs_of, sums_pitch
+from rammer.tiling.warpgroup_gemm import GROUP_ROWS, SLAB_BYTES, MatrixProduct, product_of, slabs_of, sums_pitch
 
 _FORMATS: Mapping[Instruction, str] = {
     Instruction.WGMMA_F16: "RAMMER_F16",
@@ -77,19 +80,50 @@ def emit_place(writer: Writer, kernel: RKernel, form: WarpgroupGemmForm) -> None
     product = product_of(kernel)
     writer.let("uint32_t", "tile", "record->tile")
     sides = {side.axis: side for side in tile_sides(writer, kernel)}
-    operands = [(product.m, product.axes.m), (product.n, product.axes.n)]
-    for i, (name, (matrix, axes)) in enumerate(zip("ba" if form.swapped else "ab", operands, strict=True)):
-        writer.line(f"product->{name}.map = rammer_operands(record)[{len(kernel.layouts) + i}];")
-        writer.line(f"product->{name}.row = {_first(axes, sides)};")
-        writer.line(f"product->{name}.batch = {_batch(matrix, product.axes.batch, sides)};")
-        writer.line(f"product->{name}_is_constant = {str(matrix.slot in kernel.constants).lower()};")
     slabs, is_whole = slabs_of(form), product.k % product.slab == 0
+    operands = [(product.m, product.axes.m, form.threadblock.m), (product.n, product.axes.n, form.threadblock.n)]
+    for i, (name, (one, axes, rows)) in enumerate(zip("ba" if form.swapped else "ab", operands, strict=True)):
+        writer.line(f"product->{name}.map = rammer_operands(record)[{len(kernel.layouts) + i}];")
+        writer.line(f"product->{name}_is_constant = {str(one.slot in kernel.constants).lower()};")
+        if isinstance(one, Image):
+            places = _image_places(one, product, sides)
+        else:
+            places = {
+                "row": _first(axes, sides),
+                "batch": _first(product.axes.batch, sides) if one.batch_stride else "0",
+                "elements": "0" if is_whole else str(product.slab),
+                "slabs": str(slabs) if is_whole else "0",
+                "bytes": str(slabs * rows * SLAB_BYTES),
+            }
+        for field in ("element", "row", "line", "batch", "elements", "slabs", "across", "down", "bytes"):
+            writer.line(f"product->{name}.{field} = {places.get(field, '0')};")
     writer.line("product->splits = 1;")
     count = -(-product.slabs // slabs)
     writer.line("product->first = 0;")
     writer.line(f"product->count = {count};")
-    writer.line(f"product->elements = {0 if is_whole else product.slab};")
-    writer.line(f"product->slabs = {slabs if is_whole else 0};")
+    image = product.m if isinstance(product.m, Image) else None
+    writer.line(f"product->channels = {count if image is None else image.group_channels // product.slab};")
+    writer.line(f"product->taps = {1 if image is None else image.dims[0].taps};")
+
+
+def _image_places(image: Image, product: MatrixProduct, sides: Mapping[Axis, Side]) -> dict[str, str]:
+    """Where the windows of a tile begin in an image, and what comes further on."""
+    starts = []
+    for dim in image.dims:
+        lo = "" if dim.axis is None else sides[dim.axis].lo
+        starts.append(sum_text({f"(int32_t){lo}": 1} if lo else {}, dim.first))
+    batch = _first(product.axes.batch, sides)
+    box = image.box({axis: side.size for axis, side in sides.items()})
+    return {
+        "element": f"({batch}) * {image.group_channels}",
+        "row": starts[0],
+        "line": starts[1],
+        "batch": starts[2],
+        "elements": str(product.slab),
+        "across": str(image.dims[0].dilation),
+        "down": str(image.dims[1].dilation),
+        "bytes": str(math.prod(box) * SLAB_BYTES),
+    }
 
 
 def _first(axes: Sequence[Axis], sides: Mapping[Axis, Side]) -> str:
@@ -100,11 +134,6 @@ def _first(axes: Sequence[Axis], sides: Mapping[Axis, Side]) -> str:
             terms.append(f"(int32_t){sides[axis].lo}" + (f" * {inner}" if inner > 1 else ""))
         inner *= axis.extent
     return " + ".join(terms) or "0"
-
-
-def _batch(matrix: Matrix, axes: Sequence[Axis], sides: Mapping[Axis, Side]) -> str:
-    """The number of a tile's batch in a matrix that has some."""
-    return _first(axes, sides) if matrix.batch_stride else "0"
 
 
 def emit_results(scope: Scope, sides: Sequence[Side], form: WarpgroupGemmForm) -> None:

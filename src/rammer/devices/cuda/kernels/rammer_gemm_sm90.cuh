@@ -22,19 +22,23 @@ enum {
     RAMMER_PRODUCER = RAMMER_THREADS / 32 - 2 /* the warp that asks for copies: the last one has the Signals to give */
 };
 
-/* An operand of an rTask: its tensor map, over elements of a row, rows, slabs of a row, and batches, and where its tile begins. */
+/* An operand of an rTask: its tensor map, over elements of a row, rows, slabs of a row, and batches, and where its tile begins.
+ * Of an image (tiling/image.py) the map is over channels and three dimensions of pixels. A step further on are `elements`
+ * of a row, or `slabs`; a tap further on are so many pixels `across` or `down`. A stage has so many `bytes` of it. */
 struct rammer_matrix_tile {
     const void *map;
-    int32_t row;
-    int32_t batch;
+    int32_t element, row, line, batch;
+    int32_t elements, slabs, across, down;
+    uint32_t bytes;
 };
 
-/* What an rTask multiplies. Its K is `count` stages from `first` on; a stage further on are `elements` of a row or `slabs`. */
+/* What an rTask multiplies. Its K is `count` stages from `first` on: of each tap of an image's windows, of which there are
+ * `taps` across, so many of its `channels`. */
 struct rammer_product {
     rammer_matrix_tile a, b;
     bool a_is_constant, b_is_constant; /* may be read before the Waits */
     int32_t first, count;
-    int32_t elements, slabs;
+    int32_t channels, taps;
     /* Where K is split: which of the splits this is, the parts of all of a tile, and how many have arrived there. */
     uint32_t split, splits;
     float *parts;
@@ -108,12 +112,32 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
     }
 
   private:
+    /* Where a stage begins along K. */
+    struct place {
+        int32_t step, channel, across, down;
+
+        RAMMER_MEMBER explicit place(const rammer_product &product)
+            : step(product.first), channel(step % product.channels), across(step / product.channels % product.taps),
+              down(step / product.channels / product.taps) {}
+        RAMMER_MEMBER void next(const rammer_product &product) {
+            ++step;
+            if (++channel == product.channels) {
+                channel = 0;
+                if (++across == product.taps)
+                    across = 0, ++down;
+            }
+        }
+    };
+
     static RAMMER_MEMBER void copy(
-        const rammer_product &product, bool is_a, uint32_t stage, int32_t i, uint32_t barrier, uint64_t policy
+        const rammer_product &product, bool is_a, uint32_t stage, const place &k, uint32_t barrier, uint64_t policy
     ) {
-        const int32_t step = product.first + i;
         const rammer_matrix_tile &tile = is_a ? product.a : product.b;
-        const int32_t at[4] = {step * product.elements, tile.row, step * product.slabs, tile.batch};
+        const int32_t at[4] = {
+            tile.element + k.channel * tile.elements, tile.row + k.across * tile.across,
+            tile.line + k.step * tile.slabs + k.down * tile.down, tile.batch
+        };
+        rammer_mbarrier_expect(barrier, tile.bytes);
         rammer_tensor_copy(is_a ? stage : stage + A_BYTES, tile.map, at, barrier, policy);
     }
 
@@ -131,13 +155,12 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
         const uint64_t policy = rammer_evict_first();
 #pragma unroll
         for (int is_a = 0; is_a < 2; ++is_a)
-            if (is_a ? product.a_is_constant : product.b_is_constant)
+            if (is_a ? product.a_is_constant : product.b_is_constant) {
+                place k(product);
 #pragma unroll 1
-                for (int32_t i = 0; i < early; ++i) {
-                    const uint32_t barrier = full + i * sizeof(uint64_t);
-                    rammer_mbarrier_expect(barrier, is_a ? A_BYTES : B_BYTES);
-                    copy(product, is_a, ring + i * STAGE_BYTES, i, barrier, policy);
-                }
+                for (int32_t i = 0; i < early; ++i, k.next(product))
+                    copy(product, is_a, ring + i * STAGE_BYTES, k, full + i * sizeof(uint64_t), policy);
+            }
         if (!product.a_is_constant)
             rammer_prefetch_tensor_map(product.a.map);
         if (!product.b_is_constant)
@@ -160,8 +183,9 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
         const uint64_t once = rammer_evict_first(), again = rammer_evict_last();
         rammer_fence_proxy_async(); /* what others wrote is read by copies */
         uint32_t slot = 0, parity = 1;
+        place k(product);
 #pragma unroll 1
-        for (int32_t i = 0; i < product.count; ++i) {
+        for (int32_t i = 0; i < product.count; ++i, k.next(product)) {
             const uint32_t barrier = full + slot * sizeof(uint64_t), stage = ring + slot * STAGE_BYTES;
             if (i >= early)
                 rammer_mbarrier_wait(empty + slot * sizeof(uint64_t), parity);
@@ -170,8 +194,7 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
                 const bool is_constant = is_a ? product.a_is_constant : product.b_is_constant;
                 if (is_constant && i < early)
                     continue;
-                rammer_mbarrier_expect(barrier, is_a ? A_BYTES : B_BYTES);
-                copy(product, is_a, stage, i, barrier, is_constant ? once : again);
+                copy(product, is_a, stage, k, barrier, is_constant ? once : again);
             }
             rammer_mbarrier_arrive(barrier);
             if (++slot == stages)

@@ -48,7 +48,7 @@ from rammer.roller.model import memory_us, predict
 from rammer.roller.tile import scale_out
 from rammer.tiling.flash_attention import block_of
 from rammer.tiling.pattern import contraction
-from rammer.tiling.warpgroup_gemm import matrix_product, product_of
+from rammer.tiling.warpgroup_gemm import Matrix, matrix_product, product_of
 
 _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
@@ -125,7 +125,7 @@ class GpuRules:
     ) -> list[RKernel]:
         """Candidates that multiply by warpgroups, where they are clearly faster than those whose warps do."""
         product = matrix_product(workload.expr, workload.layouts, workload.alignments, lane)
-        if product is None or product.axes.batch or product.k < product.slab:
+        if product is None or product.k < product.slab or (product.axes.batch and isinstance(product.m, Matrix)):
             return []  # short sums: those of a batch are begun sooner by warps, most of a slab would be zeros
         kernels = [workload.kernel(tile, form) for tile, form in warpgroup_tiles(workload, lane, vdevice)]
 

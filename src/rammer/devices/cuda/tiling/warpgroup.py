@@ -13,6 +13,7 @@ from rammer.ir.task import RTile
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.tile import task_count
+from rammer.tiling.image import Image, boxes
 from rammer.tiling.warpgroup_gemm import (
     COLUMNS,
     GROUP_ROWS,
@@ -57,7 +58,7 @@ def warpgroup_tiles(
 
 def _slabs(product: MatrixProduct) -> Sequence[int]:
     """Slabs of a stage that are tried, the best first."""
-    if product.k % product.slab:
+    if product.k % product.slab or isinstance(product.m, Image):
         return (1,)
     most = MOST_SLABS if product.slabs % MOST_SLABS == 0 else MOST_SLABS // 2
     return tuple(slabs for slabs in (MOST_SLABS, MOST_SLABS // 2, 1) if slabs <= min(most, product.slabs))
@@ -71,6 +72,9 @@ def _sizes(expr: TensorExpr, product: MatrixProduct) -> Iterator[tuple[bool, tup
             instruction_m, instruction_n = instruction_n, instruction_m
         rows = _runs(instruction_m, _ROWS)
         columns = _runs(instruction_n, _columns(math.prod(axis.extent for axis in instruction_n)))
+        if isinstance(product.m, Image):
+            of_image = boxes(product.m, _MOST_COLUMNS if swapped else max(_ROWS))
+            rows, columns = (rows, of_image) if swapped else (of_image, columns)
         for of_rows, of_columns in itertools.product(rows, columns):
             yield swapped, ((of_columns, of_rows) if swapped else (of_rows, of_columns))
 
@@ -111,4 +115,6 @@ def warpgroup_us(
     copy_us = copied_bytes * max(1 / figures.own_bytes_per_us, veus / figures.all_bytes_per_us)
     results_us = form.threadblock.m * form.threadblock.n * figures.result_us + groups * columns * figures.sums_us
     multiply_us = cycles / figures.cycles_per_us + steps * figures.slab_us
+    if isinstance(product.m, Image):
+        multiply_us += max(0, steps - form.stages) * figures.refill_us
     return figures.latency_us + max(multiply_us, copy_us) + results_us

@@ -15,10 +15,11 @@ from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.points import Side, decode, guarded, within
 from rammer.devices.cuda.emit.vectors import Registers, Vector
-from rammer.devices.cuda.emit.windows import points_together, write_windows
+from rammer.devices.cuda.emit.windows import write_windows
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.types import DType, Layout
 from rammer.tiling.pattern import stride_along, window_points
+from rammer.tiling.windows import neighbours, points_together
 
 _COPIES_BYTES = (16, 8, 4)  # that one instruction copies
 
@@ -58,12 +59,13 @@ def stage(scope: Scope, operand: Operand, threads: int) -> None:
     """Write what brings a stage of an operand."""
     writer, dtype = scope.writer, C_TYPES[operand.element.dtype]
     if window_points(operand.element):
-        together = points_together(operand.sides, operand.points * operand.k, operand.k, threads)
+        sides = [(side.axis, side.size) for side in operand.sides]
+        together = points_together(sides, operand.points, operand.k, threads)
         head = f"{operand.name}::compute_neighbours<{together}>"
         with _functor(writer, f"{head}(stage", f"{dtype} (&value)[{together}]"):
             positions, conditions = operand.decode(writer)
             with guarded(writer, conditions):
-                write_windows(scope.enter(positions), operand.sides, operand.element, together)
+                write_windows(scope.enter(positions), neighbours(sides)[0], operand.element, together)
         return
     load, chunk = _copied(scope, operand.element, operand.moving[0])
     # Neighbouring threads take pieces that lie near to each other.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from dataclasses import dataclass
 from functools import lru_cache
 
 from rammer.devices.cuda.tiling.figures import Figures
 from rammer.devices.cuda.tiling.instructions import epilogue_instructions
-from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
+from rammer.ir.expr import Axis, Cast, Expr, Load, Reduce, TensorExpr, nodes
 from rammer.ir.kernel_form import GemmForm, Instruction
 from rammer.ir.region import Affine, affine
 from rammer.ir.task import RKernel, RTile
@@ -16,6 +18,7 @@ from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
 from rammer.tiling.gemm import INSTRUCTION_TILES, WARP, gemm_axes, group_order, operands_of, staged_operand
 from rammer.tiling.pattern import Group, contraction, stride_along, window_points
+from rammer.tiling.windows import Sides, neighbours, points_together
 
 _QUARTER_THREADS = 128  # that quarter a multiprocessor's blocks
 _COPY_BYTES = (16, 8, 4)  # of an instruction
@@ -25,14 +28,14 @@ _COPY_BYTES = (16, 8, 4)  # of an instruction
 class _Pass:
     """Sums over the same axes as a block runs through them, whatever its tile.
 
-    They are `terms` sums of `elements`. Of each operand of rows, then of each of lanes: how many elements a copy takes,
-    and of an element that is a sum itself, how many points it has (else none) and how much of each is converted.
+    They are `terms` sums of `elements`. Of each operand of rows, then of each of lanes: how many elements a copy takes;
+    those whose elements are sums themselves.
     """
 
     terms: int
     elements: int
     copied: tuple[tuple[int, ...], tuple[int, ...]]
-    windows: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
+    windows: tuple[tuple[Expr, ...], tuple[Expr, ...]]
 
 
 def gemm_us(kernel: RKernel, form: GemmForm, vdevice: VDevice, figures: Figures) -> float:
@@ -52,7 +55,7 @@ def _cycles(expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, form: Ge
     assert tile.lane is not None  # along which N runs
     axes = gemm_axes(expr, tile.lane)
     extents = dict(zip(expr.axes, tile.task, strict=True))
-    height, width = (math.prod(extents[axis] for axis in side) for side in (axes.m, axes.n))
+    boxes = [[(axis, extents[axis]) for axis in reversed(side)] for side in (axes.m, axes.n)]
     m, n, k = form.threadblock
     passes = _passes(expr, layouts, axes.n[0], form.instruction)
     element_cycles, quarters = _element_cycles(form, figures), _quarters(form)
@@ -61,18 +64,17 @@ def _cycles(expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, form: Ge
     result_cycles = figures.result_cycles + epilogue_instructions(expr) * figures.instruction_cycles
     cycles = m * n * (form.slices * sums * figures.partial_sum_cycles + result_cycles) / quarters
     sides = (m, n)
-    filled = (min(m, height), min(n, width))
     for one in passes:
         stages = -(-one.elements // k)
         multiply = stages * k / form.slices * rounds * element_cycles * one.terms
         copies = sum(size / elements for size, side in zip(sides, one.copied, strict=True) for elements in side)
         copy = stages * k * copies * figures.copy_cycles / quarters
-        windows = one.elements * sum(
-            count * _window_cycles(points, converted, figures)
-            for count, side in zip(filled, one.windows, strict=True)
-            for points, converted in side
+        windows = stages * sum(
+            _window_cycles(operand, layouts, box, size, form, figures)
+            for size, box, side in zip(sides, boxes, one.windows, strict=True)
+            for operand in side
         )
-        cycles += multiply + copy + windows / quarters + stages * figures.stage_cycles / quarters
+        cycles += multiply + copy + windows + stages * figures.stage_cycles / quarters
     return form.tiles * cycles
 
 
@@ -93,7 +95,7 @@ def _passes(expr: TensorExpr, layouts: tuple[Layout, ...], lane: Axis, instructi
             terms=len(group.terms),
             elements=math.prod(axis.extent for axis in group.axes),
             copied=(tuple(map(copied, rows)), tuple(map(copied, lanes))),
-            windows=(tuple(map(_window, rows)), tuple(map(_window, lanes))),
+            windows=(tuple(filter(window_points, rows)), tuple(filter(window_points, lanes))),
         )
 
     return tuple(map(of, found.groups))
@@ -121,15 +123,29 @@ def _forms(load: Load, layout: Layout) -> list[tuple[Affine, int]]:
     return [(form, stride) for form, stride in found if form is not None]
 
 
-def _window(operand: Expr) -> tuple[int, int]:
-    """Points of a sum that is an element of an operand, and conversions of each; no points where it is none."""
-    return window_points(operand), sum(isinstance(node, Cast) for node in nodes(operand))
+def _window_cycles(
+    operand: Expr, layouts: tuple[Layout, ...], sides: Sides, points: int, form: GemmForm, figures: Figures
+) -> float:
+    """Cycles for a stage of an operand whose elements are sums themselves."""
+    k = form.threadblock.k
+    together = points_together(sides, points, k, form.threads)
+    computed = min(points, math.prod(size for _, size in sides)) * k / together  # by so many threads
+    loads, conversions = _window_loads(operand, layouts, neighbours(sides)[0], together)
+    turn, load, conversion = figures.window_cycles
+    warps = computed / WARP / _quarters(form)
+    return math.ceil(computed / form.threads) * turn + warps * loads * (load + conversions * conversion)
 
 
-def _window_cycles(points: int, converted: int, figures: Figures) -> float:
-    """Cycles for an element of an operand that is a sum of so many points itself; none where it is no sum."""
-    window, point = figures.window_cycles
-    return window + points * (point + converted / WARP) if points else 0.0
+@lru_cache(maxsize=1024)
+def _window_loads(operand: Expr, layouts: tuple[Layout, ...], along: Axis, together: int) -> tuple[int, int]:
+    """What a thread loads for windows of so many neighbouring points, each element once, and conversions of each."""
+    window = next(node for node in nodes(operand) if isinstance(node, Reduce))
+    places = list(itertools.product(range(together), *(range(axis.extent) for axis in window.axes)))
+    loads = 0
+    for load in (node for node in nodes(operand) if isinstance(node, Load)):
+        steps = [stride_along(load.indices, layouts[load.slot], axis) for axis in (along, *window.axes)]
+        loads += len({sum(map(operator.mul, steps, place)) for place in places})
+    return loads, sum(isinstance(node, Cast) for node in nodes(operand))
 
 
 def _element_cycles(form: GemmForm, figures: Figures) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 from rammer.devices.base import Device
 from rammer.devices.registry import find_device
 from rammer.errors import OptionError
+from rammer.garbage import seldom_collected
 from rammer.inspection.dump import Dump
 from rammer.inspection.report import Explained, build_report
 from rammer.ir.graph import Graph
@@ -51,6 +52,7 @@ def silent(stage: str, done: int, total: int) -> None:
     """The `Progress` of a caller who does not want to know."""
 
 
+@seldom_collected()
 def compile_graph(
     graph: Graph,
     options: CompileOptions,

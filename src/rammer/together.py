@@ -24,6 +24,7 @@ from rammer.compiler import (
     signature_of,
     silent,
 )
+from rammer.garbage import seldom_collected
 from rammer.inspection.dump import Dump
 from rammer.ir.graph import Graph
 from rammer.ir.program import Plan, Schedule
@@ -57,6 +58,7 @@ class Model:
     priority: float = 1.0
 
 
+@seldom_collected()
 def compile_together(
     models: Sequence[Model], options: CompileOptions, progress: Progress, kind: Callable[..., Executable]
 ) -> Executable:

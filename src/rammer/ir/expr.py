@@ -331,10 +331,12 @@ def call(fn: ScalarFn, *args: Expr | Scalar) -> Expr:
     if not typed:
         raise TypeError(f"{fn.value} needs an expression operand")
     dtype = typed[-1].dtype
-    operands = tuple(arg if isinstance(arg, Expr) else const(arg, dtype) for arg in args)
-    checked = operands[1:] if fn is ScalarFn.SELECT else operands
-    if any(operand.dtype is not checked[0].dtype for operand in checked):
-        raise TypeError(f"{fn.value} of {', '.join(operand.dtype.value for operand in operands)}")
+    operands = tuple(
+        typed if len(typed) == len(args) else [arg if isinstance(arg, Expr) else const(arg, dtype) for arg in args]
+    )
+    for operand in operands[1:] if fn is ScalarFn.SELECT else operands:
+        if operand.dtype is not dtype:
+            raise TypeError(f"{fn.value} of {', '.join(operand.dtype.value for operand in operands)}")
     folded = _fold_integers(fn, operands) if dtype is DType.INT64 else None
     return folded if folded is not None else Call(fn, operands)
 
@@ -431,7 +433,9 @@ def rebuild(roots: Sequence[Expr], visit: Callable[[Expr], Expr | None]) -> tupl
     """Rewrite bottom-up: `visit` sees each distinct node after its operands were rewritten; None keeps it."""
     done: dict[Expr, Expr] = {}
     for node in all_nodes(*roots):
-        fresh = _with_parts(node, tuple([done[part] for part in node.parts]))
+        parts = node.parts
+        rewritten = tuple([done[part] for part in parts])
+        fresh = node if rewritten == parts else _with_parts(node, rewritten)
         # Folding may leave a bare operand (of x + 0), which was visited already: to replace it again would be wrong.
         replacement = visit(fresh) if type(fresh) is type(node) else None
         done[node] = fresh if replacement is None else replacement
@@ -439,8 +443,6 @@ def rebuild(roots: Sequence[Expr], visit: Callable[[Expr], Expr | None]) -> tupl
 
 
 def _with_parts(node: Expr, parts: tuple[Expr, ...]) -> Expr:
-    if parts == node.parts:
-        return node
     match node:
         case Load(slot):
             return node.at(slot, parts)

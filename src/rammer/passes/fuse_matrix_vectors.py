@@ -45,6 +45,7 @@ from rammer.passes.helpers.constants import read_once
 from rammer.passes.helpers.fusion import LARGEST_NODES, LARGEST_OPERANDS
 from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
 from rammer.passes.helpers.rounding import exact
+from rammer.passes.helpers.simplify import simplified_expr
 from rammer.passes.helpers.views import definition
 from rammer.passes.helpers.work import Work, lift, lower
 from rammer.tiling.gemv_rows import streams_rows
@@ -81,11 +82,23 @@ class _Fusion:
 
     def fused(self, operator: Operator) -> Operator:
         """The operator with what it takes in."""
-        if operator.expr is None or operator.kind in PLACED_KINDS or self._lowered(lift(operator)) is None:
+        if operator.kind in PLACED_KINDS or not self._may_stream(operator) or self._lowered(lift(operator)) is None:
             return operator
         operator = self._with_gates(self._with_vectors(operator))
         self._products.update(dict.fromkeys(operator.outputs, operator))
         return operator
+
+    def _may_stream(self, operator: Operator) -> bool:
+        """Whether an operator may be a streamed product, by its expression, which it shares with others of its kind."""
+        if operator.expr is None or len(set(operator.inputs)) < len(operator.inputs):
+            return operator.expr is not None
+        return self._streams(simplified_expr(operator.expr), operator.inputs)
+
+    def _streams(self, expr: TensorExpr, inputs: Sequence[int]) -> bool:
+        """Whether an expression of these values is a streamed product."""
+        constants = {slot for slot, value in enumerate(inputs) if value in self._graph.constants}
+        once = {slot for slot in constants if inputs[slot] in self._once}
+        return streams_rows(expr, constants, self._device, once) is not None
 
     def _with_vectors(self, operator: Operator) -> Operator:
         """A product that computes its vectors, and what it scales them with."""
@@ -206,9 +219,7 @@ class _Fusion:
         if len(work.nodes) > LARGEST_NODES or len(work.reads) + len(work.outputs) > LARGEST_OPERANDS:
             return None
         expr, inputs = lower(work, lambda value: self._graph.values[value].type)
-        constants = {slot for slot, value in enumerate(inputs) if value in self._graph.constants}
-        once = {slot for slot in constants if inputs[slot] in self._once}
-        return None if streams_rows(expr, constants, self._device, once) is None else (expr, inputs)
+        return (expr, inputs) if self._streams(expr, inputs) else None
 
 
 def _summed_axes(work: Work) -> list[Axis]:

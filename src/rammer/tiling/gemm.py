@@ -119,9 +119,9 @@ def gemm_axes(expr: TensorExpr, lane: int) -> GemmAxes:
     return GemmAxes(m=m, n=n, batch=tuple(axis for axis in fastest_first if axis not in m and axis not in n))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Product:
-    """What a form follows from beside its tile.
+    """What a form follows from beside its tile; `_product` makes one for all tiles.
 
     `held` sums of each point; for each group of sums, the bytes of a row's and of a column's element of all its
     operands, as they are staged, and the extents that it runs over, fastest first; the longest group comes first.
@@ -159,7 +159,6 @@ class _Product:
         return stages * pitch * max(threadblock.m * m + threadblock.n * n for m, n in self.group_bytes)
 
 
-@lru_cache(maxsize=4096)
 def gemm_form(
     expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, threads: int, room_bytes: int
 ) -> GemmForm | None:
@@ -181,6 +180,12 @@ def gemm_form(
     )
     if min(height, width) < LEAST_ROWS or height * width < _LEAST_SUMS:
         return None
+    return _form(product, threads, room_bytes, height, width, batches)
+
+
+@lru_cache(maxsize=4096)
+def _form(product: _Product, threads: int, room_bytes: int, height: int, width: int, batches: int) -> GemmForm:
+    """The form of rTasks of so many rows and columns in so many batches: boxes of many shapes have the same."""
     of_k, elements = product.tile, math.prod(product.extents)
     warp_m, warp_n, slices = _warp_tile(product, threads, room_bytes, height, width)
     m, n = _threadblock_tile(product, threads, room_bytes, (height, width), (warp_m, warp_n))

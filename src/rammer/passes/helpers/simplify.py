@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 import numpy as np
 
 from rammer.ir.evaluate import FUNCTIONS, converted
-from rammer.ir.expr import Call, Cast, Const, Expr, ScalarFn, const
+from rammer.ir.expr import Call, Cast, Const, Expr, ScalarFn, TensorExpr, const, rebuild
 from rammer.ir.types import DType
 
 _MANTISSA_BITS = {DType.FLOAT16: 11, DType.BFLOAT16: 8, DType.TF32: 11, DType.FLOAT32: 24, DType.FLOAT64: 53}
@@ -27,6 +30,14 @@ def simplified(node: Expr) -> Expr | None:
             with np.errstate(all="ignore"):
                 return const(np.asarray(FUNCTIONS[fn](*arrays)).item(), node.dtype)
     return None
+
+
+@lru_cache(maxsize=1024)
+def simplified_expr(expr: TensorExpr) -> TensorExpr:
+    """An expression with simple bodies; operators of one kind share it."""
+    bodies = rebuild(expr.roots, simplified)
+    outputs = tuple(replace(output, body=body) for output, body in zip(expr.outputs, bodies, strict=True))
+    return replace(expr, outputs=outputs)
 
 
 def holds(wide: DType, narrow: DType) -> bool:

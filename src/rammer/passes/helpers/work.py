@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from rammer.ir.expr import (
     Axis,
@@ -121,19 +121,24 @@ def lift(operator: Operator) -> Work:
     Raises:
         ValueError: it is composite.
     """
-    expr = operator.expr
-    if expr is None:
+    if operator.expr is None:
         raise ValueError(f"{operator.kind} '{operator.name}' is composite")
+    return _lifted(operator.expr, tuple(operator.inputs), tuple(operator.outputs))
+
+
+@lru_cache(maxsize=1024)
+def _lifted(expr: TensorExpr, inputs: tuple[int, ...], results: tuple[int, ...]) -> Work:
+    """One pass after another asks for the same."""
 
     def visit(node: Expr) -> Expr | None:
         if isinstance(node, Load):
-            return node.at(operator.inputs[node.slot], node.indices)
+            return node.at(inputs[node.slot], node.indices)
         return simplified(node)
 
     bodies = rebuild(expr.roots, visit)
     outputs = {
         value: Output(type=output.type, indices=output.indices, body=body)
-        for value, output, body in zip(operator.outputs, expr.outputs, bodies, strict=True)
+        for value, output, body in zip(results, expr.outputs, bodies, strict=True)
     }
     return Work(axes=expr.axes, outputs=outputs)
 

@@ -10,7 +10,7 @@ from rammer.ir.kernel_form import Skeleton
 from rammer.ir.region import affine
 from rammer.ir.types import DType
 from rammer.options import CompileOptions
-from rammer.passes import eliminate_dead, fuse, fuse_attention, inline_numbers, inline_views
+from rammer.passes import eliminate_dead, fuse, fuse_attention, inline_numbers, inline_views, select_parts
 from rammer.tiling.attention import attention
 from tests.support.passes import Net, expression_of, kinds, only, rewritten
 
@@ -23,8 +23,9 @@ def _attention_pays(monkeypatch):
     monkeypatch.setattr(fuse_attention, "predicted_us", lambda expr, *_: 0.0 if attention(expr) else 1.0)
 
 
-def fused(graph, device=VDEVICE, tolerance=1e-5):
-    steps = (inline_numbers.run, inline_views.run, eliminate_dead.run, fuse.run)
+def fused(graph, device=VDEVICE, tolerance=1e-5, *, rotates=False):
+    first = (inline_numbers.run, inline_views.run, eliminate_dead.run, fuse.run)
+    steps = (*first, select_parts.run, eliminate_dead.run) if rotates else first
     return rewritten(graph, *steps, lambda g: fuse_attention.run(g, device), eliminate_dead.run, tolerance=tolerance)
 
 
@@ -118,6 +119,32 @@ def test_a_cache_is_read_in_its_two_parts():
     graph = fused(net.build(y, *parts))
     operator = only(graph, "Attention")
     assert not set(operator.inputs) & set(graph.outputs)
+
+
+def rotated(net, x, waves):
+    """Heads whose pairs of elements, half a head apart, are turned."""
+    high = net.add("Neg", net.part(x, 3, SIZE // 2, SIZE // 2))
+    turned = net.add("Concat", high, net.part(x, 3, 0, SIZE // 2), axis=3)
+    straight, across = (net.add("Mul", part, wave) for part, wave in zip((x, turned), waves, strict=True))
+    return net.add("Add", straight, across)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_queries_and_new_keys_are_rotated_where_they_are_multiplied(rows):
+    net = Net()
+    waves = [net.input(1, 1, 1, SIZE) for _ in range(2)]
+    q = rotated(net, net.input(BATCH, HEADS, rows, SIZE), waves)
+    new = heads(net, rows=rows)
+    k = net.add("Concat", net.input(BATCH, HEADS, KEYS, SIZE), rotated(net, new, waves), axis=2)
+    v = net.add("Concat", net.input(BATCH, HEADS, KEYS, SIZE), new, axis=2)
+    y = weighted(net, net.add("MatMul", q, transposed(net, k)), v)
+    graph = fused(net.build(y, k, v), rotates=True)
+    operator = only(graph, "Attention")
+    found = attention(expression_of(operator))
+    assert found is not None
+    assert [axis.extent for axis in found.depth] == [2, SIZE // 2]
+    # Of several new rows a key would read some that there are not.
+    assert (set(operator.inputs) <= set(graph.inputs)) == (rows == 1)
 
 
 def test_16_bits_are_rounded_no_more_between():

@@ -6,7 +6,8 @@
 The scores never go to memory. Addresses take the place of work: scales of queries and keys move out of the sums, heads
 that several queries share are read where they lie instead of being repeated, and so are the old and the new part of a
 cache that the caller has. Where heads of queries share one of keys, their axis becomes one of groups and one of
-members.
+members. What is elementwise before the products, as a rotation by positions is, is computed where operands are read:
+for new rows of a cache, too, where there is one.
 
 Scores and probabilities that were rounded to 16 bits between operators no longer are. Rows of NaN, because all their
 scores are minus infinity, stay what they were.
@@ -42,6 +43,7 @@ from rammer.ir.expr import (
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.kernel_form import Skeleton
 from rammer.ir.vdevice import VDevice
+from rammer.passes.helpers.inlining import Inlining
 from rammer.passes.helpers.predicted import predicted_us
 from rammer.passes.helpers.quotients import split_quotients
 from rammer.passes.helpers.rewrite import Rewriter
@@ -111,27 +113,34 @@ class _Fusion:
                 continue
             maker, score = scored
             replaced = (maker, softmax.maker, operator)
-            for lean in (True, False):
-                whole = _composed(
-                    work,
-                    weighted,
-                    replace(softmax, score=self._lean(score) if lean else score),
-                    self._where_it_lies(value) if lean else (value, 1.0),
-                )
-                found = self._operator(split_quotients(whole), replaced)
+            lean, (value_there, scale) = self._lean(score), self._where_it_lies(value)
+            inlining = Inlining(self._makers)
+            taken, value_taken = self._taken_in(lean, inlining), inlining.element(value_there)
+            # The wave of what makes queries and keys is another hand-over.
+            made_us = max(map(self._us, inlining.taken), default=0.0) + self._device.handover_us.value
+            for scores, read, spared_us in (
+                (taken, (value_taken, scale), made_us),
+                (lean, (value_there, scale), 0.0),
+                (score, (value, 1.0), 0.0),
+            ):
+                whole = _composed(work, weighted, replace(softmax, score=scores), read)
+                found = self._operator(split_quotients(whole), replaced, spared_us)
                 if found is not None:
                     return found
         return None
 
-    def _operator(self, whole: Work, replaced: Sequence[Operator]) -> Operator | None:
-        """A work as an operator in place of others, if it is attention and takes less time than they do."""
+    def _operator(self, whole: Work, replaced: Sequence[Operator], spared_us: float) -> Operator | None:
+        """A work as an operator in place of others, if it is attention and takes less time than they do.
+
+        With it, so much time of others is spared.
+        """
         expr, inputs = lower(whole, lambda value: self._graph.values[value].type)
         found = attention(expr)
         if found is None or not found.has_affine_loads:
             return None
         sources = tuple(dict.fromkeys(source for operator in replaced for source in operator.sources))
         operator = replace(replaced[-1], kind=KIND, expr=expr, inputs=inputs, attributes={}, sources=sources)
-        return operator if self._us(operator) <= sum(map(self._us, replaced)) else None
+        return operator if self._us(operator) <= sum(map(self._us, replaced)) + spared_us else None
 
     def _us(self, operator: Operator) -> float:
         assert operator.expr is not None  # it was looked into
@@ -184,6 +193,17 @@ class _Fusion:
             (scaled,) = rebuild([score], _replacing(product, lean if a * b == 1.0 else lean * (a * b)))
             return scaled
         return score
+
+    def _taken_in(self, score: Expr, inlining: Inlining) -> Expr:
+        """The score with elementwise work on queries and keys computed in its product."""
+        (product,) = (node for node in nodes(score) if isinstance(node, Reduce))
+        inner = inlining.product(product)
+        scale = 1.0
+        for left, right in _factors(inner)[:1]:
+            (query, a), (key, b) = _unscaled(left), _unscaled(right)
+            inner, scale = Reduce(inner.fn, inner.axes, call(ScalarFn.MUL, query, key)), a * b
+        (whole,) = rebuild([score], _replacing(product, inner if scale == 1.0 else inner * scale))
+        return whole
 
     def _where_it_lies(self, operand: Expr) -> tuple[Expr, float]:
         """A factor of a product led through views and scales to the data, and what that is to be multiplied with."""

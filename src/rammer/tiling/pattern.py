@@ -18,7 +18,20 @@ from functools import lru_cache
 import numpy as np
 
 from rammer.ir.evaluate import FUNCTIONS, converted, identity
-from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, Reduce, ReduceFn, ScalarFn, TensorExpr, all_nodes, nodes
+from rammer.ir.expr import (
+    Axis,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    ReduceFn,
+    ScalarFn,
+    TensorExpr,
+    all_nodes,
+    nodes,
+)
 from rammer.ir.graph import Array
 from rammer.ir.kernel_form import Skeleton
 from rammer.ir.region import Affine, Interval, affine, interval_of
@@ -254,6 +267,36 @@ def choices(expr: TensorExpr) -> frozenset[Expr]:
     chosen = chosen_axes(expr)
     found = [node for node in values(*expr.roots) if (choice := choice_of(node)) is not None and choice.axis in chosen]
     return frozenset((*found, *(node.children[0] for node in found)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joint:
+    """An element that lies `before` where `axis` is below `start`, and is `behind` from there on.
+
+    So are rows of a cache, and new ones. What is computed may have to be rounded to the element's type yet.
+    """
+
+    axis: Axis
+    start: int
+    before: Load
+    behind: Expr
+
+
+def joint_of(element: Expr) -> Joint | None:
+    """The element as one of two by its position; None where it is anything else, or only one computed element."""
+    match element:
+        case Cast(dtype, Call(ScalarFn.SELECT, (condition, Cast(_, Load() as before), behind))) if before.type is dtype:
+            behind = plain_load(behind) or behind
+        case Call(ScalarFn.SELECT, (condition, Load() as before, behind)):
+            dtype = before.type
+        case _:
+            return None
+    match condition:
+        case Call(ScalarFn.LT, (Axis() as axis, Const(start, _))) if (
+            not isinstance(behind, Load) or behind.type is dtype
+        ):
+            return Joint(axis=axis, start=int(start), before=before, behind=behind)
+    return None
 
 
 def plain_load(operand: Expr) -> Load | None:

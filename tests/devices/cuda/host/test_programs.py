@@ -7,11 +7,12 @@ import pytest
 
 from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.builder import GraphBuilder
+from benchmarks.networks.precision import converted
 from examples.two_branches import build_model
 from rammer.devices.codegen.tables import ARENA, CONSTANT
 from rammer.devices.cuda.source import CODE, source_of
 from rammer.errors import RunTimeoutError
-from rammer.ir.kernel_form import GemvRowsForm, PersistentRnnForm
+from rammer.ir.kernel_form import FlashAttentionForm, GemvRowsForm, PersistentRnnForm
 from rammer.schedule.policies import POLICIES
 from tests.support.cpu import chain, expected, without_first_signal
 from tests.support.host_cuda import ORDERS, orders
@@ -83,6 +84,16 @@ def test_a_decode_step_streams_its_matrices(precision, gpu):
     ]
     product, residual = "MatMul", "MatMul+Add+Pow"
     assert streamed == [product, residual, "MatMul+Sigmoid+Mul+MatMul+Mul", residual, product]
+    check(program)
+
+
+def test_a_decode_step_reads_its_caches_before_it_waits(gpu):
+    sizes = {"cached": 150, "layers": 1, "hidden": 256, "heads": 4, "groups": 2, "size": 64, "inner": 512, "words": 640}
+    program = Program.of(gpu, converted(NETWORKS["llama"](**sizes), "fp16"), precision="fp16", veus=4)
+    assert any(isinstance(kernel.form, FlashAttentionForm) for kernel in program.plan.kernels)
+    code = bytes(program.source.files[CODE]).decode()
+    assert "::copy_outside<8" in code  # of the old rows
+    assert "::copy_between<8" in code
     check(program)
 
 

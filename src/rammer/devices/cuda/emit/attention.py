@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cuda.emit.epilogue import Epilogue
 from rammer.devices.cuda.emit.points import Side, count, decode, decode_inside, within
-from rammer.devices.cuda.emit.staging import Operand, stage
+from rammer.devices.cuda.emit.staging import Operand, Readiness, readiness, stage, stage_part
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.kernel_form import FlashAttentionForm, Instruction
 from rammer.tiling.addresses import Linear
@@ -27,8 +27,8 @@ _WARP_TILES: Mapping[Instruction, str] = {
 }
 
 
-def emit_attention(scope: Scope, sides: Sequence[Side], form: FlashAttentionForm) -> None:
-    """Write what computes one rTask."""
+def emit_attention(scope: Scope, sides: Sequence[Side], form: FlashAttentionForm, unwritten: Collection[int]) -> None:
+    """Write what computes one rTask; nobody writes the slots that are `unwritten`."""
     block = block_of(scope.operands.kernel.expr)
     if block is None:
         raise ValueError("the skeleton 'attention' takes attention")
@@ -44,13 +44,16 @@ def emit_attention(scope: Scope, sides: Sequence[Side], form: FlashAttentionForm
     names = ", ".join(operand.name for operand in operands)
     writer.line(f"typedef rammer_attention<{warp}, {counts}, {names}> attention;")
     writer.line("const auto begin = [&] { return rammer_begin(record); };")
-    for name, operand in zip(("queries", "keys", "values"), operands, strict=True):
-        parameters = "char *stage" if operand is operands[0] else "uint32_t first, char *stage"
-        with writer.block(f"const auto {name} = [&]({parameters})", ";"):
-            stage(in_head.enter({}), operand, form.threads)
+    queries, *of_steps = operands
+    with writer.block("const auto queries = [&](char *stage)", ";"):
+        stage(in_head.enter({}), queries, form.threads)
+    for name, is_ready in (("ready", True), ("others", False)):
+        with writer.block(f"const auto {name} = [&](uint32_t first, char *stage)", ";"):
+            for operand in reversed(of_steps):  # keys may be computed: copies are on their way meanwhile
+                _stage_part(in_head.enter({}), operand, form, unwritten, is_ready=is_ready)
     _emit_score(in_head, found, rows, form)
     past = _past_keys(in_head, found, rows)
-    writer.line(f"if (!attention::run(scratch, begin, {past}, queries, keys, values, score))")
+    writer.line(f"if (!attention::run(scratch, begin, {past}, queries, ready, others, score))")
     writer.line("    return;")
     Epilogue(
         sums=found.weighted,
@@ -59,6 +62,17 @@ def emit_attention(scope: Scope, sides: Sequence[Side], form: FlashAttentionForm
         pitch=block.sums_pitch(form),
         of_rows={found.total: "sums[attention::TOTALS + row]"},
     ).emit(in_head)
+
+
+def _stage_part(
+    scope: Scope, operand: Operand, form: FlashAttentionForm, unwritten: Collection[int], *, is_ready: bool
+) -> None:
+    """Write what brings of a step's operand what is ready before the rTask waits, or the rest."""
+    found = readiness(scope, operand, unwritten)
+    if found is Readiness.BEFORE:
+        stage_part(scope, operand, before=is_ready)
+    elif (found is Readiness.WHOLE) is is_ready:
+        stage(scope, operand, form.threads)
 
 
 def _operands(

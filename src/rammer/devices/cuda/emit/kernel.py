@@ -93,7 +93,7 @@ def emit_kernel(
     writer = _writer(kernel)
     operands = Operands(kernel, _readers(kernel, streamed), TAGGED_STORE)
     with _function(writer, kernel, symbol, operands) as (scope, sides):
-        _emit_body(scope, sides, kernel.form)
+        _emit_body(scope, sides, kernel.form, unwritten)
         emit_meet(scope)
     return KernelText(text=writer.text(), apart=bool(_tagged(kernel)))
 
@@ -121,7 +121,7 @@ def _emit_warpgroup_gemm(kernel: RKernel, form: WarpgroupGemmForm, symbol: str) 
     return KernelText(text=writer.text(), loop=loop_of(form))
 
 
-def _emit_body(scope: Scope, sides: Sequence[Side], form: KernelForm) -> None:
+def _emit_body(scope: Scope, sides: Sequence[Side], form: KernelForm, unwritten: Collection[int]) -> None:
     """Write the loops over one rTask."""
     match form:
         case MapForm():
@@ -135,7 +135,7 @@ def _emit_body(scope: Scope, sides: Sequence[Side], form: KernelForm) -> None:
         case GemvRowsForm():
             emit_gemv_rows(scope, sides, form)
         case FlashAttentionForm():
-            emit_attention(scope, sides, form)
+            emit_attention(scope, sides, form, unwritten)
         case DepthwiseForm():
             emit_depthwise(scope, sides, form)
         case _:

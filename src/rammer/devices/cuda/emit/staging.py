@@ -6,11 +6,12 @@ What lies in memory as it is multiplied is copied, beside the arithmetic; all el
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
-from rammer.devices.codegen.scalar import C_TYPES
+from rammer.devices.codegen.scalar import C_TYPES, convert
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.points import Side, decode, guarded, within
@@ -18,7 +19,7 @@ from rammer.devices.cuda.emit.vectors import Registers, Vector
 from rammer.devices.cuda.emit.windows import write_windows
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.types import DType, Layout
-from rammer.tiling.pattern import stride_along, window_points
+from rammer.tiling.pattern import Joint, joint_of, stride_along, window_points
 from rammer.tiling.windows import neighbours, points_together
 
 _COPIES_BYTES = (16, 8, 4)  # that one instruction copies
@@ -55,6 +56,14 @@ class Operand:
         return {**points, **elements}, [*conditions, *beyond]
 
 
+class Readiness(Enum):
+    """What of an operand may be read before an rTask has waited: none, what lies in the first of two arrays, or all."""
+
+    NONE = auto()
+    BEFORE = auto()
+    WHOLE = auto()
+
+
 def stage(scope: Scope, operand: Operand, threads: int) -> None:
     """Write what brings a stage of an operand."""
     writer, dtype = scope.writer, C_TYPES[operand.element.dtype]
@@ -67,11 +76,16 @@ def stage(scope: Scope, operand: Operand, threads: int) -> None:
             with guarded(writer, conditions):
                 write_windows(scope.enter(positions), neighbours(sides)[0], operand.element, together)
         return
+    if _joint(scope, operand) is not None:
+        stage_part(scope, operand, before=True)
+        stage_part(scope, operand, before=False)
+        return
     load, chunk = _copied(scope, operand.element, operand.moving[0])
     # Neighbouring threads take pieces that lie near to each other.
     along_points = str(chunk == 1 and _runs_along_points(scope, operand)).lower()
     if load is None and (together := _together(scope, operand)) > 1:
-        _compute_vectors(scope, operand, together)
+        with _functor(writer, f"{operand.name}::compute_vectors<{together}>(stage", _values(operand, together)):
+            _write_values(scope, operand, operand.element, together)
         return
     if load is None:
         with _functor(writer, f"{operand.name}::compute<{along_points}>(stage"):
@@ -83,9 +97,53 @@ def stage(scope: Scope, operand: Operand, threads: int) -> None:
         return
     with _functor(writer, f"{operand.name}::copy<{chunk}, {along_points}>(stage"):
         positions, conditions = operand.decode(writer)
-        address, checks = scope.enter(positions).element(load)
-        present = " & ".join([*conditions, *checks]) or "true"
-        writer.line(f"return rammer_piece<{dtype}>{{in{load.slot} + ({address}), {present}}};")
+        writer.line(f"return {_piece(scope.enter(positions), load, conditions)};")
+
+
+def readiness(scope: Scope, operand: Operand, unwritten: Collection[int]) -> Readiness:
+    """How much of an operand lies in slots that no rTask writes."""
+    if {node.slot for node in nodes(operand.element) if isinstance(node, Load)} <= {*unwritten}:
+        return Readiness.WHOLE
+    joint = _joint(scope, operand)
+    return Readiness.NONE if joint is None or joint.before.slot not in unwritten else Readiness.BEFORE
+
+
+def stage_part(scope: Scope, operand: Operand, *, before: bool) -> None:
+    """Write what brings of a stage the points before a joint, or those behind it.
+
+    Points that there are not come with the former.
+    """
+    writer, joint = scope.writer, _joint(scope, operand)
+    assert joint is not None  # `readiness` said so
+    element = joint.before if before else joint.behind
+    ends = (f"rammer_place<{operand.points}>({end}, {operand.first})" for end in (joint.start, joint.axis.extent))
+    places = ", ".join(ends)
+    load, chunk = _copied(scope, element, operand.moving[0])
+    if load is not None:
+        copy = f"copy_outside<{chunk}, false>" if before else f"copy_between<{chunk}>"
+        with _functor(writer, f"{operand.name}::{copy}(stage, {places}"):
+            positions, conditions = operand.decode(writer)
+            writer.line(f"return {_piece(scope.enter(positions), load, conditions)};")
+        return
+    together = _together(scope, replace(operand, element=element))
+    head = f"{operand.name}::compute_between<{together}>(stage, {places}"
+    with _functor(writer, head, _values(operand, together)):
+        _write_values(scope, operand, element, together)
+
+
+def _piece(at_point: Scope, load: Load, conditions: Sequence[str]) -> str:
+    """What is copied from where a load's element is, if some conditions hold."""
+    address, checks = at_point.element(load)
+    present = " & ".join([*conditions, *checks]) or "true"
+    return f"rammer_piece<{C_TYPES[load.dtype]}>{{in{load.slot} + ({address}), {present}}}"
+
+
+def _joint(scope: Scope, operand: Operand) -> Joint | None:
+    """The joint of an operand's points, if those before it are copied as they lie."""
+    joint, innermost = joint_of(operand.element), operand.moving[0]
+    if joint is None or [side.axis for side in operand.sides] != [joint.axis]:
+        return None
+    return None if _copied(scope, joint.before, innermost)[0] is None else joint
 
 
 def _together(scope: Scope, operand: Operand) -> int:
@@ -102,23 +160,32 @@ def _together(scope: Scope, operand: Operand) -> int:
     return 1
 
 
-def _compute_vectors(scope: Scope, operand: Operand, together: int) -> None:
-    """Write what computes and stores `together` neighbouring elements at a time."""
+def _values(operand: Operand, together: int) -> str:
+    """The parameter for neighbouring elements that are computed."""
+    return f"{C_TYPES[operand.element.dtype]} (&values)[{together}]"
+
+
+def _write_values(scope: Scope, operand: Operand, element: Expr, together: int) -> None:
+    """Write what computes `together` neighbouring elements."""
     writer, axis = scope.writer, operand.moving[0].axis
-    head = f"{operand.name}::compute_vectors<{together}>(stage"
-    with _functor(writer, head, f"{C_TYPES[operand.element.dtype]} (&values)[{together}]"):
-        positions, conditions = operand.decode(writer)
-        vector = Vector(axis=axis, first=replace(positions.pop(axis), multiple=together), size=together)
+    positions, conditions = operand.decode(writer)
+    if together == 1:
         with guarded(writer, conditions):
-            at_point = scope.enter(positions)
-            registers = Registers(axis, together, 1)
-            loads = [node for node in nodes(operand.element) if isinstance(node, Load)]
-            registers.declare(at_point, loads)
-            registers.bring(at_point, vector, loads)
-            registers.bind_fixed(at_point)
-            with vector.lanes(at_point) as at_lane:
-                registers.bind(at_lane)
-                writer.line(f"values[lane] = {at_lane.value(operand.element)};")
+            value = scope.enter(positions).value(element)
+            writer.line(f"values[0] = {convert(value, element.dtype, operand.element.dtype)};")
+        return
+    vector = Vector(axis=axis, first=replace(positions.pop(axis), multiple=together), size=together)
+    with guarded(writer, conditions):
+        at_point = scope.enter(positions)
+        registers = Registers(axis, together, 1)
+        loads = [node for node in nodes(element) if isinstance(node, Load)]
+        registers.declare(at_point, loads)
+        registers.bring(at_point, vector, loads)
+        registers.bind_fixed(at_point)
+        with vector.lanes(at_point) as at_lane:
+            registers.bind(at_lane)
+            value = at_lane.value(element)
+            writer.line(f"values[lane] = {convert(value, element.dtype, operand.element.dtype)};")
 
 
 @contextmanager

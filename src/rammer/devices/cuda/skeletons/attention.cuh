@@ -1,6 +1,7 @@
 /* The skeleton `attention`: values weighted with the softmax of scores, in one pass over the keys.
  *
- *     start to copy the queries, and the first steps' keys and values, into shared memory
+ *     start to copy, into shared memory, those of the first steps' keys and values that nobody writes
+ *     wait; start to copy the others, and the queries
  *     each team of warps, for each step of its keys
  *       start to copy a later step's
  *       each warp: the scores of its rows and the keys of the step; a greater one rescales what was summed;
@@ -225,32 +226,27 @@ struct rammer_attention {
 
     /* Leaves, at the beginning of scratch, sums of row r and column c at r * PITCH + c, and the row's total at TOTALS + r.
      *
-     * begin() waits for what others write. queries(stage) copies queries, keys(first, stage) and values(first, stage) a
-     * team's of a step. score(row, key, product) is a score. Keys from `past` on count for nothing. Returns false if begin()
-     * does. */
-    template <typename Begin, typename CopyQueries, typename CopyKeys, typename CopyValues, typename Score>
+     * begin() waits for what others write. queries(stage) copies queries; a team's keys and values of a step are copied by
+     * ready(first, stage), where nobody writes them, and by others(first, stage). score(row, key, product) is a score. Keys
+     * from `past` on count for nothing. Returns false if begin() does. */
+    template <typename Begin, typename CopyQueries, typename CopyReady, typename CopyOthers, typename Score>
     static RAMMER_MEMBER bool run(
-        char *scratch, Begin begin, uint32_t past, CopyQueries queries, CopyKeys keys, CopyValues values, Score score
+        char *scratch, Begin begin, uint32_t past, CopyQueries queries, CopyReady ready, CopyOthers others, Score score
     ) {
-        if (!begin())
-            return false;
         rammer_attention block;
         const uint32_t steps = (past + STEP - 1) / STEP;
         char *const pipeline = scratch + QUERY_BYTES + block.team * (stages * STAGE_BYTES);
         uint32_t filled = 0, taken = 0;
-        const auto fill = [&](uint32_t step) {
-            const uint32_t first = step * STEP + block.team * Warp::KEYS;
-            if (block.place < Team::WARPS && first < past) { /* a team's last keys may be those of one step less */
-                keys(first, pipeline + filled);
-                values(first, pipeline + filled);
-                filled = next(filled);
-            }
-            rammer_cp_async_commit();
-        };
-        queries(scratch);
 #pragma unroll
         for (int step = 0; step < AHEAD; ++step)
-            fill(step);
+            block.fill(step, past, pipeline, filled, ready);
+        if (!begin())
+            return false;
+        queries(scratch);
+        filled = 0;
+#pragma unroll
+        for (int step = 0; step < AHEAD; ++step)
+            block.fill(step, past, pipeline, filled, others);
         rammer_cp_async_wait<AHEAD - 1>();
         __syncthreads();
         for (uint32_t step = 0; step < steps && block.place < Team::WARPS; ++step) {
@@ -258,7 +254,10 @@ struct rammer_attention {
                 rammer_cp_async_wait<AHEAD - 1>();
                 Team::meet();
             }
-            fill(step + AHEAD);
+            block.fill(step + AHEAD, past, pipeline, filled, [&](uint32_t first, char *stage) {
+                ready(first, stage);
+                others(first, stage);
+            });
             const uint32_t first = step * STEP + block.team * Warp::KEYS;
             if (block.place < WARPS && first < past)
                 block.add(scratch, pipeline + taken, first, past, score);
@@ -280,6 +279,17 @@ struct rammer_attention {
 #pragma unroll
         for (int i = 0; i < Warp::ROWS; ++i)
             greatest[i] = -INFINITY;
+    }
+
+    /* Starts copies of a step's keys and values to where the stage that is `filled` next lies. */
+    template <typename Copy>
+    RAMMER_MEMBER void fill(uint32_t step, uint32_t past, char *pipeline, uint32_t &filled, Copy copy) const {
+        const uint32_t first = step * STEP + team * Warp::KEYS;
+        if (place < Team::WARPS && first < past) { /* a team's last keys may be those of one step less */
+            copy(first, pipeline + filled);
+            filled = next(filled);
+        }
+        rammer_cp_async_commit();
     }
 
     static RAMMER_MEMBER uint32_t next(uint32_t at) { return at == (stages - 1) * STAGE_BYTES ? 0 : at + STAGE_BYTES; }

@@ -54,6 +54,11 @@ template <typename T> struct rammer_piece {
     bool present;
 };
 
+/* The place of a point among `points` from number `first` on: before all of them or behind where it is not one. */
+template <int points> RAMMER_INLINE uint32_t rammer_place(int32_t point, uint32_t first) {
+    return (uint32_t)min(max(point - (int32_t)first, 0), points);
+}
+
 /* The threads of a block: how many there are, and which one this is. */
 struct rammer_block {
     enum { THREADS = RAMMER_THREADS };
@@ -72,9 +77,21 @@ template <typename T, int at, int points, int pitch, int k, typename Team = ramm
     /* Starts to copy `chunk` elements at a time: source(point, element) is a rammer_piece. Neighbouring threads take
      * neighbouring pieces of a point, or with `along_points` neighbouring points. */
     template <int chunk, bool along_points, typename Source> static RAMMER_MEMBER void copy(char *stage, Source source) {
+        each<chunk, along_points>([&](uint32_t point, uint32_t element) { start<chunk>(stage, point, element, source); });
+    }
+
+    /* Likewise those points alone that are from `begin` on and before `end`. */
+    template <int chunk, typename Source>
+    static RAMMER_MEMBER void copy_between(char *stage, uint32_t begin, uint32_t end, Source source) {
+        each_between<chunk>(begin, end, [&](uint32_t point, uint32_t element) { start<chunk>(stage, point, element, source); });
+    }
+
+    /* Likewise all other points. */
+    template <int chunk, bool along_points, typename Source>
+    static RAMMER_MEMBER void copy_outside(char *stage, uint32_t begin, uint32_t end, Source source) {
         each<chunk, along_points>([&](uint32_t point, uint32_t element) {
-            const rammer_piece<T> piece = source(point, element);
-            rammer_cp_async<chunk * sizeof(T)>(place(stage, point, element), piece.from, piece.present);
+            if (point < begin || point >= end)
+                start<chunk>(stage, point, element, source);
         });
     }
 
@@ -88,6 +105,16 @@ template <typename T, int at, int points, int pitch, int k, typename Team = ramm
     /* Likewise `together` neighbouring elements at a time: values(point, element, T (&into)[together]). */
     template <int together, typename Values> static RAMMER_MEMBER void compute_vectors(char *stage, Values values) {
         each<together, false>([&](uint32_t point, uint32_t element) {
+            T into[together] = {};
+            values(point, element, into);
+            rammer_stage_vector<together>(place(stage, point, element), into);
+        });
+    }
+
+    /* Likewise those points alone that are from `begin` on and before `end`. */
+    template <int together, typename Values>
+    static RAMMER_MEMBER void compute_between(char *stage, uint32_t begin, uint32_t end, Values values) {
+        each_between<together>(begin, end, [&](uint32_t point, uint32_t element) {
             T into[together] = {};
             values(point, element, into);
             rammer_stage_vector<together>(place(stage, point, element), into);
@@ -108,6 +135,19 @@ template <typename T, int at, int points, int pitch, int k, typename Team = ramm
     }
 
   private:
+    template <int chunk, typename Source>
+    static RAMMER_MEMBER void start(char *stage, uint32_t point, uint32_t element, Source source) {
+        const rammer_piece<T> piece = source(point, element);
+        rammer_cp_async<chunk * sizeof(T)>(place(stage, point, element), piece.from, piece.present);
+    }
+
+    template <int chunk, typename Fn> static RAMMER_MEMBER void each_between(uint32_t begin, uint32_t end, Fn fn) {
+        constexpr uint32_t PIECES = k / chunk;
+#pragma unroll 1
+        for (uint32_t piece = begin * PIECES + Team::rank(); piece < end * PIECES; piece += Team::THREADS)
+            fn(piece / PIECES, piece % PIECES * chunk);
+    }
+
     template <int chunk, bool along_points, typename Fn> static RAMMER_MEMBER void each(Fn fn) {
         constexpr uint32_t PIECES = k / chunk, COPIES = points * PIECES, FAST = along_points ? points : PIECES;
 #pragma unroll 4 /* more is more code only */

@@ -17,9 +17,9 @@ from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.tiling.flash_attention import AttentionBlock, block_of
 from rammer.tiling.gemm import WARP
-from rammer.tiling.pattern import stride_along
+from rammer.tiling.pattern import joint_of, stride_along
 
-_TEAM_KEYS = (8, 16, 32, 64)
+_TEAM_KEYS = (8, 16, 32, 48, 64)
 _MOST_COLUMNS = 128  # of a warp
 _MOST_HELD = 96  # sums and scores of a thread, in registers
 _STAGES = (2, 3)  # fewer if there are fewer steps
@@ -95,13 +95,13 @@ class AttentionTime:
         step_cycles = -(-form.warps // quarters) * self._warp_cycles(block, form)
         joined = form.rows * columns * (form.teams * self.figures.partial_sum_cycles + self.figures.result_cycles)
         keys = steps * form.keys
-        brought = (form.rows * block.depth, keys * block.depth, keys * columns)
         found = block.found
-        operands = ((block.query, found.depth), (block.key, found.depth), (block.value, found.columns))
-        computed = sum(
-            elements
-            for elements, (operand, axes) in zip(brought, operands, strict=True)
-            if not _is_stored(operand, axes, layouts)
+        rows = min(form.rows, math.prod(axis.extent for axis in found.rows))
+        brought = (form.rows * block.depth, keys * block.depth, keys * columns)
+        computed = (
+            rows * block.depth * (not _is_stored(block.query, found.depth, layouts))
+            + _computed_keys(block.key, keys, found.depth, layouts) * block.depth
+            + _computed_keys(block.value, keys, found.columns, layouts) * columns
         )
         copy_us = sum(brought) * block.query.dtype.itemsize_bytes / self.own.bytes_per_us
         multiply_us = steps * (step_cycles / cycles_per_us + self.own.step_us)
@@ -118,6 +118,14 @@ class AttentionTime:
         held = ATTENTION_ROWS // 4
         reads = depth / 4 * (held + keys / 8) + keys / 4 * held + keys * columns / WARP
         return elements + multiply_adds + reads * self.figures.read_cycles
+
+
+def _computed_keys(operand: Expr, keys: int, axes: Sequence[Axis], layouts: Sequence[Layout]) -> int:
+    """For how many of the keys an operand has to be computed."""
+    joint = joint_of(operand)
+    if joint is None or not _is_stored(joint.before, axes, layouts):
+        return 0 if _is_stored(operand, axes, layouts) else keys
+    return 0 if _is_stored(joint.behind, axes, layouts) else joint.axis.extent - joint.start
 
 
 def _is_stored(operand: Expr, axes: Sequence[Axis], layouts: Sequence[Layout]) -> bool:

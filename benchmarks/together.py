@@ -31,11 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", default="nasnet,nasnet", help="names of networks with commas between them")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--tune", default="none")
+    parser.add_argument("--policy", default="wavefront")
     parser.add_argument("--small", action="store_true", help="networks of little work")
     chosen = parser.parse_args(arguments)
     built = {name: NETWORKS[name](seed=0, **(SMALL[name] if chosen.small else {})) for name in chosen.models.split(",")}
     models = [built[name] for name in chosen.models.split(",")]
-    options = {"device": chosen.device, "precision": chosen.precision, "tune": chosen.tune}
+    options = {"device": chosen.device, "precision": chosen.precision, "tune": chosen.tune, "policy": chosen.policy}
     on_gpu = chosen.device == "cuda"
     alone = {name: rammer.compile(model, **options) for name, model in built.items()}
     whole = rammer.compile(models, **options)

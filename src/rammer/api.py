@@ -53,7 +53,8 @@ def compile(
             counts all alike.
         policy: "wavefront" (Algorithm 1 of the Rammer paper), "sequential" (operator after operator), "ios" (stages by
             dynamic programming), "ios-tiles" (the same stages, tiles waiting for tiles), "wavefront-fast" (always the
-            fastest rKernel) or "auto" (the best of several of these, by simulated or, with `tune`, measured times).
+            fastest rKernel), "critical-path" (rKernels by what they do to the waves behind) or "auto" (the best of
+            several of these, by simulated or, with `tune`, measured times).
         precision: "fp32" is IEEE float32 products and sums. On GPUs, "tf32", "bf16" and "fp16" round the operands of
             products for tensor cores; sums and all else stay float32 (ADR 0007).
         numerics: "default" may compute sums of products otherwise than the model writes them, within stated bounds

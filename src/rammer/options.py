@@ -17,7 +17,7 @@ from rammer.errors import OptionError
 T = TypeVar("T")
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 NUMERICS = ("default", "strict")
-POLICY_NAMES = ("wavefront", "sequential", "ios", "ios-tiles", "wavefront-fast", "auto")
+POLICY_NAMES = ("wavefront", "sequential", "ios", "ios-tiles", "wavefront-fast", "critical-path", "auto")
 """Of the scheduling policies, which `rammer.schedule.policies` holds."""
 
 TUNINGS = ("none", "measured")

@@ -45,6 +45,9 @@ from rammer.schedule.simulator import simulate
 from rammer.timings import timed
 from rammer.verify import tasks as verify_tasks
 
+_QUICK = {"critical-path": "wavefront", "auto": "wavefront"}
+"""What stands in for policies that search, while partitions are tried: many schedules of each model."""
+
 Measure = Callable[[TaskGraph], Mapping[RKernel, Figure]]
 """Gives the measured times of a task graph's candidate rKernels."""
 
@@ -169,19 +172,20 @@ class _Planner:
         self.tasks = tasks
         self._vdevice = vdevice
         self._options = options
+        self._quick = replace(options, policy=_QUICK.get(options.policy, options.policy))
         self._measured = measured
         self._run_us = run_us
         self._even = even
-        self._schedules: dict[tuple[int, ...], Schedule] = {}
+        self._schedules: dict[tuple[str, tuple[int, ...]], Schedule] = {}
         self._times_us: dict[tuple[int, ...], float] = {}
 
-    def schedule(self, veus: range) -> Schedule:
-        """The schedule for some vEUs; those of equal homes are as good as each other."""
-        share = self._share(veus)
-        if share.homes not in self._schedules:
-            costs = self._costs(share)
-            self._schedules[share.homes] = choose_schedule(self.tasks, share, costs, self._options, self._run_us)
-        return self._schedules[share.homes]
+    def schedule(self, veus: range, *, quickly: bool = False) -> Schedule:
+        """The schedule for some vEUs, or one that is made `quickly`; those of equal homes are as good as each other."""
+        share, options = self._share(veus), self._quick if quickly else self._options
+        key = options.policy, share.homes
+        if key not in self._schedules:
+            self._schedules[key] = choose_schedule(self.tasks, share, self._costs(share), options, self._run_us)
+        return self._schedules[key]
 
     def time_us(self, veus: range) -> float:
         """The time on some vEUs, in microseconds."""
@@ -194,13 +198,13 @@ class _Planner:
         if self._run_us is None or not self._simulated_us(veus):
             return 1.0
         share = self._share(veus)
-        plan = plan_memory(self.tasks, self.schedule(veus), share, Dump(None))
+        plan = plan_memory(self.tasks, self.schedule(veus, quickly=True), share, Dump(None))
         return self._run_us(plan, share) / self._simulated_us(veus)
 
     def _simulated_us(self, veus: range) -> float:
         share = self._share(veus)
         if share.homes not in self._times_us:
-            timeline = simulate(self.tasks, self.schedule(veus), share, self._costs(share))
+            timeline = simulate(self.tasks, self.schedule(veus, quickly=True), share, self._costs(share))
             self._times_us[share.homes] = timeline.total_us
         return self._times_us[share.homes]
 

@@ -18,9 +18,16 @@ def find_bounds(graph, target, costs, choice) -> Bounds:
     return bounds_of_problem(problem_of(graph, target, costs), choice)
 
 
-@given(graph=task_graphs, costs=costs, veus=st.integers(1, 6), policy=st.sampled_from(sorted(POLICIES)))
-def test_no_schedule_ends_before_its_bounds(graph, costs, veus, policy):
-    target = device(veus, handover_us=0.5, task_overhead_us=0.25)
+@given(
+    graph=task_graphs,
+    costs=costs,
+    veus=st.integers(1, 6),
+    policy=st.sampled_from(sorted(POLICIES)),
+    overhead_us=st.sampled_from([0.0, 0.25, 0.75]),
+    starts_early=st.booleans(),
+)
+def test_no_schedule_ends_before_its_bounds(graph, costs, veus, policy, overhead_us, starts_early):
+    target = device(veus, handover_us=0.5, task_overhead_us=overhead_us, starts_early=starts_early)
     schedule = POLICIES[policy](graph, target, costs)
     found = find_bounds(graph, target, costs, schedule.choice)
     ended_us = simulate(graph, schedule, target, costs).total_us

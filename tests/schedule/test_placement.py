@@ -17,9 +17,9 @@ from tests.support.schedules import costs, task_graphs
 from tests.support.taskgraphs import TaskGraphMaker, TileCosts, device
 
 
-def _place(graph: TaskGraph, veus: int, cost: TileCosts):
+def _place(graph: TaskGraph, veus: int, cost: TileCosts, overhead_us: float = 0.0):
     """Each rOperator after the other, under its first rKernel: the schedule and the expected (vEU, end) of rTasks."""
-    target = device(veus)
+    target = device(veus, task_overhead_us=overhead_us, starts_early=overhead_us > 0)
     placer = Placer(graph, Estimates(graph, target, cost))
     times = ProgramTimes(Handovers(target))
     builder = ProgramBuilder(veus)
@@ -35,10 +35,11 @@ def _place(graph: TaskGraph, veus: int, cost: TileCosts):
     return Schedule(policy="made", choice=(0,) * len(graph.operators), programs=(builder.build(),)), expected, times
 
 
-@given(graph=task_graphs, veus=st.integers(1, 4), cost=costs)
-def test_expected_times_are_the_simulators(graph, veus, cost):
-    schedule, expected, times = _place(graph, veus, cost)
-    timeline = simulate(graph, schedule, device(veus), cost)
+@given(graph=task_graphs, veus=st.integers(1, 4), cost=costs, overhead_us=st.sampled_from([0.0, 0.25, 0.75]))
+def test_expected_times_are_the_simulators(graph, veus, cost, overhead_us):
+    schedule, expected, times = _place(graph, veus, cost, overhead_us)
+    target = device(veus, task_overhead_us=overhead_us, starts_early=overhead_us > 0)
+    timeline = simulate(graph, schedule, target, cost)
     assert {span.task: span.veu for span in timeline.spans} == {task: veu for task, (veu, _) in expected.items()}
     for span in timeline.spans:
         assert span.end_us == pytest.approx(expected[span.task][1])

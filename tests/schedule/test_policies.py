@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -12,13 +13,22 @@ from rammer.ir.program import Signal
 from rammer.ir.task import RTask, kernels_of
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.happens_before import HappensBefore
-from rammer.schedule.policies import POLICIES, auto, wavefront
+from rammer.schedule.policies import POLICIES, auto, critical_path, wavefront
 from rammer.schedule.simulator import simulate
 from tests.support.schedules import all_pairs_dependencies, costs, random_run, randoms, task_graphs
-from tests.support.taskgraphs import TaskGraphMaker, TileCosts, branches, chain, device, diamond, recurrent
+from tests.support.taskgraphs import (
+    TaskGraphMaker,
+    TileCosts,
+    branches,
+    chain,
+    device,
+    diamond,
+    random_task_graph,
+    recurrent,
+)
 
 every_policy = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
-TRIED = ("wavefront", "wavefront-fast", "ios-tiles", "sequential")
+TRIED = ("wavefront", "critical-path", "wavefront-fast", "ios-tiles", "sequential")
 veu_counts = st.integers(1, 4)
 devices = st.builds(device, veu_counts, own_cache_bytes=st.sampled_from([0, 64]))
 
@@ -237,6 +247,35 @@ def test_auto_takes_the_best_of_those_that_it_tries(graph, veus, cost):
     times_us = [[simulate(graph, found, device(veus), cost).total_us for found in some] for some in tried]
     assert _total_us(graph, "auto", veus, cost) == min(times_us[0]) == min(times_us[1])
     assert POLICIES["auto"](graph, device(veus), cost).policy in TRIED
+
+
+# --- critical-path ---------------------------------------------------------------------------------------
+
+
+@given(graph=task_graphs, veus=veu_counts, cost=costs, early=st.booleans())
+def test_critical_path_is_never_slower_than_wavefront(graph, veus, cost, early):
+    target = device(veus, task_overhead_us=0.25, starts_early=early)
+    found, waves = (POLICIES[name](graph, target, cost) for name in ("critical-path", "wavefront"))
+    assert simulate(graph, found, target, cost).total_us <= simulate(graph, waves, target, cost).total_us
+    assert found.policy == "critical-path"
+
+
+@pytest.mark.parametrize("seed", [14, 31, 35])
+def test_critical_path_gains_where_the_waves_behind_decide(seed):
+    graph, target, cost = (
+        random_task_graph(random.Random(seed), 12),
+        device(3),
+        TileCosts(fixed_us=0.5, element_us=0.05),
+    )
+    found, waves = (POLICIES[name](graph, target, cost) for name in ("critical-path", "wavefront"))
+    assert 1.05 * simulate(graph, found, target, cost).total_us < simulate(graph, waves, target, cost).total_us
+
+
+def test_critical_path_tries_no_more_than_it_may():
+    graph, cost = branches(4, 5), TileCosts()
+    waves = POLICIES["wavefront"](graph, device(3), cost)
+    found = critical_path.schedule(graph, device(3), cost, most_placed=0)
+    assert (found.choice, found.policy) == (waves.choice, "critical-path")
 
 
 # --- sequential ------------------------------------------------------------------------------------------

@@ -60,6 +60,28 @@ def test_a_signal_reaches_another_unit_a_hand_over_later():
     assert timeline.veus == 2
 
 
+@pytest.mark.parametrize("overhead_us", [0.25, 0.75])
+def test_an_rtask_that_waits_by_itself_starts_early(overhead_us):
+    """Its overhead passes during the hand-over: its end is that of the signal, the hand-over and its own work."""
+    graph = _independent(2, 3)
+    program = RProgram(steps=((_execute(0), Signal(0)), (Wait(0, 1), _execute(1))), counter_count=1)
+    target = device(2, task_overhead_us=overhead_us, starts_early=True, start_us=1.0)
+    schedule = Schedule(policy="made", choice=(0, 0), programs=(program,))
+    timeline = simulate(graph, schedule, target, TileCosts(element_us=1.0))
+    given_us = 1.0 + 2.0 + overhead_us
+    assert _times(timeline) == {0: (1.0, given_us), 1: (given_us + 0.5 - overhead_us, given_us + 0.5 + 3.0)}
+    assert timeline.waiting_us == (0.0, given_us + 0.5 - overhead_us - 1.0)
+
+
+def test_no_rtask_starts_before_the_one_ahead_has_ended():
+    graph = _independent(2, 3, 3)
+    program = RProgram(steps=((_execute(0), Signal(0)), (_execute(1), Wait(0, 1), _execute(2))), counter_count=1)
+    target = device(2, task_overhead_us=0.75, starts_early=True)
+    schedule = Schedule(policy="made", choice=(0, 0, 0), programs=(program,))
+    times = _times(simulate(graph, schedule, target, TileCosts(element_us=1.0)))
+    assert times[2] == (3.75, 7.5)
+
+
 def test_a_signal_that_came_before_costs_no_waiting():
     steps = ((_execute(0), Signal(0)), (_execute(1), Wait(0, 1), _execute(2)))
     timeline = _run(_independent(1, 5, 1), steps)

@@ -19,7 +19,13 @@ _CANDIDATE: Mapping[str, Any] = {
 REPORT: dict[str, Any] = {
     "name": "by hand",
     "policy": "wavefront",
-    "device": {"name": "a machine", "veus": 2, "handover_us": {"value": 0.5}},
+    "device": {
+        "name": "a machine",
+        "veus": 2,
+        "handover_us": {"value": 0.5},
+        "task_overhead_us": {"value": 0.0},
+        "starts_early": False,
+    },
     "memory": {
         "arena_bytes": 128,
         "tensors": [{"bytes": 100, "operators": [0, 1]}, {"bytes": 7, "operators": [1]}, {"bytes": 9, "operators": []}],

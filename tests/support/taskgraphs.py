@@ -38,6 +38,8 @@ def device(
     task_overhead_us: float = 0.0,
     own_cache_bytes: int = 0,
     remote_handover_us: float | None = None,
+    start_us: float = 0.0,
+    starts_early: bool = False,
 ) -> VDevice:
     """A vDevice of `veus` equal units; with `remote_handover_us` half of them are at home in a second memory."""
 
@@ -72,6 +74,8 @@ def device(
         skeletons=("map", "reduce"),
         rules=VectorRules(),
         own_cache_bytes=own_cache_bytes,
+        start_us=figure(start_us),
+        starts_early=starts_early,
         remote_handover_us=((figure(remote_handover_us or 0.0),) * 2,) * 2,
     )
 

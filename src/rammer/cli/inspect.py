@@ -170,13 +170,14 @@ def _bounds_us(report: Report) -> Mapping[str, float]:
     """Before which times no schedule ends; none where there is no solver."""
     from rammer.schedule.bound import Edge, Problem, find_bounds
 
+    device = report["device"]
     problem = Problem(
         candidates=[
             [(one["tasks"], one["scheduled_us"]) for one in operator["candidates"]] for operator in report["operators"]
         ],
         edges=[Edge(producer=p, consumer=c, starts=starts, ends=ends) for p, c, starts, ends in report["edges"]],
-        veus=report["device"]["veus"],
-        handover_us=report["device"]["handover_us"]["value"],
+        veus=device["veus"],
+        handover_us=device["handover_us"]["value"] - device["starts_early"] * device["task_overhead_us"]["value"],
     )
     try:
         found = find_bounds(problem, [operator["chosen"] for operator in report["operators"]])

@@ -36,6 +36,8 @@ def predicted_spans_ns(report: Report) -> SpansNs:
                         makers = signallers.get(step[1], ())
                         seen = [_ns(ends_us[maker] + (maker[0] != veu) * handover_us) for maker in makers]
                         seen_ns = max([last_ns, *seen])
+                        if place + 1 < len(queue) and queue[place + 1][0] == "execute":  # which may start early
+                            seen_ns = min(seen_ns, int(spans_ns[veu][place + 1, 0]))
                     spans_ns[veu][place] = last_ns, seen_ns
                 last_ns = int(spans_ns[veu][place, 1])
         now_ns = max((int(times[-1, 1]) for times in spans_ns if len(times)), default=now_ns)

@@ -46,7 +46,13 @@ _OPERATOR: Schema = {
 _REPORT: Schema = {
     "name": str,
     "policy": str,
-    "device": {"name": str, "veus": int, "handover_us": {"value": float}},
+    "device": {
+        "name": str,
+        "veus": int,
+        "handover_us": {"value": float},
+        "task_overhead_us": {"value": float},
+        "starts_early": bool,
+    },
     "kernels": int,
     "operators": [_OPERATOR],
     "edges": [(int, int, bool, bool)],
@@ -179,6 +185,8 @@ def _device(device: VDevice) -> Json:
         "name": device.name,
         "veus": device.veu_count,
         "handover_us": _figure(device.handover_us),
+        "start_us": _figure(device.start_us),
+        "starts_early": device.starts_early,
         "task_overhead_us": _figure(device.task_overhead_us),
         "flops_per_us": {dtype.value: _figure(figure) for dtype, figure in device.flops_per_us.items()},
         "levels": [

@@ -91,6 +91,8 @@ class VDevice:
         flops_per_us: what a vEU computes at its peak, a multiply-add counted as two.
         handover_us: until a vEU can go on that waits for another one of the same home.
         task_overhead_us: what each rTask takes beyond its work.
+        start_us: from the start of a run until its first rTasks start.
+        starts_early: whether an rTask waits by itself, so that `task_overhead_us` passes while it does.
         skeletons: that it has.
         rules: construct and cost rKernels.
         instructions: that products may be made of.
@@ -140,6 +142,8 @@ class VDevice:
     own_cache_bytes: int = 0
     longest_task_us: float | None = None
     tagged_handover_us: Figure | None = None
+    start_us: Figure = Figure(0.0, "taken for nothing")
+    starts_early: bool = False
     products_reach_peak: bool = True
     remote_handover_us: tuple[tuple[Figure, ...], ...] = ()
 

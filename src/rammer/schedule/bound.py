@@ -54,7 +54,7 @@ class Problem:
         candidates: per rOperator and candidate rKernel, its rTasks and the time of one, in microseconds.
         edges: the dependencies between rOperators.
         veus: execution units.
-        handover_us: a synchronisation.
+        handover_us: what a synchronisation adds to a chain; below 0 where rTasks that wait start so much early.
     """
 
     candidates: Sequence[Sequence[tuple[int, float]]]
@@ -73,7 +73,7 @@ def problem_of(graph: TaskGraph, device: VDevice, costs: CostModel) -> Problem:
         ],
         edges=find_edges(graph),
         veus=device.veu_count,
-        handover_us=estimates.handover_us,
+        handover_us=estimates.step_us,
     )
 
 
@@ -86,8 +86,8 @@ def find_bounds(problem: Problem, choice: Sequence[int]) -> Bounds:
     """
     every = [range(len(candidates)) for candidates in problem.candidates]
     return Bounds(
-        chosen_us=_solve(problem, [(pick,) for pick in choice], 0.0),
-        any_us=_solve(problem, every, 0.0),
+        chosen_us=_solve(problem, [(pick,) for pick in choice], min(0.0, problem.handover_us)),
+        any_us=_solve(problem, every, min(0.0, problem.handover_us)),
         with_handovers_us=_solve(problem, every, problem.handover_us),
     )
 

@@ -16,11 +16,14 @@ class Estimates:
         handovers: from the end of an rTask to the start of one that waits for it on another vEU.
         tagged_handovers: the same of tagged results.
         handover_us: the least of the first.
+        step_us: what it adds to a chain of rTasks on several vEUs; less where the next one starts while it waits.
         program_us: from the end of an rProgram to the start of the next. At the least that is a global barrier: one
             hand-over to learn that all vEUs are done and one to tell them all.
         task_us: per rOperator and candidate rKernel, one rTask with the interpreter's overhead. What keeps weights that
             other rOperators have too, as the steps of a recurrent layer do, finds them there and walks from rTask to
             rTask by itself.
+        early_us: likewise, how long before its inputs are there an rTask may have started: that overhead, where rTasks
+            wait by themselves.
     """
 
     def __init__(self, graph: TaskGraph, device: VDevice, costs: CostModel) -> None:
@@ -28,6 +31,8 @@ class Estimates:
         self.tagged_handovers = Handovers(device, tagged=True)
         self.handover_us = self.handovers.least_us
         self.program_us = 2 * self.handovers.most_us
+        overhead_us = device.task_overhead_us.value
+        self.step_us = self.handover_us - (overhead_us if device.starts_early else 0.0)
         self._device = device
         self._readers = Counter(binding.tensor for operator in graph.operators for binding in operator.reads)
         known: dict[RKernel, float] = {}
@@ -40,12 +45,25 @@ class Estimates:
             for operator in graph.operators
         )
 
+        self.early_us = tuple(
+            tuple(
+                overhead_us if device.starts_early and not self._is_kept(operator, kernel) else 0.0
+                for kernel in operator.kernels
+            )
+            for operator in graph.operators
+        )
+
+    def _is_kept(self, operator: ROperator, kernel: RKernel) -> bool:
+        """Whether an rTask finds its constants on its vEU, where another rOperator's left them."""
+        if not kernel.form.kept_bytes:
+            return False
+        largest = max(kernel.constants, key=lambda slot: kernel.expr.inputs[slot].nbytes)
+        return self._readers[operator.reads[largest].tensor] > 1
+
     def _whole_us(self, operator: ROperator, kernel: RKernel, task_us: float) -> float:
         """The time of an rTask, with what it takes beyond that of the rKernel alone or saves of it."""
-        if kernel.form.kept_bytes:
-            largest = max(kernel.constants, key=lambda slot: kernel.expr.inputs[slot].nbytes)
-            if self._readers[operator.reads[largest].tensor] > 1:
-                return task_us * self._device.kept_share
+        if self._is_kept(operator, kernel):
+            return task_us * self._device.kept_share
         return task_us + self._device.task_overhead_us.value
 
     def best_kernel(self, operator: ROperator, veus: int) -> int:

@@ -52,7 +52,7 @@ class GroupTimes:
     def times_us(self, group: tuple[int, ...]) -> tuple[float, ...]:
         """The time of a group, in order, on each of the shares of vEUs that are tried, the fewest first."""
         if group not in self._of_group:
-            between_us = (len(group) - 1) * self._estimates.handover_us
+            between_us = (len(group) - 1) * self._estimates.step_us
             times, best = [], float("inf")
             for share in self._shares:
                 best = min(best, sum(self._alone_us(operator, share) for operator in group) + between_us)

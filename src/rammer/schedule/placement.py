@@ -26,6 +26,8 @@ from rammer.schedule.stationary import Stationary
 
 # rOperator -> its candidate rKernel.
 Selection = Mapping[int, int]
+# An rOperator, its candidate rKernel and those of its producers.
+_Tiling = tuple[int, int, tuple[int, ...]]
 # The constants that an rTask reads: per slot the root tensor and the box's bounds.
 Constants = tuple[tuple[int, bytes], ...]
 
@@ -43,12 +45,13 @@ class _Inputs:
 class Job:
     """An rTask to be placed, and what decides where.
 
-    Those of its `predecessors` whose results are not tagged are `awaited`. `keeper` is the vEU that was last to use its
-    constants, or, if it is `settled`, the only one for it.
+    It may start `early_us` before its inputs are there. Those of its `predecessors` whose results are not tagged are
+    `awaited`. `keeper` is the vEU that was last to use its constants, or, if it is `settled`, the only one for it.
     """
 
     task: RTask
     task_us: float
+    early_us: float
     predecessors: Predecessors
     awaited: Predecessors
     constants: Constants
@@ -58,11 +61,11 @@ class Job:
 
     def starts_us(self, free_us: Times) -> Times:
         """When it could start on each vEU."""
-        return free_us if self.inputs is None else np.maximum(free_us, self.inputs.ready_us)
+        return free_us if self.inputs is None else np.maximum(free_us, self.inputs.ready_us - self.early_us)
 
     def urgency(self, idle_us: float) -> tuple[float, float, RTask]:
         """The key to sort by where some vEU is idle from `idle_us` on."""
-        ready_us = idle_us if self.inputs is None else max(idle_us, self.inputs.first_us)
+        ready_us = idle_us if self.inputs is None else max(idle_us, self.inputs.first_us - self.early_us)
         return ready_us, -self.task_us, self.task
 
 
@@ -107,6 +110,12 @@ class ProgramTimes:
     def end_us(self) -> float:
         """When all vEUs are free."""
         return float(self.free_us.max())
+
+    def copy(self) -> ProgramTimes:
+        """The same rProgram, to be gone on with in another way."""
+        other = ProgramTimes(self._handovers)
+        other.free_us, other._ends = self.free_us, dict(self._ends)
+        return other
 
     def add(self, trial: Trial) -> None:
         """Append a trial that began from these times."""
@@ -156,7 +165,9 @@ class Placer:
         self._estimates = estimates
         self._regions = Regions(graph)
         self.dependencies = Dependencies(graph, self._regions)
-        self._predecessors: dict[tuple[int, int], tuple[tuple[Predecessors, ...], tuple[Predecessors, ...]]] = {}
+        self._producers = [self.dependencies.producers(operator.id) for operator in graph.operators]
+        self._picks: dict[int, int] = {}
+        self._predecessors: dict[_Tiling, tuple[tuple[Predecessors, ...], tuple[Predecessors, ...]]] = {}
         self._keepers: dict[Constants, int] = {}
         self._keys: dict[Boxes, list[bytes]] = {}
         self._stationary: Mapping[int, Stationary] = {}
@@ -212,8 +223,17 @@ class Placer:
     def commit(self, trial: Trial) -> None:
         """Take a trial for what happens."""
         for number, pick in trial.selection.items():
+            self._picks[number] = pick
             self.dependencies.commit(number, self._graph.operators[number].kernels[pick])
         self._keepers.update((step.job.constants, step.veu) for step in trial.steps if step.job.constants)
+
+    def keepers(self) -> dict[Constants, int]:
+        """The vEU that was last to use each constant, of what is committed; to be given back to `go_back`."""
+        return dict(self._keepers)
+
+    def go_back(self, keepers: Mapping[Constants, int]) -> None:
+        """Forget what was committed since `keepers`: to be committed in another way, in the same order."""
+        self._keepers = dict(keepers)
 
     def _earliest(self, free_us: Times, job: Job) -> tuple[int, float]:
         """The vEU for an rTask and when it starts there."""
@@ -228,20 +248,21 @@ class Placer:
         return veu, float(starts_us[veu])
 
     def _jobs(self, operator: ROperator, pick: int, times: ProgramTimes) -> Iterator[Job]:
-        task_us = self._estimates.task_us[operator.id][pick]
+        task_us, early_us = self._estimates.task_us[operator.id][pick], self._estimates.early_us[operator.id][pick]
         rows = zip(*self._predecessors_of(operator, pick), self._constants(operator, pick), strict=True)
         found = self._stationary.get(operator.id)
         for index, (predecessors, awaited, constants) in enumerate(rows):
             keeper = found.veus[index] if found else self._keepers.get(constants)
             inputs = times.inputs(predecessors)
             settled = found is not None
-            yield Job(RTask(operator.id, index), task_us, predecessors, awaited, constants, keeper, settled, inputs)
+            task = RTask(operator.id, index)
+            yield Job(task, task_us, early_us, predecessors, awaited, constants, keeper, settled, inputs)
 
     def _predecessors_of(
         self, operator: ROperator, pick: int
     ) -> tuple[tuple[Predecessors, ...], tuple[Predecessors, ...]]:
         """Per rTask, all predecessors and those that are awaited."""
-        key = (operator.id, pick)
+        key = (operator.id, pick, tuple(self._picks[producer] for producer in self._producers[operator.id]))
         if key not in self._predecessors:
             kernel = operator.kernels[pick]
             awaited, taken = (self.dependencies.awaited(operator, kernel, tagged=tagged) for tagged in (False, True))

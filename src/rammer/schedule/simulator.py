@@ -3,7 +3,9 @@
 Rules: a vEU goes through its steps in order. An rTask takes its estimated time. A signal is seen at once by the vEU
 that gives it and a hand-over later by all others; a Wait ends when as many signals as its threshold are seen. Waits
 and signals take no time of their own. Tagged results are seen by all vEUs a tagged hand-over later, and an rTask that
-takes some starts when it sees all of them. rPrograms follow each other as `Estimates.program_us` says.
+takes some starts when it sees all of them. Where rTasks wait by themselves, their overhead passes meanwhile: they start
+so much before what they wait for is seen, but not before the rTask ahead has ended. The first rProgram starts when the
+device has started; others follow as `Estimates.program_us` says.
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
     estimates = Estimates(graph, device, costs)
     tagged = find_tagged(graph, schedule.choice)
     task_us = [times[pick] for times, pick in zip(estimates.task_us, schedule.choice, strict=True)]
+    early_us = [times[pick] for times, pick in zip(estimates.early_us, schedule.choice, strict=True)]
     waiting = [0.0] * max((program.veus for program in schedule.programs), default=device.veu_count)
     spans: list[Span] = []
-    now = 0.0
+    now = device.start_us.value if any(program.veus for program in schedule.programs) else 0.0
     for number, program in enumerate(schedule.programs):
         if number > 0:
             now += estimates.program_us
-        run = _ProgramRun(number, program, task_us, tagged, estimates, now)
+        run = _ProgramRun(number, program, task_us, early_us, tagged, estimates, now)
         run.play()
         now = max(run.times, default=now)
         for veu, waited in enumerate(run.waiting):
@@ -70,6 +73,7 @@ class _ProgramRun:
         number: int,
         program: RProgram,
         task_us: Sequence[float],
+        early_us: Sequence[float],
         tagged: Mapping[RTask, Predecessors],
         estimates: Estimates,
         start_us: float,
@@ -77,11 +81,13 @@ class _ProgramRun:
         self._number = number
         self._program = program
         self._task_us = task_us
+        self._early_us = early_us
         self._taken: dict[RTask, list[_Taken]] = {}
         self._made: dict[RTask, list[_Taken]] = {}
         self._handovers, self._tagged_handovers = estimates.handovers, estimates.tagged_handovers
         self._note_tagged(tagged)
         self.times = [start_us] * program.veus
+        self._ended = [start_us] * program.veus
         self.waiting = [0.0] * program.veus
         self.spans: list[list[Span]] = [[] for _ in range(program.veus)]
         self._positions = [0] * program.veus
@@ -128,11 +134,12 @@ class _ProgramRun:
                 if missing is not None:
                     missing.takers.append(veu)
                     return []
-                start = max([self.times[veu], *(results.arrivals.seen_us(veu) for results in taken)])
-                self.waiting[veu] += start - self.times[veu]
+                ready = max([self.times[veu], *(results.arrivals.seen_us(veu) for results in taken)])
+                start = max(self._ended[veu], ready - self._early_us[task.operator])
+                self.waiting[veu] += start - self._ended[veu]
                 end = start + self._task_us[task.operator]
                 self.spans[veu].append(Span(program=self._number, veu=veu, task=task, start_us=start, end_us=end))
-                self.times[veu] = end
+                self.times[veu] = self._ended[veu] = end
                 for results in self._made.get(task, ()):
                     results.note(veu, end)
                     if not results.left:
@@ -142,7 +149,6 @@ class _ProgramRun:
                     self._waiters.setdefault((counter, threshold), []).append(veu)
                     return []
                 resumed = max(self.times[veu], self._seen_us(veu, self._signals[counter], threshold))
-                self.waiting[veu] += resumed - self.times[veu]
                 self.times[veu] = resumed
             case Signal(counter):
                 signals = self._signals[counter]

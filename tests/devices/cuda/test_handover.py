@@ -139,7 +139,7 @@ def figures(vdevice):
 
 def test_a_gpu_that_is_here_is_described_by_what_was_measured(here, tmp_path):
     found = figures(CudaDevice().describe(CompileOptions(cache_dir=tmp_path)))
-    assert [figure.value for figure in found] == [0.8, 0.425, pytest.approx(0.05)]
+    assert [figure.value for figure in found] == [0.8, pytest.approx(0.625), pytest.approx(0.05)]
     assert all(figure.provenance.startswith("measured 2") for figure in found)
     assert all(figure.provenance.endswith("with NVRTC 13.5") for figure in found)
 

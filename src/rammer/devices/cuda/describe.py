@@ -48,6 +48,7 @@ _HANDOVER_US = Figure(0.94, f"measured once, {_ELSEWHERE}: 132 blocks meet at on
 _TAGGED_HANDOVER_US = Figure(
     0.6, f"measured once, {_ELSEWHERE}: a flag goes through L2 from block to block, 0.41 to 0.59 us, rounded up"
 )
+_START_US = Figure(2.5, "first rTasks of eight networks on an NVIDIA H200 began 1.5 to 3.6 us after the launch")
 _TASK_OVERHEAD_US = Figure(0.3, "nominal: two block barriers and a call through the table")
 _KEPT_SHARE = 0.25  # steps of recurrent layers on an H200: 0.15 us and 5.3 ns for each register of weights
 
@@ -127,6 +128,8 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         handover_us=peaks.figure(peaks.handover_us, _HANDOVER_US),
         tagged_handover_us=peaks.figure(peaks.tagged_handover_us, _TAGGED_HANDOVER_US),
         task_overhead_us=peaks.figure(peaks.task_overhead_us, _TASK_OVERHEAD_US),
+        start_us=_START_US,
+        starts_early=True,
         skeletons=SKELETONS,
         rules=GpuRules(),
         instructions=INSTRUCTIONS + (WARPGROUP_INSTRUCTIONS if gpu.capability == _WARPGROUPS and blocks == 1 else ()),

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from rammer.ir.program import Schedule
 from rammer.ir.task import TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
-from rammer.schedule.policies import auto, ios, sequential, wavefront, wavefront_fast
+from rammer.schedule.policies import auto, critical_path, ios, sequential, wavefront, wavefront_fast
 
 Policy = Callable[[TaskGraph, VDevice, CostModel], Schedule]
 
@@ -25,6 +25,7 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
         "ios": ios.schedule,
         "ios-tiles": ios.schedule_by_tiles,
         "wavefront-fast": wavefront_fast.schedule,
+        "critical-path": critical_path.schedule,
         "auto": auto.schedule,
     }
 )

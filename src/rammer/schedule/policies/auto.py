@@ -10,10 +10,16 @@ from collections.abc import Sequence
 from rammer.ir.program import Schedule
 from rammer.ir.task import TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
-from rammer.schedule.policies import ios, sequential, wavefront, wavefront_fast
+from rammer.schedule.policies import critical_path, ios, sequential, wavefront, wavefront_fast
 from rammer.schedule.simulator import simulate
 
-_TRIED = (wavefront.schedule, wavefront_fast.schedule, ios.schedule_by_tiles, sequential.schedule)
+_TRIED = (
+    wavefront.schedule,
+    critical_path.schedule,
+    wavefront_fast.schedule,
+    ios.schedule_by_tiles,
+    sequential.schedule,
+)
 
 
 def schedules(graph: TaskGraph, device: VDevice, costs: CostModel) -> Sequence[Schedule]:

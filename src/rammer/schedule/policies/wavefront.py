@@ -42,6 +42,19 @@ def schedule_with(graph: TaskGraph, device: VDevice, estimates: Estimates) -> Sc
     return state.finish()
 
 
+def find_waves(graph: TaskGraph, producers: Sequence[Sequence[int]]) -> list[list[ROperator]]:
+    """The rOperators by their distance from the inputs: the longest path of producers."""
+    depths: list[int] = []
+    waves: list[list[ROperator]] = []
+    for operator in graph.operators:
+        depth = max((depths[producer] + 1 for producer in producers[operator.id]), default=0)
+        depths.append(depth)
+        if depth == len(waves):
+            waves.append([])
+        waves[depth].append(operator)
+    return waves
+
+
 class _Wavefront:
     """The rPrograms so far, the last of them open."""
 
@@ -52,7 +65,7 @@ class _Wavefront:
         self._estimates = estimates
         self._placer = Placer(graph, estimates)
         self._producers = [self._placer.dependencies.producers(operator.id) for operator in graph.operators]
-        self.waves = self._find_waves()
+        self.waves = find_waves(graph, self._producers)
         self._stationary = find_stationary(graph, self.waves, veus, device.stationary_bytes, estimates)
         self._placer.settle(self._stationary)
         self._clusters = Clusters(graph, self._producers, estimates)
@@ -61,18 +74,6 @@ class _Wavefront:
         self._programs: list[RProgram] = []
         self._builder = ProgramBuilder(veus)
         self._times = ProgramTimes(estimates.handovers)
-
-    def _find_waves(self) -> list[list[ROperator]]:
-        """The rOperators by their distance from the inputs: the longest path of producers."""
-        depths: list[int] = []
-        waves: list[list[ROperator]] = []
-        for operator in self._graph.operators:
-            depth = max((depths[producer] + 1 for producer in self._producers[operator.id]), default=0)
-            depths.append(depth)
-            if depth == len(waves):
-                waves.append([])
-            waves[depth].append(operator)
-        return waves
 
     def add(self, wave: Sequence[ROperator]) -> None:
         """Schedule the next wave, and with it the clusters that are run depth first."""

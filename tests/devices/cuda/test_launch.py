@@ -1,7 +1,9 @@
 """What a call asks of the driver, and what the kernel is told. The driver here is a fake: no GPU is needed."""
 
 import ctypes
+import itertools
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from rammer.devices.cuda.build import CUBIN
 from rammer.devices.cuda.driver import LEGACY_STREAM, Driver
 from rammer.devices.cuda.tables import program_type
 from rammer.devices.registry import find_device
+from rammer.errors import RunTimeoutError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
@@ -36,13 +39,14 @@ class MemoryApi(Api):
             cuMemAlloc=self._allocate,
             cuMemHostAlloc=self._allocate,
             cuMemAllocFromPoolAsync=self._allocate,
-            cuStreamCreate=(Status.CUDA_SUCCESS, STREAM),
+            cuStreamCreate=lambda _: (Status.CUDA_SUCCESS, next(self._streams)),
             cuDeviceGetAttribute=(Status.CUDA_SUCCESS, 1 << 20),
             cuOccupancyMaxActiveBlocksPerMultiprocessor=(Status.CUDA_SUCCESS, 1),
             cuLaunchCooperativeKernel=self._launch,
             cuCtxSetCurrent=(Status.CUDA_SUCCESS,),
         )
         self._memory = []
+        self._streams = itertools.count(STREAM)
         self.launches: list[tuple[int, Any]] = []
 
     def _allocate(self, size_bytes, *_):
@@ -162,6 +166,49 @@ def test_arrays_of_the_host_wait_once_for_a_run_on_a_stream(loaded):
     assert api.log == ["cuCtxSetCurrent", "cuLaunchCooperativeKernel"]
     model.run([x, x], [np.empty(4, np.float32), np.empty(4, np.float32)])
     assert "cuStreamWaitEvent" in api.log
+
+
+def in_threads(model, count):
+    """Runs on arrays of the host, a thread each; what they raised."""
+    raised = []
+
+    def run():
+        x = np.ones(4, np.float32)
+        try:
+            model.run([x, x], [np.empty(4, np.float32), np.empty(4, np.float32)])
+        except RunTimeoutError as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+def test_a_run_is_sent_while_another_is_under_way(loaded):
+    model, api = loaded
+    both = threading.Barrier(2, timeout=10)
+    api._answers["cuStreamSynchronize"] = lambda _: (Status.CUDA_SUCCESS, both.wait())
+    assert in_threads(model, 4) == []
+    assert len({stream for stream, _ in api.launches}) == 2
+    assert "cuStreamWaitEvent" in api.log[api.log.index("cuLaunchCooperativeKernel") :]
+
+
+def test_runs_around_one_that_was_given_up_fail(loaded):
+    model, api = loaded
+
+    def give_up():
+        model._given_up.value, model._stalled.value = 0, 1
+
+    both = threading.Barrier(2, action=give_up, timeout=10)
+    api._answers["cuStreamSynchronize"] = lambda _: (Status.CUDA_SUCCESS, both.wait())
+    raised = in_threads(model, 2)
+    assert len(raised) == 2
+    assert len(set(map(str, raised))) == 1
+    api._answers["cuStreamSynchronize"] = (Status.CUDA_SUCCESS, 0)
+    assert in_threads(model, 2) == []
 
 
 def test_arrays_of_the_host_do_not_take_cuda_core(monkeypatch, request):

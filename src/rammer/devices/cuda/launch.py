@@ -1,18 +1,19 @@
 """A built model in a GPU's memory, and the launch of its persistent kernel.
 
-Everything that does not depend on a call is allocated once. NumPy arrays are copied through pinned memory, on a stream
-of the model's own; arrays in the GPU's memory are used where they lie, on the caller's stream.
+Everything that does not depend on a call is allocated once. NumPy arrays are copied through pinned memory, at one of
+two desks with a stream each: while one thread's run is under way, another's is sent to follow it. Arrays in the GPU's
+memory are used where they lie, on the caller's stream.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -25,9 +26,10 @@ from rammer.devices.cuda.arrays import Exchange, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, compile_source
 from rammer.devices.cuda.capture import capture_of, refuse_while_capturing
 from rammer.devices.cuda.describe import ARRAY_ALIGNMENT_BYTES
+from rammer.devices.cuda.desk import Desk
 from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver, check, find_driver
 from rammer.devices.cuda.kernel import Kernel, load_kernel
-from rammer.devices.cuda.memory import Memory, Staging
+from rammer.devices.cuda.memory import Memory
 from rammer.devices.cuda.order import Order
 from rammer.devices.cuda.records import step_times
 from rammer.devices.cuda.source import DEVICE_RECORDS, LAUNCH, TENSOR_MAPS
@@ -41,6 +43,7 @@ from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
 
 _WARMUP_RUNS = 5
+_DESKS = 2  # one run, and one that follows it
 
 
 class Constants:
@@ -82,7 +85,9 @@ class LoadedModel:
         self._driver = find_driver()
         self._manifest = Manifest.from_bytes(source.files[MANIFEST])
         self._launch: dict[str, Any] = json.loads(bytes(source.files[LAUNCH]))
-        self._lock = threading.Lock()
+        self._lock, self._turns = threading.RLock(), itertools.count()
+        self._stall: Stall | None = None
+        self._failures = 0
         self._waits = weakref.WeakMethod(self.wait)
         self._traced: Kernel | None = None
         self._driver.enter()
@@ -103,15 +108,7 @@ class LoadedModel:
         source, manifest, memory, driver = self._source, self._manifest, self._memory, self._driver
         signals = np.frombuffer(source.files[SIGNALS], dtype=SIGNAL_COUNT)
         self._records = np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(self._launch["slots"]))
-        flags = int(driver.api.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        self._stream = memory.own("cuStreamDestroy", int(driver.call("cuStreamCreate", flags)))
-        self._synchronize = partial(driver.api.cuStreamSynchronize, self._stream)
-        states, far = self._launch["states"], self._launch["far_outputs"]
-        self._inputs, self._outputs = (
-            Staging(driver, memory, sizes[: len(sizes) - states], self._stream, on_host=on_host)
-            for sizes, on_host in ((self._launch["input_bytes"], False), (self._launch["output_bytes"], far))
-        )
-        self._staged = self._inputs.addresses + self._outputs.addresses
+        self._desks = [self._new_desk()]
         # On the host, so that every call sees what became of those before it without standing still.
         status = memory.pinned(STATUS.itemsize)
         status[:] = 0
@@ -135,6 +132,13 @@ class LoadedModel:
         self._segments[self._callers.stop] = memory.copied(encoded(driver.api, table, self._segments))
         driver.call("cuStreamSynchronize", NULL_STREAM)  # the model's stream does not wait for what was done there
 
+    def _new_desk(self) -> Desk:
+        inputs, outputs = (
+            sizes[: len(sizes) - self._launch["states"]]
+            for sizes in (self._launch["input_bytes"], self._launch["output_bytes"])
+        )
+        return Desk(self._driver, self._memory, inputs, outputs, far_outputs=self._launch["far_outputs"])
+
     def clone(self) -> LoadedModel:
         """The same model once more; see `Loaded.clone`."""
         return LoadedModel(self._source, self._binary, self._options, self._constants)
@@ -156,8 +160,16 @@ class LoadedModel:
         """Run the model once; see `Resident.run`."""
         refuse_while_capturing("arrays of the host cannot be copied", "give arrays in the GPU's memory, and a stream")
         held = cast(GpuState | None, state)
-        with self._lock, _lock_of(held):
-            self._run(inputs, outputs, self._kernel, held)
+        with self._free_desk() as desk:
+            desk.inputs.send(inputs)
+            if held is None:
+                with self._lock:
+                    failures = self._begin(desk, self._kernel, None)
+                self._finish(desk, failures)
+            else:
+                with self._lock, held.lock:
+                    self._run(desk, self._kernel, held)
+            desk.outputs.read(outputs)
 
     def trace(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> Trace:
         """Run the model once and measure every step; see `Resident.trace`.
@@ -165,17 +177,18 @@ class LoadedModel:
         The first time, the model is compiled once more, with code that writes times.
         """
         held = cast(GpuState | None, state)
-        with self._lock, _lock_of(held):
+        with self._free_desk() as desk, self._lock, _lock_of(held):
             driver, program, veus = self._driver, self._program, self._manifest.veus
-            driver.enter()
+            desk.inputs.send(inputs)
             if self._traced is None:
                 code = compile_source(self._source, self._architecture, self._options, trace=True)
                 self._traced = self._load(code)
                 program.spans = self._memory.device(len(self._records) * SPAN.itemsize)
                 program.clocks = self._memory.device(veus * CLOCK.itemsize)
             meeting = program.counters + program.met * COUNTER.itemsize
-            driver.call("cuMemsetD8Async", meeting, 0, COUNTER.itemsize, self._stream)
-            self._run(inputs, outputs, self._traced, held)
+            driver.call("cuMemsetD8Async", meeting, 0, COUNTER.itemsize, desk.stream)
+            self._run(desk, self._traced, held)
+            desk.outputs.read(outputs)
             if held is not None:
                 held.turn_back()
             spans, clocks = np.zeros(len(self._records), dtype=SPAN), np.zeros(veus, dtype=CLOCK)
@@ -204,58 +217,74 @@ class LoadedModel:
         States are among the inputs, the last of them.
         """
         driver = self._driver
-        arrays: Sequence[int] = self._staged
         plain = len(inputs) - self._launch["states"]
         state = self.new_state([TensorType(DType.of(array), array.shape) for array in inputs[plain:]])
         state.store(dict(enumerate(inputs[plain:])))
-        with self._lock:
-            driver.enter()
-            self._send(inputs[:plain])
-            if state.read:
-                state.order.before(self._stream)
-                arrays = self._with_state(arrays, state)
+        with self._free_desk() as desk, self._lock:
+            desk.inputs.send(inputs[:plain])
             before, after = driver.call("cuEventCreate", 0), driver.call("cuEventCreate", 0)
             times_us = []
             for _ in range(_WARMUP_RUNS + runs):
-                driver.call("cuEventRecord", before, self._stream)
-                self._launch_kernel(self._kernel, arrays, self._stream)
-                driver.call("cuEventRecord", after, self._stream)
-                self._receive()
+                driver.call("cuEventRecord", before, desk.stream)
+                failures = self._begin(desk, self._kernel, state if state.read else None)
+                driver.call("cuEventRecord", after, desk.stream)
+                self._finish(desk, failures)
                 times_us.append(1e3 * driver.call("cuEventElapsedTime", before, after))
             for event in (before, after):
                 driver.call("cuEventDestroy", event)
         return times_us[_WARMUP_RUNS:]
 
-    def _run(self, inputs: Sequence[Array], outputs: Sequence[Array], kernel: Kernel, state: GpuState | None) -> None:
+    def _free_desk(self) -> Desk:
+        """A desk that is this thread's from here on; a thread alone takes the first."""
         self._driver.enter()
-        self._send(inputs)
-        if state is None:
-            self._launch_kernel(kernel, self._staged, self._stream)
-            self._receive()
-        else:
-            state.order.before(self._stream)
-            self._launch_kernel(kernel, self._with_state(self._staged, state), self._stream)
-            try:
-                self._receive()
-            except RunTimeoutError:
+        while True:
+            for desk in self._desks:
+                if desk.lock.acquire(blocking=False):
+                    return desk
+            with self._lock:
+                if len(self._desks) == _DESKS:
+                    break
+                self._desks.append(self._new_desk())
+        desk = self._desks[next(self._turns) % _DESKS]
+        desk.lock.acquire()
+        return desk
+
+    def _run(self, desk: Desk, kernel: Kernel, state: GpuState | None) -> None:
+        """Run on the inputs at a desk, before anybody else's run; the locks are held."""
+        failures = self._begin(desk, kernel, state)
+        try:
+            self._finish(desk, failures)
+        except RunTimeoutError:
+            if state is not None:
                 state.turn_back()
-                raise
-            state.order.ended()
-        self._outputs.read(outputs)
+            raise
+        if state is not None:
+            state.order.ended(desk.stream)
 
-    def _send(self, inputs: Sequence[Array]) -> None:
-        self._order.before(self._stream)  # a run on another stream may still read what was sent before
-        self._inputs.send(inputs)
+    def _begin(self, desk: Desk, kernel: Kernel, state: GpuState | None) -> int:
+        """Give a run to a desk's stream; the locks are held. Returns how many runs were given up so far."""
+        orders = [self._order] if state is None else [self._order, state.order]
+        for order in orders:
+            order.before(desk.stream)
+        self._launch_kernel(
+            kernel, desk.addresses if state is None else self._with_state(desk.addresses, state), desk.stream
+        )
+        for order in orders:
+            order.after(desk.stream, waits=True)
+        return self._failures
 
-    def _receive(self) -> None:
-        """Fetch outputs that are not there yet and wait for the run's end; raises as `Resident.wait`."""
-        self._outputs.fetch()
-        answer = self._synchronize()
-        if answer[0]:
-            check(self._driver.api, "cuStreamSynchronize", answer)
-        self._order.ended()  # `_send` let this run follow it
-        if self._stalled.value:
-            self._give_up()
+    def _finish(self, desk: Desk, failures: int) -> None:
+        """Fetch outputs that are not there yet and wait for the run's end.
+
+        Raises:
+            RunTimeoutError: it was given up, or may have been: a run around it was.
+        """
+        desk.outputs.fetch()
+        desk.wait()
+        self._order.ended(desk.stream)
+        if self._stalled.value or self._failures != failures:
+            with self._lock:
+                self._give_up()
 
     # --- Arrays in the GPU's memory -----------------------------------------------------------------------------------
 
@@ -327,18 +356,21 @@ class LoadedModel:
 
     def _give_up(self) -> NoReturn:
         """Report the last run that was given up. Nothing else is to be done: it left counters as every run does."""
-        driver, veus = self._driver, np.zeros(self._manifest.veus, dtype=VEU)
-        driver.call("cuCtxSynchronize")  # runs behind it may be given up, too
-        driver.call("cuMemcpyDtoH", veus.ctypes.data, self._program.veus, veus.nbytes)
-        stall = Stall(
-            manifest=self._manifest,
-            records=np.frombuffer(self._source.files[RECORDS], dtype=RECORD),
-            reached=np.where(veus["late_run"] == self._given_up.value, veus["late"], np.uint32(DONE)),
-            seen=veus["seen"],
-            timeout_s=self._options.run_timeout_s,
-        )
-        self._stalled.value = 0
-        raise stall.error()
+        if self._stalled.value:
+            driver, veus = self._driver, np.zeros(self._manifest.veus, dtype=VEU)
+            driver.call("cuCtxSynchronize")  # runs behind it may be given up, too
+            driver.call("cuMemcpyDtoH", veus.ctypes.data, self._program.veus, veus.nbytes)
+            self._stall = Stall(
+                manifest=self._manifest,
+                records=np.frombuffer(self._source.files[RECORDS], dtype=RECORD),
+                reached=np.where(veus["late_run"] == self._given_up.value, veus["late"], np.uint32(DONE)),
+                seen=veus["seen"],
+                timeout_s=self._options.run_timeout_s,
+            )
+            self._failures += 1
+            self._stalled.value = 0
+        assert self._stall is not None  # whoever cleared `stalled` left it
+        raise self._stall.error()
 
 
 def _lock_of(state: GpuState | None) -> AbstractContextManager[object]:

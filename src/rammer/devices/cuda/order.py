@@ -30,19 +30,21 @@ class Order:
         self._capture: Capture | None = None
         self._lock = threading.Lock()
         self._last: int | None = None
+        self._lasts = False
 
     def before(self, stream: int) -> None:
         """The next work on `stream` follows the last run."""
         if self._last != stream and self._last is not None:
             self.follow(stream)
 
-    def after(self, stream: int) -> None:
-        """A run was given to `stream`."""
-        if self._last == stream and stream in LASTING_STREAMS:
+    def after(self, stream: int, *, waits: bool = False) -> None:
+        """A run was given to `stream`. `waits` says that `ended` follows, before which the stream does not end."""
+        lasts = waits or stream in LASTING_STREAMS
+        if self._last == stream and lasts:
             return
         with self._lock:
-            self._last = stream
-            if stream not in LASTING_STREAMS:
+            self._last, self._lasts = stream, lasts
+            if not lasts:
                 self._driver.call("cuEventRecord", self._event, stream)
 
     def before_captured(self, stream: int, capture: Capture) -> None:
@@ -77,9 +79,11 @@ class Order:
                 self._driver.call("cuEventSynchronize", self._event)
                 self._last = None
 
-    def ended(self) -> None:
-        """The last run has ended: work that followed it was waited for."""
-        self._last = None
+    def ended(self, stream: int) -> None:
+        """Runs given to `stream` have ended: work that followed them was waited for."""
+        with self._lock:
+            if self._last == stream:
+                self._last = None
 
     def gather(self, readers: Iterable[int], stream: int) -> None:
         """Work given to `stream` from now on follows what the streams `readers` have been given so far."""
@@ -91,7 +95,6 @@ class Order:
 
     def _mark(self) -> bool:
         """The event marks the last run, if there is one that may be under way."""
-        last = self._last  # `ended` takes no lock
-        if last in LASTING_STREAMS:
-            self._driver.call("cuEventRecord", self._event, last)
-        return last is not None
+        if self._last is not None and self._lasts:
+            self._driver.call("cuEventRecord", self._event, self._last)
+        return self._last is not None

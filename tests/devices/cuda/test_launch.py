@@ -46,7 +46,7 @@ class MemoryApi(Api):
             cuCtxSetCurrent=(Status.CUDA_SUCCESS,),
         )
         self._memory = []
-        self._streams = itertools.count(STREAM)
+        self._streams: itertools.count[int] = itertools.count(STREAM)
         self.launches: list[tuple[int, Any]] = []
 
     def _allocate(self, size_bytes, *_):

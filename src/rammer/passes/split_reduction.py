@@ -89,13 +89,18 @@ def _best_cut(operator: Operator, graph: Graph, device: VDevice, veus: int) -> t
         needed = math.ceil(whole_us * min(veus, points) / (points * device.longest_task_us))
         if needed > veus:
             return next(_cuts(reduction, needed, needed), None)
-    least_us = _WORTH * whole_us
+    least_us, between_us = _WORTH * whole_us, device.handover_us.value
+    overhead_us = device.task_overhead_us.value
+    if 2 * overhead_us + between_us >= least_us:
+        return None  # not even if the parts took no time
     best = None
     for axis, parts in _cuts(reduction, 2, veus):
         halves = _halves(work, reduction, axis, parts, graph)
         with_parts = replace(graph, values={**graph.values, halves.between.id: halves.between})
-        times_us = [_time_us(half, with_parts, device, veus) for half in (halves.partial, halves.joining)]
-        time_us = sum(times_us) + device.handover_us.value
+        partial_us = _time_us(halves.partial, with_parts, device, veus)
+        if partial_us + overhead_us + between_us >= least_us:
+            continue
+        time_us = partial_us + _time_us(halves.joining, with_parts, device, veus) + between_us
         if time_us < least_us:
             least_us, best = time_us, (axis, parts)
     return best

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 from rammer.ir.expr import Axis, Call, Const, Expr, Load, Reduce, ScalarFn, TensorExpr, nodes
@@ -267,3 +267,9 @@ def _in_groups(address: Address, axis: Axis, size: int, alignment: int) -> bool:
     return sum(form.coefficient(axis) for form in forms) == 1 and all(
         number % size == 0 for number in (*others, *(form.offset for form in forms))
     )
+
+
+@lru_cache(maxsize=512)
+def accesses_of(expr: TensorExpr, layouts: tuple[Layout, ...]) -> Accesses:
+    """The accesses of an expression, which all its tiles have in common."""
+    return Accesses(expr, layouts)

@@ -9,7 +9,7 @@ from rammer.ir.expr import Axis, Load, Reduce, TensorExpr, nodes
 from rammer.ir.kernel_form import GemvForm
 from rammer.ir.task import RTile
 from rammer.ir.types import DType, Layout
-from rammer.tiling.addresses import Accesses
+from rammer.tiling.addresses import Accesses, accesses_of
 from rammer.tiling.gemm import WARP
 from rammer.tiling.pattern import Contraction, contraction
 
@@ -49,7 +49,7 @@ def gemv_form(
     assert found is not None  # else it is no product
     lane = len(expr.axes) - 1 if tile.lane is None else tile.lane
     width = min(threads, 1 << (math.prod(tile.task) - 1).bit_length())
-    vector = _vector(Accesses(expr, layouts), found, lane, tile.task[lane], width, threads, alignments)
+    vector = _vector(accesses_of(expr, layouts), found, lane, tile.task[lane], width, threads, alignments)
     form = GemvForm(threads=threads, width=width, vector=vector)
     element_bytes = found.terms[0].reduce.dtype.itemsize_bytes
     scratch_bytes = (gemv_parts(form) + 1) * width * len(found.terms) * element_bytes

@@ -19,7 +19,7 @@ from rammer.ir.kernel_form import GemvRowsForm
 from rammer.ir.task import RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
-from rammer.tiling.addresses import Accesses
+from rammer.tiling.addresses import accesses_of
 from rammer.tiling.gemm import WARP
 from rammer.tiling.pattern import free_axes, plain_load, reduction_order
 
@@ -151,7 +151,7 @@ def gemv_rows_form(
     points = math.prod(tile.task)
     if found is None or points > threads:
         return None
-    accesses, innermost = Accesses(expr, layouts), found.order(layouts)[-1]
+    accesses, innermost = accesses_of(expr, layouts), found.order(layouts)[-1]
     share = _share(found, threads)
     if share is None or innermost.extent % share.vector:
         return None

@@ -21,7 +21,7 @@ from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
 from rammer.ir.kernel_form import PersistentRnnForm
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
-from rammer.tiling.addresses import Accesses
+from rammer.tiling.addresses import Accesses, accesses_of
 from rammer.tiling.gates import Gate, find_gates
 from rammer.tiling.gemm import WARP
 from rammer.tiling.pattern import Contraction, Term, contraction, reduction_order
@@ -244,7 +244,7 @@ def persistent_rnn_form(
     )
     if not fits:
         return None
-    kept = len(kept_loads(Accesses(expr, layouts), plan))
+    kept = len(kept_loads(accesses_of(expr, layouts), plan))
     return PersistentRnnForm(
         threads=threads,
         scratch_bytes=(plan.kept_at + plan.rows * plan.columns + kept * plan.points) * DType.FLOAT32.itemsize_bytes,

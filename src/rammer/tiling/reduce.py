@@ -13,7 +13,7 @@ from rammer.ir.expr import Axis, Reduce, TensorExpr
 from rammer.ir.kernel_form import MapForm, ReduceForm
 from rammer.ir.task import RTile
 from rammer.ir.types import Layout
-from rammer.tiling.addresses import Accesses
+from rammer.tiling.addresses import Accesses, accesses_of
 from rammer.tiling.gemm import WARP
 from rammer.tiling.pattern import chosen_axes
 from rammer.tiling.rows import Rows, outer_reductions, rows_of
@@ -32,7 +32,7 @@ def map_form(
     """The form of rTasks of a tile that reduce nothing."""
     if tile.lane is None or chosen_axes(expr):
         return MapForm(threads=threads)
-    axis, accesses = expr.axes[tile.lane], Accesses(expr, layouts)
+    axis, accesses = expr.axes[tile.lane], accesses_of(expr, layouts)
     size = vector_size(accesses, alignments, axis, math.gcd(tile.task[tile.lane], axis.extent))
     groups = -(-math.prod(tile.task) // size // threads)
     return MapForm(threads=threads, vector=size, turns=vector_turns(accesses, axis, size, groups))
@@ -53,14 +53,14 @@ def reduce_form(
     reductions, used = outer_reductions(expr)
     sizes = {axis: size for axis, size in zip(expr.axes, tile.task, strict=True) if axis in used}
     if tile.lane is not None and expr.axes[tile.lane] in used:
-        return _by_columns(Accesses(expr, layouts), alignments, expr.axes[tile.lane], sizes, reductions, threads)
+        return _by_columns(accesses_of(expr, layouts), alignments, expr.axes[tile.lane], sizes, reductions, threads)
     return _by_rows(rows_of(expr, layouts, tile), layouts, alignments, math.prod(sizes.values()), threads)
 
 
 def _by_rows(
     rows: Rows, layouts: tuple[Layout, ...], alignments: Sequence[int], row_count: int, threads: int
 ) -> ReduceForm:
-    accesses = Accesses(rows.expr, layouts)
+    accesses = accesses_of(rows.expr, layouts)
     if not rows.phases:
         return ReduceForm(threads=threads)
     axes = list(dict.fromkeys(axis for axis, _ in rows.phases))

@@ -15,7 +15,7 @@ from rammer.devices.cuda.tiling.lines import LINE_BYTES, Positions, positions, s
 from rammer.ir.expr import Axis, Expr, Load, Reduce, TensorExpr, nodes
 from rammer.ir.kernel_form import GemvForm, MapForm, ReduceForm
 from rammer.ir.task import RKernel
-from rammer.tiling.addresses import Accesses
+from rammer.tiling.addresses import Accesses, accesses_of
 from rammer.tiling.gemm import WARP
 from rammer.tiling.pattern import choices, chosen_axes, contraction, reduction_order
 from rammer.tiling.rows import Rows, by_rows, outer_reductions, phases, rows_of
@@ -165,7 +165,7 @@ def _depth(roots: Iterable[Expr]) -> int:
 
 
 def _of_map(kernel: RKernel, form: MapForm, cache_bytes: int) -> ThreadWork:
-    expr, accesses = kernel.expr, Accesses(kernel.expr, kernel.layouts)
+    expr, accesses = kernel.expr, accesses_of(kernel.expr, kernel.layouts)
     whole = {axis for axis, size in zip(expr.axes, kernel.tile.task, strict=True) if size == axis.extent}
     chosen = [axis for axis in chosen_axes(expr) if axis in whole]
     free_choices = choices(expr) if chosen else frozenset[Expr]()
@@ -218,7 +218,7 @@ def _fold_waits(accesses: Accesses, reduction: Reduce) -> float:
 
 
 def _of_columns(kernel: RKernel, form: ReduceForm, cache_bytes: int) -> ThreadWork:
-    expr, accesses = kernel.expr, Accesses(kernel.expr, kernel.layouts)
+    expr, accesses = kernel.expr, accesses_of(kernel.expr, kernel.layouts)
     reductions, used = outer_reductions(expr)
     outer = [side for side in _sides(kernel) if side[0] in used]
     inner = [side for side in _sides(kernel) if side[0] not in used]
@@ -262,7 +262,7 @@ def _points(reduction: Reduce) -> int:
 def _of_rows(kernel: RKernel, form: ReduceForm, cache_bytes: int) -> ThreadWork:
     rows = rows_of(kernel.expr, kernel.layouts, kernel.tile)
     moved = by_rows(kernel, rows)
-    accesses = Accesses(rows.expr, kernel.layouts)
+    accesses = accesses_of(rows.expr, kernel.layouts)
     sizes = dict(zip(rows.expr.axes, moved.tile.task, strict=True))
     outer = [(axis, sizes[axis]) for axis in reversed(rows.outer)]
     axes = dict.fromkeys(axis for axis, _ in rows.phases)
@@ -323,7 +323,7 @@ def _passes(rows: Rows, accesses: Accesses) -> list[tuple[Axis | None, tuple[Exp
 
 
 def _of_gemv(kernel: RKernel, form: GemvForm, cache_bytes: int) -> ThreadWork:
-    accesses, found = Accesses(kernel.expr, kernel.layouts), contraction(kernel.expr)
+    accesses, found = accesses_of(kernel.expr, kernel.layouts), contraction(kernel.expr)
     assert found is not None  # it is a product
     sides = _sides(kernel)
     along, rounds = sides[0][0], -(-_count_of(sides) // form.width)

@@ -19,7 +19,7 @@ from rammer.ir.dimensions import Dim
 from rammer.options import CompileOptions
 
 if TYPE_CHECKING:
-    from rammer.api import compile, compile_step, explain, load
+    from rammer.api import compile, compile_step, explain
     from rammer.runtime.bound import BoundCall
     from rammer.runtime.dynamic import DynamicModel
     from rammer.runtime.estimator import CompiledEstimator
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rammer.runtime.state import State
     from rammer.runtime.step import CompiledStep
     from rammer.runtime.tracing import TracedRun
+    from rammer.saved import load
 
 __version__ = "0.1.0"
 
@@ -43,7 +44,7 @@ _HOMES = {
     "DynamicModel": "rammer.runtime.dynamic",
     "Executable": "rammer.runtime.executable",
     "explain": "rammer.api",
-    "load": "rammer.api",
+    "load": "rammer.saved",
     "Port": "rammer.runtime.signature",
     "ProgramSet": "rammer.runtime.programs",
     "Signature": "rammer.runtime.signature",

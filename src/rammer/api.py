@@ -13,7 +13,7 @@ from rammer.errors import OptionError
 from rammer.frontends.dispatch import Example, Explanation, explain_model, is_estimator
 from rammer.group import check_common, examples_of, priorities_of
 from rammer.ir.dimensions import Dim, dynamic_dimensions
-from rammer.kinds import compile_dynamic, compile_estimator, compile_group, compile_training, compile_with, read_saved
+from rammer.kinds import compile_dynamic, compile_estimator, compile_group, compile_training, compile_with
 from rammer.options import CompileOptions
 from rammer.runtime.dynamic import MODES
 from rammer.runtime.step import CompiledStep
@@ -168,25 +168,6 @@ def compile_step(
         options = replace(options, veus=veus)
     example = Example(args=tuple(args), kwargs=dict(kwargs or {}))
     return compile_training(fn, module, optimizer, options, example, seed)
-
-
-def load(file: str | os.PathLike[str] | bytes, options: CompileOptions | None = None) -> Any:  # noqa: ANN401 - what was saved
-    """Load what `save` wrote; needs neither the model nor, on the same machine, a compiler.
-
-    Args:
-        file: its path, or what `to_bytes` gave.
-        options: how to run it, and to build it where it was built for another machine. What was decided when it was
-            compiled stays; `veus` of another number than the program's is refused.
-
-    Returns:
-        What was saved: an `Executable`, a `CompiledModule`, a `ProgramSet` or what one was saved from.
-
-    Raises:
-        ArtifactError: the file cannot be used.
-        DeviceUnavailableError: it was compiled for a device that is not here.
-        OptionError: the options name another number of execution units than the file's programs have.
-    """
-    return read_saved(file, options or CompileOptions())
 
 
 def explain(model: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None) -> Explanation:

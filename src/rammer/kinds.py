@@ -1,17 +1,15 @@
-"""What each kind of model is compiled into, and what a saved one becomes again."""
+"""What each kind of model is compiled into."""
 
 from __future__ import annotations
 
-import copyreg
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from rammer.compiler import Progress, compile_graph, signature_of, silent
-from rammer.devices.registry import find_device
 from rammer.errors import OptionError
 from rammer.frontends.dispatch import (
     Example,
@@ -20,23 +18,19 @@ from rammer.frontends.dispatch import (
     load_family,
     load_model,
     load_step,
-    tensor_library,
 )
 from rammer.group import load_group
 from rammer.guarded import guarded
 from rammer.ir.dimensions import Dynamic
-from rammer.ir.graph import Array
-from rammer.ir.schema import SchemaError
 from rammer.options import CompileOptions
-from rammer.runtime.artifact import load_artifact
-from rammer.runtime.dynamic import KEPT, MOST_AHEAD, DynamicModel, read_dynamic
-from rammer.runtime.estimator import CompiledEstimator, read_estimator
+from rammer.runtime.dynamic import KEPT, MOST_AHEAD, DynamicModel
+from rammer.runtime.estimator import CompiledEstimator
 from rammer.runtime.executable import Executable
 from rammer.runtime.module import CompiledModule
-from rammer.runtime.programs import ProgramSet, SetReader, Shapes
+from rammer.runtime.programs import ProgramSet, Shapes
 from rammer.runtime.step import CompiledStep
 from rammer.runtime.structure import arrays_of
-from rammer.runtime.tensors import TensorLibrary
+from rammer.saved import library_of
 from rammer.shapes import check_rows, plan_shapes
 from rammer.timings import timed
 from rammer.together import compile_together, joined_signature
@@ -68,7 +62,7 @@ def compile_with(
     kind: Callable[..., Executable] = Executable
     if imported.form is not None:
         again = partial(compile_with, options=options, example=example)
-        kind = partial(CompiledModule, form=imported.form, find_library=_library, compile_again=again)
+        kind = partial(CompiledModule, form=imported.form, find_library=library_of, compile_again=again)
     return compile_graph(graph, options, progress, kind)
 
 
@@ -83,7 +77,7 @@ def compile_captured(imported: Imported, options: CompileOptions) -> Executable:
     """
     assert imported.form is not None
     return compile_graph(
-        imported.graph, options, kind=partial(CompiledModule, form=imported.form, find_library=_library)
+        imported.graph, options, kind=partial(CompiledModule, form=imported.form, find_library=library_of)
     )
 
 
@@ -141,7 +135,7 @@ def compile_group(
         signature=joined_signature(members),
         initial=initial,
         form=form,
-        find_library=_library,
+        find_library=library_of,
         compile_again=again,
     )
     return cast(CompiledModule, compile_together(members, options, progress, kind))
@@ -170,11 +164,11 @@ def compile_dynamic(
         check_rows(family, plan, shapes, imported)
         kind: Callable[..., Executable] = Executable
         if imported.form is not None:
-            kind = partial(CompiledModule, form=imported.form, find_library=_library)
+            kind = partial(CompiledModule, form=imported.form, find_library=library_of)
         return compile_graph(imported.graph, options, kind=kind)
 
     limit = MOST_AHEAD if mode == "ahead" else KEPT
-    return DynamicModel(plan, ProgramSet(build, limit=limit), spread, _library, mode=mode)
+    return DynamicModel(plan, ProgramSet(build, limit=limit), spread, library_of, mode=mode)
 
 
 @guarded("compiled")
@@ -195,50 +189,5 @@ def compile_training(
     """
     imported = load_step(fn, module, optimizer, example, seed)
     assert imported.owner is not None
-    kind = partial(CompiledStep, owner=imported.owner, form=imported.form, find_library=_library)
+    kind = partial(CompiledStep, owner=imported.owner, form=imported.form, find_library=library_of)
     return cast(CompiledStep, compile_graph(imported.graph, options, kind=kind))
-
-
-# What makes a model of a saved set of programs, by the kind that it was saved with.
-SET_READERS: Mapping[str, SetReader] = {
-    "": lambda programs, about: programs,
-    "dynamic": lambda programs, about: read_dynamic(programs, about, _library),
-    "estimator": read_estimator,
-}
-
-
-def read_saved(file: str | os.PathLike[str] | bytes, options: CompileOptions) -> Any:  # noqa: ANN401 - what was saved
-    """What was saved to a file, or to its content, as `load` describes it."""
-    with guarded("loaded"):
-        return load_artifact(file, options, find_device, _library, _reader)
-
-
-def _pickled(model: Executable) -> tuple[Callable[..., Executable], tuple[object, ...]]:
-    """How pickle keeps a model: by the content of its file, and its state as it is now."""
-    return _unpickled, (model.to_bytes(), dict(model.state))
-
-
-def _unpickled(content: bytes, state: Mapping[str, Array]) -> Executable:
-    model: Executable = read_saved(content, CompileOptions())
-    for name, value in state.items():
-        model.state[name] = value
-    return model
-
-
-for _kind in (Executable, CompiledModule):
-    copyreg.pickle(_kind, _pickled)
-
-
-def _reader(kind: str) -> SetReader:
-    """What reads a kind of sets.
-
-    Raises:
-        SchemaError: there is none.
-    """
-    if kind not in SET_READERS:
-        raise SchemaError(f"its programs are of the kind '{kind}', which this Rammer does not have")
-    return SET_READERS[kind]
-
-
-def _library(owner: type) -> TensorLibrary | None:
-    return cast(TensorLibrary | None, tensor_library(owner))

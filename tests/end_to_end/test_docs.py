@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from rammer import errors
-from rammer.devices.registry import DEVICES
+from rammer.devices.registry import DEVICES, find_device
 from rammer.errors import RammerError
 from rammer.frontends.onnx.converters import CONVERTERS
 from rammer.frontends.onnx.functions import STANDARD
@@ -218,7 +218,7 @@ def test_glossary_names_what_there_is():
 def test_architecture_names_all_passes_in_order():
     ran: dict[str, None] = {}
     empty = GraphBuilder("empty").build([])
-    run_passes(empty, DEVICES["reference"].describe(CompileOptions()), lambda name, _: ran.setdefault(name))
+    run_passes(empty, find_device("reference").describe(CompileOptions()), lambda name, _: ran.setdefault(name))
     assert [row[0].strip("`") for row in rows(text_of("architecture.md"), r"`\w+`")] == list(ran)
 
 

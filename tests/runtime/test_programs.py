@@ -8,9 +8,9 @@ import pytest
 
 import rammer
 from rammer.errors import ArtifactCorruptError, ArtifactWriteError, InputShapeError, OptionError
-from rammer.kinds import SET_READERS
 from rammer.options import CompileOptions
 from rammer.runtime.programs import Key, ProgramSet, shapes_of
+from rammer.saved import SET_READERS
 from tests.support.artifacts import rewrite
 
 FEATURES, CLASSES = 256, 128

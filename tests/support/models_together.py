@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from examples.two_branches import build_model
-from rammer.devices.registry import DEVICES
+from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
 from rammer.roller.model import ModelCosts
@@ -25,7 +25,7 @@ _LANE = 78
 def picture() -> str:
     """The predicted run of both models as SVG, a colour for each."""
     options = CompileOptions(veus=VEUS)
-    vdevice = DEVICES["reference"].describe(options)
+    vdevice = find_device("reference").describe(options)
     models = {"digits": load_graph(ROOT / "examples/digits/digits.onnx"), "two_branches": load_graph(build_model())}
     plan = plan_together([Model(name=name, graph=graph) for name, graph in models.items()], vdevice, options)
     names = [operator.name.partition(":") for operator in plan.graph.operators]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from examples.two_branches import VEUS, build_model
 from rammer.compiler import plan_graph
-from rammer.devices.registry import DEVICES
+from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.ir.program import Plan
 from rammer.ir.timeline import Timeline
@@ -39,7 +39,7 @@ class Example:
     def __init__(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             options = CompileOptions(veus=VEUS, dump_dir=Path(folder))
-            self.vdevice: VDevice = DEVICES["reference"].describe(options)
+            self.vdevice: VDevice = find_device("reference").describe(options)
             self.plan: Plan = plan_graph(load_graph(build_model()), self.vdevice, options)
             steps = {path.stem.split("-", 1)[1]: path.read_text() for path in sorted(Path(folder).iterdir())}
         self._quotes: dict[tuple[str, str], str] = {}
@@ -49,7 +49,7 @@ class Example:
                 name = part.split(maxsplit=1)[0].rstrip(":")
                 self._quotes[step, name] = part + "\n"
         # The C text follows from the plan; the processor's vDevice gives it the alignment of constants alone.
-        source = DEVICES["cpu"].emit(self.plan, self.vdevice)
+        source = find_device("cpu").emit(self.plan, self.vdevice)
         code = [bytes(text).decode() for name, text in source.files.items() if name.endswith(".c")]
         for operator, text in zip(self.plan.graph.operators, code, strict=True):
             self._quotes["kernel", operator.name] = text.rstrip() + "\n"

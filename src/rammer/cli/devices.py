@@ -22,7 +22,7 @@ def devices_command(
 ) -> None:
     """List the devices and what is known of them here."""
     from rammer.devices.cache import PEAKS, clear
-    from rammer.devices.registry import DEVICES, GPUS
+    from rammer.devices.registry import DEVICES, GPUS, find_device
     from rammer.inspection import tables
 
     options = CompileOptions()
@@ -31,9 +31,9 @@ def devices_command(
         options = replace(options, figures="measured")
     here, *elsewhere = GPUS
     found: dict[str, dict[str, Any]] = {}
-    for name, device in {**DEVICES, here: GPUS[here]}.items():
+    for name in (*DEVICES, here):
         try:
-            found[name] = {key: _plain(value) for key, value in asdict(device.describe(options)).items()}
+            found[name] = {key: _plain(value) for key, value in asdict(find_device(name).describe(options)).items()}
         except DeviceError as error:
             found[name] = {"unavailable": error.message, "to_do": error.hint}
     if as_json:

@@ -40,8 +40,8 @@ def open_model(path: Path, options: CompileOptions) -> Model:
     """
     if path.suffix != SAVED:
         return compile_model(path, options)
-    from rammer.api import load
     from rammer.runtime.executable import Executable
+    from rammer.saved import load
 
     given = given_flags(options)
     if set(given) <= {FLAGS["input_shapes"]}:

@@ -127,7 +127,7 @@ class ProgramSet:
 
         Args:
             path: where to.
-            kind: names what makes a model of the set again when it is loaded (see `rammer.kinds.SET_READERS`);
+            kind: names what makes a model of the set again when it is loaded (see `rammer.saved.SET_READERS`);
                 "" gives the set itself.
             about: JSON data for that reader.
 

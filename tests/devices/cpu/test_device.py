@@ -13,7 +13,7 @@ from rammer.options import CompileOptions
 from tests.support.cpu import chain, expected, run
 
 X = np.linspace(-3, 5, 64, dtype=np.float32)
-CPU = DEVICES["cpu"]
+CPU = find_device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def options(tmp_path_factory):
     return CompileOptions(cache_dir=tmp_path_factory.mktemp("cache"))
 
 
-@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize("device", map(find_device, DEVICES), ids=DEVICES)
 @pytest.mark.parametrize(
     "shape", [{"length": 1, "veus": 1, "tiles": 5}, {"length": 6, "veus": 3, "tiles": 4, "programs": 2}], ids=str
 )
@@ -42,7 +42,7 @@ def test_devices_agree(options, device, shape):
 
 
 def test_vdevice_has_the_veus_asked_for(options):
-    for device in DEVICES.values():
+    for device in map(find_device, DEVICES):
         assert device.describe(replace(options, veus=3)).veu_count == 3
 
 

@@ -147,7 +147,7 @@ def test_precision_is_that_of_the_options():
 
 
 def test_gpus_are_found_by_name_only():
-    assert not GPUS.keys() & DEVICES.keys()
+    assert not {*GPUS} & {*DEVICES}
     assert all(find_device(name).name == name for name in GPUS)
 
 

@@ -8,11 +8,8 @@ from importlib.resources import files
 from rammer.devices.base import Binary, Progress, Source, no_progress
 from rammer.devices.codegen.source import outdated
 from rammer.devices.cpu.build import build, mismatch
-from rammer.devices.cpu.describe import NOT_MEASURED, describe
-from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.devices.cpu.launch import LoadedModel
 from rammer.devices.cpu.machine import read_machine
-from rammer.devices.cpu.peaks import find_peaks
 from rammer.devices.cpu.source import ABI, DEVICE, assemble, check_code
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
@@ -29,12 +26,17 @@ class CpuDevice:
 
     def describe(self, options: CompileOptions) -> VDevice:
         """The processor as data; see `Device.describe`."""
+        from rammer.devices.cpu.describe import NOT_MEASURED, describe  # noqa: PLC0415 - loading a model needs none of it
+        from rammer.devices.cpu.peaks import find_peaks  # noqa: PLC0415
+
         machine = read_machine()
         measured = (options.figures or options.tune) == "measured"
         return describe(machine, options.veus, find_peaks(machine, options) if measured else NOT_MEASURED)
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:
         """C functions, tables and constants; see `Device.emit`."""
+        from rammer.devices.cpu.emit.kernel import emit_kernel  # noqa: PLC0415 - loading a model needs none of it
+
         folders = (files("rammer.devices.cpu") / "kernels", files("rammer.devices.codegen"))
         found = [entry for folder in folders for entry in folder.iterdir() if entry.name.endswith(".h")]
         headers = {entry.name: entry.read_text() for entry in sorted(found, key=lambda entry: entry.name)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -190,3 +191,27 @@ def test_programs_of_a_set_share_what_follows_from_less(tmp_path: Path) -> None:
         assert np.shares_memory(np.frombuffer(one.files[name]), np.frombuffer(other.files[name]))
     loaded.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
+
+
+TEXT = b"".join(b"line %d of a long text\n" % number for number in range(2000))
+
+
+def test_text_and_tables_are_deflated_and_constants_are_not(tmp_path: Path) -> None:
+    noise = RNG.bytes(50_000)
+    begins_well = TEXT + RNG.bytes(10 * len(TEXT))
+    sections = {"text": TEXT, "source/constants/ab": TEXT, "noise": noise, "mixed": begins_well, "short": TEXT[:4000]}
+    sections["alike"] = bytes([7]) * (1 << 20)
+    write_container(tmp_path / "m", META, sections)
+    stored = names_in(tmp_path / "m")
+    assert list(stored) == ["text|deflated", "source/constants/ab", "noise", "mixed", "short", "alike"]
+    assert stored["text|deflated"] < len(TEXT) / 2
+    assert {name: bytes(content) for name, content in open_container(tmp_path / "m").sections().items()} == sections
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"abc", zlib.compress(TEXT)[:-5], zlib.compress(TEXT) + b"x", zlib.compress(bytes(1 << 20))]
+)
+def test_what_was_not_deflated_is_refused(content: bytes, tmp_path: Path) -> None:
+    write_container(tmp_path / "m", META, {"a|deflated": content})
+    with pytest.raises(ArtifactCorruptError, match="stored in a form"):
+        open_container(tmp_path / "m").sections()

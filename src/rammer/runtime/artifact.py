@@ -174,7 +174,7 @@ class _Reading:
             )
 
     def _rebuilt(self, device: Device, source: Source, reason: str) -> Binary:
-        warnings.warn(f"{self.path}: {reason}; rebuilding it for this machine", RebuiltWarning, stacklevel=6)
+        warnings.warn(f"{self.path}: {reason}; rebuilding it for this machine", RebuiltWarning, stacklevel=5)
         _log.info("rebuilding %s: %s", self.path, reason)
         try:
             return device.build(source, self.options)

@@ -9,7 +9,8 @@ r"""The file under an artifact: a JSON header and named binary sections, checked
     56      H      header: UTF-8 JSON {"meta": ..., "sections": [[name, length, [digest, ...]], ...]}
     ...            zeros up to a multiple of 4096, then the sections, each followed by zeros up to one
 
-A section of float32 values that 16 bits hold is stored in 16 bits, under its name with |float16 or |bfloat16 behind it.
+A section of float32 values that 16 bits hold is stored in 16 bits, under its name with |float16 or |bfloat16 behind it;
+text and tables are deflated, with |deflated behind it.
 One that follows from less is stored as its recipe, under its name with |recipe behind it; what it is made of is a
 section, too, named weights/ and its digest unless it is there anyway.
 A section's digests are the SHA-256 of its consecutive pieces of 8 MiB, so that large models are checked on several

@@ -1,7 +1,7 @@
 """Forms in which sections of a file take less room, and the sections again, bit by bit.
 
-Float32 values that 16 bits hold are stored in 16 bits. What follows from less by a recipe is stored as the recipe; what
-it is made of is a section, too.
+Float32 values that 16 bits hold are stored in 16 bits, text and tables deflated. What follows from less by a recipe is
+stored as the recipe; what it is made of is a section, too.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import numpy as np
 from rammer.ir.recipe import Array, Recipe
 from rammer.ir.schema import SchemaError
 from rammer.ir.types import Layout
+from rammer.runtime.deflated import deflated, inflated
 from rammer.runtime.narrow import narrowed, widened
 from rammer.runtime.recipes import read_recipe, recipe_bytes
 
 _FORM = "|"
 _RECIPE = "recipe"
+_DEFLATED = "deflated"
 _WEIGHTS = "weights/"
 _DIGEST_CHARACTERS = 32
 _LOOK_BYTES = 64
@@ -54,6 +56,8 @@ def stored(sections: Mapping[str, memoryview], recipes: Mapping[str, Recipe]) ->
             flat[f"{name}{_FORM}{_RECIPE}"] = memoryview(recipe_bytes(recipes[name], base))
         elif found is not None:
             flat[f"{name}{_FORM}{found[0]}"] = found[1]
+        elif (short := deflated(name, section)) is not None:
+            flat[f"{name}{_FORM}{_DEFLATED}"] = short
         else:
             flat[name] = section
     return flat
@@ -74,6 +78,8 @@ def restored(flat: Mapping[str, memoryview]) -> Sections:
         try:
             if form == _RECIPE:
                 written[name] = section
+            elif form == _DEFLATED:
+                content[name] = inflated(section)
             else:
                 content[name] = widened(section, form) if has_form else section
         except (KeyError, ValueError) as error:

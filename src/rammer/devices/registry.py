@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache, partial
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 
 from rammer.devices.base import Device
 from rammer.devices.cuda.architecture import NAMED
 from rammer.errors import OptionError
 
-
-def _cpu() -> Device:
-    from rammer.devices.cpu.device import CpuDevice  # noqa: PLC0415 - see the module
-
-    return CpuDevice()
-
-
-def _reference() -> Device:
-    from rammer.devices.reference.device import ReferenceDevice  # noqa: PLC0415 - see the module
-
-    return ReferenceDevice()
-
-
-def _cuda(architecture: str | None) -> Device:
-    from rammer.devices.cuda.device import CudaDevice  # noqa: PLC0415 - see the module
-
-    return CudaDevice(architecture=architecture)
-
-
-_MAKERS: Mapping[str, Callable[[], Device]] = {
-    "cpu": _cpu,
-    "reference": _reference,
-    "cuda": partial(_cuda, None),
-    **{f"cuda:{name}": partial(_cuda, name) for name in NAMED},
+_CLASSES: Mapping[str, str] = {
+    "cpu": "CpuDevice",
+    "reference": "ReferenceDevice",
 }
+"""The class in `device.py` of the folder of that name."""
 
-DEVICES = ("cpu", "reference")
+DEVICES = tuple(_CLASSES)
 """What every machine has."""
 
-GPUS = tuple(name for name in _MAKERS if name not in DEVICES)
+GPUS = ("cuda", *(f"cuda:{name}" for name in NAMED))
 """What takes the `cuda` extra: the GPU at hand first, then GPUs of named architectures to compile for."""
 
 
@@ -49,6 +30,12 @@ def find_device(name: str) -> Device:
     Raises:
         OptionError: there is none.
     """
-    if name not in _MAKERS:
-        raise OptionError(f"device '{name}'", hint=f"choose one of {', '.join(_MAKERS)}")
-    return _MAKERS[name]()
+    known = (*DEVICES, *GPUS)
+    if name not in known:
+        raise OptionError(f"device '{name}'", hint=f"choose one of {', '.join(known)}")
+    folder, _, architecture = name.partition(":")
+    module = import_module(f"rammer.devices.{folder}.device")
+    device: Device = (
+        module.CudaDevice(architecture=architecture or None) if name in GPUS else getattr(module, _CLASSES[name])()
+    )
+    return device

@@ -21,7 +21,7 @@ def options(tmp_path_factory):
     return CompileOptions(cache_dir=tmp_path_factory.mktemp("cache"))
 
 
-@pytest.mark.parametrize("device", map(find_device, DEVICES), ids=DEVICES)
+@pytest.mark.parametrize("device", [find_device(name) for name in DEVICES], ids=DEVICES)
 @pytest.mark.parametrize(
     "shape", [{"length": 1, "veus": 1, "tiles": 5}, {"length": 6, "veus": 3, "tiles": 4, "programs": 2}], ids=str
 )

@@ -26,6 +26,7 @@ from rammer.passes import (
     layout,
     merge_products,
     narrow_values,
+    pad_images,
     pad_sums,
     round_products,
     select_parts,
@@ -33,6 +34,7 @@ from rammer.passes import (
     split_groups,
     split_reduction,
     unroll,
+    unround,
     widen_halves,
     winograd,
 )
@@ -68,6 +70,7 @@ _REST: tuple[tuple[str, Pass], ...] = (
     ("eliminate_common", _anywhere(eliminate_common.run)),
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
     ("fuse", _anywhere(fuse.run)),
+    ("unround", _anywhere(unround.run)),
     ("select_parts", _anywhere(select_parts.run)),
     ("fuse_attention", fuse_attention.run),
     ("fuse_cells", fuse_cells.run),
@@ -95,6 +98,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold_batch_norm", _anywhere(fold_batch_norm.run)),
     ("merge_products", merge_products.run),
     ("split_groups", split_groups.run),
+    ("pad_images", pad_images.run),
     ("winograd", partial(winograd.run, rest=_all(_REST))),
     *_REST,
 )
@@ -108,6 +112,7 @@ _INEXACT = frozenset(
         "fuse_attention",
         "fuse_matrix_vectors",
         "pad_sums",
+        "unround",
         "split_reduction",
     }
 )

@@ -31,7 +31,8 @@ MOST_STAGES = 8
 MOST_SLABS = 4  # of a stage
 _OTHER_WARPS = 2  # than those that multiply: one asks for copies, one gives Signals
 _LEAST_STAGES = 2  # one is multiplied while the next one is copied
-_MAP_BYTES = 16  # that addresses and strides of tensor maps are multiples of
+MAP_BYTES = 16  # that offsets and strides of tensor maps are multiples of
+_OWN_BYTES = 32  # what tensors of ours are aligned to, and callers' arrays are not: no tensor map says where those lie
 _SUMS_PADDING = 8  # elements between rows of the sums in shared memory, or 4 (`sums_pitch`)
 
 INSTRUCTIONS: Mapping[DType, Instruction] = {
@@ -173,8 +174,10 @@ def _stride(coefficient: Callable[[Axis], int], axes: Sequence[Axis]) -> int:
 
 def _is_aligned(one: Matrix | Image, dtype: DType, alignments: Sequence[int]) -> bool:
     strides = (one.row_stride, one.batch_stride) if isinstance(one, Matrix) else [dim.stride for dim in one.dims]
-    return strides[0] > 0 <= min(strides) and not any(
-        number * dtype.itemsize_bytes % _MAP_BYTES for number in (alignments[one.slot], one.offset, *strides)
+    return (
+        strides[0] > 0 <= min(strides)
+        and not any(number * dtype.itemsize_bytes % MAP_BYTES for number in (one.offset, *strides))
+        and alignments[one.slot] * dtype.itemsize_bytes % _OWN_BYTES == 0
     )
 
 

@@ -4,7 +4,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from rammer.devices.cuda.source import CODE, source_of
 from rammer.devices.cuda.tiling import warpgroup
@@ -68,7 +68,8 @@ def forms_of(gpu, model, wanted=lambda form: True, *, precision="fp16", veus=3):
     construct.cache_clear()
     rng = np.random.default_rng(0)
     shapes = {port.name: [d.dim_value for d in port.type.tensor_type.shape.dim] for port in model.graph.input}
-    inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    dtypes = {port.name: helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type) for port in model.graph.input}
+    inputs = {name: rng.standard_normal(shape).astype(dtypes[name]) for name, shape in shapes.items()}
     (expected,) = run_onnx_runtime(model, inputs)
     loaded = gpu.load(source_of(plan, vdevice))
     bits = set()
@@ -113,11 +114,12 @@ def test_batches_without_constants(gpu):
     assert len(forms_of(gpu, scores(2, 12, 24, 64), veus=2)) == 1
 
 
-def test_callers_arrays_are_none(gpu):
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16])
+def test_callers_arrays_are_none(dtype, gpu):
     """They lie anywhere, so no tensor map says where."""
-    constants = {"w": np.eye(64, dtype=np.float32)}
+    constants = {"w": np.eye(64, dtype=helper.tensor_dtype_to_np_dtype(dtype))}
     model = small_model(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (FLOAT, (20, 64))}, {"y": (FLOAT, (20, 64))}, constants
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (dtype, (20, 64))}, {"y": (dtype, (20, 64))}, constants
     )
     assert forms_of(gpu, model) == []
 

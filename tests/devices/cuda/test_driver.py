@@ -93,11 +93,12 @@ def test_too_little_memory():
 
 def test_memory_is_given_back_in_reverse():
     driver, api = fake(cuMemAlloc=(Status.CUDA_SUCCESS, 4096))
-    memory = Memory(driver)
+    memory = Memory(driver, lambda: api.log.append("waited"))
     memory.device(1)
     memory.own("cuModuleUnload", 7)
     memory.free()
-    assert api.log[-3:] == ["cuCtxSynchronize", "cuModuleUnload", "cuMemFree"]
+    mode = "cuThreadExchangeStreamCaptureMode"
+    assert api.log[-5:] == [mode, "waited", "cuModuleUnload", "cuMemFree", mode]
 
 
 def room_of(driver):

@@ -1,5 +1,6 @@
 """Runs in CUDA graphs: replayed in any order and on any stream, and what cannot be captured. Run by `pytest -m gpu`."""
 
+import gc
 import threading
 
 import numpy as np
@@ -175,7 +176,7 @@ def check_replays(graph, module, x, y):
 
 def test_torch_compile_in_a_graph():
     module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)).cuda().eval()
-    net = torch.compile(module, backend=backend, dynamic=False)
+    net = torch.compile(module, backend=backend, dynamic=False, options={"device": "cuda"})
     x = torch.zeros(2, 3, device="cuda")
     with torch.no_grad():
         graph = torch.cuda.CUDAGraph()
@@ -227,6 +228,36 @@ def test_threads_with_graphs_and_calls_of_their_own(layer):
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_what_another_thread_gives_back_leaves_a_capture_as_it_is(mode, layer):
+    """A model, its constants, what it left and a run of it that may be under way."""
+    buffers, others, graph = Buffers(), Buffers(), torch.cuda.CUDAGraph()
+    given_back = rammer.compile(layer_model(), "cuda")
+    side = torch.cuda.Stream()
+    left = [given_back.clone(), given_back.run({"x": others.x}, stream=side)["y"], given_back]
+    del given_back
+
+    def give_back():
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(10_000_000)
+        others.run(left[0], side)
+        left.clear()
+        gc.collect()
+
+    gc.collect()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, capture_error_mode=mode):
+        buffers.run(layer)
+        thread = threading.Thread(target=give_back)
+        thread.start()
+        thread.join()
+        buffers.run(layer)
+    assert not left
+    for step in range(3):
+        buffers.check(step, graph.replay)
+    np.testing.assert_allclose(others.y.cpu().numpy(), layer_result(np.zeros_like(X)), rtol=1e-5, atol=1e-6)
 
 
 def test_replays_behind_a_run_that_was_given_up_are_right(tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.base import View
-from rammer.devices.cuda.capture import capture_of, refuse_while_capturing
+from rammer.devices.cuda.capture import capture_of, refuse_while_capturing, unrestricted
 from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver
 from rammer.devices.cuda.order import Order
 from rammer.errors import OptionError, StreamCaptureError
@@ -172,14 +172,16 @@ class Room:
             kept.append(address)
         else:
             self.driver.enter()
-            self.driver.call("cuMemFreeAsync", address, stream)
+            with unrestricted(self.driver):
+                self.driver.call("cuMemFreeAsync", address, stream)
 
 
 def _release(driver: Driver, kept: dict[int, list[int]]) -> None:
     driver.enter()
-    for stream, addresses in kept.items():
-        for address in addresses:
-            driver.call("cuMemFreeAsync", address, stream)
+    with unrestricted(driver):
+        for stream, addresses in kept.items():
+            for address in addresses:
+                driver.call("cuMemFreeAsync", address, stream)
 
 
 class CudaArray:

@@ -7,7 +7,8 @@ for the GPU or takes memory cannot; to try it would end the capture, so it is re
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rammer.devices.cuda.driver import LEGACY_STREAM, Driver
@@ -33,6 +34,17 @@ def capture_of(driver: Driver, stream: int) -> Capture | None:
             "a stream whose capture was made invalid", hint="see what was called before; capture anew"
         )
     return int(capture)
+
+
+@contextmanager
+def unrestricted(driver: Driver) -> Iterator[None]:
+    """Inside, captures of other threads do not keep this one from giving memory back."""
+    mode = driver.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = driver.call("cuThreadExchangeStreamCaptureMode", mode)
+    try:
+        yield
+    finally:
+        driver.call("cuThreadExchangeStreamCaptureMode", before)
 
 
 def is_capturing() -> bool:

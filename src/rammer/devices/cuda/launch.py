@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -95,8 +96,8 @@ class LoadedModel:
         self.view = self._exchange.view
         self.stream_of = stream_of
         self._order = Order(self._driver)
-        self._memory = Memory(self._driver)
         self._constants = constants or Constants(self._driver, source, self._manifest)
+        self._memory = Memory(self._driver, partial(_end, self._order, self._constants))
         try:
             self._kernel = self._load(bytes(binary.files[CUBIN]))
             self._allocate()
@@ -371,6 +372,11 @@ class LoadedModel:
             self._stalled.value = 0
         assert self._stall is not None  # whoever cleared `stalled` left it
         raise self._stall.error()
+
+
+def _end(order: Order, constants: Constants) -> None:
+    """Wait until all runs are over; they read the constants, which are there until then."""
+    order.wait()
 
 
 def _lock_of(state: GpuState | None) -> AbstractContextManager[object]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.devices.cuda.capture import is_capturing
+from rammer.devices.cuda.capture import is_capturing, unrestricted
 from rammer.devices.cuda.driver import Driver, check
 from rammer.devices.cuda.upload import upload
 from rammer.ir.graph import Array
@@ -21,13 +21,19 @@ _ALIGNMENT_BYTES = 256
 
 
 class Memory:
-    """Allocations, and other things that the driver hands out, with one end: `free`, or when nobody refers to it."""
+    """Allocations, and other things that the driver hands out, with one end: `free`, or when nobody refers to it.
 
-    def __init__(self, driver: Driver) -> None:
+    Args:
+        driver: the driver.
+        wait: ends when nothing works with them any more. It must not refer to what has this memory; what it does refer
+            to is there until then.
+    """
+
+    def __init__(self, driver: Driver, wait: Callable[[], None] = lambda: None) -> None:
         self._driver = driver
         self._owned: list[tuple[str, Any]] = []
         # Not at exit: the driver gives everything back then.
-        self._finalizer = weakref.finalize(self, _free, driver, self._owned)
+        self._finalizer = weakref.finalize(self, _free, _Left(driver, self._owned, wait))
         self._finalizer.atexit = False
 
     def own(self, destroy: str, thing: Any) -> Any:  # noqa: ANN401 - the bindings have no types
@@ -81,24 +87,35 @@ class Memory:
         self._finalizer()
 
 
-_left: list[tuple[Driver, list[tuple[str, Any]]]] = []
-"""What nobody referred to any more while a graph was captured, which giving it back would end."""
+class _Left(NamedTuple):
+    """What nobody refers to any more."""
+
+    driver: Driver
+    owned: list[tuple[str, Any]]
+    wait: Callable[[], None]
 
 
-def _free(driver: Driver, owned: list[tuple[str, Any]]) -> None:
+_waiting: list[_Left] = []
+"""For the end of a capture, which giving it back would end."""
+
+
+def _free(left: _Left) -> None:
     if is_capturing():
-        _left.append((driver, owned))
+        _waiting.append(left)
         return
-    while _left:
-        _give_back(*_left.pop())
-    _give_back(driver, owned)
+    while _waiting:
+        _give_back(_waiting.pop())
+    _give_back(left)
 
 
-def _give_back(driver: Driver, owned: list[tuple[str, Any]]) -> None:
+def _give_back(left: _Left) -> None:
+    """Give it back, even where another thread captures a graph: that forbids to wait for the whole GPU."""
+    driver = left.driver
     driver.enter()
-    driver.call("cuCtxSynchronize")  # a run may be under way
-    while owned:
-        driver.call(*owned.pop())
+    with unrestricted(driver):
+        left.wait()
+        while left.owned:
+            driver.call(*left.owned.pop())
 
 
 class Staging:

@@ -38,8 +38,9 @@ class GpuState:
     def __init__(self, driver: Driver, types: Sequence[TensorType]) -> None:
         self._driver = driver
         self._types = tuple(types)
-        self._memory = Memory(driver)
         driver.enter()
+        self.order = Order(driver)
+        self._memory = Memory(driver, self.order.wait)
         padded = (-(-type.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for type in types)
         *offsets, total_bytes = itertools.accumulate(padded, initial=0)
         self.read, self.written = (
@@ -48,7 +49,6 @@ class GpuState:
         self.turn_count = driver.attribute("MULTIPROCESSOR_COUNT") * MOST_BLOCKS
         self.turns = self._memory.device(self.turn_count * np.dtype(np.uint32).itemsize)
         driver.call("cuStreamSynchronize", NULL_STREAM)  # streams that runs are given to do not wait for it
-        self.order = Order(driver)
         self.lock = threading.RLock()
         self.wait: weakref.WeakMethod[Callable[[], None]] | None = None
 

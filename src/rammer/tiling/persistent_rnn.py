@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
@@ -29,6 +29,7 @@ from rammer.tiling.pattern import Contraction, Term, contraction, reduction_orde
 _VECTOR = 4
 _MAX_ROWS = 256  # whose sums of all warps lie in shared memory
 _MAX_SUMS = 24  # of a thread, for all columns: registers are left for the vectors
+_MAX_REGISTERS = 88  # of a thread, for weights and sums: with more, the compiler stores some in local memory
 _ACROSS = (32, 16, 8, 4, 2, 1)  # the more, the fewer exchanges between lanes
 
 
@@ -55,8 +56,8 @@ class Part:
     `form` is all about the weights but what they load.
 
     Each of the `warps` has a slice of the vector, which `deep` lanes split: a lane has `elements` for each of `slots`
-    rows, from its row number `first_slot` on; their weights begin at `weights_at` among its registers. The slices begin
-    at element `vector_at` of shared memory.
+    rows, from its row number `first_slot` on; their weights begin at `weights_at` among its registers, or among its
+    words of shared memory if they are `stored` there. The slices begin at element `vector_at` of shared memory.
     """
 
     axes: tuple[Axis, ...]
@@ -69,6 +70,7 @@ class Part:
     elements: int
     first_slot: int
     slots: int
+    stored: bool
     weights_at: int
     vector_at: int
 
@@ -106,6 +108,11 @@ class Part:
         """Neighbouring elements that a lane loads together."""
         return math.gcd(self.elements, _VECTOR)
 
+    @property
+    def weights(self) -> int:
+        """Those of a thread."""
+        return self.slots * self.elements
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistentRnn:
@@ -131,7 +138,7 @@ class PersistentRnn:
         return Resident(
             family=Family(
                 arrangement=(self.tile, len(self.gates), self.across, parts),
-                registers=self.weights,
+                registers=self.registers,
                 vectors=self.vectors,
             ),
             kept=self.kept,
@@ -170,18 +177,28 @@ class PersistentRnn:
 
     @property
     def vectors(self) -> int:
-        """Elements of shared memory that hold the slices of vectors; the sums of warps lie behind them."""
+        """Elements of shared memory that hold the slices of vectors; stored weights lie behind them, then sums."""
         return self.columns * self.column_pitch
 
     @property
     def kept_at(self) -> int:
         """Where constants of the epilogue begin in shared memory, in elements: first the biases of all points."""
-        return self.vectors + 2 * self.warps * self.rows * self.columns
+        return self.vectors + self.stored * self.warps * WARP + self.warps * self.rows * self.columns
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread that hold weights."""
+        return sum(part.weights for part in self.parts if not part.stored)
+
+    @property
+    def stored(self) -> int:
+        """Weights of a thread in shared memory."""
+        return sum(part.weights for part in self.parts if part.stored)
 
     @property
     def weights(self) -> int:
-        """Registers of a thread that hold weights."""
-        return sum(part.slots * part.elements for part in self.parts)
+        """All weights of a thread."""
+        return self.registers + self.stored
 
     @property
     def weight_bytes(self) -> int:
@@ -321,7 +338,9 @@ def _plans(
             columns=columns,
             column_axes=along,
             gates=gates,
-            parts=_parts(members, units, warps, across),
+            parts=_placed(
+                _parts(members, units, warps, across), _MAX_REGISTERS - columns * -(-units * len(gates) // across)
+            ),
             across=across,
             kept=tuple(sorted(constants)),
         )
@@ -365,10 +384,10 @@ def _product(
     return _Product(axes=term.reduce.axes, vector=vector, weight=weight, slot=load.slot, form=form)
 
 
-def _parts(members: Sequence[Mapping[int, _Product]], units: int, warps: int, across: int) -> tuple[Part, ...]:
+def _parts(members: Sequence[Mapping[int, _Product]], units: int, warps: int, across: int) -> list[Part]:
     """The parts, from their products by gate, where `across` lanes of each of the warps have different rows."""
     parts: list[Part] = []
-    weights_at = vector_at = 0
+    vector_at = 0
     deep = WARP // across
     for products in members:
         typical = products[min(products)]
@@ -385,13 +404,29 @@ def _parts(members: Sequence[Mapping[int, _Product]], units: int, warps: int, ac
             elements=elements,
             first_slot=first_slot,
             slots=-(-(max(products) + 1) * units // across) - first_slot,
-            weights_at=weights_at,
+            stored=False,
+            weights_at=0,
             vector_at=vector_at,
         )
         parts.append(part)
-        weights_at += part.slots * elements
         vector_at += warps * part.pitch
-    return tuple(parts)
+    return parts
+
+
+def _placed(parts: Sequence[Part], free: int) -> tuple[Part, ...]:
+    """The parts with their weights where `free` registers hold some.
+
+    Others lie in shared memory: those of the first parts, which are multiplied while later vectors are on their way.
+    """
+    missing = sum(part.weights for part in parts) - free
+    placed: list[Part] = []
+    ends = {False: 0, True: 0}
+    for part in parts:
+        stored = missing > 0
+        placed.append(replace(part, stored=stored, weights_at=ends[stored]))
+        ends[stored] += part.weights
+        missing -= part.weights
+    return tuple(placed)
 
 
 def _slice(axes: Sequence[Axis], warps: int) -> int:

@@ -98,7 +98,7 @@ def persistent_rnn(units, length, across, columns=1, steps=5, **macros):
         value += states[step] @ recurrent.T.astype(np.float64)
         states[step + 1] = np.tanh(value) / (1 + np.exp(-gate)) * scale
     sizes = {"UNITS": units, "COLUMNS": columns, "LENGTH": length, "ACROSS": across, "STEPS": steps}
-    defaults = {"TOGETHER": "false", "MEETS": "false"}
+    defaults = {"TOGETHER": "false", "MEETS": "false", "STORED": "false"}
     inputs = [x, weights.astype(np.float32), recurrent.astype(np.float32), bias, scale]
     return Program(
         name="persistent_rnn", macros=sizes | defaults | macros, inputs=inputs, wanted=states, first=first, threads=256
@@ -201,6 +201,7 @@ PROGRAMS = {
     "persistent RNN, columns together": persistent_rnn(10, 24, 8, columns=2, TOGETHER="true"),
     "persistent RNN, columns, one row across": persistent_rnn(3, 50, 1, columns=4),
     "persistent RNN, many elements of a thread": persistent_rnn(16, 300, 32, columns=4),
+    "persistent RNN, weights in shared memory": persistent_rnn(24, 100, 16, columns=4, STORED="true"),
 }
 
 

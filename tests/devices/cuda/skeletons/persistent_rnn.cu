@@ -10,13 +10,13 @@ constexpr int X_VECTORS = WARPS * DEEP * X_ELEMENTS, VECTORS = X_VECTORS + WARPS
 constexpr int H_END = TOGETHER ? RAMMER_THREADS - (COLUMNS * LENGTH + 31) / 32 * 32 : RAMMER_THREADS;
 
 typedef rammer_rnn_part<
-    LENGTH, slice_of(LENGTH), DEEP * X_ELEMENTS, X_ELEMENTS, 0, SLOTS, 0, 0, 0, RAMMER_THREADS, !TOGETHER>
+    LENGTH, slice_of(LENGTH), DEEP * X_ELEMENTS, X_ELEMENTS, 0, SLOTS, STORED, 0, 0, 0, RAMMER_THREADS, !TOGETHER>
     x_part;
 typedef rammer_rnn_part<
-    UNITS, slice_of(UNITS), DEEP * H_ELEMENTS, H_ELEMENTS, 0, SLOTS, SLOTS * X_ELEMENTS, X_VECTORS, TOGETHER ? 0 : 1,
-    H_END, true>
+    UNITS, slice_of(UNITS), DEEP * H_ELEMENTS, H_ELEMENTS, 0, SLOTS, false, STORED ? 0 : SLOTS * X_ELEMENTS, X_VECTORS,
+    TOGETHER ? 0 : 1, H_END, true>
     h_part;
-typedef rammer_rnn<UNITS, COLUMNS, 2, ACROSS, VECTORS, MEETS, x_part, h_part> rnn;
+typedef rammer_rnn<UNITS, COLUMNS, 2, ACROSS, VECTORS, STORED ? SLOTS * X_ELEMENTS : 0, MEETS, x_part, h_part> rnn;
 
 extern "C" __global__ void rammer_run(
     const float *x, const float *input, const float *recurrent, const float *bias, const float *scale, float *states
@@ -31,7 +31,7 @@ extern "C" __global__ void rammer_run(
         const float *row = recurrent + unit * UNITS;
         return [=](uint32_t element, bool present) { return present && gate == 1 ? row[element] : 0.0f; };
     };
-    rnn::load_weights(weights, of_x, of_h);
+    rnn::load_weights(shared, weights, of_x, of_h);
     for (uint32_t i = threadIdx.x; i < VECTORS * COLUMNS; i += RAMMER_THREADS)
         shared[i] = 0.0f;
     __syncthreads();
@@ -58,6 +58,6 @@ extern "C" __global__ void rammer_run(
         };
         const rammer_vectors of_inputs{look_at_x, take};
         const rammer_vectors of_states{look_at_h, take};
-        rnn::step<early>(true, position, shared, weights, load, activate, finish, of_inputs, of_states);
+        rnn::step<early>(true, shared, weights, load, activate, finish, of_inputs, of_states);
     }
 }

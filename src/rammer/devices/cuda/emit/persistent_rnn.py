@@ -41,15 +41,18 @@ def declare_cell(writer: Writer, plan: PersistentRnn, layouts: Sequence[Layout],
     for number, together in enumerate(loaded_together(plan, layouts)):
         end = plan.warps * WARP
         for part in together:
-            sizes = [part.length, part.slice, part.pitch, part.elements, part.first_slot, part.slots]
-            sizes += [part.weights_at, part.vector_at, number, end]
+            sizes = [part.length, part.slice, part.pitch, part.elements, part.first_slot, part.slots, part.stored]
+            sizes += [part.weights_at, part.vector_at, number, end, part is together[-1]]
             names.append(writer.name("part"))
-            last = str(part is together[-1]).lower()
-            writer.line(f"typedef rammer_rnn_part<{', '.join(map(str, sizes))}, {last}> {names[-1]};")
+            writer.line(f"typedef rammer_rnn_part<{_arguments(sizes)}> {names[-1]};")
             end = max(0, end - _loading_threads(part, plan))
-    sizes = [plan.units, plan.columns, len(plan.gates), plan.across, plan.column_pitch]
-    types = [*map(str, sizes), str(meets).lower(), *names]
-    writer.line(f"typedef rammer_rnn<{', '.join(types)}> rnn;")
+    sizes = [plan.units, plan.columns, len(plan.gates), plan.across, plan.column_pitch, plan.stored]
+    writer.line(f"typedef rammer_rnn<{_arguments([*sizes, meets])}, {', '.join(names)}> rnn;")
+
+
+def _arguments(sizes: Sequence[int]) -> str:
+    """Of a template."""
+    return ", ".join(str(size).lower() for size in sizes)
 
 
 def loaded_together(plan: PersistentRnn, layouts: Sequence[Layout]) -> list[list[Part]]:
@@ -87,7 +90,7 @@ def emit_load_weights(scope: Scope, sides: Sequence[Side], plan: PersistentRnn) 
                 value = scope.enter({**at_units, **at_elements}).value(part.weight)
                 conditions = " && ".join(["present", *_adds(part, plan)])
                 writer.line(f"return {conditions} ? {value} : 0.0f;")
-    writer.line(f"rnn::load_weights(weights, {', '.join(names)});")
+    writer.line(f"rnn::load_weights(shared, weights, {', '.join(names)});")
 
 
 def emit_keep_constants(scope: Scope, sides: Sequence[Side], plan: PersistentRnn) -> None:
@@ -123,7 +126,7 @@ def emit_step(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, unwritte
     # Other threads may have written it for the record before; a Wait has a barrier.
     fresh = "false" if is_fresh else "rammer_at(position)->wait_count == 0"
     functors = ", ".join(["load", "activate", "finish", *names])
-    writer.line(f"rnn::step<rammer_early>({fresh}, position, shared, weights, {functors});")
+    writer.line(f"rnn::step<rammer_early>({fresh}, shared, weights, {functors});")
 
 
 def _emit_vector(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, part: Part) -> str:

@@ -69,11 +69,12 @@ template <int pitch> RAMMER_INLINE float rammer_sum_warps(const float *from) {
 
 /* Vectors of `length` elements, one for each column, and the weights that they are multiplied with. Each warp has a slice of
  * them, whose lanes have `elements` each; slices begin at element `vector_at` of a column's shared memory, `pitch` apart. A
- * lane's weights are those of `slots` rows from its row number `first_slot` on, at `weights_at` among its registers. Parts of
- * one `group` are loaded together, each by the threads before number `end`; one of them is the `last`. */
+ * lane's weights are those of `slots` rows from its row number `first_slot` on, at `weights_at` among its registers, or among
+ * its words of shared memory if they are `stored` there. Parts of one `group` are loaded together, each by the threads before
+ * number `end`; one of them is the `last`. */
 template <
-    int length, int slice, int pitch, int elements, int first_slot, int slots, int weights_at, int vector_at, int group,
-    int end, bool last>
+    int length, int slice, int pitch, int elements, int first_slot, int slots, bool stored, int weights_at, int vector_at,
+    int group, int end, bool last>
 struct rammer_rnn_part {
     enum {
         LENGTH = length,
@@ -82,6 +83,7 @@ struct rammer_rnn_part {
         ELEMENTS = elements,
         FIRST_SLOT = first_slot,
         SLOTS = slots,
+        STORED = stored,
         WEIGHTS_AT = weights_at,
         VECTOR_AT = vector_at,
         GROUP = group,
@@ -99,9 +101,11 @@ template <typename Look, typename Take> struct rammer_vectors {
 };
 template <typename Look, typename Take> rammer_vectors(Look, Take) -> rammer_vectors<Look, Take>;
 
-/* A cell. `pitch` elements of shared memory have the slices of all parts of a column; the sums of warps lie behind those of
- * all columns, twice, then the constants of the epilogue. Where threads may wait one by one for elements, `meets`. */
-template <int units, int columns, int gates, int across, int pitch, bool meets, typename... Parts> struct rammer_rnn {
+/* A cell. `pitch` elements of shared memory have the slices of all parts of a column. Behind those of all columns lie
+ * `stored` weights of each thread, the sums of warps, and the constants of the epilogue. Where threads may wait one by one for
+ * elements, `meets`. */
+template <int units, int columns, int gates, int across, int pitch, int stored, bool meets, typename... Parts>
+struct rammer_rnn {
     enum {
         WARPS = RAMMER_THREADS / 32,
         POINTS = units * columns,
@@ -111,16 +115,18 @@ template <int units, int columns, int gates, int across, int pitch, bool meets, 
         POINTS_PER_WARP = 32 / gates,
         POINT_WARPS = (POINTS + POINTS_PER_WARP - 1) / POINTS_PER_WARP,
         LOOKS = 4, /* of a thread together */
-        SUMS_AT = pitch * columns,
-        BIASES_AT = SUMS_AT + 2 * WARPS * SUMS,
+        STORED_AT = pitch * columns,
+        SUMS_AT = STORED_AT + stored * RAMMER_THREADS,
+        BIASES_AT = SUMS_AT + WARPS * SUMS,
         KEPT_AT = BIASES_AT + SUMS
     };
     typedef float totals[gates];
 
     /* weight(gate, unit)(element, present), one functor for each part, is a weight, 0 unless it is `present`. All loads are
      * on their way together. */
-    template <typename... Weights> static RAMMER_MEMBER void load_weights(float *weights, Weights... weight) {
-        (load_weights_of<Parts>(weights, weight), ...);
+    template <typename... Weights>
+    static RAMMER_MEMBER void load_weights(float *shared, float *weights, Weights... weight) {
+        (load_weights_of<Parts>(shared, weights, weight), ...);
     }
 
     /* constants(gate, point, float *kept) returns the bias of a gate, and has `count` other constants of a point. */
@@ -137,15 +143,14 @@ template <int units, int columns, int gates, int across, int pitch, bool meets, 
         }
     }
 
-    /* The work for one record, the `position`th: `fresh` says whether other threads may still write, for the record before,
+    /* The work for one record: `fresh` says whether other threads may still write, for the record before,
      * what this one reads.
      *
      * load(point, Early &) starts what the epilogue reads that does not stay. There are `vectors` for each part. activate(gate, sum) is the function of a gate. finish(point, is_first, const totals &,
      * const float *kept, const Early &) is the epilogue, for each lane; the first one of a point `is_first`. */
     template <typename Early, typename Load, typename Activate, typename Finish, typename... Vectors>
     static RAMMER_MEMBER void step(
-        bool fresh, uint32_t position, float *shared, const float *weights, Load load, Activate activate, Finish finish,
-        Vectors... vectors
+        bool fresh, float *shared, const float *weights, Load load, Activate activate, Finish finish, Vectors... vectors
     ) {
         if (fresh)
             __syncthreads();
@@ -153,7 +158,7 @@ template <int units, int columns, int gates, int across, int pitch, bool meets, 
         Early early;
         load(point(), early);
         ((load_vectors_of<Parts>(shared, vectors), multiply_group<Parts>(sums, shared, weights)), ...);
-        float *partial = shared + SUMS_AT + position % 2 * (WARPS * SUMS); /* those of the last record are still being read */
+        float *partial = shared + SUMS_AT;
         combine(sums, partial);
         if (threadIdx.x / 32 < POINT_WARPS) {
             const uint32_t sum = point() / units * ROWS + gate() * units + point() % units;
@@ -177,7 +182,13 @@ template <int units, int columns, int gates, int across, int pitch, bool meets, 
     static RAMMER_MEMBER uint32_t place(void) { return min(lane() / gates, POINTS_PER_WARP - 1u); }
     static RAMMER_MEMBER uint32_t point(void) { return min(threadIdx.x / 32 * POINTS_PER_WARP + place(), POINTS - 1u); }
 
-    template <typename Part, typename Weight> static RAMMER_MEMBER void load_weights_of(float *weights, Weight weight) {
+    /* Where a thread's weights begin that neighbouring ones of a part's row have: they are loaded together. */
+    template <typename Part> static RAMMER_MEMBER uint32_t stored_at(int slot, int element) {
+        return STORED_AT + (Part::WEIGHTS_AT + slot * Part::ELEMENTS + element) * RAMMER_THREADS + threadIdx.x * Part::VECTOR;
+    }
+
+    template <typename Part, typename Weight>
+    static RAMMER_MEMBER void load_weights_of(float *shared, float *weights, Weight weight) {
         constexpr bool IS_EVEN = Part::LENGTH == WARPS * Part::PITCH;
 #pragma unroll
         for (int i = 0; i < Part::SLOTS; ++i) {
@@ -189,7 +200,11 @@ template <int units, int columns, int gates, int across, int pitch, bool meets, 
                 const uint32_t element = threadIdx.x / 32 * Part::SLICE + number;
                 const bool present = IS_EVEN || (number < Part::SLICE && element < Part::LENGTH);
                 const uint32_t inside = IS_EVEN ? element : min(element, Part::LENGTH - 1u);
-                weights[Part::WEIGHTS_AT + i * Part::ELEMENTS + j] = of_row(inside, present);
+                const float value = of_row(inside, present);
+                if constexpr (Part::STORED)
+                    shared[stored_at<Part>(i, j / Part::VECTOR * Part::VECTOR) + j % Part::VECTOR] = value;
+                else
+                    weights[Part::WEIGHTS_AT + i * Part::ELEMENTS + j] = value;
             }
         }
     }
@@ -244,7 +259,16 @@ template <int units, int columns, int gates, int across, int pitch, bool meets, 
         if constexpr (Part::GROUP == group) {
             const float *slice = shared + Part::VECTOR_AT + threadIdx.x / 32 * Part::PITCH + lane() / across * Part::ELEMENTS;
 #pragma unroll
-            for (int j = 0; j < Part::ELEMENTS; j += Part::VECTOR)
+            for (int j = 0; j < Part::ELEMENTS; j += Part::VECTOR) {
+                float weight[Part::SLOTS][Part::VECTOR];
+#pragma unroll
+                for (int i = 0; i < Part::SLOTS; ++i)
+                    if constexpr (Part::STORED)
+                        rammer_load_vector<Part::VECTOR>(weight[i], shared + stored_at<Part>(i, j));
+                    else
+#pragma unroll
+                        for (int k = 0; k < Part::VECTOR; ++k)
+                            weight[i][k] = weights[Part::WEIGHTS_AT + i * Part::ELEMENTS + j + k];
 #pragma unroll
                 for (int column = 0; column < columns; ++column) {
                     float vector[Part::VECTOR];
@@ -253,21 +277,28 @@ template <int units, int columns, int gates, int across, int pitch, bool meets, 
                     for (int k = 0; k < Part::VECTOR; ++k)
 #pragma unroll
                         for (int i = 0; i < Part::SLOTS; ++i)
-                            sums[column * SLOTS + Part::FIRST_SLOT + i] +=
-                                weights[Part::WEIGHTS_AT + i * Part::ELEMENTS + j + k] * vector[k];
+                            sums[column * SLOTS + Part::FIRST_SLOT + i] += weight[i][k] * vector[k];
                 }
+            }
         }
     }
 
     /* Adds the sums of lanes that have the same row, and writes those of each warp where all find them. */
     static RAMMER_MEMBER void combine(float *sums, float *partial) {
+        constexpr int LEFT = rammer_sums_left<SLOTS * columns, across>();
+        constexpr bool HAS_WHOLE_COLUMNS = LEFT % SLOTS == 0 && LEFT * (32 / across) == SLOTS * columns;
         int present = SLOTS * columns;
         const uint32_t first = rammer_sum_lanes<SLOTS * columns, across>(sums, &present);
+        if constexpr (HAS_WHOLE_COLUMNS) /* one address for all of a lane */
+            partial += first / SLOTS * ROWS;
+        partial += threadIdx.x / 32 * SUMS + lane() % across;
 #pragma unroll
-        for (int i = 0; i < rammer_sums_left<SLOTS * columns, across>(); ++i) {
-            const uint32_t row = (first + i) % SLOTS * across + lane() % across;
-            if (i < present && row < ROWS)
-                partial[threadIdx.x / 32 * SUMS + (first + i) / SLOTS * ROWS + row] = sums[i];
+        for (int i = 0; i < LEFT; ++i) {
+            const uint32_t number = HAS_WHOLE_COLUMNS ? i : first + i, row = number % SLOTS * across;
+            if (HAS_WHOLE_COLUMNS && i % SLOTS * across + across <= ROWS)
+                partial[i / SLOTS * ROWS + i % SLOTS * across] = sums[i];
+            else if (i < present && row + lane() % across < ROWS)
+                partial[number / SLOTS * ROWS + row] = sums[i];
         }
         __syncthreads();
     }

@@ -19,7 +19,8 @@ from rammer.ir.dimensions import Dim
 from rammer.options import CompileOptions
 
 if TYPE_CHECKING:
-    from rammer.api import compile, compile_step, explain
+    from rammer.api import adapt, compile, compile_step, explain
+    from rammer.runtime.adaptive import AdaptiveModel
     from rammer.runtime.bound import BoundCall
     from rammer.runtime.dynamic import DynamicModel
     from rammer.runtime.estimator import CompiledEstimator
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "adapt": "rammer.api",
+    "AdaptiveModel": "rammer.runtime.adaptive",
     "BoundCall": "rammer.runtime.bound",
     "compile": "rammer.api",
     "compile_step": "rammer.api",
@@ -54,6 +57,7 @@ _HOMES = {
 """Where the public names are that are imported when they are first used: `import rammer` alone is quick."""
 
 __all__ = [
+    "AdaptiveModel",
     "BoundCall",
     "CompileOptions",
     "CompiledEstimator",
@@ -69,6 +73,7 @@ __all__ = [
     "State",
     "TracedRun",
     "__version__",
+    "adapt",
     "compile",
     "compile_step",
     "errors",

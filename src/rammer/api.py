@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from rammer.adapting import adapt_with
 from rammer.compiler import Progress, silent
 from rammer.errors import OptionError
 from rammer.frontends.dispatch import Example, Explanation, explain_model, is_estimator
@@ -15,6 +16,7 @@ from rammer.group import check_common, examples_of, priorities_of
 from rammer.ir.dimensions import Dim, dynamic_dimensions
 from rammer.kinds import compile_dynamic, compile_estimator, compile_group, compile_training, compile_with
 from rammer.options import CompileOptions
+from rammer.runtime.adaptive import AdaptiveModel
 from rammer.runtime.dynamic import MODES
 from rammer.runtime.step import CompiledStep
 
@@ -112,6 +114,64 @@ def compile(
     if is_estimator(model):
         return compile_estimator(model, options, example)
     return compile_with(model, options, progress or silent, example)
+
+
+def adapt(
+    model: object,
+    device: str | None = None,
+    *,
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    budget_runs: int = 2000,
+    max_slowdown: float = 1.5,
+    bits: str = "same",
+    policy: str = "wavefront",
+    precision: str = "fp32",
+    numerics: str = "default",
+    tune: str = "none",
+    veus: int | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> AdaptiveModel:
+    """Compile a model that tries other programs of itself while it is called, and keeps what is quicker.
+
+    Every call gives a right answer. Programs are compared in pairs of calls, in turns; one that is quicker in a sign
+    test and by at least one in a hundred takes over. On processors; for models without state.
+
+    Args:
+        model: as for `compile`, estimators and lists excepted.
+        device: as for `compile`.
+        args: as for `compile`.
+        kwargs: as for `compile`.
+        budget_runs: calls that may be given to programs that are tried; then nothing is tried any more.
+        max_slowdown: programs that are predicted to take longer than so many times the first are not tried, and one
+            that does so in two calls is not called again.
+        bits: "same" tries programs that give the same bits: other places and another order of the same work. "any" also
+            tries other rKernels, which may round otherwise.
+        policy: of the first program, as for `compile`.
+        precision: as for `compile`.
+        numerics: as for `compile`.
+        tune: as for `compile`.
+        veus: as for `compile`.
+        input_shapes: as for `compile`.
+
+    Raises:
+        ModelError: the model cannot be used.
+        OptionError: an option cannot be used, or the model has state.
+        DeviceError: the machine cannot do what was asked.
+    """
+    options = CompileOptions(
+        policy=policy,
+        precision=precision,
+        numerics=numerics,
+        tune=tune,
+        input_shapes={name: tuple(shape) for name, shape in (input_shapes or {}).items()},
+    )
+    if device is not None:
+        options = replace(options, device=device)
+    if veus is not None:
+        options = replace(options, veus=veus)
+    example = Example(args=tuple(args), kwargs=dict(kwargs or {}))
+    return adapt_with(model, options, example, budget_runs=budget_runs, max_slowdown=max_slowdown, bits=bits)
 
 
 def compile_step(

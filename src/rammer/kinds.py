@@ -22,6 +22,7 @@ from rammer.frontends.dispatch import (
 from rammer.group import load_group
 from rammer.guarded import guarded
 from rammer.ir.dimensions import Dynamic
+from rammer.ir.graph import Graph
 from rammer.options import CompileOptions
 from rammer.runtime.dynamic import KEPT, MOST_AHEAD, DynamicModel
 from rammer.runtime.estimator import CompiledEstimator
@@ -54,6 +55,19 @@ def compile_with(
         DeviceError: the machine cannot do what was asked.
     """
     progress("read", 0, 1)
+    graph, kind = read_with(model, options, example)
+    return compile_graph(graph, options, progress, kind)
+
+
+def read_with(
+    model: object, options: CompileOptions, example: Example | None = None
+) -> tuple[Graph, Callable[..., Executable]]:
+    """A model as a graph, and what makes the executable of it.
+
+    Raises:
+        ModelError: the model cannot be used.
+        OptionError: an option cannot be used.
+    """
     with timed("read"):
         imported = load_model(model, example or Example(), options.input_shapes, options.states)
     graph = imported.graph
@@ -63,7 +77,7 @@ def compile_with(
     if imported.form is not None:
         again = partial(compile_with, options=options, example=example)
         kind = partial(CompiledModule, form=imported.form, find_library=library_of, compile_again=again)
-    return compile_graph(graph, options, progress, kind)
+    return graph, kind
 
 
 @guarded("compiled")

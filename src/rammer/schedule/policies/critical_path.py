@@ -28,11 +28,10 @@ from rammer.schedule.policies import wavefront
 from rammer.schedule.simulator import simulate
 from rammer.schedule.stationary import find_stationary
 
-_AHEAD = 2
-"""Waves that are placed behind one to see what its rKernels are worth."""
+_AHEAD = (1, 2, 1)
+"""In each sweep, the waves that are placed behind one to see what its rKernels are worth."""
 _MOST_PLACED = 400_000
 """rTasks that are placed in trials: some ten seconds."""
-_SWEEPS = 3
 _MOST_LIMITS = 12
 _GAIN = 1e-3
 """Of the time of the waves of a trial, what another choice has to gain; estimates can't say what is closer."""
@@ -44,13 +43,12 @@ def schedule(graph: TaskGraph, device: VDevice, costs: CostModel, *, most_placed
     estimates = Estimates(graph, device, costs)
     best = wavefront.schedule_with(graph, device, estimates)
     best_us = simulate(graph, best, device, costs).total_us
-    search = _Search(graph, device, estimates, best.choice, most_placed)
-    for _ in range(_SWEEPS):
-        found = search.sweep()
+    search = _Search(graph, device, estimates, most_placed)
+    for ahead in _AHEAD:
+        found = search.sweep(best.choice, ahead)
         found_us = simulate(graph, found, device, costs).total_us
-        if found_us >= best_us * (1 - _GAIN):
-            break
-        best, best_us = found, found_us
+        if found_us < best_us:
+            best, best_us = found, found_us
     return replace(best, policy="critical-path")
 
 
@@ -64,11 +62,9 @@ class _Ahead:
 
 
 class _Search:
-    """Goes over the waves; `choice` is what it found so far."""
+    """Goes over the waves."""
 
-    def __init__(
-        self, graph: TaskGraph, device: VDevice, estimates: Estimates, choice: Sequence[int], most_placed: int
-    ) -> None:
+    def __init__(self, graph: TaskGraph, device: VDevice, estimates: Estimates, most_placed: int) -> None:
         self._graph = graph
         self._veus = device.veu_count
         self._estimates = estimates
@@ -77,12 +73,14 @@ class _Search:
         self._waves = wavefront.find_waves(graph, producers)
         self._settled = find_stationary(graph, self._waves, self._veus, device.stationary_bytes, estimates)
         self._placer.settle(self._settled)
-        self._choice = list(choice)
+        self._choice: list[int] = []
+        self._waves_ahead = 0
         self._left = most_placed
         self._best_kernels: dict[tuple[RKernel, ...], tuple[int, ...]] = {}
 
-    def sweep(self) -> Schedule:
-        """Go over all waves, and schedule what was chosen."""
+    def sweep(self, choice: Sequence[int], waves_ahead: int) -> Schedule:
+        """Go over all waves, beginning with a choice, and schedule what was chosen."""
+        self._choice, self._waves_ahead = list(choice), waves_ahead
         self._placer.go_back({})
         times, builder = ProgramTimes(self._estimates.handovers), ProgramBuilder(self._veus)
         for number, wave in enumerate(self._waves):
@@ -151,7 +149,7 @@ class _Search:
         self._placer.go_back(keepers)
         ahead = times.copy()
         steps: list[Step] = []
-        for wave in self._waves[number : number + 1 + _AHEAD]:
+        for wave in self._waves[number : number + 1 + self._waves_ahead]:
             steps += self._place(wave, ahead).steps
         self._left -= len(steps)
         return _Ahead(ahead.end_us, float(ahead.free_us.sum()), tuple(steps))

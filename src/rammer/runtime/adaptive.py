@@ -1,0 +1,176 @@
+"""A model that tries other programs of itself while it is called, and keeps what is quicker."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from rammer.errors import RammerError
+from rammer.runtime.executable import Executable
+from rammer.runtime.trials import Trial, Verdict
+
+_log = logging.getLogger(__name__)
+
+_COLD_CALLS = 2
+"""Of a program that is tried, and of the other one beside it: they do not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A program that may be tried.
+
+    Attributes:
+        name: the policy that scheduled it, and what it changes.
+        predicted: its simulated time over that of the first program.
+        build: makes it, proved and compiled.
+    """
+
+    name: str
+    predicted: float
+    build: Callable[[], Executable]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of an arm.
+
+    Attributes:
+        name: of the arm.
+        verdict: "quicker", "no quicker", "too slow", "predicted too slow" or "failed".
+        pairs: of calls that were compared.
+        ratio: the median of its time over that of the program it was compared with; None without a pair.
+    """
+
+    name: str
+    verdict: str
+    pairs: int
+    ratio: float | None
+
+
+class AdaptiveModel:
+    """A compiled model that is called as any other, and is quicker later: `rammer.adapt` makes it.
+
+    Other programs of the model are built in the background, one at a time, and called in turns with the one that runs
+    now. Every call gives a right answer: what is tried is proved and compiled like all programs. One that is quicker
+    in a sign test over pairs of calls, and by at least one in a hundred, takes over between two calls.
+
+    Calls from several threads are safe; while programs are tried they run one after another.
+    """
+
+    def __init__(self, first: Executable, arms: Iterator[Arm], budget_runs: int, max_slowdown: float) -> None:
+        """Begin with a program.
+
+        Args:
+            first: runs until another one is quicker.
+            arms: made in the background, for they take time to schedule.
+            budget_runs: calls that may be given to programs that are tried.
+            max_slowdown: as in `Trial`; arms that are predicted to be slower than that are not built.
+        """
+        self._best = first
+        self._arms = arms
+        self._left = budget_runs
+        self._max_slowdown = max_slowdown
+        self._lock = threading.Lock()
+        self._history: list[Outcome] = []
+        self._tried: tuple[Arm, Executable, Trial] | None = None
+        self._known_us: float | None = None
+        self._calls = 0
+        self._builder: ThreadPoolExecutor | None = ThreadPoolExecutor(1, thread_name_prefix="rammer-adapt")
+        self._next: Future[tuple[Arm, Executable] | None] | None = self._builder.submit(self._build_next)
+
+    @property
+    def history(self) -> tuple[Outcome, ...]:
+        """What became of the programs that were tried, in order."""
+        return tuple(self._history)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is tried any more: all programs were, or the budget is spent."""
+        return self._builder is None
+
+    def __call__(self, *inputs: object, **named: object) -> Any:  # noqa: ANN401 - what the model gives
+        """Call the model, as its executable is called; now and then by a program that is tried.
+
+        Raises:
+            CallError: the inputs are not what the signature says.
+        """
+        if self.is_settled:
+            return self._best(*inputs, **named)
+        with self._lock:
+            self._take_next()
+            if self._tried is None:
+                return self._best(*inputs, **named)
+            # Of two pairs in a row, one begins with the newcomer: being first is no advantage.
+            second, first_is_new = self._calls % 2 == 1, self._calls // 2 % 2 == 1
+            is_new = first_is_new is not second
+            arm, newcomer, trial = self._tried
+            begin = time.perf_counter()
+            results = (newcomer if is_new else self._best)(*inputs, **named)
+            took_us = 1e6 * (time.perf_counter() - begin)
+            self._left -= is_new
+            self._calls += 1
+            if not second:
+                self._known_us = took_us
+            elif self._calls > _COLD_CALLS and self._known_us is not None:
+                known_us, new_us = (self._known_us, took_us) if is_new else (took_us, self._known_us)
+                self._decide(arm, newcomer, trial, trial.pair(known_us, new_us))
+            if self._left <= 0:
+                self._settle()
+            return results
+
+    def freeze(self) -> Executable:
+        """Stop trying; the program that is the quickest so far, which may be saved."""
+        with self._lock:
+            self._settle()
+        return self._best
+
+    def _take_next(self) -> None:
+        """Begin with the next arm where it is built."""
+        if self._tried is not None or self._next is None or not self._next.done():
+            return
+        built = self._next.result()
+        if built is None:
+            self._settle()
+            return
+        self._tried = (*built, Trial(self._max_slowdown))
+        self._calls, self._next = 0, None
+
+    def _decide(self, arm: Arm, newcomer: Executable, trial: Trial, verdict: Verdict | None) -> None:
+        if verdict is None:
+            return
+        self._note(arm.name, verdict.value, len(trial.ratios), trial.ratio)
+        if verdict is Verdict.QUICKER:
+            self._best = newcomer
+        self._tried = None
+        if self._builder is not None:
+            self._next = self._builder.submit(self._build_next)
+
+    def _build_next(self) -> tuple[Arm, Executable] | None:
+        """The next arm that can be tried; runs in the background."""
+        for arm in self._arms:
+            if self.is_settled:
+                break
+            if arm.predicted > self._max_slowdown:
+                self._note(arm.name, "predicted too slow", 0, None)
+                continue
+            try:
+                return arm, arm.build()
+            except RammerError as error:
+                _log.warning("%s cannot be tried: %s", arm.name, error)
+                self._note(arm.name, "failed", 0, None)
+        return None
+
+    def _note(self, name: str, verdict: str, pairs: int, ratio: float | None) -> None:
+        _log.info("%s: %s after %d pairs", name, verdict, pairs)
+        self._history.append(Outcome(name=name, verdict=verdict, pairs=pairs, ratio=ratio))
+
+    def _settle(self) -> None:
+        """Try nothing any more; whoever builds ends by itself."""
+        if self._builder is not None:
+            self._builder.shutdown(wait=False, cancel_futures=True)
+        self._builder = self._next = self._tried = None

@@ -1,11 +1,14 @@
 """pad_sums: rows of weights get an even length, so that they are copied in whole pieces.
 
-    y = sum[c, k < 11](x[c, o + k] * w[m, c, k])
-      ->  y = sum[c, k < 12](x[c, o + k] * w'[m, c, k]), w' being w and zeros
+    y = sum[c, k < 11](x[c, 4 o + k] * w[m, c, k])
+      ->  y = sum[c, k < 12](x[c, 4 o + k] * w'[m, c, k]), w' being w and zeros
+    y = sum[c, k < 7](x[c, 2 o + k - 3] * w[m, c, k])
+      ->  y = sum[c, k < 8](x[c, 2 o + k - 4] * w'[m, c, k]), w' being zeros and w
 
 Devices that stage the operands of products copy up to 16 bytes at a time, where rows begin at multiples of that. In a
-network's first convolution, whose input lies channel by channel, a row is a window's: of odd width. What is added costs
-arithmetic, so Roller's model decides.
+network's first convolution, whose input lies channel by channel, a row is a window's: of odd width, and with odd
+padding before it. Zeros go to where they leave windows at even places. What is added costs arithmetic, so Roller's
+model decides.
 
 What x has beyond a window is multiplied by 0, which gives 0 unless it is infinite or NaN.
 
@@ -15,19 +18,20 @@ weights that are copied, and before `layout`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr, const, nodes, rebuild, substitute
 from rammer.ir.graph import Graph, Operator
-from rammer.ir.region import depends_on_data
+from rammer.ir.region import affine, depends_on_data
 from rammer.ir.vdevice import VDevice
 from rammer.passes.helpers.predicted import laid_out, predicted_us
 from rammer.passes.helpers.rewrite import Rewriter
 from rammer.passes.helpers.shares import shares
 from rammer.tiling.packing import is_staged
-from rammer.tiling.pattern import broadcast_loads, contraction, plain_load, reduction_order
+from rammer.tiling.pattern import contraction, plain_load, reduction_order
 
 _MULTIPLE = 4  # elements: 16 bytes of float32, 8 of 16 bits
 _WORTH = 0.95
@@ -48,6 +52,14 @@ class _Row:
         """Elements up to a whole number of pieces."""
         return -self.axis.extent % _MULTIPLE
 
+    @property
+    def before(self) -> int:
+        """How many of these come first, so that windows begin at multiples of as many elements as can be."""
+        starts = [form.offset for form in map(affine, self.image.indices) if form and form.coefficient(self.axis) == 1]
+        if len(starts) != 1:
+            return 0
+        return max(range(self.missing + 1), key=lambda count: (math.gcd(starts[0] - count, _MULTIPLE), -count))
+
 
 def run(graph: Graph, device: VDevice) -> Graph:
     """Pad rows of weights; see the module.
@@ -64,7 +76,8 @@ def run(graph: Graph, device: VDevice) -> Graph:
             rewriter.insert(operator)
             continue
         weight = operator.inputs[row.weight.slot]
-        widths = [(0, row.missing if dim == row.dim else 0) for dim in range(len(row.weight.indices))]
+        zeros = (row.before, row.missing - row.before)
+        widths = [zeros if dim == row.dim else (0, 0) for dim in range(len(row.weight.indices))]
         longer = rewriter.constant(np.pad(graph.constants[weight], widths), graph.values[weight].name)
         inputs = tuple(longer if slot == row.weight.slot else value for slot, value in enumerate(operator.inputs))
         rewriter.insert(replace(operator, expr=padded, inputs=inputs))
@@ -77,8 +90,10 @@ def _row(operator: Operator, graph: Graph, device: VDevice) -> _Row | None:
     found = None if expr is None else contraction(expr)
     if expr is None or found is None or len(found.terms) != 1 or not is_staged(expr, found, device):
         return None
-    (term,), lane = found.terms, found.lanes[0]
-    weight, image = (plain_load(operand) for operand in found.split(term, lane))
+    (term,) = found.terms
+    weight, image = (plain_load(operand) for operand in found.split(term, found.lanes[0]))
+    if image is not None and operator.inputs[image.slot] in graph.constants:
+        weight, image = image, weight
     if weight is None or image is None or operator.inputs[weight.slot] not in graph.constants:
         return None
     if sum(load.slot == weight.slot for load in expr.loads) > 1 or any(map(depends_on_data, image.indices)):
@@ -86,7 +101,7 @@ def _row(operator: Operator, graph: Graph, device: VDevice) -> _Row | None:
     if image.fill is not None and image.fill.value != 0:
         return None
     layouts = [graph.values[value].storage for value in operator.inputs]
-    innermost = reduction_order(broadcast_loads(found, found.groups[0], lane), term.reduce.axes, layouts)[-1]
+    innermost = reduction_order([image], term.reduce.axes, layouts)[-1]
     dims = [dim for dim, index in enumerate(weight.indices) if innermost in nodes(index)]
     if len(dims) != 1 or weight.indices[dims[0]] is not innermost:
         return None
@@ -99,8 +114,9 @@ def _padded(expr: TensorExpr, row: _Row) -> TensorExpr:
     longer = Axis(row.axis.name, row.axis.extent + row.missing)
 
     def visit(node: Expr) -> Expr | None:
-        if node is row.image:  # it may be read beyond its end
-            return replace(row.image, fill=const(0, row.image.type))
+        if node is row.image:  # it may be read beyond its ends
+            indices = substitute(row.image.indices, {row.axis: row.axis - row.before})
+            return replace(row.image, indices=tuple(indices), fill=const(0, row.image.type))
         return None
 
     bodies = substitute(rebuild(expr.roots, visit), {row.axis: longer})

@@ -19,6 +19,7 @@ from rammer.devices.cuda.emit.vectors import Registers, Vector
 from rammer.devices.cuda.emit.windows import write_windows
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.types import DType, Layout
+from rammer.tiling.addresses import Check
 from rammer.tiling.pattern import Joint, joint_of, stride_along, window_points
 from rammer.tiling.windows import neighbours, points_together
 
@@ -86,6 +87,12 @@ def stage(scope: Scope, operand: Operand, threads: int) -> None:
     if load is None and (together := _together(scope, operand)) > 1:
         with _functor(writer, f"{operand.name}::compute_vectors<{together}>(stage", _values(operand, together)):
             _write_values(scope, operand, operand.element, together)
+        return
+    short = _as_it_lies(scope, operand.element)
+    if load is None and short is not None and short.type.is_half:
+        with _functor(writer, f"{operand.name}::bring<{along_points}>(stage"):
+            positions, conditions = operand.decode(writer)
+            writer.line(f"return {_piece(scope.enter(positions), short, conditions)};")
         return
     if load is None:
         with _functor(writer, f"{operand.name}::compute<{along_points}>(stage"):
@@ -196,28 +203,42 @@ def _functor(writer: Writer, call: str, *parameters: str) -> Iterator[None]:
         yield
 
 
-def _copied(scope: Scope, element: Expr, innermost: Side) -> tuple[Load | None, int]:
-    """The load that an operand is, if it can be copied as it lies, its padding being 0; and elements at a time."""
+def _as_it_lies(scope: Scope, element: Expr) -> Load | None:
+    """The load that an operand is, if its elements are multiplied as they lie in memory, its padding being 0."""
     if not isinstance(element, Load) or element.type.compute is not DType.FLOAT32:
-        return None, 1
-    if element.fill is not None and element.fill.value != 0 and scope.open_checks(element):
-        return None, 1
-    for size_bytes in _COPIES_BYTES:
-        chunk = size_bytes // element.type.itemsize_bytes
-        if chunk == 1 or _lies_in_chunks(scope, element, innermost, chunk):
-            return element, chunk
+        return None
+    has_other = element.fill is not None and element.fill.value != 0 and scope.open_checks(element)
+    return None if has_other else element
+
+
+def _copied(scope: Scope, element: Expr, innermost: Side) -> tuple[Load | None, int]:
+    """The load that an operand is, if it can be copied as it lies; and elements at a time."""
+    load = _as_it_lies(scope, element)
+    if load is not None:
+        for size_bytes in _COPIES_BYTES:
+            chunk = size_bytes // load.type.itemsize_bytes
+            if chunk == 1 or _lies_in_chunks(scope, load, innermost, chunk):
+                return load, chunk
     return None, 1
 
 
 def _lies_in_chunks(scope: Scope, load: Load, innermost: Side, chunk: int) -> bool:
     """Whether a step's elements lie in such groups, each all padding or none."""
-    address = scope.operands.loads[load]
+    address, axis = scope.operands.loads[load], innermost.axis
     return (
         innermost.size % chunk == 0
         and not address.parts
-        and address.is_linear_in(innermost.axis)
+        and axis not in nodes(*address.atoms)
+        and all(_is_of_groups(check, axis, chunk) for check in address.checks)
         and scope.operands.lies_in_groups(load, innermost.axis, chunk, scope.operands.kernel.alignments)
     )
+
+
+def _is_of_groups(check: Check, axis: Axis, chunk: int) -> bool:
+    """Whether a check says the same of each of so many neighbours along an axis."""
+    own = check.form.coefficient(axis)
+    others = [coefficient for atom, coefficient in check.form.terms if atom is not axis]
+    return own == 0 or (own == 1 and all(number % chunk == 0 for number in (check.form.offset, check.extent, *others)))
 
 
 def _runs_along_points(scope: Scope, operand: Operand) -> bool:

@@ -163,6 +163,15 @@ template <bool evict_first> RAMMER_INLINE void rammer_load_now(uint32_t (&into)[
                      : "+r"(into[0]), "+r"(into[1]), "+r"(into[2]), "+r"(into[3]) : "l"(from), "r"((uint32_t)there));
 }
 
+/* Loads 16 bits where it stands, or zeros unless `there`; several such loads are on their way together, as above. */
+RAMMER_INLINE uint16_t rammer_load_where(const uint16_t *from, bool there) {
+    uint16_t value;
+    asm volatile("{\n\t.reg .pred there;\n\tsetp.ne.u32 there, %2, 0;\n\tmov.u16 %0, 0;\n\t"
+                 "@there ld.global.u16 %0, [%1];\n\t}"
+                 : "=&h"(value) : "l"(from), "r"((uint32_t)there));
+    return value;
+}
+
 /* Asks for a line of global memory to be brought into L2. */
 RAMMER_INLINE void rammer_prefetch_l2(const void *from) {
     asm volatile("prefetch.global.L2 [%0];" : : "l"(from));

@@ -95,6 +95,28 @@ template <typename T, int at, int points, int pitch, int k, typename Team = ramm
         });
     }
 
+    /* Likewise single elements that are too short to be copied so: through registers, several on their way together. */
+    template <bool along_points, typename Source> static RAMMER_MEMBER void bring(char *stage, Source source) {
+        constexpr uint32_t COPIES = points * k, FAST = along_points ? points : k;
+        constexpr int TOGETHER = 8;
+#pragma unroll 1
+        for (uint32_t first = Team::rank(); first < COPIES; first += TOGETHER * Team::THREADS) {
+            T values[TOGETHER];
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) {
+                const uint32_t copy = first + i * Team::THREADS, fast = copy % FAST, slow = copy / FAST;
+                const rammer_piece<T> piece = source(along_points ? fast : slow, along_points ? slow : fast);
+                values[i] = rammer_load_where(piece.from, piece.present && copy < COPIES);
+            }
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) {
+                const uint32_t copy = first + i * Team::THREADS, fast = copy % FAST, slow = copy / FAST;
+                if (copy < COPIES)
+                    *place(stage, along_points ? fast : slow, along_points ? slow : fast) = values[i];
+            }
+        }
+    }
+
     /* Stores value(point, element), which is computed. */
     template <bool along_points, typename Value> static RAMMER_MEMBER void compute(char *stage, Value value) {
         each<1, along_points>([&](uint32_t point, uint32_t element) {

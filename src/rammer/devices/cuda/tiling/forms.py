@@ -53,8 +53,9 @@ def room_bytes(vdevice: VDevice) -> int:
 def lane_of(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None, vdevice: VDevice) -> int | None:
     """The position of the axis along which neighbouring threads take neighbouring points.
 
-    Where a contraction has rows, its operands are staged in shared memory, and the axis must be one of its lanes. Else
-    it is the axis along which most of what is loaded and stored lies side by side; None if only sums lie so.
+    Where a contraction has rows, its operands are staged in shared memory, and the axis must be one of its lanes; what
+    is stored matters most, for operands are copied in any order. Else it is the axis along which most of what is loaded
+    and stored lies side by side; None if only sums lie so.
     """
     in_reductions = {node for reduction in expr.reductions for node in nodes(reduction.body) if isinstance(node, Load)}
     heavy = [load for load in expr.loads if load in in_reductions] or list(expr.loads)
@@ -65,12 +66,16 @@ def lane_of(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | No
         stores = sum(abs(stride_along(output.indices, layout, axis)) == 1 for output, layout in outputs)
         return (loads, stores, min(axis.extent, busy_threads(vdevice)))
 
+    def stored_first(axis: Axis) -> tuple[int, int, int]:
+        loads, stores, extent = score(axis)
+        return (stores, loads, extent)
+
     staged = [
         axis
         for axis in (() if found is None else found.lanes)
         if found is not None and min(axis.extent, _height(expr, found, axis)) >= LEAST_ROWS
     ]
-    best = max(staged or reversed(expr.axes), key=score, default=None)
+    best = max(staged or reversed(expr.axes), key=stored_first if staged else score, default=None)
     if best is None or (expr.reductions and not staged and score(best)[0] == 0):
         return None
     return expr.axes.index(best)

@@ -114,7 +114,6 @@ def warpgroup_us(
     veus = min(vdevice.veu_count, task_count(expr, tile.task))
     copy_us = copied_bytes * max(1 / figures.own_bytes_per_us, veus / figures.all_bytes_per_us)
     results_us = form.threadblock.m * form.threadblock.n * figures.result_us + groups * columns * figures.sums_us
-    multiply_us = cycles / figures.cycles_per_us + steps * figures.slab_us
-    if isinstance(product.m, Image):
-        multiply_us += max(0, steps - form.stages) * figures.refill_us
+    slab_us = figures.window_slab_us if isinstance(product.m, Image) else figures.slab_us
+    multiply_us = cycles / figures.cycles_per_us + steps * slab_us
     return figures.latency_us + max(multiply_us, copy_us) + results_us

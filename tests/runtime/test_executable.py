@@ -390,8 +390,9 @@ def test_a_dump_folder_that_cannot_be_made(tmp_path):
 
 
 def test_public_names():
-    functions = ["compile", "compile_step", "explain", "load"]
+    functions = ["adapt", "compile", "compile_step", "explain", "load"]
     classes = [
+        "AdaptiveModel",
         "BoundCall",
         "CompileOptions",
         "CompiledEstimator",

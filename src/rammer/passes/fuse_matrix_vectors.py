@@ -33,6 +33,7 @@ from rammer.ir.expr import (
     ScalarFn,
     TensorExpr,
     call,
+    cast,
     nodes,
     rebuild,
     substitute,
@@ -44,7 +45,7 @@ from rammer.ir.vdevice import VDevice
 from rammer.passes.helpers.constants import read_once
 from rammer.passes.helpers.fusion import LARGEST_NODES, LARGEST_OPERANDS
 from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
-from rammer.passes.helpers.rounding import exact
+from rammer.passes.helpers.rounding import exact, unrounded
 from rammer.passes.helpers.simplify import simplified_expr
 from rammer.passes.helpers.views import definition
 from rammer.passes.helpers.work import Work, lift, lower
@@ -159,11 +160,13 @@ class _Fusion:
         if maker is None or maker.expr is None or maker.kind in PLACED_KINDS or load.fill is not None:
             return None
         work = lift(maker)
-        beside = {
-            output.body: Load(value, output.indices, output.type.dtype)
-            for value, output in work.outputs.items()
-            if value != load.slot
-        }
+        beside: dict[Expr, Expr] = {}
+        for value, output in work.outputs.items():
+            if value != load.slot:
+                stored = Load(value, output.indices, output.type.dtype)
+                # Inside an operator its results may be as they are before they are rounded.
+                beside[unrounded(output.body)] = cast(output.type.dtype.compute, stored)
+                beside[output.body] = stored
         (body,) = rebuild([work.outputs[load.slot].body], beside.get)
         own = {axis: Axis(f"{axis.name}_of_{load.slot}", axis.extent) for axis in _summed_axes(work)}
         (body,) = substitute([body], own)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 _Words = npt.NDArray[np.uint32]
 _Halves = npt.NDArray[np.uint16]
 
-_LEAST_BYTES = 32 << 10  # less is not worth a look
+_LEAST_BYTES = 8 << 10  # less is not worth a look
 _PIECE_WORDS = 2 << 20
 
 

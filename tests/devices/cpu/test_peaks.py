@@ -43,7 +43,7 @@ def test_every_figure_of_this_machine_is_measured(options):
 
 def test_nothing_is_measured_unless_asked_for(options, monkeypatch):
     """So that noise in a measurement never changes a program."""
-    monkeypatch.setattr("rammer.devices.cpu.device.find_peaks", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr("rammer.devices.cpu.peaks.find_peaks", lambda *_: pytest.fail("measured"))
     vdevice = CpuDevice().describe(CompileOptions(cache_dir=options.cache_dir))
     assert vdevice == describe(MACHINE, None)
     assert {figure.provenance.partition(":")[0] for figure in figures(vdevice)[:3]} == {"nominal"}

@@ -20,7 +20,7 @@ from rammer.ir.task import TaskGraph
 
 CONSTANTS = "constants.bin"
 _SHARED = "constants/"
-_LARGE_BYTES = 32 << 10
+_LARGE_BYTES = 8 << 10
 _DIGEST_CHARACTERS = 32
 
 
@@ -63,27 +63,33 @@ def pack_constants(graph: TaskGraph, used: Sequence[int], alignment_bytes: int) 
     """
     sizes = {tensor: graph.tensors[tensor].nbytes for tensor in used}
     small = [tensor for tensor in used if sizes[tensor] < _LARGE_BYTES]
-    large = [tensor for tensor in used if sizes[tensor] >= _LARGE_BYTES]
-    starts = starts_of((sizes[tensor] for tensor in (*small, *large)), alignment_bytes)
-    offsets = dict(zip((*small, *large), starts, strict=False))
-
-    def block(tensors: Sequence[int], begin: int, end: int) -> memoryview:
-        content = aligned_bytes(end - begin, alignment_bytes)
-        for tensor in tensors:
-            packed = graph.tensors[tensor].layout.pack(graph.constants[tensor]).view(np.uint8)
-            content[offsets[tensor] - begin :][: packed.size] = packed
-        return content.data
-
-    blocks: dict[str, Buffer] = {CONSTANTS: block(small, 0, starts[len(small)])}
-    names = [CONSTANTS]
+    starts = starts_of((sizes[tensor] for tensor in small), alignment_bytes)
+    offsets = dict(zip(small, starts, strict=False))
+    together = aligned_bytes(starts[-1], alignment_bytes)
+    for tensor in small:
+        together[offsets[tensor] :][: sizes[tensor]] = _packed(graph, tensor)
+    blocks: dict[str, Buffer] = {CONSTANTS: together.data}
+    places = {CONSTANTS: 0}
     recipes: dict[str, Recipe] = {}
-    for tensor in large:
-        content = block([tensor], offsets[tensor], offsets[tensor] + sizes[tensor])
-        names.append(_SHARED + hashlib.sha256(content).hexdigest()[:_DIGEST_CHARACTERS])
-        blocks.setdefault(names[-1], content)
+    end = starts[-1]
+    for tensor in used:
+        if tensor in offsets:
+            continue
+        content = aligned_bytes(sizes[tensor], alignment_bytes)
+        content[:] = _packed(graph, tensor)
+        name = _SHARED + hashlib.sha256(content.data).hexdigest()[:_DIGEST_CHARACTERS]
+        if name not in blocks:
+            blocks[name], places[name] = content.data, end
+            end += _padded(sizes[tensor], alignment_bytes)
+        offsets[tensor] = places[name]
         if tensor in graph.recipes:
-            recipes.setdefault(names[-1], replace(graph.recipes[tensor], layout=graph.tensors[tensor].layout))
-    return Constants(blocks=blocks, names=names, offsets_bytes=offsets, recipes=recipes)
+            recipes.setdefault(name, replace(graph.recipes[tensor], layout=graph.tensors[tensor].layout))
+    return Constants(blocks=blocks, names=list(blocks), offsets_bytes=offsets, recipes=recipes)
+
+
+def _packed(graph: TaskGraph, tensor: int) -> npt.NDArray[np.uint8]:
+    """A constant's bytes in storage."""
+    return graph.tensors[tensor].layout.pack(graph.constants[tensor]).view(np.uint8)
 
 
 def _padded(size_bytes: int, alignment_bytes: int) -> int:

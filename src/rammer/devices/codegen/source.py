@@ -134,7 +134,10 @@ def _check_tables(manifest: Manifest, files: Mapping[str, Buffer], array_bytes: 
         raise SchemaError(
             f"its program takes arrays of {manifest.array_bytes} bytes, its signature {tuple(array_bytes)}"
         )
-    for name in (RECORDS, SLOTS, SIGNALS, *manifest.constants):
+    named = (RECORDS, SLOTS, SIGNALS, *manifest.constants)
+    if sorted(named) != sorted(manifest.table_bytes):
+        raise SchemaError("its constants are not those of its tables")
+    for name in named:
         expected = manifest.table_bytes.get(name)
         if len(files[name]) != expected:
             raise SchemaError(f"its table {name} has {len(files[name])} bytes instead of {expected}")

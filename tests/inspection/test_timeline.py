@@ -84,6 +84,17 @@ def test_a_predicted_wait_ends_a_hand_over_after_what_it_waits_for(by_hand):
     ]
 
 
+def test_waits_end_where_an_rtask_starts_early(by_hand):
+    """Its overhead of 0.2 us passes during the hand-over; both Waits before it are over by then."""
+    report, _ = by_hand
+    (first, (wait, execute)), second = report["programs"]
+    program = [[*first[:2], ["signal", 6], *first[2:]], [["wait", 6, 1], wait, execute]]
+    early = {**report, "programs": [program, second]}
+    early["predicted"] = {"starts_us": [[[0.0, 1.0], [2.3]], [[], [6.0]]]}
+    drawn = [bar for bar in bars(early, predicted_spans_ns(early)) if (bar.program, bar.veu) == (0, 1)]
+    assert [(bar.start_us, bar.end_us) for bar in drawn] == [(0.0, 1.5), (1.5, 2.3), (2.3, 3.8)]
+
+
 def test_the_critical_path_goes_back_over_waits_and_programs(by_hand):
     report, spans_ns = by_hand
     path = critical_path(report, list(bars(report, spans_ns)))

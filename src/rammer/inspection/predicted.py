@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from rammer.inspection.timeline import Place, Report, SpansNs, signallers_of
@@ -29,6 +32,7 @@ def predicted_spans_ns(report: Report) -> SpansNs:
         signallers = signallers_of(program)
         for veu, queue in enumerate(program):
             last_ns = now_ns
+            following = _following(queue)
             for place, step in enumerate(queue):
                 if step[0] != "execute":
                     seen_ns = last_ns
@@ -36,13 +40,22 @@ def predicted_spans_ns(report: Report) -> SpansNs:
                         makers = signallers.get(step[1], ())
                         seen = [_ns(ends_us[maker] + (maker[0] != veu) * handover_us) for maker in makers]
                         seen_ns = max([last_ns, *seen])
-                        if place + 1 < len(queue) and queue[place + 1][0] == "execute":  # which may start early
-                            seen_ns = min(seen_ns, int(spans_ns[veu][place + 1, 0]))
+                        if place < len(following):  # which may start early
+                            seen_ns = min(seen_ns, max(last_ns, int(spans_ns[veu][following[place], 0])))
                     spans_ns[veu][place] = last_ns, seen_ns
                 last_ns = int(spans_ns[veu][place, 1])
         now_ns = max((int(times[-1, 1]) for times in spans_ns if len(times)), default=now_ns)
         found.append(tuple(spans_ns))
     return tuple(found)
+
+
+def _following(queue: Sequence[Sequence[Any]]) -> list[int]:
+    """For each step up to the last rTask, where the next rTask stands, which may be the step itself."""
+    found: list[int] = []
+    for place, step in enumerate(queue):
+        if step[0] == "execute":
+            found += [place] * (place + 1 - len(found))
+    return found
 
 
 def _ns(time_us: float) -> int:

@@ -50,6 +50,15 @@ def test_each_layer_has_units_of_its_own(graph):
     assert any(len(set(own)) > 1 for own in homes(plain))
 
 
+def test_a_sequence_that_is_larger_than_the_weights_keeps_none_from_staying():
+    """A step reads its part of the sequence alone."""
+    sequence = load_graph(NETWORKS["lstm_tc"](layers=2, steps=80, hidden=8))
+    assert sequence.values[sequence.inputs[0]].type.size > 4 * 8 * (8 + 8 + 2)
+    few = replace(H200, veus=H200.veus[:2])
+    by_veu = [set(own) for own in homes(plan_graph(sequence, few, OPTIONS)) if own]
+    assert all(len(own) == 1 for own in by_veu)
+
+
 def test_what_is_left_of_all_shares_goes_to_the_first_layer(graph):
     few = replace(H200, veus=H200.veus[:8])
     units = Counter(next(iter(set(own))) for own in homes(plan_graph(graph, few, OPTIONS)) if own)

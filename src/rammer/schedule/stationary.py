@@ -119,13 +119,21 @@ def _fastest_count(chain: _Chain, share: int, estimates: Estimates) -> int:
 
 
 def _heaviest_constant(graph: TaskGraph, operator: ROperator) -> int | None:
-    """The largest constant that an rOperator reads, if constants are most of what it reads."""
-    roots = {graph.root(binding.tensor).id for binding in operator.reads}
-    size = {root: graph.tensors[root].nbytes for root in sorted(roots)}
-    constants = [root for root in size if graph.tensors[root].role is TensorRole.CONSTANT]
-    if 2 * sum(size[root] for root in constants) <= sum(size.values()):
+    """The largest constant that an rOperator reads, if constants are most of what it reads.
+
+    Of anything else only the part that is bound counts: of a sequence, the input of one step.
+    """
+    constants: dict[int, int] = {}
+    others_bytes = 0
+    for binding, type_ in zip(operator.reads, operator.kernels[0].expr.inputs, strict=True):
+        root = graph.root(binding.tensor)
+        if root.role is TensorRole.CONSTANT:
+            constants[root.id] = root.nbytes
+        else:
+            others_bytes += type_.nbytes
+    if sum(constants.values()) <= others_bytes:
         return None
-    return max(constants, key=lambda root: size[root])
+    return max(sorted(constants), key=lambda root: constants[root])
 
 
 def _constant_bytes(graph: TaskGraph, operator: ROperator) -> int:

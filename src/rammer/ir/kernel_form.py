@@ -87,6 +87,11 @@ class KernelForm:
         return False
 
     @property
+    def takes_late(self) -> bool:
+        """Whether rTasks look at tagged elements when most of their work is done."""
+        return False
+
+    @property
     def details(self) -> str:
         """Its tiles and the like in a line, for people."""
         return ""
@@ -312,6 +317,11 @@ class WarpgroupGemmForm(KernelForm):
     def skeleton(self) -> Skeleton:
         """See `KernelForm`."""
         return Skeleton.GEMM
+
+    @property
+    def takes_late(self) -> bool:
+        """See `KernelForm`: its epilogue does."""
+        return True
 
     @property
     def instruction_m(self) -> int:

@@ -72,6 +72,10 @@ class TileRules(Protocol):
         """One more candidate, whose constants stay on as few vEUs as can keep them; None where they cannot stay."""
         ...
 
+    def late_slots(self, workload: Workload, vdevice: VDevice) -> frozenset[int]:
+        """The slots whose elements rTasks would first look at when most of their work is done, if those were tagged."""
+        ...
+
     def compute_us(self, kernel: RKernel, vdevice: VDevice) -> float:
         """The time of one full rTask but for what it moves through memory, in microseconds."""
         ...

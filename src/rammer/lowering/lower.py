@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 from rammer.ir.expr import TensorExpr
@@ -45,7 +46,8 @@ def lower(graph: Graph, device: VDevice, *, to_measure: bool = False) -> TaskGra
                 lowering.copy(copy, operator.name, operator.sources)
     for copy in storage.output_copies:
         lowering.copy(copy, graph.values[copy.source].name, ())
-    tagged = tagged_tensors([named.work for named in lowering.works], storage.tensors, device)
+    works = [named.work for named in lowering.works]
+    tagged = tagged_tensors(works, storage.tensors, device, partial(_workload, tensors=storage.tensors, device=device))
     tensors = tuple(
         replace(tensor, layout=replace(tensor.layout, tagged=True)) if tensor.id in tagged else tensor
         for tensor in storage.tensors
@@ -111,7 +113,7 @@ def _operators(
     works: Sequence[_Named], tensors: Sequence[Tensor], device: VDevice, *, to_measure: bool
 ) -> tuple[ROperator, ...]:
     """The rOperators; equal canonical work shares its candidate rKernels."""
-    numbers, workloads = _workloads([named.work for named in works], tensors, device.array_alignment_bytes)
+    numbers, workloads = _workloads([named.work for named in works], tensors, device)
     kernels = [construct(workload, device, to_measure=to_measure) for workload in workloads]
     return tuple(
         ROperator(
@@ -127,10 +129,8 @@ def _operators(
     )
 
 
-def _workloads(
-    works: Sequence[Work], tensors: Sequence[Tensor], array_alignment_bytes: int
-) -> tuple[list[int], list[Workload]]:
-    """The number of each work's workload, and all workloads, where callers' arrays are aligned so.
+def _workloads(works: Sequence[Work], tensors: Sequence[Tensor], device: VDevice) -> tuple[list[int], list[Workload]]:
+    """The number of each work's workload, and all workloads.
 
     Equal work takes for constants what is one wherever it is done.
     """
@@ -138,20 +138,27 @@ def _workloads(
     known: dict[Workload, int] = {}
     shared: list[frozenset[int]] = []
     for work in works:
-        bindings = (*work.reads, *work.writes)
-        workload = Workload(
-            expr=work.expr,
-            layouts=tuple(tensors[binding.tensor].layout for binding in bindings),
-            alignments=tuple(_alignment(tensors, binding, array_alignment_bytes) for binding in bindings),
-        )
-        roles = [_root(tensors, binding).role for binding in work.reads]
-        constants = frozenset(slot for slot, role in enumerate(roles) if role is TensorRole.CONSTANT)
+        workload = _workload(work, tensors, device)
+        constants = workload.constants
+        workload = replace(workload, constants=frozenset())
         number = known.setdefault(workload, len(known))
         if number == len(shared):
             shared.append(constants)
         shared[number] &= constants
         numbers.append(number)
     return numbers, [replace(workload, constants=shared[number]) for workload, number in known.items()]
+
+
+def _workload(work: Work, tensors: Sequence[Tensor], device: VDevice) -> Workload:
+    """What rKernels of one work are constructed for."""
+    bindings = (*work.reads, *work.writes)
+    roles = [_root(tensors, binding).role for binding in work.reads]
+    return Workload(
+        expr=work.expr,
+        layouts=tuple(tensors[binding.tensor].layout for binding in bindings),
+        alignments=tuple(_alignment(tensors, binding, device.array_alignment_bytes) for binding in bindings),
+        constants=frozenset(slot for slot, role in enumerate(roles) if role is TensorRole.CONSTANT),
+    )
 
 
 def _root(tensors: Sequence[Tensor], binding: Binding) -> Tensor:

@@ -4,12 +4,15 @@ A vector that several rTasks make and the next product of a vector and weights r
 is, costs more to announce than to compute: each of its readers needs all of it, so a counter would say no more than the
 elements themselves. Such tensors get a tagged layout; nobody signals them. Whoever else reads them and reduces nothing
 takes their elements, too. Of a batch, that is so where the weights that several products share stay on their units.
+
+Nor would a counter do for what a product needs when its sums are there, such as the factors of rows that a
+normalisation finds: it would have to wait for them before it begins.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.expr import TensorExpr
@@ -32,17 +35,21 @@ class Work:
     writes: tuple[Binding, ...]
 
 
-def tagged_tensors(works: Sequence[Work], tensors: Sequence[Tensor], device: VDevice) -> frozenset[int]:
+def tagged_tensors(
+    works: Sequence[Work], tensors: Sequence[Tensor], device: VDevice, workload_of: Callable[[Work], Workload]
+) -> frozenset[int]:
     """The tensors, aliases included, whose elements are tagged.
 
     Args:
         works: all rOperators.
         tensors: what they are bound to.
-        device: says what hand-overs cost, and which weights stay.
+        device: says what hand-overs cost, which weights stay, and what is looked at late.
+        workload_of: the workload of an rOperator as long as nothing is tagged.
     """
     if device.tagged_handover_us is None or device.tagged_handover_us.value >= device.handover_us.value:
         return frozenset()
     staying = _Staying(works, tensors, device)
+    late = _taken_late(works, tensors, device, workload_of)
     wanted: set[int] = set()
     others: set[int] = set()
     for work in works:
@@ -59,10 +66,29 @@ def tagged_tensors(works: Sequence[Work], tensors: Sequence[Tensor], device: VDe
             others.update(_root(tensors, binding) for binding in work.writes)
     chosen = {
         tensor
-        for tensor in wanted - others
+        for tensor in (wanted - others) | late
         if tensors[tensor].role is TensorRole.INTERMEDIATE and tensors[tensor].type.dtype is DType.FLOAT32
     }
     return frozenset(t.id for t in tensors if (t.id if t.alias_of is None else t.alias_of) in chosen)
+
+
+def _taken_late(
+    works: Sequence[Work], tensors: Sequence[Tensor], device: VDevice, workload_of: Callable[[Work], Workload]
+) -> set[int]:
+    """What rOperators with sums make that others look at late alone, so that they start before it is there."""
+    made = {_root(tensors, binding) for work in works if work.expr.reductions for binding in work.writes}
+    made -= {_root(tensors, binding) for work in works if not work.expr.reductions for binding in work.writes}
+    late_of: dict[Workload, frozenset[int]] = {}
+    found: set[int] = set()
+    otherwise: set[int] = set()
+    for work in works:
+        if any(_root(tensors, binding) in made for binding in work.reads):
+            workload = workload_of(work)
+            if workload not in late_of:
+                late_of[workload] = device.rules.late_slots(workload, device)
+            for slot, binding in enumerate(work.reads):
+                (found if slot in late_of[workload] else otherwise).add(_root(tensors, binding))
+    return (found & made) - otherwise
 
 
 def _root(tensors: Sequence[Tensor], binding: Binding) -> int:

@@ -19,6 +19,7 @@ from rammer.passes import (
     fuse_attention,
     fuse_cells,
     fuse_matrix_vectors,
+    fuse_normalisations,
     fuse_windows,
     hoist_pointwise,
     inline_numbers,
@@ -83,6 +84,8 @@ _REST: tuple[tuple[str, Pass], ...] = (
     ("split_reduction", split_reduction.run),
     ("layout", layout.run),
     ("fuse_windows", fuse_windows.run),
+    ("fuse_normalisations", fuse_normalisations.run),
+    ("eliminate_dead", _anywhere(eliminate_dead.run)),
 )
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("batch_inputs", batch_inputs.run),
@@ -111,6 +114,7 @@ _INEXACT = frozenset(
         "winograd",
         "fuse_attention",
         "fuse_matrix_vectors",
+        "fuse_normalisations",
         "pad_sums",
         "unround",
         "split_reduction",

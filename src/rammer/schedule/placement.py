@@ -249,11 +249,12 @@ class Placer:
 
     def _jobs(self, operator: ROperator, pick: int, times: ProgramTimes) -> Iterator[Job]:
         task_us, early_us = self._estimates.task_us[operator.id][pick], self._estimates.early_us[operator.id][pick]
+        takes_late = operator.kernels[pick].form.takes_late
         rows = zip(*self._predecessors_of(operator, pick), self._constants(operator, pick), strict=True)
         found = self._stationary.get(operator.id)
         for index, (predecessors, awaited, constants) in enumerate(rows):
             keeper = found.veus[index] if found else self._keepers.get(constants)
-            inputs = times.inputs(predecessors)
+            inputs = times.inputs(awaited if takes_late else predecessors)
             settled = found is not None
             task = RTask(operator.id, index)
             yield Job(task, task_us, early_us, predecessors, awaited, constants, keeper, settled, inputs)

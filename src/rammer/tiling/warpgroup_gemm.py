@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr
+from rammer.ir.expr import Axis, Cast, Expr, Load, Reduce, TensorExpr, nodes
 from rammer.ir.kernel_form import GemmShape, Instruction, WarpgroupGemmForm
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.tiling.addresses import Accesses
 from rammer.tiling.gemm import WARP, GemmAxes, gemm_axes, group_order
 from rammer.tiling.image import Image, image_of
-from rammer.tiling.pattern import contraction
+from rammer.tiling.pattern import contraction, free_axes
 
 SLAB_BYTES = 128  # of a row: as much as a swizzle reaches over, and what a box has of its fastest dimension
 GROUP_THREADS = 128
@@ -33,6 +33,7 @@ _OTHER_WARPS = 2  # than those that multiply: one asks for copies, one gives Sig
 _LEAST_STAGES = 2  # one is multiplied while the next one is copied
 MAP_BYTES = 16  # that offsets and strides of tensor maps are multiples of
 _OWN_BYTES = 32  # what tensors of ours are aligned to, and callers' arrays are not: no tensor map says where those lie
+MOST_ROW_VALUES = 4  # that lie behind the sums of a row in shared memory
 _SUMS_PADDING = 8  # elements between rows of the sums in shared memory, or 4 (`sums_pitch`)
 
 INSTRUCTIONS: Mapping[DType, Instruction] = {
@@ -61,6 +62,7 @@ class MatrixProduct:
     """
 
     axes: GemmAxes
+    sums: Reduce
     m: Matrix | Image
     n: Matrix
     batches: int
@@ -89,7 +91,7 @@ def matrix_product(
     found = contraction(expr)
     if found is None or lane is None or len(found.terms) != 1 or expr.axes[lane] not in found.lanes:
         return None
-    if not alignments or any(layout.tagged for layout in layouts):
+    if not alignments or any(layout.tagged for layout in layouts[len(expr.inputs) :]):
         return None
     (group,) = found.groups
     axes = gemm_axes(expr, lane)
@@ -102,10 +104,13 @@ def matrix_product(
     inner = tuple(reversed(group_order(group, layouts)))
     m = _matrix(accesses, of_m, axes.m, axes.batch, inner) or _image(expr, layouts, of_m, axes, inner)
     n = _matrix(accesses, of_n, axes.n, axes.batch, inner)
-    if m is None or n is None or not all(_is_aligned(one, of_m.type, alignments) for one in (m, n)):
+    if m is None or n is None or layouts[m.slot].tagged or layouts[n.slot].tagged:
+        return None
+    if not all(_is_aligned(one, of_m.type, alignments) for one in (m, n)):
         return None
     return MatrixProduct(
         axes=axes,
+        sums=group.terms[0].reduce,
         m=m,
         n=n,
         batches=math.prod(axis.extent for axis in axes.batch),
@@ -124,6 +129,19 @@ def product_of(kernel: RKernel) -> MatrixProduct:
     if found is None:
         raise ValueError("a product of warpgroups is one of matrices")
     return found
+
+
+def row_slots(expr: TensorExpr, product: MatrixProduct) -> frozenset[int]:
+    """The slots of float32 that are read outside of the sums alone, at places that all columns have in common."""
+    inside = {node.slot for node in nodes(product.sums) if isinstance(node, Load)}
+    free = free_axes(*expr.roots)
+    by_column = {load.slot for load in expr.loads if not free[load].isdisjoint(product.axes.n)}
+    found = [
+        load.slot
+        for load in expr.loads
+        if load.slot not in inside | by_column and load.dtype is DType.FLOAT32 and free[load] and load.fill is None
+    ]
+    return frozenset(found if len(found) <= MOST_ROW_VALUES else ())
 
 
 def _stored(operand: Expr) -> Load | None:

@@ -222,7 +222,8 @@ def translation_unit(
     functions += [emit_walk(symbol, *walk) for symbol, walk in walks.items()]
     loops = {symbol: kernel.loop for symbol, kernel in kernels.items() if kernel.loop is not None}
     numbers = {symbol: number for number, symbol in enumerate(kernels)}
-    functions += [emit_multiply(loops, numbers)] if loops else []
+    beside = [symbol for symbol, kernel in kernels.items() if kernel.has_rows]
+    functions += [emit_multiply(loops, beside, numbers)] if loops else []
     functions.append(emit_dispatch(targets))
     return "\n".join([macros, *headers, *functions, header_text(_INTERPRETER)])
 

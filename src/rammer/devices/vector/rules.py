@@ -21,6 +21,10 @@ class VectorRules:
         """Candidate rKernels, in no order; see `TileRules.candidates`."""
         return vector_kernels(workload, vdevice, _MEASURED_TILES if to_measure else 1)
 
+    def late_slots(self, workload: Workload, vdevice: VDevice) -> frozenset[int]:
+        """Nothing is tagged; see `TileRules`."""
+        return frozenset()
+
     def persistent(self, workload: Workload, vdevice: VDevice) -> RKernel | None:
         """None: registers keep nothing from rTask to rTask."""
         return None

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from rammer.ir.expr import TensorExpr
+from rammer.ir.kernel_form import WarpgroupGemmForm
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.construct import construct
 from rammer.roller.model import predict
 from rammer.tiling.packing import preferred_layouts
+
+_ALIGNMENT = 16  # elements: of what is no part of a tensor
 
 
 def predicted_us(expr: TensorExpr, layouts: tuple[Layout, ...], device: VDevice, veus: int) -> float:
@@ -25,6 +28,19 @@ def predicted_us(expr: TensorExpr, layouts: tuple[Layout, ...], device: VDevice,
     overhead_us = device.task_overhead_us.value
     kernels = construct(Workload(expr, layouts), device)
     return min(-(-kernel.task_count // veus) * (predict(kernel, device).task_us + overhead_us) for kernel in kernels)
+
+
+def by_warpgroups(expr: TensorExpr, layouts: tuple[Layout, ...], constants: frozenset[int], device: VDevice) -> bool:
+    """Whether Roller has warpgroups multiply, where nothing that an operator is bound to is a part of a tensor.
+
+    Args:
+        expr: what it computes.
+        layouts: of what its slots and outputs are bound to, slots first.
+        constants: the slots that are constants.
+        device: the machine.
+    """
+    workload = Workload(expr, layouts, (_ALIGNMENT,) * len(layouts), constants)
+    return any(isinstance(kernel.form, WarpgroupGemmForm) for kernel in construct(workload, device))
 
 
 def laid_out(

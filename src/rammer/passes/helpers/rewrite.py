@@ -66,6 +66,10 @@ class Rewriter:
         """The name of a value."""
         return self._values[self.current(value)].name
 
+    def layout(self, value: int) -> Layout:
+        """Where a value's elements lie."""
+        return self._values[self.current(value)].storage
+
     def value(self, type_: TensorType, name: str, layout: Layout | None = None) -> int:
         """A new value; an operator that makes it must follow."""
         fresh = self._next

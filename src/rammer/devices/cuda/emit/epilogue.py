@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from rammer.devices.codegen.scalar import C_TYPES, convert
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
-from rammer.ir.expr import Axis, Load, Reduce
+from rammer.ir.expr import Axis, Expr, Load, Reduce
 from rammer.ir.types import DType
 
 _VECTOR_BYTES = 16  # of a load or a store
@@ -29,7 +29,7 @@ class Epilogue:
     rows: tuple[Side, ...]
     columns: tuple[Side, ...]
     pitch: int
-    of_rows: Mapping[Reduce, str] = field(default_factory=dict)
+    of_rows: Mapping[Expr, str] = field(default_factory=dict)
 
     @property
     def lane(self) -> Side:
@@ -47,14 +47,29 @@ class Epilogue:
             if self._in_vectors(scope, load, width)
         ]
         writer.line("const float *sums = (const float *)scratch;")
-        writer.line("#pragma unroll 1")
         step = kernel.form.threads
+        shared = self._of_columns(scope, loads, width)
+        writer.line("#pragma unroll 1")
         with (
             writer.block(f"for (uint32_t vector = threadIdx.x; vector < {vectors}u; vector += {step})"),
             self._at_vector(scope, width) as (at_vector, positions),
         ):
-            early = {load: self._vector(at_vector, load, width) for load in loads}
+            early = {load: shared.get(load) or self._vector(at_vector, load, width) for load in loads}
             self._finish(at_vector, positions, early, width)
+
+    def _of_columns(self, scope: Scope, loads: Sequence[Load], width: int) -> dict[Load, str]:
+        """What a thread loads ahead for all its vectors, by load; nothing where those differ in their columns."""
+        across, rows = count(self.columns) // width, {side.axis for side in self.rows}
+        shared = [load for load in loads if rows.isdisjoint(scope.operands.free[load])]
+        is_ragged = any(side.is_ragged for side in self.columns)
+        if not shared or is_ragged or scope.operands.kernel.form.threads % across:
+            return {}
+        writer = scope.writer
+        writer.let("uint32_t", "own_column", f"threadIdx.x % {across} * {width}")
+        positions, _ = decode(writer, "own_column", self.columns)
+        positions[self.lane.axis] = replace(positions[self.lane.axis], multiple=width)
+        at_column = scope.enter(positions)
+        return {load: self._vector(at_column, load, width) for load in shared}
 
     @contextmanager
     def _at_vector(self, scope: Scope, width: int) -> Iterator[tuple[Scope, Mapping[Axis, Position]]]:

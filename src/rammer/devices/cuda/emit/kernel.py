@@ -21,7 +21,7 @@ from rammer.devices.cuda.emit.persistent_rnn import declare_cell, emit_keep_cons
 from rammer.devices.cuda.emit.points import Side, tile_sides
 from rammer.devices.cuda.emit.reduce import emit_reduce
 from rammer.devices.cuda.emit.wait import emit_meet, takes_any_apart, takes_apart
-from rammer.devices.cuda.emit.warpgroup_gemm import emit_place, emit_results, loop_of
+from rammer.devices.cuda.emit.warpgroup_gemm import emit_place, emit_results, emit_rows, loop_of
 from rammer.ir.expr import Load
 from rammer.ir.kernel_form import (
     DepthwiseForm,
@@ -48,13 +48,15 @@ class KernelText:
     """The text of an rKernel, and what it keeps if it is a persistent RNN.
 
     `apart` says whether lanes of a warp may come apart in it: where each waits for tagged elements of its own. `loop`
-    is what the interpreter runs before the function, if warpgroups multiply.
+    is what the interpreter runs before the function, if warpgroups multiply, and `has_rows` whether others then find
+    what a row has in common.
     """
 
     text: str
     resident: Resident | None = None
     apart: bool = False
     loop: str | None = None
+    has_rows: bool = False
 
 
 def emit_kernel(
@@ -112,13 +114,26 @@ def _function(writer: Writer, kernel: RKernel, symbol: str, operands: Operands) 
 
 
 def _emit_warpgroup_gemm(kernel: RKernel, form: WarpgroupGemmForm, symbol: str) -> KernelText:
-    """The two functions of a product of warpgroups: where an rTask lies, and what is made of its sums."""
+    """The functions of a product of warpgroups: where an rTask lies, what is made of its sums.
+
+    If elements of rows are tagged, another one waits for them beside the sums.
+    """
     writer = _writer(kernel)
     with writer.block(f"RAMMER_INLINE void {symbol}_place(const rammer_record *record, rammer_product *product)"):
         emit_place(writer, kernel, form)
-    with _function(writer, kernel, symbol, Operands(kernel, tagged_store=TAGGED_STORE)) as (scope, sides):
+    tagged = _tagged(kernel)
+    operands = Operands(kernel, dict.fromkeys(tagged, "rammer_load_flagged_by_warps{record}"), TAGGED_STORE)
+    if tagged:
+        parameters = "const rammer_record *record, uint32_t thread, uint32_t threads"
+        with writer.block(f"RAMMER_INLINE void {symbol}_rows({parameters})"):
+            writer.line("char *const *pointers = rammer_operands(record);")
+            writer.let("uint32_t", "tile", "record->tile")
+            for line in _operand_lines(operands, tagged):
+                writer.line(line)
+            emit_rows(Scope(writer, operands, fold), tile_sides(writer, kernel), form)
+    with _function(writer, kernel, symbol, operands) as (scope, sides):
         emit_results(scope, sides, form)
-    return KernelText(text=writer.text(), loop=loop_of(form))
+    return KernelText(text=writer.text(), loop=loop_of(form), has_rows=bool(tagged))
 
 
 def _emit_body(scope: Scope, sides: Sequence[Side], form: KernelForm, unwritten: Collection[int]) -> None:

@@ -7,19 +7,26 @@ where an rTask's tile lies, and the function that makes results of the sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rammer.devices.codegen.scalar import sum_text
-from rammer.devices.codegen.scope import Scope
+from rammer.devices.codegen.scope import Operands, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.epilogue import Epilogue
-from rammer.devices.cuda.emit.points import Side, decode, tile_sides
-from rammer.ir.expr import Axis
+from rammer.devices.cuda.emit.points import Side, count, decode, decode_inside, tile_sides
+from rammer.ir.expr import Axis, Const, Expr, Load, Reduce, nodes
 from rammer.ir.kernel_form import Instruction, WarpgroupGemmForm
 from rammer.ir.task import RKernel
 from rammer.tiling.image import Image
-from rammer.tiling.pattern import contraction
-from rammer.tiling.warpgroup_gemm import GROUP_ROWS, SLAB_BYTES, MatrixProduct, product_of, slabs_of, sums_pitch
+from rammer.tiling.warpgroup_gemm import (
+    GROUP_ROWS,
+    MOST_ROW_VALUES,
+    SLAB_BYTES,
+    MatrixProduct,
+    product_of,
+    slabs_of,
+    sums_pitch,
+)
 
 _FORMATS: Mapping[Instruction, str] = {
     Instruction.WGMMA_F16: "RAMMER_F16",
@@ -35,7 +42,7 @@ def loop_of(form: WarpgroupGemmForm) -> str:
     return f"rammer_gemm_sm90<{_FORMATS[form.instruction]}, {numbers}>"
 
 
-def emit_multiply(loops: Mapping[str, str], numbers: Mapping[str, int]) -> str:
+def emit_multiply(loops: Mapping[str, str], beside: Collection[str], numbers: Mapping[str, int]) -> str:
     """The function of the interpreter that computes the sums of an rTask, if its rKernel is such a product.
 
         bool rammer_multiply(uint32_t kernel, const rammer_record *record)
@@ -44,6 +51,7 @@ def emit_multiply(loops: Mapping[str, str], numbers: Mapping[str, int]) -> str:
 
     Args:
         loops: of each rKernel that has one, by symbol.
+        beside: those of them that wait for elements of rows beside their loops (`emit_rows`).
         numbers: of these rKernels.
     """
     writer = Writer()
@@ -51,7 +59,8 @@ def emit_multiply(loops: Mapping[str, str], numbers: Mapping[str, int]) -> str:
     with writer.block("RAMMER_INLINE bool rammer_multiply(uint32_t kernel, const rammer_record *record)"):
         writer.line("rammer_product product;")
         writer.line("uint32_t loop = 0;")
-        with writer.block("switch (__shfl_sync(RAMMER_ALL, kernel, 0))"):
+        writer.line("const uint32_t alike = __shfl_sync(RAMMER_ALL, kernel, 0);")
+        with writer.block("switch (alike)"):
             for symbol, loop in loops.items():
                 writer.line(f"case {numbers[symbol]}:")
                 writer.line(f"    {symbol}_place(record, &product);")
@@ -64,11 +73,15 @@ def emit_multiply(loops: Mapping[str, str], numbers: Mapping[str, int]) -> str:
         writer.line("        __syncthreads();")
         writer.line("    return rammer_begin(record);")
         writer.line("};")
+        with writer.block("const auto beside = [=](uint32_t thread, uint32_t threads)", ";"):
+            for symbol in beside:
+                writer.line(f"if (alike == {numbers[symbol]})")
+                writer.line(f"    {symbol}_rows(record, thread, threads);")
         writer.line("return rammer_with_sums([&](float (&held)[RAMMER_MOST_SUMS]) {")
         with writer.block("switch (loop)"):
             for number, loop in enumerate(distinct):
                 writer.line("default:" if number == 0 else f"case {number}:")
-                writer.line(f"    return {loop}::run(held, product, rammer_scratch, begin);")
+                writer.line(f"    return {loop}::run(held, product, rammer_scratch, begin, beside);")
         writer.line("});")
     writer.line("#define RAMMER_MULTIPLY rammer_multiply")
     writer.line("#define RAMMER_ALIKE(position) __reduce_max_sync(RAMMER_ALL, position)")
@@ -139,15 +152,48 @@ def _first(axes: Sequence[Axis], sides: Mapping[Axis, Side]) -> str:
 def emit_results(scope: Scope, sides: Sequence[Side], form: WarpgroupGemmForm) -> None:
     """Write how results are made of the sums that lie at the beginning of scratch."""
     kernel = scope.operands.kernel
-    found = contraction(kernel.expr)
-    if found is None:
-        raise ValueError("a product is a contraction")
     product, by_axis = product_of(kernel), {side.axis: side for side in sides}
     batch, _ = decode(scope.writer, "0", [by_axis[axis] for axis in product.axes.batch])  # a tile has one
-    (term,) = found.terms
-    Epilogue(
-        sums=term.reduce,
-        rows=tuple(by_axis[axis] for axis in product.axes.m),
-        columns=tuple(by_axis[axis] for axis in product.axes.n),
-        pitch=sums_pitch(form.threadblock.n, swapped=form.swapped),
-    ).emit(scope.enter(batch))
+    at_batch = scope.enter(batch)
+    rows, columns = (tuple(by_axis[axis] for axis in side) for side in (product.axes.m, product.axes.n))
+    pitch = sums_pitch(form.threadblock.n, swapped=form.swapped)
+    of_rows = {node: f"rammer_row_values[row][{i}]" for i, node in enumerate(_made_of_tagged(scope.operands))}
+    Epilogue(sums=product.sums, rows=rows, columns=columns, pitch=pitch, of_rows=of_rows).emit(at_batch)
+
+
+def emit_rows(scope: Scope, sides: Sequence[Side], form: WarpgroupGemmForm) -> None:
+    """Write what follows from tagged elements of rows, once for each row; whole warps wait for them.
+
+    They come while others multiply, and no square roots or quotients of them are computed for each result.
+    """
+    writer, by_axis = scope.writer, {side.axis: side for side in sides}
+    product = product_of(scope.operands.kernel)
+    rows = [by_axis[axis] for axis in product.axes.m]
+    with writer.block(f"for (uint32_t first = 0; first < {count(rows)}u; first += threads)"):
+        writer.line(f"const uint32_t row = min(first + thread, {count(rows) - 1}u);")
+        positions, _ = decode_inside(writer, "row", rows)
+        batch, _ = decode(writer, "0", [by_axis[axis] for axis in product.axes.batch])
+        at_row = scope.enter({**batch, **positions})
+        for i, node in enumerate(_made_of_tagged(scope.operands)):
+            writer.line(f"rammer_row_values[row][{i}] = {at_row.value(node)};")
+
+
+def _made_of_tagged(operands: Operands) -> list[Expr]:
+    """The outermost values that are made of tagged elements and numbers, or where those are more, the elements."""
+    tagged = [
+        node for node in nodes(*operands.results) if isinstance(node, Load) and operands.layouts[node.slot].tagged
+    ]
+    own: set[Expr] = set(tagged)
+    for node in nodes(*operands.results):
+        inside = [child for child in node.children if not isinstance(child, Const)]
+        if not isinstance(node, Load | Reduce) and inside and own.issuperset(inside):
+            own.add(node)
+    found: dict[Expr, None] = {}
+    stack = list(reversed(operands.results))
+    while stack:
+        node = stack.pop()
+        if node in own:
+            found[node] = None
+        elif not isinstance(node, Load | Reduce):
+            stack.extend(reversed(node.children))
+    return list(found) if len(found) <= MOST_ROW_VALUES else list(tagged)

@@ -18,6 +18,8 @@ enum {
     RAMMER_RING_ALIGNMENT = 1024,
     RAMMER_MOST_STAGES = 8,
     RAMMER_MOST_SUMS = 64,    /* of a thread: of 128 columns */
+    RAMMER_MOST_ROWS = 192,   /* of a result's tile */
+    RAMMER_ROW_VALUES = 4,
     RAMMER_SUMS_BARRIER = 1,  /* of the threads that hold sums */
     RAMMER_PRODUCER = RAMMER_THREADS / 32 - 2 /* the warp that asks for copies: the last one has the Signals to give */
 };
@@ -46,6 +48,7 @@ struct rammer_product {
 };
 
 static __shared__ uint64_t rammer_gemm_barriers[2 * RAMMER_MOST_STAGES];
+static __shared__ float rammer_row_values[RAMMER_MOST_ROWS][RAMMER_ROW_VALUES]; /* what an epilogue has for each row */
 
 /* Registers for the sums of any loop: `compute` computes in them. The compiler gives each warpgroup's product registers of
  * its own in which it stays, and cannot keep it in flight where those of all loops are too many; these are the same. They
@@ -73,11 +76,12 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
     static_assert(stages <= RAMMER_MOST_STAGES && THREADS <= RAMMER_PRODUCER * 32 && columns % 8 == 0 && columns / 2 <= RAMMER_MOST_SUMS, "a tile that there is");
 
     /* The sums of an rTask at the beginning of scratch, row by row of the result, PITCH elements apart. `begin` waits as its
-     * record says, and is a barrier of the block. Returns whether they are there: not if the run is given up, nor if another rTask adds up the parts.
+     * record says, and is a barrier of the block. `beside` is what warps do that neither copy nor multiply; it is told a thread's
+     * number among them, and how many they are. Returns whether they are there: not if the run is given up, nor if another rTask adds up the parts.
      * `held` are the registers for sums. */
-    template <typename Begin>
+    template <typename Begin, typename Beside>
     static RAMMER_MEMBER bool run(
-        float (&held)[RAMMER_MOST_SUMS], const rammer_product &product, char *scratch, Begin begin
+        float (&held)[RAMMER_MOST_SUMS], const rammer_product &product, char *scratch, Begin begin, Beside beside
     ) {
         const uint32_t ring = rammer_shared_address(scratch), full = rammer_shared_address(rammer_gemm_barriers);
         const uint32_t empty = full + stages * sizeof(uint64_t);
@@ -106,7 +110,8 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
                 rammer_named_barrier<RAMMER_SUMS_BARRIER, THREADS>(); /* all have read the ring */
             if (is_whole)
                 store(sums, (float *)scratch, warp);
-        }
+        } else if (warp < RAMMER_PRODUCER)
+            beside(threadIdx.x - THREADS, (uint32_t)(RAMMER_PRODUCER * 32 - THREADS));
         __syncthreads();
         return product.splits == 1 || arrived_before == product.splits - 1;
     }

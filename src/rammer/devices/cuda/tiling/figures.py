@@ -100,6 +100,7 @@ class WarpgroupFigures:
         own_bytes_per_us: from L2 into one multiprocessor.
         all_bytes_per_us: into all of them.
         result_us: one result.
+        instruction_us: one more instruction for each result than a bias and a residual take.
         sums_us: putting a column of sums of a warpgroup into shared memory.
     """
 
@@ -112,6 +113,7 @@ class WarpgroupFigures:
     own_bytes_per_us: float
     all_bytes_per_us: float
     result_us: float
+    instruction_us: float
     sums_us: float
 
 
@@ -204,6 +206,7 @@ H200_WARPGROUPS = WarpgroupFigures(
     own_bytes_per_us=113e3,
     all_bytes_per_us=8.5e6,
     result_us=1.06e-4,
+    instruction_us=3e-6,
     sums_us=3.1e-3,
 )
 

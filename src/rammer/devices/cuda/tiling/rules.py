@@ -48,10 +48,11 @@ from rammer.roller.model import memory_us, predict
 from rammer.roller.tile import scale_out
 from rammer.tiling.flash_attention import block_of
 from rammer.tiling.pattern import contraction
-from rammer.tiling.warpgroup_gemm import Matrix, matrix_product, product_of
+from rammer.tiling.warpgroup_gemm import Matrix, matrix_product, product_of, row_slots
 
 _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
+_ASIDE = 0.25  # of the vEUs, for what is tagged: others work on what takes it
 _WORTH = 0.93  # of the time of warps' products: a smaller gain is less than the models are off by
 
 
@@ -82,16 +83,31 @@ class GpuRules:
             tiles = (RTile(task=task, lane=lane) for task in boxes(expr, found, expr.axes[lane], vdevice))
             forms = ((tile, staged_form(workload, tile, vdevice)) for tile in tiles)
             staged = [workload.kernel(tile, form) for tile, form in forms if form is not None]
-            if staged:
-                return self._best([*staged, *self._by_warpgroups(workload, lane, staged, vdevice)], vdevice)
+            by_warpgroups = self._by_warpgroups(workload, lane, staged, vdevice)
+            if staged or by_warpgroups:
+                return self._best([*staged, *by_warpgroups], vdevice)
         units = units_of(expr, lane, is_stream=found is not None)
         points = math.prod(axis.extent for axis in expr.axes)
         counts = {1, *(math.ceil(vdevice.veu_count * factor) for factor in _TASKS_PER_VEU)}
+        if expr.reductions and all(layout.tagged for layout in workload.layouts[len(expr.inputs) :]):
+            counts = {count for count in counts if count <= _ASIDE * vdevice.veu_count}
         if not expr.reductions:
             counts = {max(1, min(count, points // _LEAST_POINTS)) for count in counts}
         tiles = (RTile(task=scale_out(expr, units, count), lane=lane) for count in sorted(counts))
         form_of = product_form if found is not None else general_form
         return [workload.kernel(tile, form_of(workload, tile, vdevice)) for tile in dict.fromkeys(tiles)]
+
+    def late_slots(self, workload: Workload, vdevice: VDevice) -> frozenset[int]:
+        """What products of warpgroups read of float32 that their columns have in common; see `TileRules`."""
+        expr = workload.expr
+        found = contraction(expr)
+        lane = None if found is None else lane_of(expr, workload.layouts, found, vdevice)
+        product = matrix_product(expr, workload.layouts, workload.alignments, lane)
+        slots = frozenset[int]() if product is None else row_slots(expr, product)
+        if not slots:
+            return slots
+        kernels = self.candidates(workload, vdevice, to_measure=False)
+        return slots if any(isinstance(kernel.form, WarpgroupGemmForm) for kernel in kernels) else frozenset()
 
     def persistent(self, workload: Workload, vdevice: VDevice) -> RKernel | None:
         """A candidate whose weights stay on their vEUs, if there is one."""

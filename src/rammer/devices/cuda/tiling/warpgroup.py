@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rammer.devices.cuda.tiling.figures import WarpgroupFigures
+from rammer.devices.cuda.tiling.instructions import epilogue_instructions
 from rammer.ir.expr import Axis, TensorExpr
 from rammer.ir.kernel_form import WarpgroupGemmForm
 from rammer.ir.task import RTile
@@ -31,6 +32,7 @@ _MOST_COLUMNS = 128
 _LEAST_STAGES = 3  # of as many slabs as there can be: fewer are shorter
 _NAMED_BYTES = 48 << 10  # of shared memory, that are not for operands
 _INSTRUCTIONS_A_SLAB = 4
+_USUAL_INSTRUCTIONS = 12  # for a result: a bias and a residual
 
 
 def warpgroup_tiles(
@@ -113,7 +115,9 @@ def warpgroup_us(
     copied_bytes = steps * SLAB_BYTES * (form.instruction_m + columns)
     veus = min(vdevice.veu_count, task_count(expr, tile.task))
     copy_us = copied_bytes * max(1 / figures.own_bytes_per_us, veus / figures.all_bytes_per_us)
-    results_us = form.threadblock.m * form.threadblock.n * figures.result_us + groups * columns * figures.sums_us
+    instructions = max(0, epilogue_instructions(expr) - _USUAL_INSTRUCTIONS)
+    result_us = figures.result_us + instructions * figures.instruction_us
+    results_us = form.threadblock.m * form.threadblock.n * result_us + groups * columns * figures.sums_us
     slab_us = figures.window_slab_us if isinstance(product.m, Image) else figures.slab_us
     multiply_us = cycles / figures.cycles_per_us + steps * slab_us
     return figures.latency_us + max(multiply_us, copy_us) + results_us

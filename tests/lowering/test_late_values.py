@@ -9,6 +9,7 @@ from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.ir.kernel_form import WarpgroupGemmForm
 from rammer.options import CompileOptions
+from rammer.schedule.policies import POLICIES
 from tests.support.small_models import small_model
 
 FLOAT16 = TensorProto.FLOAT16
@@ -33,8 +34,8 @@ def layer(readers=()):
     return small_model(nodes, {"x": (FLOAT16, (128, 768))}, outputs, constants)
 
 
-def plan_of(model, device="cuda:sm_90"):
-    options = CompileOptions(device=device, precision="fp16")
+def plan_of(model, device="cuda:sm_90", **settings):
+    options = CompileOptions(device=device, precision="fp16", **settings)
     vdevice = find_device(device).describe(options)
     return plan_graph(load_graph(model), vdevice, options)
 
@@ -51,6 +52,13 @@ def test_factors_of_rows_are_tagged():
     assert tagged(plan) < {binding.tensor for binding in product.reads}
     assert all(isinstance(kernel.form, WarpgroupGemmForm) for kernel in product.kernels)
     assert max(kernel.task_count for kernel in rows.kernels) <= plan.veus / 4
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("veus", [1, 3, 40])
+def test_few_units_and_all_policies(policy, veus):
+    """What is taken late comes before what takes it, wherever they are put: else the plan is refused."""
+    assert plan_of(layer(), policy=policy, veus=veus).veus <= veus
 
 
 @pytest.mark.parametrize("kind", ["Relu", "Tanh"])

@@ -90,7 +90,7 @@ class GpuRules:
         points = math.prod(axis.extent for axis in expr.axes)
         counts = {1, *(math.ceil(vdevice.veu_count * factor) for factor in _TASKS_PER_VEU)}
         if expr.reductions and all(layout.tagged for layout in workload.layouts[len(expr.inputs) :]):
-            counts = {count for count in counts if count <= _ASIDE * vdevice.veu_count}
+            counts = {count for count in counts if count <= max(1, _ASIDE * vdevice.veu_count)}
         if not expr.reductions:
             counts = {max(1, min(count, points // _LEAST_POINTS)) for count in counts}
         tiles = (RTile(task=scale_out(expr, units, count), lane=lane) for count in sorted(counts))

@@ -1,7 +1,8 @@
 """A self-contained page of runs: what each unit did and why, candidates, bounds, utilisation and memory over time.
 
 Runs of one model (predicted and measured) or of several (two schedules of a network) stand one above the other on the
-same axis of time. The page asks for nothing from outside; `page.html` draws the data that is put together here.
+same axis of time. The page asks for nothing from outside; `page.html`, `page.css` and `page.js` draw the data that is
+put together here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from rammer.inspection.predicted import predicted_spans_ns
 from rammer.inspection.timeline import Report, SpansNs, bars, names_of
 from rammer.inspection.usage import busy_shares, live_bytes
 
-_PLACEHOLDER = "/*DATA*/null"
 _NOTICED_US = 0.01  # shorter waits are none: the signal was there
 
 
@@ -39,10 +39,14 @@ class Shown:
 
 def to_html(shown: Sequence[Shown], title: str) -> str:
     """The page of some models; their runs are those that were predicted and those that were traced."""
-    template = resources.files("rammer.inspection").joinpath("page.html").read_text(encoding="utf-8")
     # A name may hold "</script>": inside the page every "<" is written as an escape.
     data = json.dumps(_page(shown, title), separators=(",", ":")).replace("<", "\\u003c")
-    return template.replace(_PLACEHOLDER, data)
+    page = _part("page.html").replace("/*STYLE*/\n", _part("page.css")).replace("/*SCRIPT*/\n", _part("page.js"))
+    return page.replace("/*DATA*/", data)
+
+
+def _part(name: str) -> str:
+    return resources.files("rammer.inspection").joinpath(name).read_text(encoding="utf-8")
 
 
 def _page(shown: Sequence[Shown], title: str) -> Mapping[str, object]:

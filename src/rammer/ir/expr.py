@@ -433,9 +433,8 @@ def rebuild(roots: Sequence[Expr], visit: Callable[[Expr], Expr | None]) -> tupl
     """Rewrite bottom-up: `visit` sees each distinct node after its operands were rewritten; None keeps it."""
     done: dict[Expr, Expr] = {}
     for node in all_nodes(*roots):
-        parts = node.parts
-        rewritten = tuple([done[part] for part in parts])
-        fresh = node if rewritten == parts else _with_parts(node, rewritten)
+        rewritten = tuple([done[part] for part in node.parts])
+        fresh = node if rewritten == node.parts else _with_parts(node, rewritten)
         # Folding may leave a bare operand (of x + 0), which was visited already: to replace it again would be wrong.
         replacement = visit(fresh) if type(fresh) is type(node) else None
         done[node] = fresh if replacement is None else replacement
@@ -453,8 +452,7 @@ def _with_parts(node: Expr, parts: tuple[Expr, ...]) -> Expr:
         case Reduce(fn, axes, _):
             return Reduce(fn, axes, parts[0])
         case Guarded():
-            value, condition, fallback = parts
-            return Guarded(condition, value, fallback)
+            return Guarded(condition=parts[1], value=parts[0], fallback=parts[2])
     return node
 
 

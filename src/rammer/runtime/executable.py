@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, Source
-from rammer.errors import (
-    ArtifactWriteError,
-    OutOfMemoryError,
-    OutputError,
-    PlacementError,
-    StateError,
-)
+from rammer.errors import ArtifactWriteError, OutOfMemoryError, OutputError, PlacementError, StateError
 from rammer.ir.graph import Array
 from rammer.ir.recipe import Recipe
 from rammer.ir.schema import SchemaError, read_json

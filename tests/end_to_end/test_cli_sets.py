@@ -7,7 +7,6 @@ import onnx.parser
 import pytest
 
 import rammer
-from rammer import cli
 from rammer.compiler import compile_graph
 from rammer.frontends.builder import FoldingBuilder
 from rammer.frontends.node import ModelNode
@@ -18,20 +17,6 @@ from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
 from rammer.runtime.estimator import CompiledEstimator
 from rammer.runtime.programs import ProgramSet
-
-
-@pytest.fixture
-def call(monkeypatch, capsys, tmp_path):
-    """Call the command as its entry point does, in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["rammer", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return (ended.value.code or 0, *capsys.readouterr())
-
-    return run
 
 
 def negation(shape="float[N, 3]"):

@@ -54,6 +54,17 @@ def test_states_that_products_read_are_tagged(plan):
     assert not steps(plan, Signal)
 
 
+def test_products_whose_results_are_tagged_may_have_all_units():
+    plan = plan_graph(load_graph(NETWORKS["lstm_tc"](layers=2, steps=3, hidden=512)), H200, OPTIONS)
+    makers = [
+        operator
+        for operator in plan.graph.operators
+        if all(plan.graph.tensors[binding.tensor].layout.tagged for binding in operator.writes)
+    ]
+    assert makers
+    assert all(max(kernel.task_count for kernel in maker.kernels) > H200.veu_count // 4 for maker in makers)
+
+
 def test_nothing_is_tagged_where_the_device_cannot_wait_for_it():
     wide = NETWORKS["lstm_tc"](layers=2, steps=3, hidden=64)  # more than one vEU is worth
     for vdevice in (replace(SMALL, tagged_handover_us=None), replace(SMALL, tagged_handover_us=SMALL.handover_us)):

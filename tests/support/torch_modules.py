@@ -20,6 +20,21 @@ from rammer.verify import graph as verify_graph
 Module: Any = torch.nn.Module
 
 
+def generator() -> torch.Generator:
+    """Equal numbers for each tensor that is drawn."""
+    return torch.Generator().manual_seed(7)
+
+
+def normal(*shape: int) -> torch.Tensor:
+    """Normally distributed numbers, float32."""
+    return torch.randn(*shape, generator=generator())
+
+
+def integers(*shape: int, low: int = -5, high: int = 6, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    """Integers from `low` on and below `high`."""
+    return torch.randint(low, high, shape, generator=generator(), dtype=dtype)
+
+
 class Each(torch.nn.Module):
     """Calls each of several modules on its arguments."""
 

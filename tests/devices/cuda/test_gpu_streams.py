@@ -39,7 +39,7 @@ CASES = {
     "long": Case((1, 9217), (9217, 40)),
     "short": Case((1, 100), (100, 4096)),
     "odd width": Case((1, 9001), (9001, 27)),
-    "halves of runs": Case((1, 500), (500, 1004)),
+    "halves of runs": Case((1, 500), (500, 2012)),
     "rows": Case((3, 512), (512, 96)),
     "batches": Case((5, 1, 130), (5, 130, 48)),
     "input": Case((1, 700), (700, 64), is_constant=False),

@@ -52,7 +52,7 @@ from rammer.tiling.warpgroup_gemm import Matrix, matrix_product, product_of, row
 
 _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
-_ASIDE = 0.25  # of the vEUs, for what is tagged: others work on what takes it
+_ASIDE = 0.25  # of the vEUs, for tagged results of rows: others work on what takes them
 _WORTH = 0.93  # of the time of warps' products: a smaller gain is less than the models are off by
 
 
@@ -89,7 +89,7 @@ class GpuRules:
         units = units_of(expr, lane, is_stream=found is not None)
         points = math.prod(axis.extent for axis in expr.axes)
         counts = {1, *(math.ceil(vdevice.veu_count * factor) for factor in _TASKS_PER_VEU)}
-        if expr.reductions and all(layout.tagged for layout in workload.layouts[len(expr.inputs) :]):
+        if expr.reductions and found is None and all(layout.tagged for layout in workload.layouts[len(expr.inputs) :]):
             counts = {count for count in counts if count <= max(1, _ASIDE * vdevice.veu_count)}
         if not expr.reductions:
             counts = {max(1, min(count, points // _LEAST_POINTS)) for count in counts}

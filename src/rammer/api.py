@@ -95,10 +95,7 @@ def compile(
         states=dict(state or {}),
         dump_dir=None if dump_dir is None else Path(dump_dir),
     )
-    if device is not None:
-        options = replace(options, device=device)
-    if veus is not None:
-        options = replace(options, veus=veus)
+    options = _on(options, device, veus)
     if isinstance(model, list | tuple):
         if dynamic:
             raise OptionError("dynamic= for several models", hint="compile those by themselves")
@@ -166,10 +163,7 @@ def adapt(
         tune=tune,
         input_shapes={name: tuple(shape) for name, shape in (input_shapes or {}).items()},
     )
-    if device is not None:
-        options = replace(options, device=device)
-    if veus is not None:
-        options = replace(options, veus=veus)
+    options = _on(options, device, veus)
     example = Example(args=tuple(args), kwargs=dict(kwargs or {}))
     return adapt_with(model, options, example, budget_runs=budget_runs, max_slowdown=max_slowdown, bits=bits)
 
@@ -222,10 +216,7 @@ def compile_step(
         tune=tune,
         dump_dir=None if dump_dir is None else Path(dump_dir),
     )
-    if device is not None:
-        options = replace(options, device=device)
-    if veus is not None:
-        options = replace(options, veus=veus)
+    options = _on(options, device, veus)
     example = Example(args=tuple(args), kwargs=dict(kwargs or {}))
     return compile_training(fn, module, optimizer, options, example, seed)
 
@@ -243,3 +234,10 @@ def explain(model: object, args: Sequence[object] = (), kwargs: Mapping[str, obj
         OptionError: arguments are given for an exported program.
     """
     return explain_model(model, Example(args=tuple(args), kwargs=dict(kwargs or {})))
+
+
+def _on(options: CompileOptions, device: str | None, veus: int | None) -> CompileOptions:
+    """Options for a device and so many execution units; None leaves what there is."""
+    return replace(
+        options, device=options.device if device is None else device, veus=options.veus if veus is None else veus
+    )

@@ -149,3 +149,14 @@ def test_rows_of_equal_elements(epsilon):
     apart = np.abs(found.astype(np.float64) - expected.astype(np.float64)).max(axis=1)
     assert apart[[0, 2]].max() < 0.02
     assert apart[1] < 0.03 * np.abs(expected[1].astype(np.float64)).max()
+
+
+@pytest.mark.parametrize("times", [40, 600])
+def test_rows_that_are_added_to_themselves_have_too_many_parts(times):
+    """2 to the power of so many parts, or that many after each other: as long as they are not counted."""
+    net, _, z = before()
+    for _ in range(times):
+        z = net.add("Add", z, z)
+    y = net.add("MatMul", z, half(net, SIZE, FEATURES, scale=0.1))
+    graph = laid_out(fuse.run(net.build(y)))
+    assert fuse_normalisations.run(graph, H200) is graph

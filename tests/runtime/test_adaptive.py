@@ -79,6 +79,17 @@ def test_what_cannot_be_built_is_passed_over():
     assert [one.verdict for one in model.history] == ["failed", "quicker"]
 
 
+def test_what_cannot_be_scheduled_ends_trying_and_no_call(caplog):
+    def arms():
+        yield from ()
+        raise OptionError("no schedule", hint="none")
+
+    model = AdaptiveModel(Slept("first", 0.1), arms(), budget_runs=100, max_slowdown=1.5)
+    _settled(model)
+    assert model(7) == ("first", 7)
+    assert "nothing more can be tried: [R100] no schedule" in caplog.text
+
+
 def test_no_more_calls_are_tried_than_allowed():
     first, other = Slept("first", 0.2), Slept("other", 0.2)
     model = AdaptiveModel(first, iter([_arm(other)]), budget_runs=5, max_slowdown=50.0)

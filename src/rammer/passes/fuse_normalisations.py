@@ -24,6 +24,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,9 @@ from rammer.passes.helpers.views import Definition, definition
 from rammer.passes.helpers.work import Work, lift, lower
 from rammer.tiling.pattern import plain_load
 from rammer.tiling.warpgroup_gemm import INSTRUCTIONS
+
+_MOST_PARTS = 8  # of an element, and _DEEPEST of the sums and products around each: a normalisation has three
+_DEEPEST = 32
 
 
 def run(graph: Graph, device: VDevice) -> Graph:
@@ -156,7 +160,10 @@ class _Fusion:
 
     def _parts(self, place: Definition, axis: Axis) -> list[_Part]:
         """What elements are the sums of, none where that is no normalisation along an axis."""
-        parts = [self._part(factors, axis) for factors in _products(exact(place.body), axis)]
+        products = list(islice(_products(exact(place.body), axis), _MOST_PARTS + 1))
+        if len(products) > _MOST_PARTS:
+            return []
+        parts = [self._part(factors, axis) for factors in products]
         known = [part for part in parts if part is not None]
         loads = {part.load for part in known if part.load is not None}
         if len(known) < len(parts) or len(loads) != 1 or len({part.column for part in known if part.load}) > 1:
@@ -357,24 +364,28 @@ def _widened(load: Load) -> Expr:
     return load if load.dtype is DType.FLOAT32 else Cast(DType.FLOAT32, load)
 
 
-def _products(element: Expr, axis: Axis) -> Iterator[tuple[Expr, ...]]:
-    """An element as a sum of products; what does not depend on an axis stays as it is."""
-    if axis not in nodes(element):
+def _products(element: Expr, axis: Axis, depth: int = _DEEPEST) -> Iterator[tuple[Expr, ...]]:
+    """An element as a sum of products; what does not depend on an axis, or lies deeper, stays as it is.
+
+    There may be exponentially many, for an element is a DAG: take no more than are wanted.
+    """
+    if axis not in nodes(element) or not depth:
         yield (element,)
         return
+    terms = partial(_products, axis=axis, depth=depth - 1)
     match element:
         case Call(ScalarFn.ADD, (left, right)):
-            yield from _products(left, axis)
-            yield from _products(right, axis)
+            yield from terms(left)
+            yield from terms(right)
         case Call(ScalarFn.SUB, (left, right)):
-            yield from _products(left, axis)
-            yield from ((Const(-1.0, DType.FLOAT32), *factors) for factors in _products(right, axis))
+            yield from terms(left)
+            yield from ((Const(-1.0, DType.FLOAT32), *factors) for factors in terms(right))
         case Call(ScalarFn.NEG, (operand,)):
-            yield from ((Const(-1.0, DType.FLOAT32), *factors) for factors in _products(operand, axis))
+            yield from ((Const(-1.0, DType.FLOAT32), *factors) for factors in terms(operand))
         case Call(ScalarFn.MUL, (left, right)):
-            yield from ((*one, *other) for one in _products(left, axis) for other in _products(right, axis))
+            yield from ((*one, *other) for one in terms(left) for other in terms(right))
         case Call(ScalarFn.DIV, (left, right)) if axis not in nodes(right):
-            yield from ((*factors, call(ScalarFn.DIV, 1.0, right)) for factors in _products(left, axis))
+            yield from ((*factors, call(ScalarFn.DIV, 1.0, right)) for factors in terms(left))
         case _:
             yield (element,)
 

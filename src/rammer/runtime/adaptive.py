@@ -133,7 +133,10 @@ class AdaptiveModel:
         """Begin with the next arm where it is built."""
         if self._tried is not None or self._next is None or not self._next.done():
             return
-        built = self._next.result()
+        error = self._next.exception()
+        if error is not None:  # of scheduling what might be tried: what runs now is as right as before
+            _log.warning("nothing more can be tried: %s", error)
+        built = None if error is not None else self._next.result()
         if built is None:
             self._settle()
             return

@@ -69,7 +69,7 @@ class HostGpu:
     def run(self, loaded: LoadedModel, inputs: Sequence[Array], like: Sequence[Array], order: Order) -> list[Array]:
         """The outputs of one run in an order; before it, what operators write holds nothing of use."""
         self.api.order = order
-        written = zip(loaded._desks[0].outputs.addresses, loaded._launch["output_bytes"], strict=True)
+        written = zip(loaded._buffers[0].outputs.addresses, loaded._launch["output_bytes"], strict=True)
         for address, size_bytes in ((loaded._segments[ARENA], loaded._manifest.arena_bytes), *written):
             self.api.scramble(address, size_bytes)
         outputs: list[Array] = [np.full(one.nbytes, 0xA5, np.uint8).view(one.dtype).reshape(one.shape) for one in like]

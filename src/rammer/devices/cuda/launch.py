@@ -1,8 +1,8 @@
 """A built model in a GPU's memory, and the launch of its persistent kernel.
 
-Everything that does not depend on a call is allocated once. NumPy arrays are copied through pinned memory, at one of
-two desks with a stream each: while one thread's run is under way, another's is sent to follow it. Arrays in the GPU's
-memory are used where they lie, on the caller's stream.
+Everything that does not depend on a call is allocated once. NumPy arrays are copied through pinned memory, by one of
+two sets of buffers with a stream each: while one thread's run is under way, another's is sent to follow it. Arrays in
+the GPU's memory are used where they lie, on the caller's stream.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from rammer.devices.codegen.source import MANIFEST, RECORDS, SIGNALS
 from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, Manifest
 from rammer.devices.cuda.arrays import Exchange, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, compile_source
+from rammer.devices.cuda.call_buffers import CallBuffers
 from rammer.devices.cuda.capture import capture_of, refuse_while_capturing
 from rammer.devices.cuda.describe import ARRAY_ALIGNMENT_BYTES
-from rammer.devices.cuda.desk import Desk
 from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver, check, find_driver
 from rammer.devices.cuda.kernel import Kernel, load_kernel
 from rammer.devices.cuda.memory import Memory
@@ -44,7 +44,7 @@ from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
 
 _WARMUP_RUNS = 5
-_DESKS = 2  # one run, and one that follows it
+_IN_FLIGHT = 2  # calls: one runs, the next is sent
 
 
 class Constants:
@@ -109,7 +109,7 @@ class LoadedModel:
         source, manifest, memory, driver = self._source, self._manifest, self._memory, self._driver
         signals = np.frombuffer(source.files[SIGNALS], dtype=SIGNAL_COUNT)
         self._records = np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(self._launch["slots"]))
-        self._desks = [self._new_desk()]
+        self._buffers = [self._new_buffers()]
         # On the host, so that every call sees what became of those before it without standing still.
         status = memory.pinned(STATUS.itemsize)
         status[:] = 0
@@ -133,12 +133,12 @@ class LoadedModel:
         self._segments[self._callers.stop] = memory.copied(encoded(driver.api, table, self._segments))
         driver.call("cuStreamSynchronize", NULL_STREAM)  # the model's stream does not wait for what was done there
 
-    def _new_desk(self) -> Desk:
+    def _new_buffers(self) -> CallBuffers:
         inputs, outputs = (
             sizes[: len(sizes) - self._launch["states"]]
             for sizes in (self._launch["input_bytes"], self._launch["output_bytes"])
         )
-        return Desk(self._driver, self._memory, inputs, outputs, far_outputs=self._launch["far_outputs"])
+        return CallBuffers(self._driver, self._memory, inputs, outputs, far_outputs=self._launch["far_outputs"])
 
     def clone(self) -> LoadedModel:
         """The same model once more; see `Loaded.clone`."""
@@ -161,16 +161,16 @@ class LoadedModel:
         """Run the model once; see `Resident.run`."""
         refuse_while_capturing("arrays of the host cannot be copied", "give arrays in the GPU's memory, and a stream")
         held = cast(GpuState | None, state)
-        with self._free_desk() as desk:
-            desk.inputs.send(inputs)
+        with self._free_buffers() as buffers:
+            buffers.inputs.send(inputs)
             if held is None:
                 with self._lock:
-                    failures = self._begin(desk, self._kernel, None)
-                self._finish(desk, failures)
+                    failures = self._begin(buffers, self._kernel, None)
+                self._finish(buffers, failures)
             else:
                 with self._lock, held.lock:
-                    self._run(desk, self._kernel, held)
-            desk.outputs.read(outputs)
+                    self._run(buffers, self._kernel, held)
+            buffers.outputs.read(outputs)
 
     def trace(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> Trace:
         """Run the model once and measure every step; see `Resident.trace`.
@@ -178,18 +178,18 @@ class LoadedModel:
         The first time, the model is compiled once more, with code that writes times.
         """
         held = cast(GpuState | None, state)
-        with self._free_desk() as desk, self._lock, _lock_of(held):
+        with self._free_buffers() as buffers, self._lock, _lock_of(held):
             driver, program, veus = self._driver, self._program, self._manifest.veus
-            desk.inputs.send(inputs)
+            buffers.inputs.send(inputs)
             if self._traced is None:
                 code = compile_source(self._source, self._architecture, self._options, trace=True)
                 self._traced = self._load(code)
                 program.spans = self._memory.device(len(self._records) * SPAN.itemsize)
                 program.clocks = self._memory.device(veus * CLOCK.itemsize)
             meeting = program.counters + program.met * COUNTER.itemsize
-            driver.call("cuMemsetD8Async", meeting, 0, COUNTER.itemsize, desk.stream)
-            self._run(desk, self._traced, held)
-            desk.outputs.read(outputs)
+            driver.call("cuMemsetD8Async", meeting, 0, COUNTER.itemsize, buffers.stream)
+            self._run(buffers, self._traced, held)
+            buffers.outputs.read(outputs)
             if held is not None:
                 held.turn_back()
             spans, clocks = np.zeros(len(self._records), dtype=SPAN), np.zeros(veus, dtype=CLOCK)
@@ -221,68 +221,68 @@ class LoadedModel:
         plain = len(inputs) - self._launch["states"]
         state = self.new_state([TensorType(DType.of(array), array.shape) for array in inputs[plain:]])
         state.store(dict(enumerate(inputs[plain:])))
-        with self._free_desk() as desk, self._lock:
-            desk.inputs.send(inputs[:plain])
+        with self._free_buffers() as buffers, self._lock:
+            buffers.inputs.send(inputs[:plain])
             before, after = driver.call("cuEventCreate", 0), driver.call("cuEventCreate", 0)
             times_us = []
             for _ in range(_WARMUP_RUNS + runs):
-                driver.call("cuEventRecord", before, desk.stream)
-                failures = self._begin(desk, self._kernel, state if state.read else None)
-                driver.call("cuEventRecord", after, desk.stream)
-                self._finish(desk, failures)
+                driver.call("cuEventRecord", before, buffers.stream)
+                failures = self._begin(buffers, self._kernel, state if state.read else None)
+                driver.call("cuEventRecord", after, buffers.stream)
+                self._finish(buffers, failures)
                 times_us.append(1e3 * driver.call("cuEventElapsedTime", before, after))
             for event in (before, after):
                 driver.call("cuEventDestroy", event)
         return times_us[_WARMUP_RUNS:]
 
-    def _free_desk(self) -> Desk:
-        """A desk that is this thread's from here on; a thread alone takes the first."""
+    def _free_buffers(self) -> CallBuffers:
+        """Buffers that are this thread's from here on; a thread alone takes the first."""
         self._driver.enter()
         while True:
-            for desk in self._desks:
-                if desk.lock.acquire(blocking=False):
-                    return desk
+            for buffers in self._buffers:
+                if buffers.lock.acquire(blocking=False):
+                    return buffers
             with self._lock:
-                if len(self._desks) == _DESKS:
+                if len(self._buffers) == _IN_FLIGHT:
                     break
-                self._desks.append(self._new_desk())
-        desk = self._desks[next(self._turns) % _DESKS]
-        desk.lock.acquire()
-        return desk
+                self._buffers.append(self._new_buffers())
+        buffers = self._buffers[next(self._turns) % _IN_FLIGHT]
+        buffers.lock.acquire()
+        return buffers
 
-    def _run(self, desk: Desk, kernel: Kernel, state: GpuState | None) -> None:
-        """Run on the inputs at a desk, before anybody else's run; the locks are held."""
-        failures = self._begin(desk, kernel, state)
+    def _run(self, buffers: CallBuffers, kernel: Kernel, state: GpuState | None) -> None:
+        """Run on the inputs in `buffers`, before anybody else's run; the locks are held."""
+        failures = self._begin(buffers, kernel, state)
         try:
-            self._finish(desk, failures)
+            self._finish(buffers, failures)
         except RunTimeoutError:
             if state is not None:
                 state.turn_back()
             raise
         if state is not None:
-            state.order.ended(desk.stream)
+            state.order.ended(buffers.stream)
 
-    def _begin(self, desk: Desk, kernel: Kernel, state: GpuState | None) -> int:
-        """Give a run to a desk's stream; the locks are held. Returns how many runs were given up so far."""
+    def _begin(self, buffers: CallBuffers, kernel: Kernel, state: GpuState | None) -> int:
+        """Give a run to the stream of `buffers`; the locks are held. Returns how many runs were given up so far."""
         orders = [self._order] if state is None else [self._order, state.order]
         for order in orders:
-            order.before(desk.stream)
+            order.before(buffers.stream)
         self._launch_kernel(
-            kernel, desk.addresses if state is None else self._with_state(desk.addresses, state), desk.stream
+            kernel, buffers.addresses if state is None else self._with_state(buffers.addresses, state), buffers.stream
         )
         for order in orders:
-            order.after(desk.stream, waits=True)
+            order.after(buffers.stream, waits=True)
         return self._failures
 
-    def _finish(self, desk: Desk, failures: int) -> None:
+    def _finish(self, buffers: CallBuffers, failures: int) -> None:
         """Fetch outputs that are not there yet and wait for the run's end.
 
         Raises:
             RunTimeoutError: it was given up, or may have been: a run around it was.
         """
-        desk.outputs.fetch()
-        desk.wait()
-        self._order.ended(desk.stream)
+        buffers.outputs.fetch()
+        buffers.wait()
+        self._order.ended(buffers.stream)
         if self._stalled.value or self._failures != failures:
             with self._lock:
                 self._give_up()

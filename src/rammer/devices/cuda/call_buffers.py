@@ -1,4 +1,4 @@
-"""Where the NumPy arrays of one run lie on their way to the GPU and back, with a stream of their own."""
+"""Where the NumPy arrays of one call lie on their way to the GPU and back, with a stream of their own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rammer.devices.cuda.driver import Driver, check
 from rammer.devices.cuda.memory import Memory, Staging
 
 
-class Desk:
-    """Inputs and outputs of one run at a time; whoever holds `lock` works at it, until a `with` block ends.
+class CallBuffers:
+    """Inputs and outputs of one run at a time; whoever holds `lock` uses them, until a `with` block ends.
 
     Attributes:
         lock: held from before inputs are sent until outputs are read.
@@ -50,11 +50,11 @@ class Desk:
         self._synchronize = partial(driver.api.cuStreamSynchronize, self.stream)
 
     def __enter__(self) -> Self:
-        """The desk, whose lock is held."""
+        """The buffers, whose lock is held."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let others work at it."""
+        """Let others use them."""
         self.lock.release()
 
     def wait(self) -> None:

@@ -62,7 +62,15 @@ class AdaptiveModel:
     Calls from several threads are safe; while programs are tried they run one after another.
     """
 
-    def __init__(self, first: Executable, arms: Iterator[Arm], budget_runs: int, max_slowdown: float) -> None:
+    def __init__(
+        self,
+        first: Executable,
+        arms: Iterator[Arm],
+        budget_runs: int,
+        max_slowdown: float,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         """Begin with a program.
 
         Args:
@@ -70,11 +78,13 @@ class AdaptiveModel:
             arms: made in the background, for they take time to schedule.
             budget_runs: calls that may be given to programs that are tried.
             max_slowdown: as in `Trial`; arms that are predicted to be slower than that are not built.
+            clock: what calls are timed by, in seconds.
         """
         self._best = first
         self._arms = arms
         self._left = budget_runs
         self._max_slowdown = max_slowdown
+        self._clock = clock
         self._lock = threading.Lock()
         self._history: list[Outcome] = []
         self._tried: tuple[Arm, Executable, Trial] | None = None
@@ -109,9 +119,9 @@ class AdaptiveModel:
             second, first_is_new = self._calls % 2 == 1, self._calls // 2 % 2 == 1
             is_new = first_is_new is not second
             arm, newcomer, trial = self._tried
-            begin = time.perf_counter()
+            begin = self._clock()
             results = (newcomer if is_new else self._best)(*inputs, **named)
-            took_us = 1e6 * (time.perf_counter() - begin)
+            took_us = 1e6 * (self._clock() - begin)
             self._left -= is_new
             self._calls += 1
             if not second:

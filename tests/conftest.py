@@ -3,10 +3,10 @@
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A test's outcome depends neither on chance nor on the machine's speed.
-settings.register_profile("rammer", deadline=None, derandomize=True)
+settings.register_profile("rammer", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rammer")
 
 

@@ -15,7 +15,6 @@ import pytest
 from rammer.devices.cache import Cache, CacheWarning, CodeCache, content_key, in_scratch_folder
 
 BLOB = bytes(100 - 32)  # a checksum of 32 bytes comes before it: 100 bytes on disk
-NOW = time.time()
 DAY = 86400.0
 
 
@@ -28,7 +27,7 @@ def path_of(cache_dir: Path, key: str) -> Path:
 
 
 def age(path: Path, days: float) -> None:
-    os.utime(path, (NOW - days * DAY,) * 2)
+    os.utime(path, (time.time() - days * DAY,) * 2)
 
 
 def filled(cache_dir: Path, count: int) -> list[str]:
@@ -187,7 +186,7 @@ def test_several_processes_and_threads_share_a_bound(tmp_path: Path) -> None:
         "import sys; from concurrent.futures import ThreadPoolExecutor; from pathlib import Path\n"
         "from rammer.devices.cache import CodeCache, content_key\n"
         "def work(i):\n"
-        "    cache, key = CodeCache(Path(sys.argv[1]), 10_000), content_key(str(i % 150))\n"
+        "    cache, key = CodeCache(Path(sys.argv[1]), 10_000), content_key(str(i % 300))\n"
         "    cache.put(key, bytes(68))\n"
         "    assert cache.get(key) in (None, bytes(68))\n"
         "with ThreadPoolExecutor(4) as pool: list(pool.map(work, range(600)))\n"
@@ -203,7 +202,8 @@ def test_several_processes_and_threads_share_a_bound(tmp_path: Path) -> None:
     for process in started:
         _, log = process.communicate()
         assert process.returncode == 0, log.decode()
-    assert 60 <= len(kept(tmp_path, keys(150))) <= 125  # each may put a tenth before it looks again
+    # Each may put a tenth before it looks again, and take away what others have put since it looked.
+    assert 20 <= len(kept(tmp_path, keys(300))) <= 200
     assert not list(tmp_path.rglob(".new-*"))
 
 

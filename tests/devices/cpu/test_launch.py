@@ -236,8 +236,8 @@ def unfinished():
 INTERRUPTED_RUN = """
 signal.signal(signal.SIGALRM, signal.default_int_handler)
 for _ in range(2):  # the second time it is as the first time
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
         model.run([x], [y])
     except KeyboardInterrupt:
         heard.append(unfinished())
@@ -248,7 +248,7 @@ assert np.isfinite(run(compiled(short, Path(sys.argv[1])), np.ones(64, np.float3
 
 HANDLED_SIGNALS = """
 signal.signal(signal.SIGALRM, lambda *_: heard.append(unfinished()))
-signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
 model.run([x], [y])
 signal.setitimer(signal.ITIMER_REAL, 0)
 assert heard[0], "handled as the run went on"
@@ -298,13 +298,15 @@ def test_more_veus_than_there_can_be_threads(cache):
 
 
 @pytest.mark.skipif(not TASKS.exists(), reason="no /proc here")
-def test_veus_without_steps_are_not_woken(cache):
+def test_veus_without_steps_are_not_woken(cache, monkeypatch):
+    monkeypatch.setattr(Machine, "computing_cores", 100)
     busy = chain(length=2, veus=1)
     (program,) = busy.schedule.programs
-    idle = ((),) * 40
+    idle = ((),) * 100
     plan = plan_of(busy.graph, RProgram(steps=(*program.steps, *idle), counter_count=program.counter_count))
+    before = len(list(TASKS.iterdir()))
     assert np.array_equal(run(compiled(plan, cache), X), expected(plan, X))
-    assert len(list(TASKS.iterdir())) < len(idle)
+    assert len(list(TASKS.iterdir())) - before < len(idle) // 2
 
 
 # --- The process around it --------------------------------------------------------------------------------------------
@@ -351,7 +353,7 @@ def test_forked_child_has_a_pool_of_its_own(cache):
             if child == 0:
                 correct = False
                 try:
-                    signal.alarm(60)  # a child that hangs is ended, and the test fails
+                    signal.alarm(300)  # a child that hangs is ended, and the test fails
                     correct = all(np.array_equal(run(model, X), expected(plan, X)) for _ in range(20))
                 finally:
                     os._exit(0 if correct else 1)
@@ -366,10 +368,14 @@ def test_forked_child_has_a_pool_of_its_own(cache):
 def test_idle_pool_uses_no_processor_time(cache):
     model = compiled(chain(length=2, veus=4), cache)
     run(model, X)
-    time.sleep(0.05)
-    before = time.process_time()
-    time.sleep(0.5)
-    assert time.process_time() - before < 0.1  # one polling worker would take 0.5 s
+
+    def used_s():
+        before_s = time.process_time()
+        time.sleep(0.5)
+        return time.process_time() - before_s
+
+    # A worker that polls uses it all the time, what else the process may do only now and then.
+    assert any(used_s() < 0.1 for _ in range(20))
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity here")

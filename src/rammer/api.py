@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import index
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rammer.adapting import adapt_with
 from rammer.compiler import Progress, silent
@@ -33,7 +34,7 @@ def compile(
     numerics: str = "default",
     tune: str = "none",
     veus: int | None = None,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Mapping[str, Sequence[int] | int] | None = None,
     state: Mapping[str, str] | None = None,
     dynamic: Mapping[str, Mapping[int, Dim | Sequence[int]]] | None = None,
     shapes: str = "ahead",
@@ -64,7 +65,8 @@ def compile(
         tune: "measured" chooses rKernels, and what "auto" and several models leave open, by measured times, which are
             kept for later; "none" by predicted ones.
         veus: execution units to use; None takes all there are.
-        input_shapes: shapes for inputs with symbolic dimensions, by name.
+        input_shapes: of an ONNX model, shapes of inputs with symbolic dimensions by the input's name, or values of such
+            dimensions by theirs: {"x": (8, 3)}, {"batch": 8}.
         state: inputs of an ONNX model that a run takes from an output of the run before (zeros at first), by the names
             of both: {"past": "present"}. Buffers that a PyTorch module writes to are state by themselves.
         dynamic: dimensions of inputs that calls choose, by the input's name and the axis: a `Dim`, or the least and the
@@ -91,7 +93,7 @@ def compile(
         precision=precision,
         numerics=numerics,
         tune=tune,
-        input_shapes={name: tuple(shape) for name, shape in (input_shapes or {}).items()},
+        input_shapes=_shapes(input_shapes),
         states=dict(state or {}),
         dump_dir=None if dump_dir is None else Path(dump_dir),
     )
@@ -103,7 +105,7 @@ def compile(
         return compile_group(model, options, examples, priorities_of(len(model), priorities), progress or silent)
     if priorities is not None:
         raise OptionError("priorities= for one model", hint="leave it out, or give a list of models")
-    example = Example(args=tuple(args), kwargs=dict(cast(Mapping[str, object], kwargs or {})))
+    example = _example(args, kwargs)
     if dynamic:
         if shapes not in MODES:
             raise OptionError(f"shapes='{shapes}'", hint=f"choose one of {', '.join(MODES)}")
@@ -127,7 +129,7 @@ def adapt(
     numerics: str = "default",
     tune: str = "none",
     veus: int | None = None,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Mapping[str, Sequence[int] | int] | None = None,
 ) -> AdaptiveModel:
     """Compile a model that tries other programs of itself while it is called, and keeps what is quicker.
 
@@ -161,10 +163,10 @@ def adapt(
         precision=precision,
         numerics=numerics,
         tune=tune,
-        input_shapes={name: tuple(shape) for name, shape in (input_shapes or {}).items()},
+        input_shapes=_shapes(input_shapes),
     )
     options = _on(options, device, veus)
-    example = Example(args=tuple(args), kwargs=dict(kwargs or {}))
+    example = _example(args, kwargs)
     return adapt_with(model, options, example, budget_runs=budget_runs, max_slowdown=max_slowdown, bits=bits)
 
 
@@ -217,7 +219,7 @@ def compile_step(
         dump_dir=None if dump_dir is None else Path(dump_dir),
     )
     options = _on(options, device, veus)
-    example = Example(args=tuple(args), kwargs=dict(kwargs or {}))
+    example = _example(args, kwargs)
     return compile_training(fn, module, optimizer, options, example, seed)
 
 
@@ -233,7 +235,7 @@ def explain(model: object, args: Sequence[object] = (), kwargs: Mapping[str, obj
         ModelError: it cannot be captured, or is no module.
         OptionError: arguments are given for an exported program.
     """
-    return explain_model(model, Example(args=tuple(args), kwargs=dict(kwargs or {})))
+    return explain_model(model, _example(args, kwargs))
 
 
 def _on(options: CompileOptions, device: str | None, veus: int | None) -> CompileOptions:
@@ -241,3 +243,33 @@ def _on(options: CompileOptions, device: str | None, veus: int | None) -> Compil
     return replace(
         options, device=options.device if device is None else device, veus=options.veus if veus is None else veus
     )
+
+
+def _shapes(given: Mapping[str, Sequence[int] | int] | None) -> dict[str, tuple[int, ...]]:
+    """Shapes by name; the value of a dimension as a shape of one.
+
+    Raises:
+        OptionError: one is none.
+    """
+    found = {}
+    for name, shape in (given or {}).items():
+        try:
+            found[name] = tuple(map(index, shape if isinstance(shape, Iterable) else (shape,)))
+        except TypeError as error:
+            raise OptionError(
+                f"input_shapes= of '{name}': {shape!r}", hint="give a tuple of integers, or an integer for a dimension"
+            ) from error
+    return found
+
+
+def _example(args: object, kwargs: object) -> Example:
+    """The arguments that a module is captured with.
+
+    Raises:
+        OptionError: they are no sequence and no mapping: one tensor, for example.
+    """
+    if not isinstance(args, Sequence) or isinstance(args, str):
+        raise OptionError(f"args= is of class {type(args).__name__}", hint="give a tuple, as in args=(x,)")
+    if not isinstance(kwargs, Mapping | None):
+        raise OptionError(f"kwargs= is of class {type(kwargs).__name__}", hint='give a dictionary: kwargs={"x": x}')
+    return Example(args=tuple(args), kwargs=dict(kwargs or {}))

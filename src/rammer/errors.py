@@ -107,6 +107,7 @@ class ModelNotFoundError(ModelError):
     """No such file, or it cannot be read."""
 
     code = "R200"
+    advice = "check the path, and whether you may read it"
 
 
 class NotAModelError(ModelError):
@@ -140,6 +141,7 @@ class UnsupportedFeatureError(ModelError):
     """A form of an operator or a model that Rammer does not have."""
 
     code = "R204"
+    advice = "write this part in another way; docs/operators.md, pytorch.md and sklearn.md list what there is"
 
 
 class DynamicShapeError(ModelError):
@@ -152,6 +154,7 @@ class ExternalDataError(ModelError):
     """External data is missing, cut short, or outside the model's folder."""
 
     code = "R206"
+    advice = "export the model again: onnx.save(model, path, save_as_external_data=True)"
 
 
 class ShapeDisagreementError(ModelError):
@@ -237,6 +240,7 @@ class InputShapeError(CallError):
     """An input has another rank or shape."""
 
     code = "R302"
+    advice = "give arrays of the shapes that the model takes; print(net) shows them"
 
 
 class PlacementError(CallError):

@@ -19,10 +19,10 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
-def listing(names: Sequence[str]) -> str:
+def listing(names: Sequence[str], separator: str = ", ") -> str:
     """A few names, and how many more there are."""
     hidden = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {hidden} more" if hidden > 0 else "")
+    return separator.join(names[:_NAMED]) + (f" and {hidden} more" if hidden > 0 else "")
 
 
 def printable_data(data: Any) -> Any:  # noqa: ANN401

@@ -7,6 +7,7 @@ import pytest
 
 import rammer
 from rammer import cli
+from rammer.cli.output import output
 from tests.support.small_models import layer_model
 
 
@@ -14,6 +15,7 @@ from tests.support.small_models import layer_model
 def call(monkeypatch, capsys, tmp_path):
     """Call the command as its entry point does, in an empty folder: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(output, "width", 200)
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["rammer", *map(str, arguments)])

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import rammer
 from rammer import cli
+from rammer.cli.output import output
 from rammer.devices.cuda.architecture import named
 from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.device import CudaDevice
@@ -142,7 +143,7 @@ def test_a_dimension_is_bound_by_its_name(call, tmp_path):
     net = rammer.load(tmp_path / "m.rammer")
     assert (net.name, net.signature.inputs[0].type.shape) == ("m", (4, 3))
     code, _, err = call("compile", "m.onnx", "-o", "m.rammer", "--shape", "height=4")
-    assert (code, "inputs are x, dimensions batch" in err) == (2, True)
+    assert (code, "inputs are x; dimensions batch" in err) == (2, True)
     code, _, err = call("compile", "m.onnx", "-o", "m.rammer", "--shape", "batch=4", "--shape", "x=5,3")
     assert (code, "makes batch = 5, but batch = 4 from the value given for 'batch'" in err) == (2, True)
 
@@ -312,6 +313,31 @@ def test_devices(call):
 def test_devices_says_how_many_threads_a_gpu_has(call, monkeypatch):
     monkeypatch.setattr(CudaDevice, "describe", lambda *_: describe(named("sm_90"), 264))
     assert "NVIDIA H200, 264 execution units of 256 threads" in call("devices")[1]
+
+
+@pytest.mark.parametrize("line", ["inspect {}", "inspect {} --kernels", "inspect {} --survey", "devices", "cache"])
+def test_what_is_printed_fits_80_columns(call, layer, monkeypatch, line):
+    monkeypatch.setenv("RAMMER_CACHE_DIR", "cache")
+    monkeypatch.setattr(output, "width", 80)
+    code, out, _ = call(*line.format("layer.onnx").split())
+    assert code == 0
+    assert max(len(printed.rstrip()) for printed in out.splitlines()) <= 80
+
+
+def test_a_pipe_is_as_wide_as_columns_says(compiled):
+    narrow, wide = (in_a_process("inspect", compiled, COLUMNS=columns).stdout for columns in ("80", "160"))
+    assert max(len(printed.rstrip()) for printed in narrow.splitlines()) <= 80
+    assert ("product, relu" in narrow, "product, relu" in wide) == (False, True)
+
+
+def test_what_was_done_to_an_old_model_is_noted(call):
+    old = onnx.parser.parse_model(
+        '<ir_version: 6, opset_import: ["" : 11]> old (float[2, 3] x) => (float[2] y)'
+        "{ y = ReduceSum <axes = [1], keepdims = 0> (x) }"
+    )
+    onnx.save(old, "old.onnx")
+    code, _, err = call("run", "old.onnx", "--random", "--device", "reference")
+    assert (code, err) == (0, "note: old.onnx: ONNX's converter brought it from operator set 11 up to 13\n")
 
 
 def test_version_and_short_help(call):

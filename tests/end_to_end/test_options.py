@@ -1,11 +1,18 @@
 """Options: defaults, the environment, values that cannot be used."""
 
+import ast
+import inspect
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import rammer
+from rammer import errors
 from rammer.errors import OptionError
 from rammer.options import CompileOptions
+from tests.support.small_models import scale_model
 
 VARIABLES = ("DEVICE", "VEUS", "CACHE_DIR", "CACHE_BYTES", "COMPILE_TIMEOUT_S", "RUN_TIMEOUT_S", "SPIN_US")
 
@@ -93,3 +100,35 @@ def test_bad_variable_is_named(monkeypatch, variable, value):
 def test_bad_value_is_named(given):
     with pytest.raises(OptionError, match=str(next(iter(given)) if "input_shapes" not in given else "'x'")):
         CompileOptions(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"input_shapes": {"n": None}}, "input_shapes= of 'n': None"),
+        ({"input_shapes": {"n": "8"}}, "input_shapes= of 'n': '8'"),
+        ({"args": np.zeros(3)}, "args= is of class ndarray"),
+        ({"kwargs": [1]}, "kwargs= is of class list"),
+    ],
+)
+def test_arguments_of_another_form_are_named(given, says):
+    with pytest.raises(OptionError, match=re.escape(says)) as caught:
+        rammer.compile(scale_model(2.0, ("n", 3)), "reference", **given)
+    assert caught.value.hint
+
+
+def errors_without_a_hint(path):
+    """Where a file makes errors that do not say what to do."""
+    advised = {name for name, error in vars(errors).items() if getattr(error, "advice", "")} | {"VerificationError"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            error = vars(errors).get(node.func.id)
+            hinted = node.func.id in advised or any(keyword.arg == "hint" for keyword in node.keywords)
+            if inspect.isclass(error) and issubclass(error, errors.RammerError) and not hinted:
+                yield f"{path}:{node.lineno}"
+
+
+def test_every_error_says_what_to_do():
+    files = [path for path in Path(rammer.__file__).parent.rglob("*.py") if path.name != "errors.py"]
+    assert len(files) > 100
+    assert not [place for path in files for place in errors_without_a_hint(path)]

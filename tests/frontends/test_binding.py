@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+import rammer
 from rammer.errors import (
     DynamicShapeError,
     InvalidModelError,
@@ -61,8 +62,17 @@ def test_open_dimensions_are_listed_with_the_option_to_write():
     message, hint = caught.value.message, caught.value.hint
     assert "input 'a' float32[batch,3,?] has no value for dimension 0 (batch), 2" in message
     assert "input 'b' float32[batch,3,7] has no value for dimension 0 (batch)" in message
-    assert "--shape a=1,3,1 --shape b=1,3,7" in hint
-    assert "input_shapes={'a': (1, 3, 1), 'b': (1, 3, 7)}" in hint
+    assert "`--shape a=1,3,1`" in hint  # which gives `batch`, too
+    assert "input_shapes={'a': (1, 3, 1)}" in hint
+    assert load_graph(model, input_shapes={"a": (1, 3, 1)}).inputs
+
+
+def test_dimensions_that_have_names_are_asked_for_by_them():
+    with pytest.raises(DynamicShapeError) as caught:
+        load_graph(add_model(["batch", "n"], ["batch", 1]))
+    assert "`--shape batch=1 --shape n=1` or input_shapes={'batch': 1, 'n': 1}" in caught.value.hint
+    net = rammer.compile(add_model(["batch", "n"], ["batch", 1]), "reference", input_shapes={"batch": 2, "n": (3,)})
+    assert [port.type.shape for port in net.signature.inputs] == [(2, 3), (2, 1)]
 
 
 def test_input_without_shape_is_open():

@@ -7,7 +7,15 @@ import onnx
 import pytest
 from onnx import helper
 
-from rammer.errors import InvalidModelError, ModelNotFoundError, NotAModelError, RammerError
+import rammer
+from rammer.errors import (
+    ArtifactCorruptError,
+    InvalidModelError,
+    ModelNotFoundError,
+    NotAModelError,
+    OptionError,
+    RammerError,
+)
 from rammer.frontends.onnx import load_graph
 from tests.support.onnx_reference import model_of
 
@@ -22,6 +30,39 @@ def test_path_bytes_and_message_give_the_same_graph(tmp_path):
     assert len({str(graph) for graph in graphs}) == 1
     assert [graph.operators[0].sources[0].model for graph in graphs] == ["model.onnx", "model.onnx", "test", "test"]
     assert str(graphs[0].operators[0].sources[0]) == "Relu node 'first' of model.onnx"
+
+
+def test_what_torch_exports_is_its_message():
+    class ONNXProgram:  # PyTorch's, which needs a package of its own
+        model_proto = MODEL
+
+    net = rammer.compile(ONNXProgram(), "reference")
+    np.testing.assert_array_equal(net(X), X)
+    with pytest.raises(OptionError, match="dimensions"):  # of the message: there is no open one
+        rammer.compile(ONNXProgram(), "reference", dynamic={"x": {0: (1, 2)}})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "hint"),
+    [
+        ("saved.rammer", b"RAMMER\r\n", "rammer.load(path)"),
+        ("module.pt2", b"PK\x03\x04rest", "torch.export.load(path)"),
+    ],
+)
+def test_files_of_others_are_told_apart(tmp_path, name, content, hint):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(NotAModelError) as caught:
+        load_graph(tmp_path / name)
+    assert hint in caught.value.hint
+
+
+def test_what_is_compiled_is_told_apart(tmp_path):
+    with pytest.raises(NotAModelError, match="Executable is compiled already"):
+        rammer.compile(rammer.compile(MODEL, "reference"))
+    onnx.save(MODEL, tmp_path / "model.onnx")
+    with pytest.raises(ArtifactCorruptError, match="no file that Rammer saved") as caught:
+        rammer.load(tmp_path / "model.onnx")
+    assert "rammer.compile" in caught.value.hint
 
 
 def test_message_is_not_changed():

@@ -174,7 +174,7 @@ def test_an_altered_file(copy, place):
 
 def test_an_onnx_file_is_no_artifact(tmp_path):
     (tmp_path / "m.rammer").write_bytes(layer_model().SerializeToString())
-    with pytest.raises(ArtifactCorruptError, match="not a Rammer artifact"):
+    with pytest.raises(ArtifactCorruptError, match="no file that Rammer saved"):
         rammer.load(tmp_path / "m.rammer")
 
 

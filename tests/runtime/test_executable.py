@@ -244,8 +244,8 @@ def test_a_list_is_read_as_numpy_reads_it():
     ("call", "error", "message"),
     [
         (lambda net: net(A), InputNameError, "input 'b' is missing"),
-        (lambda net: net(), InputNameError, "input 'a' is missing"),
-        (lambda net: net.run({}), InputNameError, "input 'a' is missing"),
+        (lambda net: net(), InputNameError, "inputs 'a', 'b' are missing"),
+        (lambda net: net.run({}), InputNameError, "inputs 'a', 'b' are missing"),
         (lambda net: net(A, B, A), InputNameError, "3 positional inputs for a model with 2"),
         (lambda net: net(A, B, c=A), InputNameError, r"unknown input\(s\): c"),
         (lambda net: net.run({"a": A, "b": B, "z": A, "c": A}), InputNameError, r"unknown input\(s\): c, z"),

@@ -26,6 +26,7 @@ EntryOption = Annotated[
     str | None,
     typer.Option("--entry", help="Which of a saved model's functions: an estimator's method, --entry predict_proba."),
 ]
+_SHAPES = "batch=8 or --shape x=1,3,224,224"
 DumpOption = Annotated[Path | None, typer.Option(help="Write every intermediate form into this folder.")]
 
 
@@ -52,7 +53,7 @@ def _compile_options(
     ] = None,
 ) -> CompileOptions:
     """The options of a compilation from the command line."""
-    given = {name: _shape(name, text) for name, text in pairs(shape, "--shape", "x=1,3,224,224").items()}
+    given = {name: _shape(name, text) for name, text in pairs(shape, "--shape", _SHAPES).items()}
     options = CompileOptions(policy=policy, precision=precision, numerics=numerics, tune=tune, input_shapes=given)
     if device is not None:
         options = replace(options, device=device)
@@ -133,6 +134,16 @@ def check_new_folder(option: str, folder: Path) -> None:
         raise OptionError(f"{option} {folder}: cannot write into {above}, which is a file", hint="name another folder")
 
 
+def check_model(option: str, path: Path) -> None:
+    """See whether a model's file is there, before work that is done beside it.
+
+    Raises:
+        OptionError: it is not.
+    """
+    if not path.exists():
+        raise OptionError(f"{option} {path}: there is no such file", hint="check the path")
+
+
 def check_files(files: Mapping[str, str]) -> None:
     """See whether the files of inputs are there, before work that is done for them.
 
@@ -155,4 +166,4 @@ def _shape(name: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
-        raise OptionError(f"--shape {name}={text}", hint="write it as --shape x=1,3,224,224") from error
+        raise OptionError(f"--shape {name}={text}", hint=f"write it as --shape {_SHAPES}") from error

@@ -53,6 +53,7 @@ def compile_command(
         check_new_folder("--dump-dir", dump_dir)
     from rammer.inspection import tables
     from rammer.inspection.timings import timings_shown
+    from rammer.ir.sizes import size_text
 
     start = time.perf_counter()
     with timings_shown(wanted=timings):
@@ -63,4 +64,4 @@ def compile_command(
         print_json({"output": str(output), "seconds": seconds, "signature": executable.signature.to_json()})
     else:
         console.print(tables.summary(executable.report))
-        say(f"wrote {output} ({output.stat().st_size / 1e6:.2f} MB) in {seconds:.1f} s")
+        say(f"wrote {output} ({size_text(output.stat().st_size)}) in {seconds:.1f} s")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from rammer.cli.arguments import JsonOption
-from rammer.cli.output import output, print_json, say
+from rammer.cli.output import output, print_json, say_beside
 from rammer.errors import DeviceError
 from rammer.options import CompileOptions
 
@@ -41,11 +41,11 @@ def devices_command(
         return
     for name, description in found.items():
         if "unavailable" in description:
-            say(f"{name}: not available: {description['unavailable']}")
-            say(f"  to do: {description['to_do']}")
+            say_beside(f"{name}  ", f"not available: {description['unavailable']}")
+            say_beside("      to do: ", description["to_do"])
         else:
             output.print(tables.device(name, description))
-    say(f"To compile for a GPU that is not here: {', '.join(elsewhere)}")
+    say_beside("elsewhere  ", f"a GPU that is not here can be compiled for: {', '.join(elsewhere)}")
 
 
 def _plain(value: object) -> object:

@@ -14,10 +14,9 @@ from rich.text import Text
 
 import rammer
 from rammer.cli.arguments import JsonOption
-from rammer.cli.output import output, print_json
+from rammer.cli.output import print_json, say_beside
 from rammer.errors import DeviceError
 from rammer.options import CompileOptions
-from rammer.printable import printable
 
 _PACKAGES = ("numpy", "onnx", "torch", "scikit-learn", "onnxruntime", "cuda-bindings", "ziglang")
 _STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
@@ -53,9 +52,9 @@ def doctor_command(as_json: JsonOption = False) -> None:
     else:
         for finding in findings:
             state = Text(f"{finding.state:<8}", _STYLES[finding.state])
-            output.print(Text.assemble(state, f"{finding.name:<11}", printable(finding.text)), soft_wrap=True)
+            say_beside(Text.assemble(state, f"{finding.name:<11}"), finding.text)
             if finding.to_do:
-                output.print(f"{'':19}to do: {printable(finding.to_do)}", soft_wrap=True)
+                say_beside(f"{'':19}to do: ", finding.to_do)
     if any(finding.state == "broken" for finding in findings):
         raise typer.Exit(6)
 

@@ -16,6 +16,7 @@ from rammer.cli.arguments import (
     ModelPath,
     TimingsOption,
     check_folder,
+    check_model,
     check_new_folder,
     with_compile_options,
 )
@@ -76,6 +77,8 @@ def inspect_command(
         check_folder("--html", html)
     elif trace or beside is not None:
         raise OptionError("--trace and --beside are of a page", hint="name its file with --html")
+    if beside is not None:
+        check_model("--beside", beside)
     if dump_dir is not None:
         check_new_folder("--dump-dir", dump_dir)
     if survey:

@@ -7,14 +7,13 @@ device or its compiler, 70 a defect of Rammer.
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Annotated, Any
 
 import typer
 
 import rammer
 from rammer.cli import bench, cache, compile, devices, doctor, inspect, run
-from rammer.cli.output import print_error, show_warning
+from rammer.cli.output import notes_shown, print_error
 from rammer.errors import ArtifactError, CallError, DeviceError, ModelError, OptionError, RammerError
 
 _EXIT_CODES: tuple[tuple[type[RammerError], int], ...] = (
@@ -63,8 +62,7 @@ def _whole(
 def main() -> None:
     """Run the command line; errors of Rammer end it with their message and exit code."""
     as_json = "--json" in sys.argv[1:]
-    with warnings.catch_warnings():
-        warnings.showwarning = show_warning
+    with notes_shown():
         try:
             sys.exit(app(standalone_mode=not as_json))
         except RammerError as error:

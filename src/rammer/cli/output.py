@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-import sys
+import logging
+import textwrap
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
+from rich.text import Text
 
 from rammer.errors import RammerError
 from rammer.printable import printable
 
-_PIPE_WIDTH = 200  # characters; a file or another program reads lines longer than a terminal's
-_WIDE = 140  # from which on tables have all their columns
+_WIDE = 140  # characters, from which on tables have all their columns
+_LEAST_TEXT = 40  # characters of a line beside a label
 
 # Text from models is shown as it is: rich's markup stays off.
 errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-output = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+# As wide as the terminal, also through a pipe, else as COLUMNS says, else 80 characters.
+output = Console(markup=False, highlight=False)
 
 
 def is_wide() -> bool:
@@ -27,6 +33,13 @@ def is_wide() -> bool:
 def say(text: str) -> None:
     """Lines that are not broken, so that paths in them can be copied."""
     output.print("\n".join(map(printable, text.split("\n"))), soft_wrap=True)
+
+
+def say_beside(label: Text | str, text: str) -> None:
+    """A label with text beside it, whose lines fit the terminal; only words that are longer do not, such as paths."""
+    room = max(output.width - len(label), _LEAST_TEXT)
+    lines = textwrap.wrap(printable(text), room, break_long_words=False, break_on_hyphens=False)
+    output.print(Text.assemble(label, f"\n{'':{len(label)}}".join(lines)), soft_wrap=True)
 
 
 def print_json(data: object) -> None:
@@ -43,7 +56,25 @@ def print_error(error: RammerError, *, as_json: bool) -> None:
         errors.print(str(error), style="red")
 
 
-def show_warning(
+@contextmanager
+def notes_shown() -> Iterator[None]:
+    """Warnings, and what Rammer logs as worth telling, are lines on the standard error meanwhile."""
+    notes, log = _Notes(logging.WARNING), logging.getLogger("rammer")
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        log.addHandler(notes)
+        try:
+            yield
+        finally:
+            log.removeHandler(notes)
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        errors.print(f"note: {printable(record.getMessage())}", style="yellow")
+
+
+def _show_warning(
     message: Warning | str,
     category: type[Warning],
     filename: str,

@@ -19,6 +19,7 @@ from rammer.cli.arguments import (
 )
 from rammer.cli.models import open_model
 from rammer.cli.output import output, print_json, say
+from rammer.errors import InputNameError
 from rammer.options import CompileOptions
 from rammer.printable import printable
 
@@ -55,7 +56,11 @@ def run_command(
     opened = open_model(model, options)
     given = read_arrays(files, any_signature(opened))
     chosen = choose(opened, entry, options.input_shapes, given)
-    results = chosen.run({**chosen.random(), **given} if random else given)
+    try:
+        results = chosen.run({**chosen.random(), **given} if random else given)
+    except InputNameError as error:
+        hint = f"{error.hint}: give each as --input NAME=FILE.npy, or fill them with --random"
+        raise InputNameError(error.message, hint=hint) from error
     if output_dir is not None:
         write_arrays(output_dir, results)
     if as_json:

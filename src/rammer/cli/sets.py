@@ -12,7 +12,7 @@ from rammer.errors import OptionError
 from rammer.inspection.report import check_report
 from rammer.ir.estimator import ROWS, EstimatorForm
 from rammer.ir.schema import SchemaError
-from rammer.printable import printable
+from rammer.printable import listing, printable
 from rammer.runtime.arrays import random_inputs
 from rammer.runtime.container import corrupt
 from rammer.runtime.dynamic import DynamicModel
@@ -242,7 +242,7 @@ def _random_features(form: EstimatorForm, shape: tuple[int, ...]) -> Array:
 def _check_names(asked: Asked, there: Sequence[str]) -> None:
     for name in asked:
         if name not in there:
-            known = ", ".join(dict.fromkeys(map(printable, there)))
+            known = listing(list(dict.fromkeys(map(printable, there))))
             raise OptionError(f"there is no input or dimension '{name}' in the model", hint=f"there are {known}")
 
 

@@ -129,16 +129,22 @@ def load_model(
         ModelError: it cannot be used, or is no model.
         OptionError: the example or the shapes do not fit it.
     """
-    if type(model).__name__ == "ONNXProgram":  # what torch.onnx.export returns
-        model = getattr(model, "model_proto", model)
+    model = _read_model(model)
     library = "onnx" if isinstance(model, str | os.PathLike | bytes) else library_of(type(model))
     if library is None:
+        if callable(model) and type(model).__module__.startswith("rammer."):
+            raise NotAModelError(f"an object of class {type(model).__name__} is compiled already", hint="call it")
         raise NotAModelError(
             f"an object of class {type(model).__name__} is no model",
             hint="give an ONNX file, its bytes, an onnx.ModelProto, a PyTorch module with args=, or a fitted estimator",
         )
     front_end = cast(FrontEnd, import_module(_LIBRARIES[library]))
     return front_end.load_model(model, example, input_shapes, states)
+
+
+def _read_model(model: object) -> object:
+    """The message of an `ONNXProgram`, which `torch.onnx.export` returns; other models as they are."""
+    return getattr(model, "model_proto", model) if type(model).__name__ == "ONNXProgram" else model
 
 
 def is_estimator(model: object) -> bool:
@@ -198,6 +204,7 @@ def load_family(model: object, example: Example, dynamic: Dynamic) -> Family:
         ModelError: it cannot be used, or is no model.
         OptionError: it has no such dimensions.
     """
+    model = _read_model(model)
     library = "onnx" if isinstance(model, str | os.PathLike | bytes) else library_of(type(model))
     if library is None or library not in _LIBRARIES:
         raise NotAModelError(

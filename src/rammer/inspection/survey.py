@@ -8,9 +8,12 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from rammer.inspection.units import time_text
 from rammer.ir.sizes import size_text
 from rammer.ir.survey import Demand, Survey
 from rammer.printable import printable
+
+_LONGEST_NAME = 23  # characters, so that the table fits 80
 
 
 def page(survey: Survey) -> RenderableType:
@@ -37,11 +40,12 @@ def _typed(values: Iterable[tuple[str, str]]) -> str:
 
 def _demands(survey: Survey) -> RenderableType:
     """A row for each kind of operator, the most demanding first, and one for all."""
-    table = Table(title=f"Each operator alone, at the peaks of {survey.device}", box=box.SIMPLE)
-    table.add_column("operator")
-    for heading in ("count", "Mflop", "MB moved", "compute us", "memory us"):
-        table.add_column(heading, justify="right")
-    table.add_column("bound by")
+    title = f"Each operator alone, at the peaks of {survey.device}"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("operator", max_width=_LONGEST_NAME, no_wrap=True, overflow="ellipsis")
+    for heading in ("count", "Mflop", "MB moved", "compute", "memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("bound by", no_wrap=True)
     for demand in sorted(survey.demands, key=lambda d: -max(d.compute_us, d.memory_us)):
         table.add_row(*_row(demand), demand.bound)
     total = Demand(
@@ -60,8 +64,8 @@ def _row(demand: Demand) -> tuple[str, ...]:
     return (
         printable(demand.kind),
         str(demand.count),
-        f"{demand.operations / 1e6:,.3f}",
-        f"{demand.moved_bytes / 1e6:,.3f}",
-        f"{demand.compute_us:,.1f}",
-        f"{demand.memory_us:,.1f}",
+        f"{demand.operations / 1e6:,.2f}",
+        f"{demand.moved_bytes / 1e6:,.2f}",
+        time_text(demand.compute_us),
+        time_text(demand.memory_us),
     )

@@ -38,8 +38,8 @@ def summary(report: Report) -> RenderableType:
     table.add_row("work", f"{len(report['operators'])} rOperators, {report['kernels']} distinct rKernels")
     steps = f"{kinds['execute']} rTasks, {kinds['wait']} waits, {kinds['signal']} signals"
     table.add_row("program", f"{steps} in {len(report['programs'])} rProgram(s)")
-    table.add_row("constants", f"{memory['constant_bytes'] / 1e6:.2f} MB")
-    table.add_row("arena", f"{memory['arena_bytes'] / 1e6:.2f} MB for {memory['intermediates']} intermediate tensors")
+    table.add_row("constants", size_text(memory["constant_bytes"]))
+    table.add_row("arena", f"{size_text(memory['arena_bytes'])} for {memory['intermediates']} intermediate tensors")
     table.add_row("predicted", f"{time_text(predicted['total_us'])} by the cost model")
     return table
 

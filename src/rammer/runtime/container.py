@@ -181,7 +181,10 @@ def read_container(content: memoryview, source: str) -> Container:
 def _header(content: memoryview, source: str) -> tuple[Mapping[str, Json], list[_Entry], int]:
     """The checked header: meta data, table of sections and where the first one starts."""
     if len(content) < _PREFIX.size or bytes(content[: len(_MAGIC)]) != _MAGIC:
-        raise corrupt(source, "it is not a Rammer artifact")
+        raise ArtifactCorruptError(
+            f"{source} cannot be used: it is no file that Rammer saved",
+            hint="rammer.compile reads models; of a file that was cut short, compile the model again",
+        )
     _, version, reserved, length, digest = _PREFIX.unpack_from(content)
     if version != FORMAT_VERSION:
         raise ArtifactVersionError(

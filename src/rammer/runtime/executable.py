@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, Source
+from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, Source, Trace
 from rammer.errors import ArtifactWriteError, OutOfMemoryError, OutputError, PlacementError, StateError
 from rammer.ir.graph import Array
 from rammer.ir.recipe import Recipe
@@ -278,7 +278,7 @@ class Executable:
             self._resident.wait()
 
     def trace(self, /, *inputs: object, **named: object) -> TracedRun:
-        """Run once as a call does, or with a dict of arrays by name, measuring every step; a state stays as it is.
+        """Measure every step of a second run with the same inputs, or with a dict of them; a state stays as it is.
 
         Raises:
             CallError: the inputs are not what the signature says.
@@ -288,17 +288,22 @@ class Executable:
         from rammer.runtime.tracing import TracedRun  # noqa: PLC0415 - for this alone
 
         arrays, results = self._on_host(self._traced_inputs(inputs, named), None)
-        if self._state is None:
-            trace = self._loaded.trace(arrays, results)
-        elif self._resident is not None:
-            trace = self._resident.trace(arrays, results, self._state.memory)
-        else:
-            peek = self._state.on_host.peek
-            trace = peek(lambda read, written: self._loaded.trace([*arrays, *read], [*results, *written]))
+        self._trace(arrays, results)
+        trace = self._trace(arrays, results)
         try:
             return TracedRun(f"{self.name} on {self.device}", self.report, trace.spans_ns)
         except SchemaError as error:
             raise corrupt(self.name, str(error)) from error
+
+    def _trace(self, arrays: Sequence[Any], results: Sequence[Any]) -> Trace:
+        """A run on the host's arrays with the time of every step."""
+        if self._state is None:
+            return self._loaded.trace(arrays, results)
+        if self._resident is not None:
+            return self._resident.trace(arrays, results, self._state.memory)
+        return self._state.on_host.peek(
+            lambda read, written: self._loaded.trace([*arrays, *read], [*results, *written])
+        )
 
     def _traced_inputs(self, inputs: tuple[object, ...], named: Mapping[str, object]) -> Sequence[Any]:
         """The inputs of a traced run in order."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rammer.errors import InputShapeError
 from rammer.ir.recipe import Recipe
 from rammer.ir.schema import Schema
+from rammer.printable import listing
 from rammer.runtime.container import Buffer, Json, container_pieces, write_container
 from rammer.runtime.executable import Executable
 
@@ -171,7 +172,7 @@ class ProgramSet:
         return found
 
     def _missing(self, key: Key) -> InputShapeError:
-        there = ", ".join(_text(known.shapes) for known in sorted(self._programs) if known.entry == key.entry)
+        there = listing([_text(known.shapes) for known in sorted(self._programs) if known.entry == key.entry])
         return InputShapeError(
             f"there is no program for inputs of {_text(key.shapes)}",
             hint=f"there are programs for {there or 'nothing'}; compile the model again for others",

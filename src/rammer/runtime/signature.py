@@ -13,7 +13,7 @@ from rammer.errors import InputNameError, InputShapeError, InputTypeError, Outpu
 from rammer.ir.graph import Array
 from rammer.ir.schema import Schema, SchemaError, check_schema
 from rammer.ir.types import STORED_DTYPES, TensorType
-from rammer.printable import printable
+from rammer.printable import listing, printable
 from rammer.runtime.container import Json
 
 _OUTPUT_HINT = "give an array of the output's type that lies where the inputs do, row by row, or leave outputs= out"
@@ -69,10 +69,11 @@ class Signature:
         elif twice:
             reason = f"input '{twice[0]}' is given twice"
         elif missing:
-            reason = f"input '{missing[0]}' is missing"
+            listed = listing([f"'{name}'" for name in missing])
+            reason = f"inputs {listed} are missing" if len(missing) > 1 else f"input {listed} is missing"
         else:
-            reason = f"unknown input(s): {', '.join(sorted(named.keys() - set(names)))}"
-        return InputNameError(reason, hint=f"the model takes ({', '.join(map(str, self.inputs))})")
+            reason = f"unknown input(s): {listing(sorted(named.keys() - set(names)))}"
+        return InputNameError(reason, hint=f"the model takes ({listing(list(map(str, self.inputs)))})")
 
     def arrange_outputs(self, named: Mapping[str, object]) -> list[Any]:
         """Arrays to write into in order, as they were given.
@@ -86,8 +87,8 @@ class Signature:
             except KeyError:
                 pass
         raise OutputError(
-            f"outputs= has {', '.join(sorted(named)) or 'nothing'}",
-            hint=f"give an array for {', '.join(port.name for port in self.outputs)}",
+            f"outputs= has {listing(sorted(named)) or 'nothing'}",
+            hint=f"give an array for {listing([port.name for port in self.outputs])}",
         )
 
     def to_json(self) -> Json:

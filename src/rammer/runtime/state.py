@@ -12,6 +12,7 @@ from rammer.devices.base import StateMemory
 from rammer.errors import StateError
 from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
+from rammer.printable import listing
 from rammer.runtime.arrays import aligned_empty
 from rammer.runtime.signature import Port
 
@@ -151,7 +152,7 @@ class State(Mapping[str, Array]):
 
     def _position(self, name: str) -> int:
         if name not in self._positions:
-            raise StateError(f"no state '{name}'", hint=f"there are {', '.join(self._positions) or 'none'}")
+            raise StateError(f"no state '{name}'", hint=f"there are {listing(list(self._positions)) or 'none'}")
         return self._positions[name]
 
     def __repr__(self) -> str:

@@ -46,6 +46,15 @@ BAD = {
         "wider range",
         lambda: compiled(torch.exp, X, dynamic={"args.0": {0: (1, 8)}})(torch.ones(9, 4)),
     ),
+    "an exported program with open dimensions": (
+        "R205",
+        "dynamic=",
+        lambda: rammer.compile(
+            torch.export.export(
+                Function(torch.exp).eval(), (X,), dynamic_shapes=(({0: torch.export.Dim("n", max=8)},),)
+            )
+        ),
+    ),
     "another shape": ("R302", "reshape it", lambda: compiled(torch.exp, X)(torch.ones(9, 4))),
     "training mode": ("R222", "module.eval()", lambda: rammer.compile(torch.nn.Dropout(), args=(X,))),
     "parameters changed behind a graph": ("R313", "torch.compiler.reset()", parameters_changed_behind_a_graph),
@@ -69,3 +78,19 @@ def test_bad_input_has_a_code_and_a_repair(name):
 def test_each_code_stands_for_one_mistake():
     codes = [code for code, _, _ in BAD.values()]
     assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize(
+    ("code", "repair", "call"),
+    [
+        ("R220", "was made from", lambda: rammer.compile(torch.jit.trace(torch.nn.ReLU().eval(), X), args=(X,))),
+        ("R220", "args=(x,)", lambda: rammer.compile(torch.nn.ReLU().eval())),
+        ("R100", "args=(x,)", lambda: rammer.compile(torch.nn.ReLU().eval(), args=X)),
+        ("R100", "torch.from_numpy", lambda: compiled(torch.exp, X.numpy())),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_what_a_newcomer_gives_instead_is_answered(code, repair, call):
+    with pytest.raises(errors.RammerError) as caught:
+        call()
+    assert (caught.value.code, repair in caught.value.hint) == (code, True)

@@ -112,7 +112,8 @@ class ReferenceDevice:
         """
         if not isinstance(source, ReferenceSource):
             raise DeviceUnavailableError(
-                f"a program for the {source.device} device cannot run on the {self.name} device"
+                f"a program for the {source.device} device cannot run on the {self.name} device",
+                hint=f"compile the model for the device '{self.name}'",
             )
         return ReferenceLoaded(source.plan, self.seed)
 

@@ -134,4 +134,7 @@ class _ProgramRun:
             before = "" if task is None else f" before rTask {task.tile} of rOperator {task.operator}"
             lines.append(f"vEU {veu} at step {place} ({queue[place]}){before}")
         counters = ", ".join(map(str, self._counters))
-        return RunTimeoutError(f"rProgram {self._number} cannot go on; counters are [{counters}]: {'; '.join(lines)}")
+        return RunTimeoutError(
+            f"rProgram {self._number} cannot go on; counters are [{counters}]: {'; '.join(lines)}",
+            hint="this is a defect of Rammer; please report it with the model",
+        )

@@ -21,6 +21,7 @@ from rammer.frontends.onnx.tensors import array_of
 from rammer.frontends.onnx.versions import brought_up
 from rammer.ir.dimensions import Dynamic
 from rammer.ir.graph import Graph, SourceLocation
+from rammer.printable import listing
 
 __all__ = ["ModelSource", "load_family", "load_graph", "load_model", "read_contents"]
 
@@ -73,7 +74,7 @@ class ModelFamily:
             if shape is None or not all(0 <= axis < len(shape) and not isinstance(shape[axis], int) for axis in axes):
                 raise OptionError(
                     f"dynamic= names dimensions {sorted(axes)} of '{name}'",
-                    hint="name open ones; the inputs are " + ", ".join(f"{each.name}: {each}" for each in declared),
+                    hint="name open ones; the inputs are " + listing([f"{each.name}: {each}" for each in declared]),
                 )
         self.shapes: Shapes = tuple(
             tuple(_extent(dynamic, each, axis, where) for axis in range(len(each.shape or ()))) for each in declared

@@ -11,6 +11,7 @@ import onnx
 from rammer.errors import DynamicShapeError, InvalidModelError, OptionError, UnsupportedFeatureError
 from rammer.frontends.onnx.tensors import checked_shape, dtype_of
 from rammer.ir.types import DType, TensorType
+from rammer.printable import listing
 
 Extent = int | str | None
 """A declared extent: known, a symbol, or nothing at all."""
@@ -91,7 +92,7 @@ def bind_inputs(
         if name in dimensions and name not in names and len(shape) == 1 and shape[0] >= 0:
             symbols.bind(name, shape[0], f"the value given for '{name}'")
         elif name not in names:
-            known = f"inputs are {', '.join(names)}" + (f", dimensions {', '.join(dimensions)}" if dimensions else "")
+            known = f"inputs are {listing(names)}" + (f"; dimensions {listing(dimensions)}" if dimensions else "")
             raise OptionError(f"a shape is given for '{name}', which is no input", where=where, hint=known)
     for declaration in declared:
         if declaration.name in wanted:
@@ -127,24 +128,32 @@ def _integers(shape: Sequence[int], place: str) -> tuple[int, ...]:
     try:
         return tuple(operator.index(extent) for extent in shape)
     except TypeError as error:
-        raise OptionError(f"the given shape {shape!r} is no sequence of integers", where=place) from error
+        raise OptionError(
+            f"the given shape {shape!r} is no sequence of integers", where=place, hint="give a tuple, as in (8, 3)"
+        ) from error
 
 
 def _bind(declaration: Declaration, shape: tuple[int, ...], symbols: Symbols, where: str) -> None:
     """Check a given shape against the declared one and bind its symbols."""
     place = f"input '{declaration.name}' of {where}"
     if any(extent < 0 for extent in shape):
-        raise OptionError(f"the given shape {list(shape)} has a negative extent", where=place)
+        raise OptionError(
+            f"the given shape {list(shape)} has a negative extent", where=place, hint="extents are 0 or more"
+        )
     if declaration.shape is None:
         return
     if len(shape) != len(declaration.shape):
         raise OptionError(
-            f"the given shape {list(shape)} has rank {len(shape)}, the model declares {declaration}", where=place
+            f"the given shape {list(shape)} has rank {len(shape)}, the model declares {declaration}",
+            where=place,
+            hint=f"give {len(declaration.shape)} extents",
         )
     for dim, (extent, known) in enumerate(zip(shape, declaration.shape, strict=True)):
         if isinstance(known, int) and extent != known:
             raise OptionError(
-                f"the given shape {list(shape)} contradicts dimension {dim} of the declared {declaration}", where=place
+                f"the given shape {list(shape)} contradicts dimension {dim} of the declared {declaration}",
+                where=place,
+                hint=f"give {known} there; to have it open, export the model with a symbolic dimension",
             )
         if isinstance(known, str):
             other = symbols.bind(known, extent, f"input '{declaration.name}'")
@@ -171,23 +180,25 @@ def _known(extent: Extent, symbols: Symbols) -> Extent:
 
 def _dynamic(unbound: Sequence[tuple[Declaration, tuple[Extent, ...] | None]], where: str) -> DynamicShapeError:
     """The error that lists every open dimension and spells the option that closes them."""
-    open_dims, options, arguments = [], [], []
+    open_dims = []
     for declaration, shape in unbound:
         if shape is None:
             open_dims.append(f"input '{declaration.name}' has no declared shape")
         else:
-            dims = [
-                f"{dim}" if extent is None else f"{dim} ({extent})"
-                for dim, extent in enumerate(shape)
-                if not isinstance(extent, int)
-            ]
-            open_dims.append(f"input '{declaration.name}' {declaration} has no value for dimension {', '.join(dims)}")
-        example = [extent if isinstance(extent, int) else 1 for extent in shape or (1,)]
-        options.append(f"--shape {declaration.name}={','.join(map(str, example))}")
-        arguments.append(f"{declaration.name!r}: ({', '.join(map(str, example))}{',' if len(example) == 1 else ''})")
+            dims = {dim: extent for dim, extent in enumerate(shape) if not isinstance(extent, int)}
+            told = ", ".join(f"{dim}" if extent is None else f"{dim} ({extent})" for dim, extent in dims.items())
+            open_dims.append(f"input '{declaration.name}' {declaration} has no value for dimension {told}")
+    # By their names, where all that are open have one.
+    shapes = {one.name: shape or (None,) for one, shape in unbound if shape is None or None in shape}
+    bound = {extent for shape in shapes.values() for extent in shape}
+    names = {extent for _, shape in unbound for extent in shape or () if isinstance(extent, str)} - bound
+    wanted: dict[str, int | tuple[int, ...]] = dict.fromkeys(sorted(map(str, names)), 1)
+    for name, shape in shapes.items():
+        wanted[name] = tuple(extent if isinstance(extent, int) else 1 for extent in shape)
+    options = " ".join(f"--shape {name}={str(shape).strip('(,)').replace(' ', '')}" for name, shape in wanted.items())
     return DynamicShapeError(
-        "; ".join(open_dims),
+        listing(open_dims, "; "),
         where=where,
-        hint=f"Rammer compiles static shapes: give yours, as in `{' '.join(options)}` "
-        f"or input_shapes={{{', '.join(arguments)}}}",
+        hint=f"Rammer compiles static shapes: give yours, as in `{options}` or input_shapes={wanted}; "
+        "for several, see dynamic= and docs/shapes.md",
     )

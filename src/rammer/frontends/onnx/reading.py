@@ -20,6 +20,7 @@ ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 _END_BYTES = 1 << 31  # of a message of protobuf
 _COMPILED = b"RAMMER\r\n"  # how files of `Executable.save` begin
+_ZIP = b"PK\x03\x04"
 _SAVE_HINT = "give a model that onnx.save or an exporter wrote, in ONNX's binary format"
 
 
@@ -93,6 +94,12 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
         raise NotAModelError("it is empty", where=where, hint=_SAVE_HINT)
     if data.startswith(_COMPILED):
         raise NotAModelError("it is compiled already", where=where, hint="load it: rammer.load(path)")
+    if data.startswith(_ZIP):
+        raise NotAModelError(
+            "it is a ZIP archive, as PyTorch saves",
+            where=where,
+            hint="give what torch.export.load(path) reads, or the module itself with args=",
+        )
     try:
         return onnx.ModelProto.FromString(data)
     except DecodeError as error:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rammer.errors import OptionError
 from rammer.ir.graph import Graph, State
+from rammer.printable import listing
 
 
 def with_states(graph: Graph, states: Mapping[str, str]) -> Graph:
@@ -28,7 +29,7 @@ def with_states(graph: Graph, states: Mapping[str, str]) -> Graph:
     for read, written in states.items():
         if read not in inputs or written not in outputs:
             wrong, side, names = (read, "input", inputs) if read not in inputs else (written, "output", outputs)
-            raise OptionError(f"state '{read}': there is no {side} '{wrong}'", hint=f"there are {', '.join(names)}")
+            raise OptionError(f"state '{read}': there is no {side} '{wrong}'", hint=f"there are {listing(list(names))}")
         if graph.values[inputs[read]].type != graph.values[outputs[written]].type:
             raise OptionError(
                 f"state '{read}' is read as {graph.values[inputs[read]].type}, but '{written}' is "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import onnx
@@ -10,6 +11,8 @@ from onnx import version_converter
 from rammer.errors import UnsupportedFeatureError
 from rammer.frontends.onnx.checking import OLDEST_OPSET, domain_of
 from rammer.frontends.onnx.reading import Model
+
+_log = logging.getLogger(__name__)
 
 _FIRST_SCAN_OF_TODAY = 9
 
@@ -29,6 +32,7 @@ def brought_up(model: Model) -> Model:
         for entry in proto.opset_import:
             if entry.domain in ("", "ai.onnx"):
                 entry.version = OLDEST_OPSET
+        _log.info("%s: read as of operator set %d instead of %d", model.name, OLDEST_OPSET, versions[0])
         return replace(model, proto=proto)
     if any(node.op_type == "Scan" for node in model.proto.graph.node) and versions[0] < _FIRST_SCAN_OF_TODAY:
         raise UnsupportedFeatureError(
@@ -44,6 +48,7 @@ def brought_up(model: Model) -> Model:
             where=model.name,
             hint=f"export with opset {OLDEST_OPSET} or later",
         ) from error
+    _log.warning("%s: ONNX's converter brought it from operator set %d up to %d", model.name, versions[0], OLDEST_OPSET)
     return replace(model, proto=proto)
 
 

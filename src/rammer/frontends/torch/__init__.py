@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.export import ExportedProgram
 
-from rammer.errors import NotAModelError, OptionError
+from rammer.errors import DynamicShapeError, NotAModelError, OptionError
 from rammer.frontends.dispatch import Example, Explanation, Imported
 from rammer.frontends.torch.capture import capture, functional
 from rammer.frontends.torch.dynamic import ModuleFamily
@@ -16,6 +16,7 @@ from rammer.frontends.torch.private import check_version
 from rammer.frontends.torch.program import import_program
 from rammer.frontends.torch.step import load_step
 from rammer.ir.dimensions import Dynamic
+from rammer.printable import listing
 
 __all__ = ["explain_model", "load_family", "load_model", "load_step"]
 
@@ -75,6 +76,11 @@ def _captured(model: torch.nn.Module | ExportedProgram, example: Example) -> tup
     if isinstance(model, ExportedProgram):
         if example.args or example.kwargs:
             raise OptionError("args= or kwargs= for an exported program", hint="it has its own; leave them out")
+        if model.range_constraints:
+            raise DynamicShapeError(
+                f"the exported program has open dimensions: {listing(list(map(str, model.range_constraints)))}",
+                hint="export it with shapes that are fixed, or give the module with args= and dynamic=",
+            )
         return functional(model, "the program"), "program"
     if not isinstance(model, torch.nn.Module):
         raise NotAModelError(

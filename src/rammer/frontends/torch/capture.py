@@ -8,13 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rammer.errors import CaptureError, DataDependentError, TrainingModeError
+from rammer.errors import CaptureError, DataDependentError, OptionError, TrainingModeError
 from rammer.frontends.torch.converters import CONVERTERS
 from rammer.frontends.torch.private import distinct, is_data_dependent, with_gradients
+
+_NO_ARGUMENTS = "give arguments that the module is called with: rammer.compile(module, args=(x,))"
 
 
 def capture(
@@ -26,7 +29,12 @@ def capture(
         TrainingModeError: it is in training mode.
         DataDependentError: its control flow or a shape depends on the values of tensors.
         CaptureError: PyTorch cannot capture it for another reason.
+        OptionError: an argument is a NumPy array.
     """
+    if isinstance(module, torch.jit.ScriptModule):
+        raise CaptureError("it is TorchScript", where=name, hint="give the module that it was made from")
+    if any(isinstance(given, np.ndarray) for given in (*args, *kwargs.values())):
+        raise OptionError("args= or kwargs= holds a NumPy array", hint="give tensors: torch.from_numpy(x)")
     if module.training:
         raise TrainingModeError("the module is in training mode", where=name, hint="call module.eval() first")
     with torch.no_grad():
@@ -68,7 +76,7 @@ def _exported(
             return torch.export.export(module, once_args, once_kwargs, strict=False, dynamic_shapes=shapes)
     # PyTorch's exporter raises what it meets: its own errors, and whatever the module's code raises.
     except Exception as error:
-        raise _capture_error(error, name) from error
+        raise _capture_error(error, name, "" if args or kwargs else _NO_ARGUMENTS) from error
 
 
 def functional(program: ExportedProgram, name: str) -> ExportedProgram:
@@ -100,7 +108,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     }
 
 
-def _capture_error(error: Exception, name: str) -> CaptureError | DataDependentError:
+def _capture_error(error: Exception, name: str, hint: str = "") -> CaptureError | DataDependentError:
     message = str(error).strip() or type(error).__name__
     if is_data_dependent(error):
         return DataDependentError(
@@ -111,5 +119,5 @@ def _capture_error(error: Exception, name: str) -> CaptureError | DataDependentE
     return CaptureError(
         f"PyTorch cannot capture the module: {type(error).__name__}: {message}",
         where=name,
-        hint="torch.export.export(module, args, kwargs) says the same; its messages name the line",
+        hint=hint or "torch.export.export(module, args, kwargs) says the same; its messages name the line",
     )

@@ -15,6 +15,7 @@ from rammer.frontends.torch.forms import positional_names
 from rammer.frontends.torch.private import flattened, nested, specialise
 from rammer.frontends.torch.program import import_program
 from rammer.ir.dimensions import Dynamic
+from rammer.printable import listing
 
 _LEAST_SYMBOLIC = 2
 """PyTorch captures extents of 1 apart from others: they may broadcast."""
@@ -46,7 +47,7 @@ class ModuleFamily:
             if name not in self.names or not all(0 <= axis < rank for axis in axes):
                 raise OptionError(
                     f"dynamic= names dimensions {sorted(axes)} of '{name}'",
-                    hint="the inputs are " + ", ".join(f"{name}{list(shape)}" for name, shape in self._inputs()),
+                    hint="the inputs are " + listing([f"{name}{list(shape)}" for name, shape in self._inputs()]),
                 )
         self._axes = [dynamic.get(name, {}) for name in self.names]
         self._lock = threading.Lock()  # of the program, which is changed for each shape

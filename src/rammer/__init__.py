@@ -19,7 +19,10 @@ from rammer.ir.dimensions import Dim
 from rammer.options import CompileOptions
 
 if TYPE_CHECKING:
+    from rammer import expressions
     from rammer.api import adapt, compile, compile_step, explain
+    from rammer.extending import kernel, operator
+    from rammer.ir.extern import KernelSource
     from rammer.runtime.adaptive import AdaptiveModel
     from rammer.runtime.bound import BoundCall
     from rammer.runtime.dynamic import DynamicModel
@@ -47,7 +50,10 @@ _HOMES = {
     "DynamicModel": "rammer.runtime.dynamic",
     "Executable": "rammer.runtime.executable",
     "explain": "rammer.api",
+    "kernel": "rammer.extending",
+    "KernelSource": "rammer.ir.extern",
     "load": "rammer.saved",
+    "operator": "rammer.extending",
     "Port": "rammer.runtime.signature",
     "ProgramSet": "rammer.runtime.programs",
     "Signature": "rammer.runtime.signature",
@@ -66,6 +72,7 @@ __all__ = [
     "Dim",
     "DynamicModel",
     "Executable",
+    "KernelSource",
     "Port",
     "ProgramSet",
     "RammerError",
@@ -78,11 +85,16 @@ __all__ = [
     "compile_step",
     "errors",
     "explain",
+    "expressions",
+    "kernel",
     "load",
+    "operator",
 ]
 
 
 def __getattr__(name: str) -> object:
+    if name == "expressions":
+        return import_module("rammer.expressions")
     if name not in _HOMES:
         raise AttributeError(f"module 'rammer' has no attribute '{name}'")
     found = getattr(import_module(_HOMES[name]), name)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from rammer.devices.base import Device
 from rammer.devices.registry import find_device
 from rammer.errors import OptionError
+from rammer.extending import kernels_for
 from rammer.garbage import seldom_collected
 from rammer.inspection.dump import Dump
 from rammer.inspection.report import Explained, build_report
@@ -25,6 +27,7 @@ from rammer.ir.vdevice import CostModel, Figure, VDevice
 from rammer.lowering.lower import lower
 from rammer.options import CompileOptions
 from rammer.passes.pipeline import passes_of, run_passes
+from rammer.profiler.admission import admit
 from rammer.profiler.costs import MeasuredCosts
 from rammer.profiler.measure import profile
 from rammer.profiler.whole import measure_plan
@@ -86,6 +89,8 @@ def find_target(options: CompileOptions) -> tuple[Device, VDevice]:
     """
     device = find_device(options.device)
     vdevice = device.describe(options)
+    if externs := kernels_for(vdevice.kind):
+        vdevice = replace(vdevice, externs=externs)
     if options.precision not in vdevice.precisions:
         raise OptionError(
             f"precision '{options.precision}' on {options.device}", hint=f"it has {', '.join(vdevice.precisions)}"
@@ -201,12 +206,18 @@ def measure_kernels(
 ) -> dict[RKernel, Figure]:
     """The measured times of all candidate rKernels, none where `options.tune` does not ask for them.
 
+    Users' own rKernels are compared with their meaning first.
+
     Raises:
+        KernelRejectedError: one of those computes something else.
         DeviceError: the compiler cannot be run.
     """
+    kernels = dict.fromkeys(kernel for operator in tasks.operators for kernel in operator.kernels)
+    if vdevice.externs:
+        with timed("admit"):
+            admit(tuple(kernels), device, vdevice, options)
     if options.tune == "none":
         return {}
-    kernels = dict.fromkeys(kernel for operator in tasks.operators for kernel in operator.kernels)
     with timed("measure"):
         return profile(tuple(kernels), device, vdevice, options, lambda done, total: progress("measure", done, total))
 

@@ -49,7 +49,8 @@
     │   ├── CacheError              R503  the cache folder cannot be used
     │   ├── RunTimeoutError         R504  a run stopped making progress
     │   ├── TooManyArraysError      R505  more inputs, outputs or operands than the device can be given
-    │   └── OutOfMemoryError        R506  the model takes more memory than there is
+    │   ├── OutOfMemoryError        R506  the model takes more memory than there is
+    │   └── KernelRejectedError     R507  a user's own rKernel does not compute what its operator means
     └── VerificationError           Vxxx  an IR broke a rule: a defect of Rammer, never run
 
 `str(error)` says what was wrong, where, and what to do. Names of a model stand in it as a terminal can show them.
@@ -409,6 +410,13 @@ class OutOfMemoryError(DeviceError):
 
     code = "R506"
     advice = "compile a smaller model or batch, or use a machine with more memory"
+
+
+class KernelRejectedError(DeviceError):
+    """A user's own rKernel does not compute what its operator means, or writes where it must not."""
+
+    code = "R507"
+    advice = "correct its code, or let its function return None for these operands"
 
 
 class VerificationError(RammerError):

@@ -11,7 +11,7 @@ import rammer
 from rammer import cli
 from tests.support.walkthroughs import ROOT, blocks
 
-GUIDES = ("first-steps", "shapes", "serving", "several-models", "deployment", "slow")
+GUIDES = ("first-steps", "shapes", "serving", "several-models", "deployment", "slow", "kernel-channels")
 WITH_PYTORCH = ("first-steps", "shapes")
 LONGEST = 90
 

@@ -28,6 +28,7 @@ class Skeleton(enum.StrEnum):
     ATTENTION = "attention"  # sums weighted with a softmax, in one pass over the keys
     TREES = "trees"  # sums of leaves of decision trees
     PERSISTENT_RNN = "persistent_rnn"  # matrix times vector, the matrix in registers from rTask to rTask
+    EXTERN = "extern"  # a user's own code
 
 
 PRODUCTS = frozenset(
@@ -441,6 +442,30 @@ class PersistentRnnForm(KernelForm):
         """See `KernelForm`."""
         columns = f", {self.columns} columns" if self.columns > 1 else ""
         return f"{self.weight_registers} weights a thread, {self.across} rows across a warp{columns}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternForm(KernelForm):
+    """A user's own code (`ir.extern`), whose function takes addresses and ranges in the order of the operator.
+
+    `operands` are the slots of its operands, then the numbers of its results behind the slots; `axes` the positions of
+    the axes of its domain (None: one of extent 1, which the rKernel does not have).
+    """
+
+    name: str
+    code: str
+    operands: tuple[int, ...]
+    axes: tuple[int | None, ...]
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """See `KernelForm`."""
+        return Skeleton.EXTERN
+
+    @property
+    def details(self) -> str:
+        """See `KernelForm`."""
+        return self.name
 
 
 def _sizes(sizes: tuple[int, ...]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rammer.ir.extern import ExternKernel
 from rammer.ir.kernel_form import Instruction
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
@@ -118,6 +119,7 @@ class VDevice:
         tagged_handover_us: until another vEU has data that it waits for by their tags; None where it cannot.
         products_reach_peak: whether products take about what `flops_per_us` says.
         remote_handover_us: `[i][j]` is `handover_us` from a vEU at home in memory i to one in another memory j.
+        externs: users' own rKernels for it.
     """
 
     kind: str
@@ -150,6 +152,7 @@ class VDevice:
     starts_early: bool = False
     products_reach_peak: bool = True
     remote_handover_us: tuple[tuple[Figure, ...], ...] = ()
+    externs: tuple[ExternKernel, ...] = ()
 
     @property
     def veu_count(self) -> int:

@@ -13,10 +13,11 @@ from types import MappingProxyType
 
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Graph, Operator, SourceLocation
-from rammer.ir.task import Binding, ROperator, TaskGraph, Tensor, TensorRole
+from rammer.ir.task import Binding, RKernel, ROperator, TaskGraph, Tensor, TensorRole
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.lowering.canonical import View, canonical, copy_expr
+from rammer.lowering.extern import extern_kernels
 from rammer.lowering.storage import Copy, Storage, assign
 from rammer.lowering.tagging import Work, tagged_tensors
 from rammer.roller.construct import construct
@@ -66,12 +67,14 @@ def lower(graph: Graph, device: VDevice, *, to_measure: bool = False) -> TaskGra
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """Work with what messages call it."""
+    """Work with what messages call it; with the operator and its views where users may have rKernels for it."""
 
     work: Work
     name: str
     kind: str
     sources: tuple[SourceLocation, ...]
+    operator: Operator | None = None
+    views: tuple[View, ...] = ()
 
 
 class _Lowering:
@@ -89,7 +92,7 @@ class _Lowering:
         views = self._storage.views
         reads = [views[value] for value in operator.inputs]
         writes = [views[value] for value in operator.outputs]
-        self._add(operator.expr, reads, writes, operator.name, operator.kind, operator.sources)
+        self._add(operator.expr, reads, writes, operator.name, operator.kind, operator.sources, operator)
 
     def copy(self, copy: Copy, name: str, sources: tuple[SourceLocation, ...]) -> None:
         """The work that writes a value once more."""
@@ -104,9 +107,11 @@ class _Lowering:
         name: str,
         kind: str,
         sources: tuple[SourceLocation, ...],
+        operator: Operator | None = None,
     ) -> None:
         if all(axis.extent for axis in expr.axes):
-            self.works.append(_Named(Work(*canonical(expr, reads, writes)), name, kind, sources))
+            work = Work(*canonical(expr, reads, writes))
+            self.works.append(_Named(work, name, kind, sources, operator, (*reads, *writes)))
 
 
 def _operators(
@@ -114,13 +119,22 @@ def _operators(
 ) -> tuple[ROperator, ...]:
     """The rOperators; equal canonical work shares its candidate rKernels."""
     numbers, workloads = _workloads([named.work for named in works], tensors, device)
-    kernels = [construct(workload, device, to_measure=to_measure) for workload in workloads]
+
+    known: dict[tuple[int, tuple[RKernel, ...]], tuple[RKernel, ...]] = {}
+
+    def kernels(named: _Named, workload: int) -> tuple[RKernel, ...]:
+        operator, of = named.operator, workloads[workload]
+        externs = () if operator is None else extern_kernels(operator, named.views, named.work, of, device)
+        if (workload, externs) not in known:
+            known[workload, externs] = construct(of, device, to_measure=to_measure, externs=externs)
+        return known[workload, externs]
+
     return tuple(
         ROperator(
             id=number,
             name=named.name,
             kind=named.kind,
-            kernels=kernels[workload],
+            kernels=kernels(named, workload),
             reads=named.work.reads,
             writes=named.work.writes,
             sources=named.sources,

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rammer.errors import InvalidModelError
 from rammer.ir.expr import TensorExpr
-from rammer.ir.graph import Array, Attributes
+from rammer.ir.graph import Array, Attribute, Attributes
 from rammer.ir.types import TensorType
 
 
@@ -59,7 +59,19 @@ class CompositeDef:
     expand: Expand
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomDef(OperatorDef):
+    """An operator that a user defined; its kind is a name with a domain, "com.example.Swish".
+
+    `operands` are the names of its operands; `defaults` has its attributes, None for one that has to be given.
+    """
+
+    operands: tuple[str, ...]
+    defaults: Mapping[str, Attribute | None]
+
+
 _DEFINITIONS: dict[str, OperatorDef | CompositeDef] = {}
+_CUSTOM: dict[str, CustomDef] = {}
 
 
 def register(definition: OperatorDef | CompositeDef) -> None:
@@ -73,17 +85,27 @@ def register(definition: OperatorDef | CompositeDef) -> None:
     _DEFINITIONS[definition.kind] = definition
 
 
+def register_custom(definition: CustomDef) -> None:
+    """Add a user's definition, or put it in the place of an earlier one of the kind."""
+    _CUSTOM[definition.kind] = definition
+
+
+def custom_definitions() -> Mapping[str, CustomDef]:
+    """Users' definitions by kind."""
+    return MappingProxyType(_CUSTOM)
+
+
 def definition_of(kind: str) -> OperatorDef | CompositeDef:
     """The definition of a kind.
 
     Raises:
         KeyError: no such kind.
     """
-    return _DEFINITIONS[kind]
+    return _CUSTOM[kind] if kind in _CUSTOM else _DEFINITIONS[kind]
 
 
 def definitions() -> Mapping[str, OperatorDef | CompositeDef]:
-    """All definitions by kind."""
+    """All of Rammer's definitions by kind."""
     return dict(sorted(_DEFINITIONS.items()))
 
 

@@ -6,8 +6,8 @@ A convolution then reads its input and writes its output along the lanes of its 
 image, and nothing is laid out anew between operators. Which dimension has the channels follows from the expressions:
 the one that a convolution's weights have in common with what it reads or writes, and from there on, through operators
 that go along the same axis (elementwise work, pooling, concatenation, transposition, normalisation), the one with that
-axis. Inputs and outputs of the model stay as the caller has them, and what a reshape regroups stays row-major, so that
-it is not copied.
+axis. Inputs and outputs of the model stay as the caller has them; what a reshape regroups stays row-major, so that it
+is not copied, and so do operands and results of operators that are set apart.
 
 Ordering restriction: after fusion, when it is known which values remain; before `layout`, which packs weights for it.
 """
@@ -54,7 +54,7 @@ def channel_dims(graph: Graph, fixed: Collection[int]) -> dict[int, int]:
     users: dict[int, list[Operator]] = {}
     reached: list[tuple[int, int]] = []
     for operator in graph.operators:
-        if operator.kind == "Reshape":
+        if operator.kind == "Reshape" or operator.expr is None:
             stays.update((*operator.inputs, *operator.outputs))
         for value in dict.fromkeys((*operator.inputs, *operator.outputs)):
             users.setdefault(value, []).append(operator)

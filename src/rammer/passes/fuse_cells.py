@@ -67,6 +67,8 @@ def _joined(
     maker: Operator, operator: Operator, graph: Graph, shared: Collection[int], device: VDevice
 ) -> Operator | None:
     """The operator that computes what `maker` makes where it reads it; None where that or keeping weights cannot be."""
+    if operator.expr is None:
+        return None
     (value,) = maker.outputs
     work, reader = lift(maker), lift(operator)
     found = definition(work.axes, work.outputs[value])

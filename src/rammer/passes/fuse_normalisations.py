@@ -236,6 +236,7 @@ class _Fusion:
         multiplies = any(
             isinstance(node, Load) and node.slot == found.value
             for reader in readers
+            if reader.expr is not None
             for one in lift(reader).nodes
             if isinstance(one, Reduce)
             for node in nodes(one)

@@ -32,7 +32,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
     """Store values rounded; see the module.
 
     Args:
-        graph: after fusion; every operator has an expression.
+        graph: after fusion; operators that are set apart have no expression.
         device: says the precision.
     """
     dtype = ROUNDED.get(device.precision)
@@ -42,7 +42,8 @@ def run(graph: Graph, device: VDevice) -> Graph:
     for operator in graph.operators:
         for value in set(operator.inputs):
             readers[value].append(operator)
-    fixed = {*graph.inputs, *graph.outputs, *graph.constants}
+    apart = {output for operator in graph.operators if operator.expr is None for output in operator.outputs}
+    fixed = {*graph.inputs, *graph.outputs, *graph.constants, *apart}
     narrow = {
         value: TensorType(dtype, graph.values[value].type.shape)
         for joined in _joined(graph)

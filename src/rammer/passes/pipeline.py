@@ -31,9 +31,11 @@ from rammer.passes import (
     pad_sums,
     round_products,
     select_parts,
+    set_apart,
     simplify_views,
     split_groups,
     split_reduction,
+    take_back,
     unroll,
     unround,
     widen_halves,
@@ -91,6 +93,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("batch_inputs", batch_inputs.run),
     ("unroll", _anywhere(unroll.run)),
     ("widen_halves", widen_halves.run),
+    ("set_apart", set_apart.run),
     ("fold_constants", _anywhere(fold_constants.run)),
     ("finite_weights", _anywhere(finite_weights.run)),
     ("simplify_views", _anywhere(simplify_views.run)),
@@ -104,6 +107,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("pad_images", pad_images.run),
     ("winograd", partial(winograd.run, rest=_all(_REST))),
     *_REST,
+    ("take_back", _anywhere(take_back.run)),
 )
 
 

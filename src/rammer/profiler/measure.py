@@ -39,7 +39,7 @@ _CODE_FILES = (".py", ".c", ".h", ".cu", ".cuh")
 _LEAST_RUNS, _MOST_RUNS = 5, 50
 _RUNS_S = 0.3  # after which there are runs enough
 # Largest difference to NumPy's result, relative to the largest element: sums of up to some 10,000 terms.
-_TOLERANCES = {DType.FLOAT16: 4e-3, DType.BFLOAT16: 3e-2, DType.FLOAT32: 1e-4, DType.FLOAT64: 1e-10}
+TOLERANCES = {DType.FLOAT16: 4e-3, DType.BFLOAT16: 3e-2, DType.FLOAT32: 1e-4, DType.FLOAT64: 1e-10}
 
 
 def profile(
@@ -206,7 +206,7 @@ class _Operator:
             for array, layout, right in zip(stored, self._output_layouts, expected, strict=True):
                 written = array[layout.addresses(right.shape)]
                 error = difference(written, right)
-                if not error <= _TOLERANCES.get(DType.of(right), 0.0):
+                if not error <= TOLERANCES.get(DType.of(right), 0.0):
                     raise VerificationError(
                         "K01",
                         f"an rKernel '{kernel.form.skeleton}' with {kernel.tile} is off by {error:.2g} of the largest "

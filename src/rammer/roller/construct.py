@@ -15,7 +15,9 @@ MAX_MEASURED = 10  # as many as in the Roller paper
 
 
 @lru_cache(maxsize=512)
-def construct(workload: Workload, vdevice: VDevice, *, to_measure: bool = False) -> tuple[RKernel, ...]:
+def construct(
+    workload: Workload, vdevice: VDevice, *, to_measure: bool = False, externs: tuple[RKernel, ...] = ()
+) -> tuple[RKernel, ...]:
     """Candidate rKernels, best first. Pass after pass, and then lowering, asks for the same: the last are kept.
 
     The first is the *fastest*: it takes least time if the operator has all vEUs. The second, where it is another one,
@@ -27,6 +29,7 @@ def construct(workload: Workload, vdevice: VDevice, *, to_measure: bool = False)
         workload: what they compute, of what.
         vdevice: the machine.
         to_measure: whether measured times will decide. Then there are more, some of which are predicted to be slower.
+        externs: users' own rKernels of the workload, candidates like all others.
 
     Raises:
         ValueError: the vDevice has no skeleton for the expression.
@@ -37,7 +40,7 @@ def construct(workload: Workload, vdevice: VDevice, *, to_measure: bool = False)
     rules = vdevice.rules
     persistent = rules.persistent(workload, vdevice)
     kept = () if persistent is None else (persistent,)
-    candidates = (*rules.candidates(workload, vdevice, to_measure=to_measure), *kept)
+    candidates = (*rules.candidates(workload, vdevice, to_measure=to_measure), *kept, *externs)
     time_us = {kernel: predict(kernel, vdevice).task_us for kernel in candidates}
     ranked = sorted(candidates, key=lambda kernel: whole_us(kernel, vdevice, time_us[kernel]))
     overhead_us = vdevice.task_overhead_us.value

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rammer.ir.expr import TensorExpr
+from rammer.ir.kernel_form import ExternForm
 from rammer.ir.task import RKernel
 from rammer.ir.vdevice import Figure, VDevice
 from rammer.roller.tile import TaskTile, footprint_bytes, task_count
@@ -48,9 +49,12 @@ class Prediction:
 
 
 def predict(kernel: RKernel, vdevice: VDevice) -> Prediction:
-    """The time of one full rTask of `kernel` on a vEU, from the vDevice's figures, where all guards hold."""
+    """The time of one full rTask of `kernel` on a vEU, from the vDevice's figures, where all guards hold.
+
+    Of a user's own code nothing is known but what it moves: until it is measured, it is taken to wait for nothing else.
+    """
     kernel = replace(kernel, expr=kernel.expr.usual) if kernel.expr.guards else kernel
-    compute_us = vdevice.rules.compute_us(kernel, vdevice)
+    compute_us = 0.0 if isinstance(kernel.form, ExternForm) else vdevice.rules.compute_us(kernel, vdevice)
     # What keeps its weights moves next to nothing else.
     is_counted = kernel.form.kept_bytes > 0 or kernel.form.brings_operands
     moved_us = 0.0 if is_counted else memory_us(kernel.expr, kernel.tile.task, vdevice)

@@ -8,6 +8,7 @@ from rammer.ir.expr import Axis
 from rammer.ir.kernel_form import (
     PRODUCTS,
     DepthwiseForm,
+    ExternForm,
     FlashAttentionForm,
     GemmForm,
     GemvForm,
@@ -67,10 +68,23 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
         return _depthwise_fault(kernel, kernel.form)
     if isinstance(kernel.form, TreesForm) and tree_sum(kernel.expr) is None:
         return "T10", "has the skeleton 'trees', but its expression is no sum of leaves"
+    if isinstance(kernel.form, ExternForm):
+        return _extern_fault(kernel, kernel.form)
     if isinstance(kernel.form, WarpgroupGemmForm):
         product = matrix_product(kernel.expr, kernel.layouts, kernel.alignments, kernel.tile.lane)
         if product is None or INSTRUCTIONS[product.dtype] is not kernel.form.instruction:
             return "T10", f"multiplies by {kernel.form.instruction} what are no such matrices in memory"
+    return None
+
+
+def _extern_fault(kernel: RKernel, form: ExternForm) -> tuple[str, str] | None:
+    """Whether a user's code is called for other operands or axes than there are."""
+    count = len(kernel.expr.inputs)
+    results = range(count, count + len(kernel.expr.outputs))
+    if not {*form.operands} <= {*range(results.stop)} or [n for n in form.operands if n >= count] != [*results]:
+        return "T10", f"hands {form.operands} to '{form.name}', of {count} operands and {len(results)} results"
+    if [place for place in form.axes if place is not None] != [*range(len(kernel.expr.axes))]:
+        return "T10", f"hands axes {form.axes} of {len(kernel.expr.axes)} to '{form.name}'"
     return None
 
 

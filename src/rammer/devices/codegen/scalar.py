@@ -30,6 +30,12 @@ C_TYPES: Mapping[DType, str] = {
 }
 """The type of a value. Floats of fewer bits than float are their bits: arithmetic is in float. Codes are numbers."""
 
+
+def storage_type(dtype: DType) -> str:
+    """The type in memory: a bool is a byte that may hold any value but 0 for true."""
+    return "uint8_t" if dtype is DType.BOOL else C_TYPES[dtype]
+
+
 _SUFFIXES: Mapping[DType, str] = {
     DType.UINT8: "u8",
     DType.INT8: "i8",

@@ -26,6 +26,7 @@ SKELETONS = (
     Skeleton.DEPTHWISE,
     Skeleton.ATTENTION,
     Skeleton.TREES,
+    Skeleton.EXTERN,
 )
 _ASSUMED_GHZ = 3.0
 _ASSUMED_CACHES = (

@@ -30,6 +30,7 @@ SKELETONS = (
     Skeleton.DEPTHWISE,
     Skeleton.ATTENTION,
     Skeleton.PERSISTENT_RNN,
+    Skeleton.EXTERN,
 )
 INSTRUCTIONS = (Instruction.FFMA, Instruction.MMA_TF32, Instruction.MMA_BF16, Instruction.MMA_F16)
 """What products are made of."""

@@ -17,6 +17,7 @@ from rammer.frontends.onnx.reading import ModelSource, read_model
 from rammer.frontends.onnx.tensors import stored_bytes
 from rammer.frontends.onnx.versions import brought_up
 from rammer.ir.survey import Contents
+from rammer.operators.registry import custom_definitions
 
 
 def read_contents(model: ModelSource) -> Contents:
@@ -36,7 +37,7 @@ def read_contents(model: ModelSource) -> Contents:
             continue
         operator = full_name(node)
         counts[operator] += 1
-        if operator not in CONVERTERS and operator not in STANDARD:
+        if not any(operator in known for known in (CONVERTERS, STANDARD, custom_definitions())):
             missing.append((operator, name))
     initial = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in initial]

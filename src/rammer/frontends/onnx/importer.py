@@ -11,7 +11,7 @@ from onnx import checker
 
 from rammer.errors import InvalidModelError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder, Operand
-from rammer.frontends.onnx import microsoft
+from rammer.frontends.onnx import custom, microsoft
 from rammer.frontends.onnx.checking import domain_of, full_name, imported_opsets, node_names, node_order, values_read
 from rammer.frontends.onnx.converters import CONVERTERS
 from rammer.frontends.onnx.functions import FunctionId, function_id, instantiate, standard_function
@@ -20,6 +20,7 @@ from rammer.frontends.onnx.reading import Model
 from rammer.frontends.onnx.signatures import check_operands
 from rammer.frontends.onnx.tensors import array_of
 from rammer.ir.graph import SourceLocation
+from rammer.operators.registry import CustomDef, custom_definitions
 
 Scope = dict[str, Operand | None]
 """Operands by name; None for an operand that a function's caller left out."""
@@ -107,13 +108,10 @@ class Importer:
         if domain not in frame.versions:
             raise InvalidModelError(f"no version of the operators of '{domain}' is imported", where=str(location))
         opset = frame.versions[domain]
+        own = custom_definitions().get(full_name(proto))
         node = Node(
             proto=proto,
-            schema=(
-                microsoft.schema(proto.op_type)
-                if domain == microsoft.DOMAIN
-                else onnx.defs.get_schema(proto.op_type, opset, domain)
-            ),
+            schema=_schema(proto, opset, own),
             opset=opset,
             location=location,
             inputs=operands,
@@ -122,7 +120,7 @@ class Importer:
             enter=partial(self._enter, frame, location),
         )
         check_operands(node)
-        converter = CONVERTERS.get(full_name(proto))
+        converter = CONVERTERS.get(full_name(proto)) if own is None else partial(custom.convert, own)
         results = self._standard(node) if converter is None else converter(node)
         for position in range(len(results), len(proto.output)):
             if node.wants(position):
@@ -184,6 +182,16 @@ class Importer:
         wanted = [own for own, outside in zip(function.output, call.output, strict=False) if outside]
         self.convert(nodes, scope, wanted, function.opset_import, f"{location.node}/")
         return [scope.get(name) for name in function.output]
+
+
+def _schema(proto: onnx.NodeProto, opset: int, own: CustomDef | None) -> onnx.defs.OpSchema:
+    """The schema of a node's operator."""
+    if own is not None:
+        return custom.schema(own, proto)
+    domain = domain_of(proto)
+    if domain == microsoft.DOMAIN:
+        return microsoft.schema(proto.op_type)
+    return onnx.defs.get_schema(proto.op_type, opset, domain)
 
 
 def _without_data(node: onnx.NodeProto) -> onnx.NodeProto:

@@ -9,6 +9,7 @@ import onnx
 from rammer.errors import InvalidModelError, UnsupportedFeatureError, UnsupportedOperatorsError
 from rammer.frontends.onnx.checking import full_name, node_names, subgraphs
 from rammer.frontends.onnx.functions import STANDARD, FunctionId, function_id
+from rammer.operators.registry import custom_definitions
 
 _MOST_NODES = 1 << 18
 _DEEPEST_CALL = 50
@@ -26,7 +27,8 @@ def check_operators(
     Args:
         nodes: the graph's.
         functions: the model's functions.
-        converted: operators that have a converter, with their domain where that is not ONNX's own.
+        converted: operators that have a converter, with their domain where that is not ONNX's own; those that users
+            defined are known beside them.
         where: the model, for messages.
 
     Raises:
@@ -34,7 +36,7 @@ def check_operators(
         InvalidModelError: a function calls itself.
         UnsupportedFeatureError: functions call each other so deeply, or so often, that they cannot be taken apart.
     """
-    known = STANDARD.union(converted)
+    known = STANDARD.union(converted, custom_definitions())
     missing = []
     for node, name in expanded(nodes, functions, where):
         operator = full_name(node)

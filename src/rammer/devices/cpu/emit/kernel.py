@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rammer.devices.codegen.scalar import C_TYPES
+from rammer.devices.codegen.scalar import storage_type
 from rammer.devices.codegen.scope import Operands, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cpu.emit.attention import emit_attention
+from rammer.devices.cpu.emit.extern import emit_call
 from rammer.devices.cpu.emit.map import emit_map
 from rammer.devices.cpu.emit.nest import Loop, Range, nest
 from rammer.devices.cpu.emit.product import emit_product
 from rammer.devices.cpu.emit.reduce import emit_reduce, fold, fold_outside_lanes
 from rammer.devices.cpu.emit.trees import emit_trees
 from rammer.ir.expr import Axis, Expr, Load
-from rammer.ir.kernel_form import AttentionForm, KernelForm, MapForm, MicroKernelForm, ReduceForm, TreesForm
+from rammer.ir.kernel_form import AttentionForm, ExternForm, KernelForm, MapForm, MicroKernelForm, ReduceForm, TreesForm
 from rammer.ir.task import RKernel
-from rammer.ir.types import DType
 
 
 def emit_kernel(kernel: RKernel, symbol: str) -> str:
@@ -33,6 +33,11 @@ def emit_kernel(kernel: RKernel, symbol: str) -> str:
     """
     writer = Writer(in_order="RAMMER_IN_ORDER;")
     parameters = "char *const *restrict pointers, int32_t tile"
+    if isinstance(kernel.form, ExternForm):
+        writer.line(kernel.form.code)
+        with writer.block(f"void {symbol}({parameters})"):
+            emit_call(writer, kernel, kernel.form, _write_ranges(writer, kernel))
+        return writer.text()
     if kernel.expr.guards:
         # A function of its own, so that it takes no registers from what nearly always runs alone.
         with writer.block(f"static RAMMER_RARE void {symbol}_fallbacks({parameters})"):
@@ -87,16 +92,11 @@ def _write_operands(writer: Writer, operands: Operands, roots: Sequence[Expr]) -
     loaded = {node.slot for node in operands.reach(roots) if isinstance(node, Load)}
     for i, type_ in enumerate(inputs):
         if i in loaded:
-            storage = _storage(type_.dtype)
+            storage = storage_type(type_.dtype)
             writer.line(f"const {storage} *restrict in{i} = (const {storage} *)pointers[{i}];")
     for i, output in enumerate(kernel.expr.outputs):
-        storage = _storage(output.type.dtype)
+        storage = storage_type(output.type.dtype)
         writer.line(f"{storage} *restrict out{i} = ({storage} *)pointers[{len(inputs) + i}];")
-
-
-def _storage(dtype: DType) -> str:
-    """The type in memory: a bool is a byte that may hold any value but 0 for true."""
-    return "uint8_t" if dtype is DType.BOOL else C_TYPES[dtype]
 
 
 def _write_ranges(writer: Writer, kernel: RKernel) -> dict[Axis, Range]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rammer.devices.codegen.scalar import C_TYPES
+from rammer.devices.codegen.scalar import storage_type
 from rammer.devices.codegen.scope import Operands, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.attention import emit_attention
@@ -18,13 +18,14 @@ from rammer.devices.cuda.emit.gemv import STREAM, emit_gemv
 from rammer.devices.cuda.emit.gemv_rows import emit_gemv_rows
 from rammer.devices.cuda.emit.map import emit_map
 from rammer.devices.cuda.emit.persistent_rnn import declare_cell, emit_keep_constants, emit_load_weights, emit_step
-from rammer.devices.cuda.emit.points import Side, tile_sides
+from rammer.devices.cuda.emit.points import Side, ends, tile_sides
 from rammer.devices.cuda.emit.reduce import emit_reduce
-from rammer.devices.cuda.emit.wait import emit_meet, takes_any_apart, takes_apart
+from rammer.devices.cuda.emit.wait import emit_meet, emit_wait, takes_any_apart, takes_apart
 from rammer.devices.cuda.emit.warpgroup_gemm import emit_place, emit_results, emit_rows, loop_of
 from rammer.ir.expr import Load
 from rammer.ir.kernel_form import (
     DepthwiseForm,
+    ExternForm,
     FlashAttentionForm,
     GemmForm,
     GemvForm,
@@ -89,6 +90,8 @@ def emit_kernel(
     """
     if isinstance(kernel.form, PersistentRnnForm):
         return _emit_persistent_rnn(kernel, symbol, unwritten)
+    if isinstance(kernel.form, ExternForm):
+        return _emit_extern(kernel, kernel.form, symbol)
     if isinstance(kernel.form, WarpgroupGemmForm):
         return _emit_warpgroup_gemm(kernel, kernel.form, symbol)
     streamed = kernel.constants if not constants_stay and isinstance(kernel.form, GemvForm | GemvRowsForm) else ()
@@ -134,6 +137,21 @@ def _emit_warpgroup_gemm(kernel: RKernel, form: WarpgroupGemmForm, symbol: str) 
     with _function(writer, kernel, symbol, operands) as (scope, sides):
         emit_results(scope, sides, form)
     return KernelText(text=writer.text(), loop=loop_of(form), has_rows=bool(tagged))
+
+
+def _emit_extern(kernel: RKernel, form: ExternForm, symbol: str) -> KernelText:
+    """A user's own code, in a namespace, and the function that calls it; see `ir.extern.KernelSource`."""
+    writer = _writer(kernel)
+    with writer.block(f"namespace {symbol}_extern"):
+        writer.line(form.code)
+    with _function(writer, kernel, symbol, Operands(kernel)) as (_, sides):
+        emit_wait(writer)
+        count = len(kernel.expr.inputs)
+        arguments = [f"in{number}" if number < count else f"out{number - count}" for number in form.operands]
+        for place in form.axes:
+            arguments += ("0", "1") if place is None else ends(sides[place])
+        writer.line(f"{symbol}_extern::task({', '.join([*arguments, 'scratch'])});")
+    return KernelText(text=writer.text())
 
 
 def _emit_body(scope: Scope, sides: Sequence[Side], form: KernelForm, unwritten: Collection[int]) -> None:
@@ -224,7 +242,7 @@ def _operand_lines(operands: Operands, slots: Collection[int]) -> list[str]:
 
 
 def _storage(dtype: DType, layout: Layout) -> str:
-    """The type in memory: a bool is a byte that may hold any value but 0 for true."""
+    """The type in memory, tagged or not."""
     if layout.tagged:
         return "rammer_tagged"
-    return "uint8_t" if dtype is DType.BOOL else C_TYPES[dtype]
+    return storage_type(dtype)

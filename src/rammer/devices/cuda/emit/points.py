@@ -51,6 +51,14 @@ def tile_sides(writer: Writer, kernel: RKernel) -> list[Side]:
     return sides
 
 
+def ends(side: Side) -> tuple[str, str]:
+    """The first point that a tile covers along an axis, and the one behind its last."""
+    if not side.lo:
+        return "0", str(side.size)
+    past = f"{side.lo} + {side.size}"
+    return side.lo, f"{past} < {side.axis.extent} ? {past} : {side.axis.extent}" if side.is_ragged else past
+
+
 def count(sides: Sequence[Side]) -> int:
     """Points of a full tile.
 

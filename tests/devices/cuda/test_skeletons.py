@@ -86,6 +86,28 @@ def gemv_rows(points, k, across, batch, meets="false"):
     )
 
 
+def pointwise(count, vector, turns):
+    columns = 24
+    x, shift = random(count // columns, columns), random(columns, seed=1)
+    macros = {"COUNT": count, "COLUMNS": columns, "VECTOR": vector, "TURNS": turns}
+    return Program(name="map", macros=macros, inputs=[x, shift], wanted=np.maximum(x.astype(np.float64) + shift, 0))
+
+
+def reduce_rows(rows, length, team, vector=1, turns=1):
+    x = random(rows, length)
+    wide = x.astype(np.float64)
+    wanted = (wide - wide.mean(axis=1, keepdims=True)) / wide.std(axis=1, keepdims=True)
+    macros = {"ROWS": rows, "LENGTH": length, "TEAM": team, "VECTOR": vector, "TURNS": turns}
+    return Program(name="reduce_rows", macros=macros, inputs=[x], wanted=wanted)
+
+
+def reduce_columns(length, columns, across, vector=1, turns=1):
+    x = random(length, columns)
+    mean = x.mean(axis=0, keepdims=True, dtype=np.float64)
+    macros = {"LENGTH": length, "COLUMNS": columns, "ACROSS": across, "VECTOR": vector, "TURNS": turns}
+    return Program(name="reduce_columns", macros=macros, inputs=[x], wanted=np.concatenate([x - mean, mean]))
+
+
 def persistent_rnn(units, length, across, columns=1, steps=5, **macros):
     x, bias, scale = random(steps, columns, length), random(2, units), random(units)
     weights, recurrent = random(2, units, length) / np.sqrt(length), random(units, units) / np.sqrt(units)
@@ -193,6 +215,17 @@ PROGRAMS = {
     "gemv by rows, points and vectors left over": gemv_rows(37, 808, 64, 8),
     "gemv by rows, a point at a time": gemv_rows(5, 256, 32, 1),
     "gemv, a point a thread": gemv(300, 20, 128),
+    "map": pointwise(24 * 70, 1, 1),
+    "map, vectors in turns": pointwise(24 * 70, 4, 2),
+    "rows of a block": reduce_rows(3, 600, 128, 4, 2),
+    "rows in blocks": reduce_rows(2, 2000, 128, 2, 2),
+    "rows of a warp": reduce_rows(9, 96, 32, 4),
+    "rows of parts of a warp": reduce_rows(37, 21, 8, 1, 3),
+    "rows of two warps": reduce_rows(5, 150, 64, 1, 3),
+    "rows of a thread": reduce_rows(200, 6, 1, 2, 3),
+    "columns": reduce_columns(20, 300, 128, turns=4),
+    "columns, vectors": reduce_columns(50, 96, 16, 4, turns=2),
+    "columns, few": reduce_columns(300, 7, 8),
     "persistent RNN": persistent_rnn(24, 100, 16),
     "persistent RNN, vectors together": persistent_rnn(20, 64, 8, TOGETHER="true"),
     "persistent RNN, lanes apart": persistent_rnn(40, 72, 32, MEETS="true"),

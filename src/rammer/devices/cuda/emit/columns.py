@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.cuda.emit.fold import Total, ordered_axes, over_elements
-from rammer.devices.cuda.emit.map import Team, emit_turns
+from rammer.devices.cuda.emit.map import emit_vectors
 from rammer.devices.cuda.emit.points import Side, count, decode, decode_inside, guarded
 from rammer.devices.cuda.emit.vectors import Registers, Vector, pending, store_vector
 from rammer.devices.cuda.emit.wait import emit_wait
@@ -34,12 +34,10 @@ def emit_columns(scope: Scope, outer: Sequence[Side], inner: Sequence[Side], for
     registers = Registers(axis, form.vector, turns=1)
     writer.line(f"typedef rammer_columns<{across}, {form.vector}> columns;")
     emit_wait(writer)
-    with writer.block(f"for (uint32_t first = 0; first < {vectors}u; first += {across})"):
-        is_ragged = vectors % across != 0
-        number = "first + columns::column()"
-        writer.let("uint32_t", "group", f"min({number}, {vectors - 1}u)" if is_ragged else number)
+    head = f"rammer_by_turns<{vectors}u, {across}>(columns::column(), [&](uint32_t group, bool is_there)"
+    with writer.block(head, ");"):
         positions, conditions = decode_inside(writer, "group", outer, form.vector)
-        conditions += [f"{number} < {vectors}u"] if is_ragged else []
+        conditions.append("is_there")
         vector = Vector(axis=axis, first=positions.pop(axis), size=form.vector)
         at_points = scope.enter(positions)
         # Threads without points of their own go along where all threads put parts together.
@@ -95,10 +93,8 @@ def _over_split(scope: Scope, reductions: Sequence[Reduce], form: ReduceForm) ->
             yield at_element
         return
     sides = [Side.whole(axis) for axis in reversed(ordered_axes(scope, reductions))]
-    scope.writer.line(f"#pragma unroll {form.turns}")
-    with scope.writer.block(
-        f"for (uint32_t element = columns::split(); element < {count(sides)}u; element += columns::SPLITS)"
-    ):
+    head = f"rammer_over_elements<{count(sides)}, columns::SPLITS, {form.turns}>"
+    with scope.writer.block(f"{head}(columns::split(), [&](uint32_t element)", ");"):
         positions, _ = decode(scope.writer, "element", sides)
         yield scope.enter(positions)
 
@@ -126,10 +122,12 @@ def _store_each(
         for node in computed:
             writer.line(f"{registers.place(at_lane, node)} = {at_lane.value(node)};")
 
-    def at_vector(number: str) -> tuple[Scope, Vector, list[str]]:
-        positions, conditions = decode(writer, number, inner)
+    def at_vector() -> tuple[Scope, Vector, list[str]]:
+        positions, conditions = decode(writer, "element", inner)
         return at_points.enter(positions), vector, conditions
 
-    points, team = count(inner), Team(size="columns::SPLITS", rank="columns::split()")
+    points = count(inner)
     turns = min(-(-points // form.team), form.turns)
-    emit_turns(at_points, Registers(registers.axis, registers.size, turns), points, team, at_vector, [registers])
+    share = f"rammer_share<{points}u, columns::SPLITS, 1, {turns}>"
+    loaded = Registers(registers.axis, registers.size, turns, "loaded")
+    emit_vectors(at_points, share, "columns::split()", loaded, at_vector, registers)

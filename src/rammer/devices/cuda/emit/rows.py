@@ -11,15 +11,15 @@ A longer one passes through them block by block, for each phase again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cuda.emit.fold import Total
 from rammer.devices.cuda.emit.loads import is_constant
-from rammer.devices.cuda.emit.map import Team, each_turn, emit_points
+from rammer.devices.cuda.emit.map import emit_points, run
 from rammer.devices.cuda.emit.points import Side, count, decode_inside, guarded
 from rammer.devices.cuda.emit.vectors import Registers, Vector, pending, store_vector
 from rammer.devices.cuda.emit.wait import emit_wait
@@ -27,6 +27,8 @@ from rammer.ir.expr import Axis, Call, Cast, Expr, Load, Reduce
 from rammer.ir.kernel_form import MapForm, ReduceForm
 from rammer.tiling.gemm import WARP
 from rammer.tiling.rows import Rows
+
+_RANK = "team.rank()"
 
 
 def emit_rows(scope: Scope, sides: Sequence[Side], rows: Rows, form: ReduceForm) -> None:
@@ -41,29 +43,26 @@ def emit_rows(scope: Scope, sides: Sequence[Side], rows: Rows, form: ReduceForm)
         if one.is_whole:
             one.bring_constants(scope)
     emit_wait(writer)
-    with ExitStack() as stack:
-        stack.enter_context(writer.block(f"for (uint32_t first = 0; first < {row_count}u; first += {teams})"))
-        is_ragged = row_count % teams != 0
-        number = "first + team.number()"
-        writer.let("uint32_t", "row", f"min({number}, {row_count - 1}u)" if is_ragged else number)
+    head = f"rammer_by_turns<{row_count}u, {teams}>(team.number(), [&](uint32_t row, bool is_there)"
+    with writer.block(head, ");"):
         positions, conditions = decode_inside(writer, "row", outer)
-        conditions += [f"{number} < {row_count}u"] if is_ragged else []
+        conditions.append("is_there")
         at_row = scope.enter(positions)
         # Parts of a warp without a row of their own go along: all of its lanes take part in what a team puts together.
         has_warps = form.team >= WARP
-        stack.enter_context(guarded(writer, conditions if has_warps else []))
-        for one in passes:
-            if one.reductions:
-                one.fold(at_row)
-        at_row.hoist(scope.operands.results)
-        with guarded(writer, [] if has_warps else conditions):
-            if rows.is_joined:
-                passes[-1].store(at_row)
-            elif inner:
-                emit_points(at_row, inner, _team(form), MapForm())
-            else:
-                with guarded(writer, ["team.rank() == 0"]):
-                    at_row.store_results()
+        with guarded(writer, conditions if has_warps else []):
+            for one in passes:
+                if one.reductions:
+                    one.fold(at_row)
+            at_row.hoist(scope.operands.results)
+            with guarded(writer, [] if has_warps else conditions):
+                if rows.is_joined:
+                    passes[-1].store(at_row)
+                elif inner:
+                    emit_points(at_row, inner, str(form.team), _RANK, MapForm())
+                else:
+                    with guarded(writer, [f"{_RANK} == 0"]):
+                        at_row.store_results()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +91,12 @@ class _Pass:
         writer = at_row.writer
         at_row.hoist(self.roots)
         totals = [self._total(at_row, reduction) for reduction in self.reductions]
-        with self._blocks(at_row) as (block, registers):
-            kept = self._kept(at_row) if self.is_whole else []
-            registers.declare(at_row, kept)
-            with self._vectors(at_row, block) as vector, vector.lanes(at_row) as at_lane:
-                registers.bind(at_lane, [node for node in registers.kept if node not in kept])
-                for total in totals:
-                    total.add(at_lane)
-                for node in kept:
-                    writer.line(f"{registers.place(at_lane, node)} = {at_lane.value(node)};")
+        with self._over_row(at_row) as (registers, kept, vector), vector.lanes(at_row) as at_lane:
+            registers.bind(at_lane, [node for node in registers.kept if node not in kept])
+            for total in totals:
+                total.add(at_lane)
+            for node in kept:
+                writer.line(f"{registers.place(at_lane, node)} = {at_lane.value(node)};")
         for total in totals:
             text = f"team.over(rammer_over_lanes<{total.width}>({total.name}, {total.fn}), {total.fn})"
             at_row.bind(total.reduction, writer.let(C_TYPES[total.reduction.dtype], writer.name("whole"), text))
@@ -112,60 +108,65 @@ class _Pass:
 
     def store(self, at_row: Scope) -> None:
         """Write the outputs of a row."""
-        with self._blocks(at_row) as (block, registers), self._vectors(at_row, block) as vector:
+        with self._over_row(at_row) as (registers, _, vector):
             store_vector(at_row, vector, registers)
 
     @contextmanager
-    def _blocks(self, at_row: Scope) -> Iterator[tuple[str, Registers]]:
-        """For each block of the row, what the pass loads of it is in registers."""
-        writer = at_row.writer
-        if self.is_whole:
-            self._bring(at_row, "0", self.registers)
-            yield "0", self.registers
-            return
-        with writer.block(f"for (uint32_t block = 0; block < {self.share}::BLOCKS; ++block)"):
-            registers = Registers(self.axis, self.form.vector, self.form.turns)
-            self._bring(at_row, "block", registers)
-            yield "block", registers
+    def _over_row(self, at_row: Scope) -> Iterator[tuple[Registers, Sequence[Expr], Vector]]:
+        """What is written inside is for each vector of a row, whose loads are in registers.
 
-    def _bring(self, at_row: Scope, block: str, registers: Registers) -> None:
-        loads = self.loads(at_row, self.roots)
-        registers.declare(at_row, loads)
-        if loads:
-            with self._vectors(at_row, block) as vector:
-                registers.bring(at_row, vector, loads)
+        With these comes what it is to keep.
+        """
+        loads = self._loads(at_row)
+        if self.is_whole:
+            self._bring(at_row, loads)
+            kept = self._kept(at_row)
+            self.registers.declare(at_row, kept)
+            with self._each(at_row) as vector:
+                yield self.registers, kept, vector
+            return
+        loaded = Registers(self.axis, self.form.vector, self.form.turns, "loaded")
+        with run(at_row, self.share, _RANK, loaded, loads, lambda: (at_row, self._vector, [])) as (_, vector):
+            yield loaded, (), vector
 
     def bring_constants(self, scope: Scope) -> None:
         """Write the loads of constants that are the same for all rows."""
         free = scope.operands.free
-        loads = [
-            load for load in self.loads(scope, self.roots) if free[load] == {self.axis} and is_constant(scope, load)
-        ]
+        alike = [load for load in self._loads(scope) if free[load] == {self.axis} and is_constant(scope, load)]
+        self._bring(scope, alike)
+
+    def _bring(self, scope: Scope, loads: Sequence[Load]) -> None:
         self.registers.declare(scope, loads)
         if loads:
-            with self._vectors(scope, "0") as vector:
+            with self._each(scope) as vector:
                 self.registers.bring(scope, vector, loads)
 
-    def loads(self, scope: Scope, roots: Iterable[Expr]) -> list[Load]:
-        """The loads along the row that `roots` take and that are not in registers."""
-        return [node for node in self._pending(scope, roots) if isinstance(node, Load)]
+    @contextmanager
+    def _each(self, scope: Scope) -> Iterator[Vector]:
+        """What is written inside is for each vector of a whole row."""
+        head = f"{self.share}::each(0, {_RANK}, [&](int turn, {scope.writer.index_type} element)"
+        with scope.writer.block(head, ");"):
+            yield self._vector
+
+    @property
+    def _vector(self) -> Vector:
+        size = self.form.vector
+        return Vector(axis=self.axis, first=Position("element", multiple=size), size=size)
+
+    def _loads(self, scope: Scope) -> list[Load]:
+        """The loads along the row that are not in registers."""
+        return [node for node in self._pending(scope) if isinstance(node, Load)]
 
     def _kept(self, scope: Scope) -> list[Expr]:
         """What this pass computes of the row and later ones need again."""
-        here = [node for node in self._pending(scope, self.roots) if isinstance(node, Call | Cast)]
+        here = [node for node in self._pending(scope) if isinstance(node, Call | Cast)]
         later = pending(self.later, {*self.registers.kept, *here})
         below = {child for node in later for child in node.children} | set(self.later)
         return [node for node in here if node in below]
 
-    def _pending(self, scope: Scope, roots: Iterable[Expr]) -> list[Expr]:
+    def _pending(self, scope: Scope) -> list[Expr]:
         free = scope.operands.free
-        return [node for node in pending(roots, self.registers.kept) if self.axis in free[node]]
-
-    @contextmanager
-    def _vectors(self, scope: Scope, block: str) -> Iterator[Vector]:
-        """What a thread does for each of its vectors in a block."""
-        with each_turn(scope.writer, self.share, block, _team(self.form)):
-            yield Vector(axis=self.axis, first=Position("element", multiple=self.form.vector), size=self.form.vector)
+        return [node for node in pending(self.roots, self.registers.kept) if self.axis in free[node]]
 
 
 def _passes(scope: Scope, rows: Rows, form: ReduceForm) -> list[_Pass]:
@@ -191,7 +192,3 @@ def _passes(scope: Scope, rows: Rows, form: ReduceForm) -> list[_Pass]:
         )
         for number, (axis, roots, reductions) in enumerate(steps)
     ]
-
-
-def _team(form: ReduceForm) -> Team:
-    return Team(size=str(form.team), rank="team.rank()")

@@ -53,10 +53,13 @@ class Vector:
 
 
 class Registers:
-    """Values that a thread keeps for `turns` vectors of `size` elements along `axis`."""
+    """Values that a thread keeps for `turns` vectors of `size` elements along `axis`.
 
-    def __init__(self, axis: Axis | None, size: int, turns: int) -> None:
-        self.axis, self.size, self.turns = axis, size, turns
+    With a `holder` they are members of a structure of that name, which there is for each turn.
+    """
+
+    def __init__(self, axis: Axis | None, size: int, turns: int, holder: str = "") -> None:
+        self.axis, self.size, self.turns, self._holder = axis, size, turns, holder
         self._names: dict[Expr, str] = {}
 
     @property
@@ -68,8 +71,8 @@ class Registers:
         """Make room for values."""
         for node in nodes:
             self._names[node] = scope.writer.name("kept")
-            sizes = f"[{self.turns}][{self.width(scope, node)}]"
-            scope.writer.line(f"{C_TYPES[node.dtype]} {self._names[node]}{sizes};")
+            turns = "" if self._holder else f"[{self.turns}]"
+            scope.writer.line(f"{C_TYPES[node.dtype]} {self._names[node]}{turns}[{self.width(scope, node)}];")
 
     def place(self, scope: Scope, node: Expr) -> str:
         """Where a value is kept, in the present turn and lane."""
@@ -81,6 +84,8 @@ class Registers:
 
     def array(self, node: Expr) -> str:
         """Where the values of the present turn are kept."""
+        if self._holder:
+            return f"{self._holder}.{self._names[node]}"
         return f"{self._names[node]}[{'turn' if self.turns > 1 else '0'}]"
 
     def width(self, scope: Scope, node: Expr) -> int:

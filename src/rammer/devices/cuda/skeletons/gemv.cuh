@@ -7,14 +7,6 @@
 #ifndef RAMMER_GEMV_CUH
 #define RAMMER_GEMV_CUH
 
-/* Calls product(element) for the elements of a sum that are those of a split, `unroll` of which wait for memory together. */
-template <uint32_t length, uint32_t splits, int unroll, typename Product>
-RAMMER_INLINE void rammer_over_elements(uint32_t split, Product product) {
-#pragma unroll unroll
-    for (uint32_t element = split; element < length; element += splits)
-        product(element);
-}
-
 /* `terms` sums of each of `points` points, of which the block has `width` at a time. Where threads may have waited one by
  * one for what they multiply, `meets`. */
 template <typename T, int terms, int width, int vector, uint32_t points, bool meets> struct rammer_gemv {

@@ -21,6 +21,36 @@ template <uint32_t count, int team, int vector, int unroll> struct rammer_share 
             if (count % BLOCK == 0 || first + turn * TURN < count)
                 fn(turn, first + turn * TURN);
     }
+
+    /* Takes the vectors of thread number `rank`, a block after the other: bring(element, Loaded &) loads what a vector
+     * needs, finish(element, const Loaded &) does the rest. */
+    template <typename Loaded, typename Bring, typename Finish>
+    static RAMMER_MEMBER void run(uint32_t rank, Bring bring, Finish finish) {
+        for (uint32_t block = 0; block < BLOCKS; ++block) {
+            Loaded loaded[unroll];
+            each(block, rank, [&](int turn, uint32_t element) { bring(element, loaded[turn]); });
+            each(block, rank, [&](int turn, uint32_t element) { finish(element, loaded[turn]); });
+        }
+    }
 };
+
+/* Calls fn(item, is_there) for the items of number `rank` of `team` that take them by turns. Where there are none left, it
+ * goes along with the last: what threads do together they all come to. */
+template <uint32_t count, uint32_t team, typename Fn> RAMMER_INLINE void rammer_by_turns(uint32_t rank, Fn fn) {
+    for (uint32_t first = 0; first < count; first += team) {
+        if constexpr (count % team == 0)
+            fn(first + rank, true);
+        else
+            fn(min(first + rank, count - 1), first + rank < count);
+    }
+}
+
+/* Calls fn(element) for the elements of a sum that are those of a split, `unroll` of which wait for memory together. */
+template <uint32_t length, uint32_t splits, int unroll, typename Fn>
+RAMMER_INLINE void rammer_over_elements(uint32_t split, Fn fn) {
+#pragma unroll unroll
+    for (uint32_t element = split; element < length; element += splits)
+        fn(element);
+}
 
 #endif

@@ -166,7 +166,8 @@ def _page(executable: Executable, other: Executable | None, name: str, beside: s
             report = report_of(model)
             spans_ns = _traced(model).spans_ns if traced else None
             shown.append(Shown(name=title, report=report, spans_ns=spans_ns, bounds_us=_bounds_us(report)))
-    return to_html(shown, " and ".join(f"{one.report['name']} on {one.report['device']['name']}" for one in shown))
+    named = [one.name if other else str(one.report["name"]) for one in shown]
+    return to_html(shown, f"{' and '.join(named)} on {shown[0].report['device']['name']}")
 
 
 def _bounds_us(report: Report) -> Mapping[str, float]:

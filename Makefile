@@ -18,6 +18,10 @@ CHECKED := $(wildcard src benchmarks examples tests)
 # Other interpreters are tried only when the user named none.
 PYTHONS := $(PYTHON) $(if $(filter file,$(origin PYTHON)),python3.14 python3.13 python3.12 python3.11)
 
+# A version manager's, too, which are not all on the path.
+EACH_PYTHON ?= $(foreach version,3.11 3.12 3.13 3.14,$(firstword \
+	$(wildcard $(HOME)/.pyenv/versions/$(version).*/bin/python) python$(version)))
+
 # A machine with a C compiler needs no other to run the demonstration.
 HOST_CC := $(shell command -v cc || command -v gcc || command -v clang)
 DEMO_EXTRAS := demo $(if $(HOST_CC),,cc)
@@ -35,6 +39,18 @@ demo: $(DEMO_EXTRAS:%=$(STAMPS)/extra-%) ## Compile and run a small model, compa
 .PHONY: test
 test: $(STAMPS)/extra-test $(STAMPS)/extra-cc $(STAMPS)/extra-cuda ## Run the tests that need neither a GPU, PyTorch, scikit-learn nor patience
 	$(VENV_PYTHON) -m pytest -n 2 --timeout 600 -m "not long and not torch and not classical and not gpu" $(PYTEST_ARGS)
+
+# Other interpreters have environments of their own, in build.
+.PHONY: test-pythons
+test-pythons: ## Run the same tests on each of Python 3.11 to 3.14 that is installed
+	@for python in $(EACH_PYTHON); do \
+		name=$$("$$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue; \
+		"$$python" -m venv "build/$$name"; \
+		"build/$$name/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[test,cc,cuda]'; \
+		echo "$$name"; \
+		"build/$$name/bin/python" -m pytest -n 2 --timeout 600 \
+			-m "not long and not torch and not classical and not gpu" $(PYTEST_ARGS); \
+	done
 
 # Tracing makes the tests take two to three times as long.
 .PHONY: coverage
@@ -79,9 +95,9 @@ bench: $(STAMPS)/extra-peers $(STAMPS)/extra-cc ## Measure Rammer beside other r
 	$(VENV_PYTHON) -m benchmarks $(BENCH_ARGS)
 
 .PHONY: package
-package: $(VENV_PYTHON) ## Build the wheel and try it in a fresh environment
+package: $(STAMPS)/extra-package ## Build the package and try it in a fresh environment
 	rm -rf build/fresh dist
-	$(VENV_PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(VENV_PYTHON) -m build
 	$(VENV_PYTHON) -m venv build/fresh
 	build/fresh/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls dist/*.whl)$(if $(HOST_CC),,[cc])"
 	cd build && fresh/bin/rammer --version && fresh/bin/rammer doctor

@@ -1,7 +1,13 @@
 """Files around the code say what the code says."""
 
 import re
+import runpy
+import sys
+import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 import rammer
 
@@ -32,3 +38,49 @@ def test_hooks_run_what_make_check_runs():
         tool, *arguments = hook.removeprefix(".venv/bin/").split()
         assert f"$(VENV)/bin/{tool} {arguments[0] if arguments else ''}".strip() in recipe
     assert len(hooks) == recipe.count("$(VENV)/bin/")
+
+
+@pytest.fixture
+def hook(monkeypatch):
+    """The package's metadata as `hatchling`, which need not be here, would make them: a function of the environment."""
+    base = type("MetadataHookInterface", (), {"root": str(ROOT)})
+    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", SimpleNamespace(MetadataHookInterface=base))
+
+    def run(address):
+        monkeypatch.setenv("RAMMER_ADDRESS", address)
+        metadata = {"version": rammer.__version__}
+        runpy.run_path(str(ROOT / "hatch_build.py"))["Metadata"]().update(metadata)
+        return metadata
+
+    return run
+
+
+def test_a_release_says_where_the_project_lives(hook):
+    found = hook("https://example.org/rammer/")
+    text, version = found["readme"]["text"], rammer.__version__
+    assert found["urls"]["Issues"] == "https://example.org/rammer/issues"
+    assert f"](https://example.org/rammer/raw/v{version}/docs/images/tiles.svg)" in text
+    assert f"](https://example.org/rammer/blob/v{version}/docs/first-steps.md)" in text
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) > 10
+    assert all(link.startswith("https://") for link in links)
+    for link in links:
+        if link.startswith("https://example.org/rammer/"):
+            assert (ROOT / link.split(f"/v{version}/")[1].partition("#")[0]).exists()
+
+
+def test_without_an_address_the_readme_is_the_repositorys(hook):
+    assert hook("") == {
+        "version": rammer.__version__,
+        "readme": {"content-type": "text/markdown", "text": (ROOT / "README.md").read_text()},
+    }
+
+
+def test_the_pythons_that_are_named_are_those_that_are_tested():
+    named = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    workflow = (ROOT / ".github" / "workflows" / "check.yml").read_text()
+    (tested,) = re.findall(r"python: \[(.+)\]", workflow)
+    assert re.findall(r"3\.\d+", tested) == named
+    assert f"Python {named[0]} to {named[-1]}" in (ROOT / "CONTRIBUTING.md").read_text()
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert requires == f">={named[0]}"

@@ -208,6 +208,12 @@ def test_candidates_of_an_rtask_are_listed(shown):
     assert "▸ map - 1 vector 2 0.90 1.40 1.50 1.50 3.00 memory" in text
 
 
+def test_two_models_begin_beside_each_other(shown):
+    script = "document.body.append(views.map(view => view.run.name).join(' and '))"
+    text, _ = shown(to_html([BY_HAND, Shown(name="other", report=REPORT)], "two"), script)
+    assert text.endswith("by hand, measured and other, predicted")
+
+
 def test_any_run_can_stand_beside_another(shown):
     script = (
         "views[1].show(2); find('path').click(); document.body.append(views[1].note.textContent + ' ' + views.length)"

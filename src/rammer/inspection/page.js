@@ -157,11 +157,11 @@ function firstAt(run, lane, time) {
 
 // One run on a canvas: strips of what is used over time, then a lane for each unit; `lane` pixels high, `top` units down.
 class View {
-  constructor(number) {
+  constructor(number, optional) {
     const bar = element(find("views"), "div", undefined, "run");
     this.select = element(bar, "select");
     this.select.setAttribute("aria-label", "Which run");
-    if (number) element(this.select, "option", "nothing beside it").value = -1;
+    if (optional) element(this.select, "option", "nothing beside it").value = -1;
     runs.forEach((run, i) => { element(this.select, "option", run.name).value = i; });
     this.note = element(bar, "span", "", "soft");
     this.canvas = element(find("views"), "canvas");
@@ -171,7 +171,7 @@ class View {
     this.drag = null;
     this.select.addEventListener("change", () => this.show(Number(this.select.value)));
     this.listen();
-    this.show(number && runs.length > 1 ? number : number ? -1 : 0);
+    this.show(number);
   }
 
   show(number) {
@@ -401,7 +401,9 @@ find("title").textContent = data.title;
 facts();
 legend();
 table();
-for (let number = 0; number < Math.min(2, runs.length); number++) views.push(new View(number));
+views.push(new View(0, false));
+// Beside it the first run of the other model, where there are two.
+if (runs.length > 1) views.push(new View(Math.max(1, runs.findIndex(run => run.model)), true));
 find("search").addEventListener("input", filter);
 find("path").addEventListener("change", draw);
 window.addEventListener("resize", draw);

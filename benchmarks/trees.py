@@ -13,7 +13,7 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ from rammer.ir.graph import Graph, SourceLocation
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
 
-_TURNS = 7
 _LEAST_TURN_S = 0.05
 _MOST_COMPILED_NODES = 20_000  # of a model, for compilers that make code for each tree
 _PIECE = 4096  # rows of one of our programs; more run in pieces
@@ -85,13 +84,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 1000, 100_000])
     parser.add_argument("--libraries", nargs="*", default=["xgboost", "lightgbm", "forest"])
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--without", nargs="*", default=[], help="peers that do not take part")
     arguments = parser.parse_args()
     results = []
     for features in arguments.features:
         for model in _models(arguments, features):
             for rows in arguments.rows:
-                found = _measured(model, features, rows, arguments.threads, arguments.without)
+                found = _measured(model, features, rows, arguments)
                 results.append(found)
                 times = "  ".join(f"{name} {value:,.1f}" for name, value in found.us.items())
                 print(
@@ -105,12 +105,12 @@ def main() -> None:
     (OUT / "trees.json").write_text(json.dumps([asdict(result) for result in results], indent=1))
 
 
-def _measured(model: Model, features: int, rows: int, threads: int, without: Sequence[str]) -> Result:
+def _measured(model: Model, features: int, rows: int, arguments: argparse.Namespace) -> Result:
     x = np.random.default_rng(rows).normal(size=(rows, features)).astype(np.float32)
-    calls = {"rammer": _ours(model.source, x, threads)}
-    calls |= {name: make(x) for name, make in model.peers.items() if name not in without}
+    calls = {"rammer": _ours(model.source, x, arguments.threads)}
+    calls |= {name: make(x) for name, make in model.peers.items() if name not in arguments.without}
     us = dict.fromkeys(calls, math.inf)
-    for _ in range(_TURNS):
+    for _ in range(arguments.turns):
         for name, call in calls.items():
             us[name] = min(us[name], _turn_us(call))
     return Result(
@@ -193,8 +193,9 @@ def _lightgbm(x: np.ndarray, y: np.ndarray, trees: int, depth: int | None, threa
     import lightgbm
 
     assert depth is not None
-    settings = {"max_depth": depth, "num_leaves": 1 << depth, "num_threads": threads, "verbose": -1}
-    fitted = lightgbm.train(settings, lightgbm.Dataset(x, y), trees)
+    settings = {"max_depth": depth, "num_leaves": 1 << depth, "n_jobs": threads, "verbose": -1}
+    estimator = lightgbm.LGBMRegressor(n_estimators=trees, **settings).fit(x, y)
+    fitted = estimator.booster_
     source = read_lightgbm.read_booster(fitted).raw
     peers: dict[str, Callable[[np.ndarray], Call]] = {
         "lightgbm": lambda rows: lambda: fitted.predict(rows, num_threads=threads),
@@ -202,6 +203,7 @@ def _lightgbm(x: np.ndarray, y: np.ndarray, trees: int, depth: int | None, threa
     peers |= _onnx_runtime(fitted, "lightgbm", x.shape[1], threads)
     peers |= _treelite(fitted, "lightgbm", len(source.nodes.feature), threads)
     peers |= _lleaves(fitted, len(source.nodes.feature), threads)
+    peers |= _hummingbird(estimator, threads)
     return Model(name=f"lightgbm depth {depth}", fitted=fitted, source=source, peers=peers)
 
 
@@ -213,6 +215,8 @@ def _forest(x: np.ndarray, y: np.ndarray, trees: int, depth: int | None, threads
     source = read_sklearn.read_forest(fitted)
     peers: dict[str, Callable[[np.ndarray], Call]] = {"sklearn": lambda rows: lambda: fitted.predict(rows)}
     peers |= _onnx_runtime(fitted, "sklearn", x.shape[1], threads)
+    peers |= _treelite(fitted, "sklearn", len(source.nodes.feature), threads)
+    peers |= _hummingbird(fitted, threads)
     return Model(name=f"forest depth {depth or 'real'}", fitted=fitted, source=source, peers=peers)
 
 
@@ -242,7 +246,8 @@ def _treelite(fitted: object, library: str, nodes: int, threads: int) -> dict[st
         import treelite
     except ImportError:
         return {}
-    model = getattr(treelite.frontend, f"from_{library}")(fitted)
+    home = treelite.sklearn if library == "sklearn" else treelite.frontend
+    model = getattr(home, "import_model" if library == "sklearn" else f"from_{library}")(fitted)
     peers: dict[str, Callable[[np.ndarray], Call]] = {
         "treelite": lambda rows: lambda: treelite.gtil.predict(model, rows, nthread=threads)
     }
@@ -285,6 +290,24 @@ def _lleaves(
         return lambda: model.predict(wide, n_jobs=threads)
 
     return {"lleaves": compiled}
+
+
+def _hummingbird(
+    fitted: Any,  # noqa: ANN401 - of its library
+    threads: int,
+) -> dict[str, Callable[[np.ndarray], Call]]:
+    try:
+        import torch
+        from hummingbird.ml import convert
+    except ImportError:
+        return {}
+    torch.set_num_threads(threads)
+    try:
+        model = convert(fitted, "torch")
+    except Exception as error:  # noqa: BLE001 - of whatever class its reader's is
+        print(f"  Hummingbird does not take part: {type(error).__name__}: {str(error)[:120]}")
+        return {}
+    return {"hummingbird": lambda rows: lambda: model.predict(rows)}
 
 
 if __name__ == "__main__":

@@ -80,6 +80,13 @@ def test_bags_that_lack_a_class():
     check(model, X)
 
 
+def test_logarithms_of_bags_are_added_up_as_such():
+    rare = np.where(np.arange(80) < 2, "rare", THREE)
+    model = BaggingClassifier(make_pipeline(GaussianNB()), n_estimators=6, max_samples=0.1, random_state=1).fit(X, rare)
+    assert any(len(member.classes_) < 4 for member in model.estimators_)
+    check(model, np.concatenate([X, 100 * X]), tiny=1e-9)
+
+
 @both
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
 def test_calibration(target, method):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+sklearn = pytest.importorskip("sklearn")
 linear_model = pytest.importorskip("sklearn.linear_model")
 
 from sklearn import svm  # noqa: E402 - after the check for scikit-learn
@@ -77,7 +78,9 @@ def test_other_classifiers(name):
 @pytest.mark.parametrize("loss", ["hinge", "log_loss", "modified_huber", "squared_hinge", "perceptron"])
 @pytest.mark.parametrize("target", [TWO, THREE], ids=["two", "three"])
 def test_losses_of_sgd(loss, target):
-    check(made("SGDClassifier", loss=loss, random_state=0).fit(X, target), np.concatenate([X, X * 100, X / 1e6]))
+    # Where all classes have the probability 0, scikit-learn gave NaN before it gave equal shares.
+    far = 1 if sklearn.__version__ < "1.6" else 100
+    check(made("SGDClassifier", loss=loss, random_state=0).fit(X, target), np.concatenate([X, X * far, X / 1e6]))
 
 
 def test_logistic_regression_of_one_solver_against_the_rest():

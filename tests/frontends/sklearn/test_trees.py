@@ -9,11 +9,14 @@ import pytest
 
 import rammer
 from rammer.errors import NotAModelError, UnsupportedEstimatorsError
+from rammer.frontends.sklearn.node import accepts_nan as takes_nan
 from tests.support.estimators import check, compiled
 
 ensemble = pytest.importorskip("sklearn.ensemble")
 tree = pytest.importorskip("sklearn.tree")
 linear_model = pytest.importorskip("sklearn.linear_model")
+naive_bayes = pytest.importorskip("sklearn.naive_bayes")
+neighbors = pytest.importorskip("sklearn.neighbors")
 make_pipeline = pytest.importorskip("sklearn.pipeline").make_pipeline
 pytestmark = pytest.mark.classical
 
@@ -39,6 +42,7 @@ def made(name, **options):
 @pytest.mark.parametrize("name", FORESTS)
 def test_forests(name, data):
     x, holes, y, classes = data
+    holes = holes if takes_nan(made(f"{name}Regressor")) else x
     check(made(f"{name}Regressor").fit(holes, y), holes)
     check(made(f"{name}Regressor").fit(x, np.stack([y, -y], axis=1)), holes)
     check(made(f"{name}Classifier", max_depth=4).fit(holes, classes), holes)
@@ -84,19 +88,58 @@ def test_isolation_forest(data):
 
 def test_ada_boost(data):
     x, _, y, classes = data
-    check(made("AdaBoostClassifier").fit(x, classes), x)
-    check(made("AdaBoostClassifier").fit(x, classes == "a"), x)
+    by_trees = [made("AdaBoostClassifier")]
+    others = [ensemble.AdaBoostClassifier(naive_bayes.GaussianNB(), n_estimators=4, random_state=0)]
+    if "algorithm" in by_trees[0].get_params():  # scikit-learn 1.4 has votes by probabilities, too
+        options = {"n_estimators": 4, "random_state": 0, "algorithm": "SAMME"}
+        by_trees.append(ensemble.AdaBoostClassifier(**options))
+        others.append(ensemble.AdaBoostClassifier(naive_bayes.GaussianNB(), **options))
+    for model in (*by_trees, *others):
+        check(model.fit(x, classes), x)
+        check(model.fit(x, classes == "a"), x)
     check(made("AdaBoostRegressor").fit(x, y), x)
+    other = ensemble.AdaBoostRegressor(linear_model.LinearRegression(), n_estimators=5, random_state=0).fit(x, y)
+    net = check(other, x)
+    with pytest.raises(rammer.errors.InputValueError, match="NaN"):
+        net.predict(np.full((1, 6), np.nan))
+
+
+@pytest.mark.parametrize("options", [{}, {"loss": "exponential"}], ids=["log_loss", "exponential"])
+def test_gradient_boosting_begins_with_other_predictions(options, data):
+    x, _, y, classes = data
+    sure = made("RandomForestClassifier")  # of which many leaves are of one class
+    for target in (classes, classes == "a", y > 1)[1 if options else 0 :]:
+        model = ensemble.GradientBoostingClassifier(init=sure, n_estimators=3, **options).fit(x, target)
+        check(model, np.concatenate([x, x * 3]))
+    begun = ensemble.GradientBoostingRegressor(init=made("RandomForestRegressor"), n_estimators=3).fit(x, y)
+    check(begun, x)
+
+
+def test_settings_of_which_some_releases_of_scikit_learn_take_no_nan(data):
+    x, holes, y, classes = data
+    for model in (
+        made("RandomForestRegressor", criterion="absolute_error").fit(x, y),
+        made("DecisionTreeClassifier", monotonic_cst=[1, 0, 0, -1, 0, 0], max_depth=4).fit(x, classes == "a"),
+        made("ExtraTreesRegressor", monotonic_cst=[1, 0, 0, -1, 0, 0]).fit(x, y),
+    ):
+        net = check(model, x)
+        first = model.estimators_[0] if hasattr(model, "estimators_") else model
+        if first._support_missing_values(holes):
+            check(model, holes)
+        else:
+            with pytest.raises(rammer.errors.InputValueError, match="NaN"):
+                net.predict(holes)
 
 
 def test_all_reasons_are_given_at_once(data):
     x, _, y, _ = data
-    begun = ensemble.GradientBoostingRegressor(init=linear_model.LinearRegression(), n_estimators=2).fit(x, y)
-    with pytest.raises(UnsupportedEstimatorsError, match="LinearRegression"):
-        rammer.compile(begun)
-    other = ensemble.AdaBoostRegressor(linear_model.LinearRegression(), n_estimators=2).fit(x, y)
-    with pytest.raises(UnsupportedEstimatorsError, match="boosting of LinearRegression"):
-        rammer.compile(other)
+    bad = neighbors.KNeighborsRegressor(metric="canberra", weights=np.exp)
+    begun = ensemble.GradientBoostingRegressor(init=bad, n_estimators=1).fit(x, y)
+    other = ensemble.AdaBoostRegressor(bad, n_estimators=1).fit(x, y)
+    for model, place in ((begun, "init_"), (other, "estimators_.0")):
+        with pytest.raises(UnsupportedEstimatorsError, match="canberra") as caught:
+            rammer.compile(model)
+        assert [where for _, where, _ in caught.value.reasons] == [f"{type(model).__name__}.{place}"] * 2
 
 
 def test_only_columns_that_trees_look_at_are_read(data):
@@ -230,9 +273,10 @@ def test_boosters_find_columns_by_name(data):
     turned = frame[list(reversed(frame.columns))].assign(more=0.0)
     xgboost, lightgbm, catboost = map(pytest.importorskip, ("xgboost", "lightgbm", "catboost"))
     options = {"iterations": 4, "verbose": 0, "allow_writing_files": False, "thread_count": 1}
+    named = lightgbm.Dataset(x, y, feature_name=list(frame.columns))  # LightGBM 4.0 fits no DataFrame with NumPy 2
     models = [
         xgboost.train({}, xgboost.DMatrix(frame, y), 4),
-        lightgbm.train({"verbose": -1}, lightgbm.Dataset(frame, y), 4),
+        lightgbm.train({"verbose": -1}, named, 4),
         catboost.CatBoost(options).fit(frame, y),
         catboost.CatBoostRegressor(**options).fit(frame, y),
         make_pipeline(catboost.CatBoostRegressor(**options)).fit(frame, y),
@@ -240,7 +284,8 @@ def test_boosters_find_columns_by_name(data):
     nameless = lightgbm.LGBMRegressor(n_estimators=4, verbose=-1).fit(x, y)
     np.testing.assert_allclose(compiled(nameless).predict(frame), nameless.predict(x), rtol=1e-6)
     for model in models:
-        given = xgboost.DMatrix(frame) if isinstance(model, xgboost.Booster) else frame
+        given = x if isinstance(model, lightgbm.Booster) else frame
+        given = xgboost.DMatrix(frame) if isinstance(model, xgboost.Booster) else given
         net = compiled(model)
         assert [column.name for column in net.form.columns] == list(frame.columns)
         np.testing.assert_allclose(net.predict(turned), model.predict(given), rtol=1e-6)

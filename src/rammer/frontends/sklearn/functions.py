@@ -15,6 +15,12 @@ def expit(x: Tensor) -> Tensor:
     return 1.0 / ((-x).exp() + 1.0)
 
 
+def scale_of(norm: Tensor) -> Tensor:
+    """What rows are divided by: their norm, or 1 where scikit-learn takes it for zero."""
+    one = Tensor(norm.node, norm.node.constant(np.array(1.0)))
+    return (norm < 10.0 * float(np.finfo(np.float64).eps)).choose(one, norm)
+
+
 def log1p(x: Tensor) -> Tensor:
     """`log(1 + x)`, accurate near 0: what rounding `1 + x` lost is multiplied back (Kahan)."""
     rounded = x + 1.0

@@ -79,7 +79,8 @@ class Entry:
         lacks: methods that an estimator has by name only.
         features: how many features an estimator takes; None where it does not know.
         names: those of its columns; None where it was fitted without any.
-        accepts_nan: whether NaN in the features is data. Infinities are none in any case.
+        accepts_nan: whether NaN in the features is data, or a function of the estimator that says so. Infinities are
+            none in any case.
         checks: whether the features are checked for NaN and infinities at all.
     """
 
@@ -90,8 +91,12 @@ class Entry:
     lacks: Callable[[Any], Iterable[str]] = _no_refusals
     features: Callable[[Any], int | None] = _fitted_features
     names: Callable[[Any], Sequence[str] | None] = _fitted_names
-    accepts_nan: bool = False
+    accepts_nan: bool | Callable[[Any], bool] = False
     checks: bool = True
+
+    def takes_nan(self, estimator: Any) -> bool:
+        """Whether NaN in the features is data for an estimator of the class."""
+        return self.accepts_nan if isinstance(self.accepts_nan, bool) else self.accepts_nan(estimator)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -135,7 +140,7 @@ class Session:
             entry = self.entry_of(node.estimator)
             if entry.checks and (place := (node.location.node, id(table))) not in self._checked:
                 self._checked.add(place)
-                node.check_finite(table, accepts_nan=entry.accepts_nan)
+                node.check_finite(table, accepts_nan=entry.takes_nan(node.estimator))
             derived = method == "predict_log_proba" and method not in entry.methods
             value = node.tensor("predict_proba", table).log() if derived else entry.methods[method](node, table)
             self._results[key] = table, value

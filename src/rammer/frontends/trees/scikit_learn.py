@@ -8,12 +8,12 @@ bagged estimators, and encodes categories as histogram gradient boosting's own e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.errors import UnsupportedFeatureError
 from rammer.frontends.trees.ensemble import (
     Reals,
     Tree,
@@ -62,21 +62,39 @@ def read_forest(fitted: Any) -> TreeEnsemble:
 
 
 def read_gradient_boosting(fitted: Any) -> TreeEnsemble:
-    """The raw predictions of `GradientBoosting*`, one for each class, or one.
-
-    Raises:
-        UnsupportedFeatureError: it begins with another estimator's predictions.
-    """
-    first = getattr(fitted, "init_", "zero")
-    if not isinstance(first, str) and type(first).__name__ not in ("DummyClassifier", "DummyRegressor"):
-        raise UnsupportedFeatureError(
-            f"{type(fitted).__name__} that begins with the predictions of a {type(first).__name__}",
-            hint="fit it with init=None or init='zero'",
-        )
+    """The raw predictions of `GradientBoosting*`, one for each class, or one; but for those of `first_estimator`."""
     rate, stages = float(fitted.learning_rate), fitted.estimators_
-    base = fitted._raw_predict_init(np.zeros((1, fitted.n_features_in_), np.float32))[0]
+    base = 0.0
+    if first_estimator(fitted) is None:
+        base = fitted._raw_predict_init(np.zeros((1, fitted.n_features_in_), np.float32))[0]
     trees = [read_tree(member, rate * member.tree_.value[:, 0, 0]) for stage in stages for member in stage]
     return _float64(trees, fitted, outputs=stages.shape[1], target=_in_turn(stages), base=base)
+
+
+def first_estimator(fitted: Any) -> Any | None:
+    """The estimator whose predictions `GradientBoosting*` begins with; None where it begins with constants."""
+    first = getattr(fitted, "init_", "zero")
+    is_constant = isinstance(first, str) or type(first).__name__ in ("DummyClassifier", "DummyRegressor")
+    return None if is_constant else first
+
+
+class _Certain:
+    """A classifier that is sure of the first class."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def predict_proba(self, rows: npt.NDArray[np.generic]) -> Reals:
+        return np.eye(self._count)[np.zeros(len(rows), np.intp)]
+
+
+def least_first_probability(fitted: Any) -> float:
+    """What `GradientBoostingClassifier` raises probabilities of `first_estimator` to, which depends on the release."""
+    certain = copy(fitted)
+    certain.init_ = _Certain(len(fitted.classes_))
+    scores = certain._raw_predict_init(np.zeros((1, fitted.n_features_in_), np.float32))[0]
+    odds = scores[1] - scores[0] if len(scores) > 1 else scores[0] * (2.0 if fitted.loss == "exponential" else 1.0)
+    return float(1.0 / (1.0 + np.exp(-odds)))
 
 
 def read_isolation_forest(fitted: Any) -> TreeEnsemble:
@@ -100,29 +118,33 @@ def isolation_scale(fitted: Any) -> float:
 
 
 def read_ada_boost(fitted: Any) -> TreeEnsemble:
-    """`AdaBoostClassifier` of decision trees: the weighted votes for each class, over the sum of the weights.
-
-    Raises:
-        UnsupportedFeatureError: its estimators are no trees.
-    """
-    _check_members(fitted)
-    classes = np.asarray(fitted.classes_)
-    count, weights = len(classes), np.asarray(fitted.estimator_weights_, np.float64)
+    """`AdaBoostClassifier` of decision trees: the weighted votes for each class, over the sum of the weights."""
+    classes, weights = np.asarray(fitted.classes_), np.asarray(fitted.estimator_weights_, np.float64)
     trees = []
     for member, weight in zip(fitted.estimators_, weights[: len(fitted.estimators_)], strict=True):
-        chosen = np.asarray(member.classes_)[member.tree_.value[:, 0, :].argmax(axis=1)]
-        votes = np.where(chosen[:, None] == classes, weight, -1.0 / (count - 1) * weight if count > 1 else 0.0)
+        shares = member.tree_.value[:, 0, :]
+        if votes_by_shares(fitted):
+            logs = np.log(np.maximum(shares, np.finfo(np.float64).eps))
+            votes = (len(classes) - 1) * (logs - logs.mean(axis=1, keepdims=True))
+        else:
+            votes = ballots(member.classes_, classes, weight)[shares.argmax(axis=1)]
         trees.append(read_tree(member, votes))
     return _float64(trees, fitted, divisor=float(weights.sum()))
 
 
-def read_each(fitted: Any) -> TreeEnsemble:
-    """The predictions of each tree of an ensemble of regression trees, side by side (for a weighted median).
+def votes_by_shares(fitted: Any) -> bool:
+    """Whether members of an `AdaBoostClassifier` vote by their probabilities; scikit-learn 1.6 took that out."""
+    return getattr(fitted, "algorithm", "SAMME") == "SAMME.R"
 
-    Raises:
-        UnsupportedFeatureError: its estimators are no trees.
-    """
-    _check_members(fitted)
+
+def ballots(own: npt.ArrayLike, classes: npt.ArrayLike, weight: float) -> Reals:
+    """For each of its own classes, what a member of an `AdaBoostClassifier` votes for all classes."""
+    chosen, known = np.asarray(own), np.asarray(classes)
+    return np.where(chosen[:, None] == known, weight, -1.0 / (len(known) - 1) * weight)
+
+
+def read_each(fitted: Any) -> TreeEnsemble:
+    """The predictions of each tree of an ensemble of regression trees, side by side (for a weighted median)."""
     trees = [read_tree(member, member.tree_.value[:, 0, 0]) for member in fitted.estimators_]
     return _float64(trees, fitted, outputs=len(trees), target=np.arange(len(trees)))
 
@@ -208,12 +230,6 @@ def _categories(numbers: Sequence[int], names: npt.NDArray[Any] | None) -> tuple
     if names is not None:
         return tuple(sorted((float(names[number]), float(names[number])) for number in numbers))
     return tuple((float(number), float(np.nextafter(number + 1.0, 0.0))) for number in numbers)
-
-
-def _check_members(fitted: Any) -> None:
-    kinds = sorted({type(member).__name__ for member in fitted.estimators_ if not hasattr(member, "tree_")})
-    if kinds:
-        raise UnsupportedFeatureError(f"{type(fitted).__name__} of {', '.join(kinds)}, which are no trees")
 
 
 def _with_features(found: Tree, chosen: npt.NDArray[np.int32]) -> Tree:

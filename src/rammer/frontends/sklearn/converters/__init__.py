@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from rammer.frontends.sklearn.converters import (
+    ada_boost,
     bayes,
     boosters,
     clusters,
@@ -30,6 +31,7 @@ from rammer.frontends.sklearn.node import Entry
 
 ENTRIES: Mapping[str, Entry] = MappingProxyType(
     {
+        **ada_boost.ENTRIES,
         **bayes.ENTRIES,
         **boosters.ENTRIES,
         **clusters.ENTRIES,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rammer.frontends.sklearn.functions import scale_of
 from rammer.frontends.sklearn.node import Node
 from rammer.frontends.sklearn.tensor import Tensor
 from rammer.ir.types import DType
@@ -28,11 +29,9 @@ def distances(x: Tensor, points: npt.NDArray[np.float64], metric: str, parameter
     if metric == "minkowski":
         power = float((parameters or {}).get("p", 2.0))
     if metric == "cosine":
-        own = (x * x).sum(keep=True).sqrt()
         lengths = np.sqrt((points**2).sum(1))
-        unit = points / np.where(lengths == 0, 1, lengths)[:, None]
-        zero = own.equals(0.0)
-        return (1.0 - (x / zero.choose(Tensor(x.node, x.node.constant(np.array(1.0))), own)) @ unit.T).clip(0.0, 2.0)
+        unit = points / np.where(lengths < 10 * np.finfo(np.float64).eps, 1, lengths)[:, None]
+        return (1.0 - (x / scale_of((x * x).sum(keep=True).sqrt())) @ unit.T).clip(0.0, 2.0)
     if power == 2.0:
         squares = squared_distances(x, points)
         return squares if metric == "sqeuclidean" else squares.sqrt()

@@ -16,7 +16,7 @@ from rammer.frontends.sklearn.converters.svm import votes
 from rammer.frontends.sklearn.functions import expit
 from rammer.frontends.sklearn.node import Entry, Labels, Node, Several, Value, tabled
 from rammer.frontends.sklearn.table import Table, beside
-from rammer.frontends.sklearn.tensor import Tensor, stacked
+from rammer.frontends.sklearn.tensor import Tensor, concatenated, stacked
 from rammer.ir.types import DType
 
 _Parts = list[tuple[str, Any]]
@@ -144,6 +144,26 @@ def _bagged_probabilities(node: Node, table: Table) -> Tensor:
         else:
             parts.append(member.tensor("predict", own).to(DType.INT64).look_up(np.eye(count)))
     return _sum(parts) / float(len(parts))
+
+
+def _bagged_logarithms(node: Node, table: Table) -> Tensor:
+    """Added up as logarithms, where the members have those: probabilities may be too small to be numbers."""
+    model = node.estimator
+    count = len(model.classes_)
+    if not hasattr(model.estimator_, "predict_log_proba"):
+        return node.tensor("predict_proba", table).log()
+    parts = []
+    for member, own in _bagged(node, table):
+        found = member.tensor("predict_log_proba", own)
+        known = np.asarray(member.estimator.classes_, np.intp)
+        columns = dict(zip(known.tolist(), (found.column(place) for place in range(len(known))), strict=True))
+        none = node.filled(-np.inf, node.rows)
+        parts.append(stacked([columns.get(place, none) for place in range(count)]) if len(known) < count else found)
+    together = concatenated([part.new_axis(2) for part in parts], axis=2)
+    most = together.max(axis=2, keep=True)
+    most = most.equals(-np.inf).choose(node.filled(0.0, *most.shape), most)
+    total = (together - most).exp().sum(axis=2).log() + most.reshape(node.rows, count)
+    return total - float(np.log(len(parts)))
 
 
 def _bagged_labels(node: Node, table: Table) -> Labels:
@@ -329,6 +349,7 @@ ENTRIES: Mapping[str, Entry] = {
             "decision_function": _bagged_scores,
             "predict": _bagged_labels,
             "predict_proba": _bagged_probabilities,
+            "predict_log_proba": _bagged_logarithms,
         },
         parts=_members,
         checks=False,

@@ -81,6 +81,20 @@ def _linear_probabilities(node: Node, table: Table) -> Tensor:
     return two_columns(1.0 - likely, likely)
 
 
+def _linear_logarithms(node: Node, table: Table) -> Tensor:
+    """Of a probability of 0, that of the smallest normal number."""
+    likely = node.tensor("predict_proba", table)
+    least = node.filled(float(np.finfo(np.float64).smallest_normal), *likely.shape)
+    return likely.equals(0.0).choose(least, likely).log()
+
+
+def _quadratic_logarithms(node: Node, table: Table) -> Tensor:
+    if "predict_log_proba" in vars(type(node.estimator)):  # until scikit-learn took logarithms of densities instead
+        return node.tensor("predict_proba", table).log()
+    found = node.tensor("joint", table)
+    return found - found.log_sum_exp(keep=True)
+
+
 _MIXTURE = Entry(
     methods={
         "weighted": _weighted,
@@ -98,6 +112,7 @@ ENTRIES: Mapping[str, Entry] = {
             "decision_function": scores,
             "predict": labels,
             "predict_proba": _linear_probabilities,
+            "predict_log_proba": _linear_logarithms,
             "transform": discriminants,
         },
         lacks=lambda model: ["transform"] if model.solver == "lsqr" else [],
@@ -108,6 +123,7 @@ ENTRIES: Mapping[str, Entry] = {
             "decision_function": _quadratic_scores,
             "predict": lambda node, table: labels_of_scores(node, node.tensor("decision_function", table)),
             "predict_proba": lambda node, table: node.tensor("joint", table).softmax(),
+            "predict_log_proba": _quadratic_logarithms,
         }
     ),
 }

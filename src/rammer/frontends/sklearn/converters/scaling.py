@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from rammer.frontends.sklearn.functions import scale_of
 from rammer.frontends.sklearn.node import Entry, Node, columnwise, numbers
 from rammer.frontends.sklearn.table import Column, Positions, Table, computed
 from rammer.frontends.sklearn.tensor import Tensor
@@ -58,7 +59,7 @@ def _min_max(node: Node, table: Table) -> Table:
 
 
 def _normalizer(node: Node, table: Table) -> Table:
-    """Rows divided by their norm; rows of zeros stay."""
+    """Rows divided by their norm; rows that are nearly zeros stay."""
 
     def matrix() -> Tensor:
         x = table.all(node)
@@ -69,7 +70,7 @@ def _normalizer(node: Node, table: Table) -> Table:
                 norm = (x * x).sum(keep=True).sqrt()
             case _:
                 norm = x.abs().max(keep=True)
-        return x / norm.equals(0.0).choose(node.constant_tensor(1.0), norm)
+        return x / scale_of(norm)
 
     return computed([Column()] * table.width, matrix)
 

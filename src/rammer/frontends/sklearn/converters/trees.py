@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from rammer.errors import UnsupportedFeatureError
 from rammer.frontends.sklearn.converters.classes import two_columns
 from rammer.frontends.sklearn.functions import expit
-from rammer.frontends.sklearn.node import Convert, Entry, Labels, Node, Several, Value
+from rammer.frontends.sklearn.node import Convert, Entry, Labels, Node, Several, Value, columnwise
 from rammer.frontends.sklearn.table import Table
-from rammer.frontends.sklearn.tensor import Tensor, stacked
+from rammer.frontends.sklearn.tensor import Tensor
 from rammer.frontends.trees import scikit_learn
 from rammer.frontends.trees.build import add_ensemble
 from rammer.frontends.trees.ensemble import TreeEnsemble
@@ -70,7 +69,7 @@ def likeliest(node: Node, table: Table) -> Labels:
 # Trees and forests.
 
 
-def _classic(node: Node, table: Table, source: TreeEnsemble) -> Tensor:
+def classic(node: Node, table: Table, source: TreeEnsemble) -> Tensor:
     """Features are converted to float32, in which they have to be finite, or NaN."""
     found = sums(node, table, source)
     used = np.unique(source.nodes.feature[source.nodes.feature >= 0]).astype(np.intp)
@@ -81,12 +80,12 @@ def _classic(node: Node, table: Table, source: TreeEnsemble) -> Tensor:
 
 
 def _mean(node: Node, table: Table) -> Tensor:
-    return vector(node, _classic(node, table, scikit_learn.read_forest(node.estimator)))
+    return vector(node, classic(node, table, scikit_learn.read_forest(node.estimator)))
 
 
 def _shares(node: Node, table: Table) -> Value:
     model = node.estimator
-    found = _classic(node, table, scikit_learn.read_forest(model))
+    found = classic(node, table, scikit_learn.read_forest(model))
     if not isinstance(model.n_classes_, list | np.ndarray):
         return found
     return Several(tuple(_columns_of(node, found, model.n_classes_)), "list")
@@ -110,20 +109,40 @@ def _greatest_share(node: Node, table: Table) -> Value:
     return node.labels(found.argmax())
 
 
-def _no_missing_values(model: Any) -> Iterable[str]:
-    """Whether NaN is refused follows from settings that all trees have in common."""
+def _takes_nan(model: Any) -> bool:
+    """Whether NaN is data for the trees of a model: that follows from settings that all of them have in common."""
     first = model.estimators_[0] if hasattr(model, "estimators_") else model
-    if getattr(first, "monotonic_cst", None) is not None:
-        yield "monotonic constraints"
-    if first.criterion not in ("gini", "entropy", "log_loss", "squared_error", "friedman_mse", "poisson"):
-        yield f"criterion={first.criterion!r}"
+    return bool(first._support_missing_values(np.zeros((1, 1))))
 
 
 # Boosting.
 
 
 def _boosted(node: Node, table: Table) -> Tensor:
-    return vector(node, _classic(node, table, scikit_learn.read_gradient_boosting(node.estimator)))
+    found = classic(node, table, scikit_learn.read_gradient_boosting(node.estimator))
+    return vector(node, found + _first_scores(node, table) if _beginning(node.estimator) else found)
+
+
+def _beginning(model: Any) -> list[tuple[str, Any]]:
+    """The estimator whose predictions boosting begins with, if it is not a constant."""
+    begins_with = scikit_learn.first_estimator(model)
+    return [] if begins_with is None else [("init_", begins_with)]
+
+
+def _first_scores(node: Node, table: Table) -> Tensor:
+    """The scores that boosting begins with, by the estimator that predicts them from features in float32."""
+    model = node.estimator
+    ((name, begins_with),) = _beginning(model)
+    rounded = columnwise(node, table, lambda columns, _: columns.to(DType.FLOAT32).real())
+    member = node.part(name, begins_with)
+    if not hasattr(model, "classes_"):
+        return member.tensor("predict", rounded).reshape(node.rows, 1)
+    least = scikit_learn.least_first_probability(model)
+    likely = member.tensor("predict_proba", rounded).clip(least, 1.0 - least)
+    if len(model.classes_) > 2:
+        return likely.log() - likely.log().mean(keep=True)
+    likely = likely.take([1])
+    return (likely / (1.0 - likely)).log() * (0.5 if model.loss == "exponential" else 1.0)
 
 
 def _boosted_shares(node: Node, table: Table) -> Tensor:
@@ -139,13 +158,6 @@ def _boosted_class(node: Node, table: Table) -> Labels:
     scores = node.tensor("decision_function", table)
     places = scores.argmax() if len(scores.shape) == 2 else (scores >= 0.0).to(DType.INT64)
     return node.labels(places)
-
-
-def _first_predictions(model: Any) -> Iterable[str]:
-    try:
-        scikit_learn.read_gradient_boosting(model)
-    except UnsupportedFeatureError as error:
-        yield error.message
 
 
 def _histogram(node: Node, table: Table) -> Tensor:
@@ -167,7 +179,7 @@ def _texts_as_categories(model: Any) -> Iterable[str]:
             return
 
 
-# Isolation forests and AdaBoost.
+# Isolation forests.
 
 
 def _isolation(node: Node, table: Table) -> Tensor:
@@ -184,52 +196,11 @@ def _isolated(node: Node, table: Table) -> Labels:
     return Labels((node.tensor("decision_function", table) >= 0.0).to(DType.INT64), np.array([-1, 1]))
 
 
-def _votes(node: Node, table: Table) -> Tensor:
-    found = _classic(node, table, scikit_learn.read_ada_boost(node.estimator))
-    return found.column(1) - found.column(0) if found.shape[1] == 2 else found
-
-
-def _votes_as_shares(node: Node, table: Table) -> Tensor:
-    votes = node.tensor("decision_function", table)
-    if len(votes.shape) == 1:
-        return two_columns(votes / -2.0, votes / 2.0).softmax()
-    return (votes / float(votes.shape[1] - 1)).softmax()
-
-
-def _voted(node: Node, table: Table) -> Labels:
-    votes = node.tensor("decision_function", table)
-    return node.labels(votes.argmax() if len(votes.shape) == 2 else (votes > 0.0).to(DType.INT64))
-
-
-def _weighted_median(node: Node, table: Table) -> Tensor:
-    """The least prediction such that those up to it have at least half of the weights."""
-    model = node.estimator
-    found = _classic(node, table, scikit_learn.read_each(model))
-    weights = np.asarray(model.estimator_weights_[: found.shape[1]], np.float64)
-    parts = [found.column(place) for place in range(found.shape[1])]
-    reached = []
-    for part in parts:
-        up_to = (found <= part.new_axis(1)).real() * weights
-        is_enough = up_to.sum() >= 0.5 * float(weights.sum())
-        reached.append(is_enough.choose(part, np.inf))
-    return stacked(reached).min()
-
-
-def _of_other_estimators(model: Any) -> Iterable[str]:
-    kinds = sorted({type(member).__name__ for member in model.estimators_ if not hasattr(member, "tree_")})
-    if kinds:
-        yield f"boosting of {', '.join(kinds)}"
-    elif len(getattr(model, "classes_", (0, 1))) < 2:
-        yield "a single class"
-    if getattr(model, "algorithm", "SAMME") == "SAMME.R":
-        yield "algorithm='SAMME.R', which scikit-learn 1.6 took out: fit it with 'SAMME'"
-
-
 def _forest(classifies: bool) -> Entry:
     methods: dict[str, Convert] = {"predict": _mean}
     if classifies:
         methods = {"predict_proba": _shares, "predict_log_proba": _logarithms, "predict": _greatest_share}
-    return Entry(methods=methods, refusals=_no_missing_values, accepts_nan=True)
+    return Entry(methods=methods, accepts_nan=_takes_nan)
 
 
 _FORESTS = ("DecisionTree", "ExtraTree", "RandomForest", "ExtraTrees")
@@ -237,10 +208,10 @@ _FORESTS = ("DecisionTree", "ExtraTree", "RandomForest", "ExtraTrees")
 ENTRIES: Mapping[str, Entry] = {
     **{f"{name}Regressor": _forest(classifies=False) for name in _FORESTS},
     **{f"{name}Classifier": _forest(classifies=True) for name in _FORESTS},
-    "GradientBoostingRegressor": Entry(methods={"predict": _boosted}, refusals=_first_predictions),
+    "GradientBoostingRegressor": Entry(methods={"predict": _boosted}, parts=_beginning),
     "GradientBoostingClassifier": Entry(
         methods={"decision_function": _boosted, "predict_proba": _boosted_shares, "predict": _boosted_class},
-        refusals=_first_predictions,
+        parts=_beginning,
     ),
     "HistGradientBoostingRegressor": Entry(
         methods={"predict": _histogram_prediction}, refusals=_texts_as_categories, checks=False
@@ -254,10 +225,4 @@ ENTRIES: Mapping[str, Entry] = {
         methods={"score_samples": _isolation, "decision_function": _isolation_margin, "predict": _isolated},
         checks=False,
     ),
-    "AdaBoostClassifier": Entry(
-        methods={"decision_function": _votes, "predict_proba": _votes_as_shares, "predict": _voted},
-        refusals=_of_other_estimators,
-        accepts_nan=True,
-    ),
-    "AdaBoostRegressor": Entry(methods={"predict": _weighted_median}, refusals=_of_other_estimators, accepts_nan=True),
 }

@@ -70,14 +70,17 @@ def read_with(
     """
     with timed("read"):
         imported = load_model(model, example or Example(), options.input_shapes, options.states)
-    graph = imported.graph
-    if isinstance(model, str | os.PathLike):  # exporters call their graphs alike
-        graph = replace(graph, name=Path(model).stem)
+    graph = _named(imported.graph, model)
     kind: Callable[..., Executable] = Executable
     if imported.form is not None:
         again = partial(compile_with, options=options, example=example)
         kind = partial(CompiledModule, form=imported.form, find_library=library_of, compile_again=again)
     return graph, kind
+
+
+def _named(graph: Graph, model: object) -> Graph:
+    """A graph of a file by the file's name: exporters call their graphs alike."""
+    return replace(graph, name=Path(model).stem) if isinstance(model, str | os.PathLike) else graph
 
 
 @guarded("compiled")
@@ -179,7 +182,7 @@ def compile_dynamic(
         kind: Callable[..., Executable] = Executable
         if imported.form is not None:
             kind = partial(CompiledModule, form=imported.form, find_library=library_of)
-        return compile_graph(imported.graph, options, kind=kind)
+        return compile_graph(_named(imported.graph, model), options, kind=kind)
 
     limit = MOST_AHEAD if mode == "ahead" else KEPT
     return DynamicModel(plan, ProgramSet(build, limit=limit), spread, library_of, mode=mode)

@@ -1,12 +1,14 @@
 """The commands on files that hold several programs: of a dynamic model, of an estimator, of a plain set."""
 
 import json
+import re
 
 import numpy as np
 import onnx.parser
 import pytest
 
 import rammer
+from rammer.cli.output import output
 from rammer.compiler import compile_graph
 from rammer.frontends.builder import FoldingBuilder
 from rammer.frontends.node import ModelNode
@@ -93,6 +95,23 @@ def test_inspect_lists_the_programs_of_a_dynamic_model(call, dynamic):
     assert report["dimensions"] == [{"name": "batch", "low": 1, "high": 4, "padded": True}]
     assert len(report["programs"]) == 3
     assert all(program["bytes"] > 0 for program in report["programs"])
+
+
+def test_programs_of_many_inputs_fit_80_columns(call, monkeypatch):
+    monkeypatch.setattr(output, "width", 80)
+    names = [f"input_with_a_long_name_{number}" for number in range(4)]
+    inputs = ", ".join(f"float[batch, 3] {name}" for name in names)
+    header = '<ir_version: 8, opset_import: ["" : 17]> main_graph'
+    text = f"{header} ({inputs}) => (float[batch, 3] y) {{ y = Sum({', '.join(names)}) }}"
+    onnx.save(onnx.parser.parse_model(text), "sum.onnx")
+    batch = Dim(name="batch", low=1, high=2)
+    rammer.compile("sum.onnx", "cpu", dynamic={name: {0: batch} for name in names}).save("sum.rammer")
+    code, out, _ = call("inspect", "sum.rammer")
+    assert code == 0
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+    assert all(header in out for header in ("rOperators", "predicted", "size"))
+    assert all(out.count(name) == 2 for name in names)
+    assert re.search("^model +sum *$", call("inspect", "sum.rammer", "--shape", "batch=2")[1], re.MULTILINE)
 
 
 def test_inspect_shows_one_program(call, dynamic, tmp_path):

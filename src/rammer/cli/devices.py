@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from rammer.cli.arguments import JsonOption
-from rammer.cli.output import output, print_json, say_beside
+from rammer.cli.output import errors, output, print_json, say_beside
 from rammer.errors import DeviceError
 from rammer.options import CompileOptions
 
@@ -27,6 +27,8 @@ def devices_command(
 
     options = CompileOptions()
     if measure:
+        if errors.is_terminal:
+            errors.print("measuring the machine, which takes some seconds")
         clear(options.cache_dir, [PEAKS])
         options = replace(options, figures="measured")
     here, *elsewhere = GPUS

@@ -93,7 +93,10 @@ def candidates(report: Report, *, wide: bool) -> RenderableType:
 
 def programs(report: Report) -> RenderableType:
     """The programs of a model that has several; constants that they share are in the size of each."""
-    table = _table("entry", "inputs", ("rOperators", "right"), ("predicted", "right"), ("size", "right"))
+    table = _table("entry")
+    table.add_column("inputs", overflow="fold")
+    for header in ("rOperators", "predicted", "size"):
+        table.add_column(header, justify="right", no_wrap=True)
     for program in report["programs"]:
         inputs = ", ".join(f"{name} {dtype}{shape}" for name, dtype, shape in program["signature"]["inputs"])
         own = program["report"]

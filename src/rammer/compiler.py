@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rammer.devices.base import Device
+from rammer.devices.base import Device, Placing
 from rammer.devices.registry import find_device
 from rammer.errors import OptionError
 from rammer.extending import kernels_for
@@ -21,6 +21,7 @@ from rammer.inspection.dump import Dump
 from rammer.inspection.report import Explained, build_report
 from rammer.ir.graph import Graph
 from rammer.ir.program import Plan, Schedule
+from rammer.ir.saved_tasks import saved_tasks
 from rammer.ir.sizes import check_arrays, check_plan, size_text
 from rammer.ir.task import RKernel, TaskGraph
 from rammer.ir.vdevice import CostModel, Figure, VDevice
@@ -128,27 +129,41 @@ def build_plan(
     with timed("build"):
         binary = device.build(source, options, lambda done, total: progress("build", done, total))
     with timed("report"):
-        model = ModelCosts(vdevice)
-        costs = MeasuredCosts(measured, model)
-        timeline = simulate(plan.graph, plan.schedule, vdevice, costs)
-        known = Explained(
-            device=vdevice,
-            model=model,
-            measured=measured,
-            task_us=Estimates(plan.graph, vdevice, costs).task_us,
-            edges=[(edge.producer, edge.consumer, edge.starts, edge.ends) for edge in find_edges(plan.graph)],
-            predicted=timeline,
-        )
-        report = build_report(plan, known)
+        report = explain(plan, measured, vdevice)
+        tasks = saved_tasks(plan, measured) if isinstance(device, Placing) else b""
+    return kind(
+        name=plan.graph.name, device=device, source=source, binary=binary, report=report, tasks=tasks, options=options
+    )
+
+
+def explain(plan: Plan, measured: Mapping[RKernel, Figure], vdevice: VDevice) -> bytes:
+    """The report of a plan.
+
+    Args:
+        plan: the plan.
+        measured: times of rKernels that it was made with.
+        vdevice: what it is for.
+    """
+    model = ModelCosts(vdevice)
+    costs = MeasuredCosts(measured, model)
+    timeline = simulate(plan.graph, plan.schedule, vdevice, costs)
     _log.info(
         "%s: %d rOperators in %d rProgram(s) by the policy %s, predicted %.1f us",
         plan.graph.name,
         len(plan.graph.operators),
         len(plan.schedule.programs),
-        options.policy,
+        plan.schedule.policy,
         timeline.total_us,
     )
-    return kind(name=plan.graph.name, device=device, source=source, binary=binary, report=report, options=options)
+    known = Explained(
+        device=vdevice,
+        model=model,
+        measured=measured,
+        task_us=Estimates(plan.graph, vdevice, costs).task_us,
+        edges=[(edge.producer, edge.consumer, edge.starts, edge.ends) for edge in find_edges(plan.graph)],
+        predicted=timeline,
+    )
+    return build_report(plan, known)
 
 
 def plan_graph(graph: Graph, vdevice: VDevice, options: CompileOptions, progress: Progress = silent) -> Plan:

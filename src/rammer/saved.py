@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copyreg
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
+from rammer.devices.base import Buffer, Device, Source
 from rammer.devices.registry import find_device
 from rammer.frontends.dispatch import tensor_library
 from rammer.guarded import guarded
@@ -14,21 +16,25 @@ from rammer.ir.graph import Array
 from rammer.ir.schema import SchemaError
 from rammer.options import CompileOptions
 from rammer.runtime.artifact import load_artifact
-from rammer.runtime.dynamic import read_dynamic
-from rammer.runtime.estimator import read_estimator
+from rammer.runtime.dynamic import DynamicModel, read_dynamic
+from rammer.runtime.estimator import CompiledEstimator, read_estimator
 from rammer.runtime.executable import Executable
 from rammer.runtime.module import CompiledModule
-from rammer.runtime.programs import SetReader
+from rammer.runtime.programs import ProgramSet, SetReader
 from rammer.runtime.tensors import TensorLibrary
 
 
-def load(file: str | os.PathLike[str] | bytes, options: CompileOptions | None = None) -> Any:  # noqa: ANN401 - what was saved
-    """Load what `save` wrote; needs neither the model nor, on the same machine, a compiler.
+def load(
+    file: str | os.PathLike[str] | bytes, options: CompileOptions | None = None, *, veus: int | None = None
+) -> Any:  # noqa: ANN401 - what was saved
+    """Load what `save` wrote; needs neither the model nor, on a machine of the same kind, a compiler.
 
     Args:
         file: its path, or what `to_bytes` gave.
         options: how to run it, and to build it where it was built for another machine. What was decided when it was
-            compiled stays; `veus` of another number than the program's is refused.
+            compiled stays, `veus` excepted.
+        veus: execution units to use; None is those of the options (`RAMMER_VEUS`), else as many as it was saved with.
+            For another number the same tasks are placed anew: results are the same bits. Of processors.
 
     Returns:
         What was saved: an `Executable`, a `CompiledModule`, a `ProgramSet` or what one was saved from.
@@ -36,10 +42,24 @@ def load(file: str | os.PathLike[str] | bytes, options: CompileOptions | None = 
     Raises:
         ArtifactError: the file cannot be used.
         DeviceUnavailableError: it was compiled for a device that is not here.
-        OptionError: the options name another number of execution units than the file's programs have.
+        OptionError: the programs cannot be placed on so many execution units.
+        OutOfMemoryError: memory ran out.
     """
+    options = options or CompileOptions()
     with guarded("loaded"):
-        return load_artifact(file, options or CompileOptions(), find_device, library_of, _reader)
+        return _loaded(file, options if veus is None else replace(options, veus=veus), advise=True)
+
+
+def _loaded(file: str | os.PathLike[str] | bytes, options: CompileOptions, *, advise: bool) -> Any:  # noqa: ANN401
+    """See `load_artifact`."""
+    return load_artifact(file, options, find_device, library_of, _reader, _place, advise=advise)
+
+
+def _place(device: Device, source: Source, tasks: Buffer, options: CompileOptions) -> tuple[Source, Buffer]:
+    """See `place`, which takes half of the compiler to import."""
+    from rammer.placing import place  # noqa: PLC0415 - models are mostly loaded as they are
+
+    return place(device, source, tasks, options)
 
 
 def library_of(owner: type) -> TensorLibrary | None:
@@ -66,17 +86,30 @@ def _reader(kind: str) -> SetReader:
     return SET_READERS[kind]
 
 
-def _pickled(model: Executable) -> tuple[Callable[..., Executable], tuple[object, ...]]:
-    """How pickle keeps a model: by the content of its file, and its state as it is now."""
-    return _unpickled, (model.to_bytes(), dict(model.state))
+Model = Executable | ProgramSet | DynamicModel | CompiledEstimator
 
 
-def _unpickled(content: bytes, state: Mapping[str, Array]) -> Executable:
-    model: Executable = load(content)
-    for name, value in state.items():
-        model.state[name] = value
+def _pickled(model: Any) -> tuple[Callable[..., Model], tuple[object, ...]]:  # noqa: ANN401 - one of `Model`
+    """How pickle keeps a model: by the content of its file, and its states as they are now."""
+    content = model.to_bytes()  # an estimator makes the programs that it lacks
+    return _unpickled, (content, [dict(program.state) for program in _programs(model)])
+
+
+def _unpickled(content: bytes, states: Sequence[Mapping[str, Array]]) -> Model:
+    with guarded("loaded"):
+        model: Model = _loaded(content, CompileOptions(), advise=False)
+    for program, state in zip(_programs(model), states, strict=True):
+        for name, value in state.items():
+            program.state[name] = value
     return model
 
 
-for _kind in (Executable, CompiledModule):
+def _programs(model: Model) -> Sequence[Executable]:
+    """The programs of a model, in the order of their keys."""
+    if isinstance(model, Executable):
+        return [model]
+    return list((model if isinstance(model, ProgramSet) else model.programs).programs.values())
+
+
+for _kind in (Executable, CompiledModule, ProgramSet, DynamicModel, CompiledEstimator):
     copyreg.pickle(_kind, _pickled)

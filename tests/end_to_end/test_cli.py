@@ -214,6 +214,18 @@ def test_bench(call, compiled):
     assert re.search(r"layer on cpu: median [\d.,]+ [um]s", out)
 
 
+def test_a_compiled_model_on_another_number_of_units(call, compiled):
+    np.save("x.npy", X)
+    for veus in (1, 3):
+        code, out, _ = call("run", compiled, "--input", "x=x.npy", "--veus", veus, "--json")
+        assert code == 0
+        np.testing.assert_allclose(np.reshape(json.loads(out)["y"]["values"], (2, 4)), layer_result(X), rtol=1e-6)
+        code, out, _ = call("inspect", compiled, "--veus", veus, "--json")
+        assert (code, json.loads(out)["device"]["veus"]) == (0, veus)
+    code, _, error = call("bench", compiled, "--veus", 2, "--policy", "sequential")
+    assert (code, "--policy for" in error, "--veus" in error) == (2, True, False)
+
+
 def test_inspect(call, compiled):
     code, out, _ = call("inspect", compiled)
     assert code == 0

@@ -172,7 +172,7 @@ def test_bench(call, dynamic, estimator, plain):
     ("line", "code", "says"),
     [
         ("inspect dynamic --kernels", 2, "choose by --shape or --entry"),
-        ("inspect dynamic --veus 1", 2, "--veus for"),
+        ("inspect dynamic --policy ios", 2, "--policy for"),
         ("inspect dynamic --shape z=3", 2, "no input or dimension 'z'"),
         ("inspect dynamic --shape x=3,4", 4, "[3, 4], not of [3, 3]"),
         ("inspect dynamic --shape batch=5", 4, "1 to 4"),

@@ -21,7 +21,6 @@ from rammer.errors import (
     ArtifactVersionError,
     ArtifactWriteError,
     CompilerNotFoundError,
-    OptionError,
 )
 from rammer.runtime.artifact import RebuiltWarning
 from rammer.runtime.container import open_container
@@ -49,14 +48,6 @@ def copy(saved, tmp_path):
 
 
 # --- Round trips ------------------------------------------------------------------------------------------------------
-
-
-def test_another_number_of_units_is_refused(saved, monkeypatch):
-    assert rammer.load(saved, rammer.CompileOptions(veus=2)).report["device"]["veus"] == 2
-    with pytest.raises(OptionError, match=r"veus=3 for .*layer\.rammer, which was compiled for 2"):
-        rammer.load(saved, rammer.CompileOptions(veus=3))
-    monkeypatch.setenv("RAMMER_VEUS", "3")  # that of the machine, for what is compiled there
-    assert rammer.load(saved).report["device"]["veus"] == 2
 
 
 def test_round_trip_without_the_model(tmp_path):

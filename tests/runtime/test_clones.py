@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import rammer
 from rammer.devices.cpu import launch
+from rammer.devices.cpu.device import CpuDevice
 from rammer.errors import ArtifactWriteError, OutOfMemoryError
 from tests.runtime.test_state import running_sum
 from tests.support.copies import COPIES
@@ -46,6 +48,34 @@ def test_the_state_of_a_copy_goes_on_by_itself(again):
     assert net.state["past"].tolist() == [1, 1, 1]
     twin.reset()
     assert twin(ONE)[0] == 2
+
+
+@pytest.mark.parametrize("again", COPIES.values(), ids=COPIES)
+def test_copies_of_models_of_several_shapes(again):
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 22]> g (float[N, 3] x) => (float[N, 3] y) { y = Softmax <axis = 1> (x) }'
+    )
+    net = rammer.compile(model, "cpu", veus=1, dynamic={"x": {0: (1, 4)}})
+    twin = again(net)
+    assert (twin.plan.dimensions, list(twin.programs.programs)) == (net.plan.dimensions, list(net.programs.programs))
+    rows = np.random.default_rng(0).standard_normal((3, 3)).astype(np.float32)
+    assert twin(rows).tobytes() == net(rows).tobytes()
+
+
+@pytest.mark.parametrize("again", COPIES.values(), ids=COPIES)
+def test_copies_of_sets_have_programs_and_states_of_their_own(again):
+    programs = rammer.ProgramSet()
+    programs.add(rammer.compile(running_sum(), "cpu", veus=1, state={"past": "present"}), "sum")
+    net = programs.select(((3,),), "sum")
+    net(ONE)
+    twin = again(programs).select(((3,),), "sum")
+    assert [twin(ONE)[0], twin(ONE)[0], net(ONE)[0]] == [4, 6, 4]
+
+
+def test_a_pickle_says_nothing_of_cores(mlp, monkeypatch, caplog):
+    monkeypatch.setattr(CpuDevice, "usual_veus", lambda self: 64)
+    assert isinstance(COPIES["pickle"](mlp), rammer.Executable)
+    assert not caplog.messages
 
 
 def test_a_clone_outlives_the_model(batches):

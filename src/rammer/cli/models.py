@@ -32,10 +32,12 @@ _STAGES = {
 
 
 def open_model(path: Path, options: CompileOptions) -> Model:
-    """Load a compiled model, or compile an ONNX file. `--shape` chooses among the programs of a compiled model.
+    """Load a compiled model, or compile an ONNX file.
+
+    Of the options, a compiled model takes `--veus`, and one of several programs `--shape`, which chooses among them.
 
     Raises:
-        OptionError: options are given for a compiled model.
+        OptionError: other options are given for a compiled model.
         RammerError: it cannot be compiled or loaded.
     """
     if path.suffix != SAVED:
@@ -43,7 +45,7 @@ def open_model(path: Path, options: CompileOptions) -> Model:
     from rammer.runtime.executable import Executable
     from rammer.saved import load
 
-    given = given_flags(options)
+    given = [flag for flag in given_flags(options) if flag != FLAGS["veus"]]
     if set(given) <= {FLAGS["input_shapes"]}:
         found: Model = load(path, options)
         if not given or not isinstance(found, Executable):

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from rammer.ir.graph import Array
 from rammer.ir.program import Plan
 from rammer.ir.recipe import Recipe
+from rammer.ir.task import TaskGraph
 from rammer.ir.types import TensorType
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
@@ -326,4 +327,25 @@ class Device(Protocol):
         Raises:
             DeviceUnavailableError: the binary does not load on this machine.
         """
+        ...
+
+
+@runtime_checkable
+class Placing(Protocol):
+    """A `Device` whose code and constants are the same for any number of execution units: only tables differ."""
+
+    def usual_veus(self) -> int:
+        """The execution units that it has where nobody names a number."""
+        ...
+
+    def check_tasks(self, source: Source, graph: TaskGraph) -> None:
+        """See whether a source is that of a task graph with one rKernel for each rOperator, which may not be sound.
+
+        Raises:
+            SchemaError: it is not, or the task graph does not fit together.
+        """
+        ...
+
+    def placed(self, source: Source, plan: Plan) -> Source:
+        """A source with the tables of another plan of the same task graph."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from rammer.devices.base import Binary, Device, Source
+from rammer.devices.base import Binary, Device, Placing, Source
+from rammer.devices.codegen.source import MANIFEST
+from rammer.devices.codegen.tables import Manifest
 from rammer.errors import ArtifactDeviceError, ArtifactVersionError, DeviceError, OptionError
 from rammer.ir.graph import Array
 from rammer.ir.schema import Schema, SchemaError, check_schema
@@ -27,6 +29,10 @@ from rammer.runtime.signature import Port, Signature
 from rammer.runtime.stored import Sections
 from rammer.runtime.structure import form_from_json
 from rammer.runtime.tensors import FindLibrary
+
+Place = Callable[[Device, Source, Buffer, CompileOptions], tuple[Source, Buffer]]
+"""Puts a program, given by its source and its task graph, on as many execution units as the options say: its source and
+its report."""
 
 _log = logging.getLogger(__name__)
 _META: Schema = {"name": str, "device": str, "machine": {str: str}, "signature": {}}
@@ -42,6 +48,9 @@ def load_artifact(
     find_device: Callable[[str], Device],
     find_library: FindLibrary,
     find_reader: Callable[[str], SetReader],
+    place: Place,
+    *,
+    advise: bool,
 ) -> Any:  # noqa: ANN401 - what a program set was made into is for its reader to say
     """Load what `Executable.save` or `ProgramSet.save` wrote.
 
@@ -54,6 +63,8 @@ def load_artifact(
         find_device: gives a device by its name.
         find_library: gives the library whose tensors are of a class.
         find_reader: gives what reads a set of programs of a kind.
+        place: puts a program on another number of execution units.
+        advise: whether to say so where the machine has more of them than the programs.
 
     Returns:
         An `Executable`, or what the reader of the set's kind makes of a `ProgramSet`.
@@ -64,6 +75,8 @@ def load_artifact(
         ArtifactVersionError: written by another version of the format, or of the tables in it.
         ArtifactDeviceError: it was built for a device that is unknown here, or for another machine and cannot be
             rebuilt here.
+        OptionError: the options name another number of execution units, and it cannot be had.
+        OutOfMemoryError: with that number it takes more memory than there is.
     """
     if isinstance(file, bytes):
         path = "the model"
@@ -71,14 +84,15 @@ def load_artifact(
     else:
         path = os.fspath(file)
         container = open_container(path)
-    reading = _Reading(path=path, options=options, find_device=find_device, find_library=find_library)
+    reading = _Reading(path=path, options=options, find_device=find_device, find_library=find_library, place=place)
     try:
         if "programs" not in container.meta:
             device = reading.device_of(container.meta)
             with _started([device]):
                 sections = container.sections()
             executable = reading.executable(container.meta, device, sections)
-            reading.check_veus([executable])
+            if advise:
+                reading.advise(device)
             return executable
         check_schema(container.meta, SET_META, "its header.meta")
         meta: Mapping[str, Any] = container.meta
@@ -93,7 +107,8 @@ def load_artifact(
                 {name: sections.recipes[section] for name, section in placed.items() if section in sections.recipes},
             )
             programs.add(reading.executable(program["meta"], device, own), program["entry"])
-        reading.check_veus(programs.programs.values())
+        if devices and advise:
+            reading.advise(devices[0])
         return find_reader(meta["kind"])(programs, meta["about"])
     except SchemaError as error:
         raise corrupt(path, str(error)) from error
@@ -113,14 +128,16 @@ def _started(devices: Sequence[Device]) -> Iterator[None]:
             thread.join()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Reading:
-    """What it takes to make executables of what a file holds."""
+    """What it takes to make executables of what a file holds; `widest` is how many execution units one has at most."""
 
     path: str
     options: CompileOptions
     find_device: Callable[[str], Device]
     find_library: FindLibrary
+    place: Place
+    widest: int = 0
 
     def device_of(self, meta: Mapping[str, Any]) -> Device:
         """The device of a program, whose description is checked."""
@@ -145,6 +162,11 @@ class _Reading:
             )
         if (reason := device.mismatch(binary)) is not None:
             binary = self._rebuilt(device, source, reason)
+        report, tasks = _Files("", sections)["report"], sections.get("tasks", b"")
+        veus = Manifest.from_bytes(source.files[MANIFEST]).veus
+        self.widest = max(self.widest, veus)
+        if self.options.veus is not None and self.options.veus != veus:
+            source, report = self.place(device, source, tasks, self.options)
         form = None if "form" not in meta else form_from_json(meta["form"], signature)
         kind = Executable if form is None else partial(CompiledModule, form=form, find_library=self.find_library)
         return kind(
@@ -153,28 +175,22 @@ class _Reading:
             device=device,
             source=source,
             binary=binary,
-            report=_Files("", sections)["report"],
+            report=report,
+            tasks=tasks,
             initial=[_initial(sections, i, port) for i, port in enumerate(signature.states)],
             options=self.options,
         )
 
-    def check_veus(self, programs: Collection[Executable]) -> None:
-        """Refuse options that name a number of execution units which no program has.
-
-        The environment's number is for compiling.
-        """
-        asked = self.options.veus
-        if asked is None or asked == CompileOptions().veus:
-            return
-        saved = sorted({program.report["device"]["veus"] for program in programs})
-        if asked not in saved:
-            raise OptionError(
-                f"veus={asked} for {self.path}, which was compiled for {' and '.join(map(str, saved))}",
-                hint=f"load it without veus, or compile the model again with veus={asked}",
+    def advise(self, device: Device) -> None:
+        """Say so where the machine has more execution units than the programs, and nobody named a number."""
+        if self.options.veus is None and isinstance(device, Placing) and self.widest < (here := device.usual_veus()):
+            _log.warning(
+                "%s is for %d execution units, this machine has %d cores: name a number, veus=%d or veus=%d",
+                *(self.path, self.widest, here, here, self.widest),
             )
 
     def _rebuilt(self, device: Device, source: Source, reason: str) -> Binary:
-        warnings.warn(f"{self.path}: {reason}; rebuilding it for this machine", RebuiltWarning, stacklevel=5)
+        warnings.warn(f"{self.path}: {reason}; rebuilding it for this machine", RebuiltWarning, stacklevel=6)
         _log.info("rebuilding %s: %s", self.path, reason)
         try:
             return device.build(source, self.options)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -164,14 +164,39 @@ class DynamicModel:
             works = list(self._background.values())
         wait(works)
 
+    def clone(self) -> Self:
+        """The same model once more, whose programs are clones; see `Executable.clone`.
+
+        `copy.copy` and `copy.deepcopy` make clones.
+        """
+        return type(self)(self.plan, self.programs.clone(), self._spread, self._find_library, mode=self._mode)
+
+    def __copy__(self) -> Self:
+        return self.clone()
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.clone()
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all programs that there are to one file, each constant once. `rammer.load` reads it.
 
         Raises:
             ArtifactWriteError: the file cannot be written, or the device's programs live in memory only.
         """
+        self.programs.save(path, kind="dynamic", about=self._about())
+
+    def to_bytes(self) -> bytes:
+        """The content of the file that `save` writes; `rammer.load` takes it, too.
+
+        Raises:
+            ArtifactWriteError: the device's programs live in memory only.
+        """
+        return self.programs.to_bytes(kind="dynamic", about=self._about())
+
+    def _about(self) -> dict[str, Json]:
+        """The plan as JSON data."""
         plan = self.plan
-        about: dict[str, Json] = {
+        return {
             "dimensions": [
                 asdict(dim) | {"buckets": None if dim.buckets is None else list(dim.buckets)} for dim in plan.dimensions
             ],
@@ -180,7 +205,6 @@ class DynamicModel:
             "inputs": [[list(place) for place in places] for places in plan.inputs],
             "outputs": [[list(place) for place in places] for places in plan.outputs],
         }
-        self.programs.save(path, kind="dynamic", about=about)
 
     def _called(self, given: Sequence[Any]) -> tuple[Executable, Sequence[Any]]:
         """The program for arrays, and its outputs without what came of the padding."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -122,16 +122,41 @@ class CompiledEstimator:
         """
         return self.programs.select(((next(pieces(rows)), len(self.form.columns)),), method)
 
+    def clone(self) -> Self:
+        """The same estimator once more, whose programs are clones; see `Executable.clone`.
+
+        `copy.copy` and `copy.deepcopy` make clones.
+        """
+        return type(self)(self.form, self.programs.clone())
+
+    def __copy__(self) -> Self:
+        return self.clone()
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.clone()
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the programs of all methods, compiled now if need be, to one file that `rammer.load` reads.
 
         Raises:
             ArtifactWriteError: the file cannot be written, or the device's programs live in memory only.
         """
+        self._complete().save(path, kind="estimator", about=estimator_to_json(self.form))
+
+    def to_bytes(self) -> bytes:
+        """The content of the file that `save` writes; `rammer.load` takes it, too.
+
+        Raises:
+            ArtifactWriteError: the device's programs live in memory only.
+        """
+        return self._complete().to_bytes(kind="estimator", about=estimator_to_json(self.form))
+
+    def _complete(self) -> ProgramSet:
+        """The programs, with those of all methods."""
         for method in self.form.methods:
             for rows in ROW_COUNTS:
                 self.programs.select(((rows, len(self.form.columns)),), method.name)
-        self.programs.save(path, kind="estimator", about=estimator_to_json(self.form))
+        return self.programs
 
     def __repr__(self) -> str:
         return f"<rammer.CompiledEstimator {printable(self.form.estimator)}: {', '.join(self._methods)}>"

@@ -63,6 +63,7 @@ class Executable:
         binary: Binary,
         report: Buffer,
         options: CompileOptions,
+        tasks: Buffer = b"",
         initial: Sequence[Array] = (),
     ) -> None:
         self.name = printable(name)
@@ -77,6 +78,7 @@ class Executable:
         self._source = source
         self._binary = binary
         self._report = report
+        self._tasks = tasks
         self._initial = tuple(initial)
         self._apart: list[int] = []  # where arrays begin that were found to lie apart: those of the next call often do
         self._host_rooms = [room_for(port.type) for port in signature.outputs]
@@ -342,6 +344,8 @@ class Executable:
                 f"programs of the {self.device} device cannot be saved", hint="compile for another device"
             )
         sections: dict[str, Buffer] = {"report": self._report}
+        if self._tasks:
+            sections["tasks"] = self._tasks
         sections |= {f"state/{i}": array.tobytes() for i, array in enumerate(self._initial)}
         for kind, files in (("source", self._source.files), ("binary", self._binary.files)):
             sections |= {f"{kind}/{name}": content for name, content in files.items()}

@@ -7,7 +7,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from rammer.errors import InputShapeError
 from rammer.ir.recipe import Recipe
@@ -122,6 +122,26 @@ class ProgramSet:
 
     def __len__(self) -> int:
         return len(self._programs)
+
+    def clone(self) -> Self:
+        """The same programs once more, each a clone; what is missing is built for each set by itself.
+
+        `copy.copy` and `copy.deepcopy` make clones.
+
+        Raises:
+            OutOfMemoryError: there is too little memory.
+            DeviceUnavailableError: there is too little memory on the device.
+        """
+        twin = type(self)(self._build, limit=self._limit)
+        with self._lock:
+            twin._programs.update((key, program.clone()) for key, program in self._programs.items())
+        return twin
+
+    def __copy__(self) -> Self:
+        return self.clone()
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.clone()
 
     def save(self, path: str | os.PathLike[str], *, kind: str = "", about: Json = None) -> None:
         """Write all programs to one file, each constant once. `rammer.load` reads it.

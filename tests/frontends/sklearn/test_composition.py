@@ -29,6 +29,7 @@ from rammer.errors import (  # noqa: E402
     NotFittedError,
     UnsupportedEstimatorsError,
 )
+from tests.support.copies import COPIES  # noqa: E402
 from tests.support.estimators import check, compiled  # noqa: E402
 
 pytestmark = pytest.mark.classical
@@ -115,6 +116,17 @@ def test_saved_models(tmp_path):
     net = rammer.load(tmp_path / "model.rammer")
     assert net.predict(X).dtype == texts.dtype
     np.testing.assert_array_equal(net.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("again", COPIES.values(), ids=COPIES)
+def test_copies_and_another_number_of_units(again):
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y)
+    net = compiled(model, "cpu")
+    twin = again(net)
+    assert twin.form == net.form
+    placed = rammer.load(twin.to_bytes(), veus=3)
+    for other in (twin, placed):
+        np.testing.assert_array_equal(other.predict_proba(X), net.predict_proba(X))
 
 
 def test_refused_rows():

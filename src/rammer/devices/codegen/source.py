@@ -19,6 +19,7 @@ from rammer.devices.codegen.tables import (
     KernelEntry,
     Manifest,
     OperatorEntry,
+    Tables,
     bindings,
     build_tables,
 )
@@ -72,12 +73,7 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
     constants = pack_constants(plan.graph, _used(plan, executed), alignment_bytes)
     kernels = {i: numbers[symbol] for i, symbol in symbols.items()}
     tables = build_tables(plan, kernels, first_slots, constants.offsets_bytes)
-    data: dict[str, Buffer] = {
-        RECORDS: tables.records.tobytes(),
-        SLOTS: tables.slots.tobytes(),
-        SIGNALS: tables.signals.tobytes(),
-        **constants.blocks,
-    }
+    data: dict[str, Buffer] = {**table_files(tables), **constants.blocks}
     manifest = Manifest(
         abi=abi,
         kernels=tuple(KernelEntry(symbol=symbol, where=where_of(found)) for symbol, found in users.items()),
@@ -89,10 +85,7 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
             )
             for op in executed
         ),
-        steps=tuple(
-            tuple(len(queue) for queue in program.steps) + (0,) * (plan.veus - program.veus)
-            for program in plan.schedule.programs
-        ),
+        steps=steps_of(plan),
         first_counters=tables.first_counters,
         array_bytes=tuple(plan.graph.tensors[i].nbytes for i in (*plan.graph.inputs, *plan.graph.outputs)),
         arena_bytes=plan.memory.arena_bytes,
@@ -106,6 +99,23 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
         functions=texts,
         data={MANIFEST: manifest.to_bytes(), **data},
         recipes=constants.recipes,
+    )
+
+
+def table_files(tables: Tables) -> dict[str, bytes]:
+    """Tables by the names of their files."""
+    return {
+        RECORDS: tables.records.tobytes(),
+        SLOTS: tables.slots.tobytes(),
+        SIGNALS: tables.signals.tobytes(),
+    }
+
+
+def steps_of(plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """The number of steps on each vEU, by rProgram."""
+    return tuple(
+        tuple(len(queue) for queue in program.steps) + (0,) * (plan.veus - program.veus)
+        for program in plan.schedule.programs
     )
 
 

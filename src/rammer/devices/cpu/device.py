@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from rammer.devices.base import Binary, Progress, Source, no_progress
+from rammer.devices.codegen.placed import placed, read_uses
 from rammer.devices.codegen.source import outdated
 from rammer.devices.cpu.build import build, mismatch
 from rammer.devices.cpu.launch import LoadedModel
 from rammer.devices.cpu.machine import read_machine
 from rammer.devices.cpu.source import ABI, DEVICE, assemble, check_code
 from rammer.ir.program import Plan
+from rammer.ir.task import TaskGraph
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
 
@@ -56,6 +58,18 @@ class CpuDevice:
     def mismatch(self, binary: Binary) -> str | None:
         """Why this processor cannot run a binary; see `Device.mismatch`."""
         return mismatch(binary, read_machine())
+
+    def usual_veus(self) -> int:
+        """One for each usable core; see `Placing.usual_veus`."""
+        return read_machine().usable_cores
+
+    def check_tasks(self, source: Source, graph: TaskGraph) -> None:
+        """See whether a source is that of a task graph; see `Placing.check_tasks`."""
+        read_uses(source, graph)
+
+    def placed(self, source: Source, plan: Plan) -> Source:
+        """A source with other tables; see `Placing.placed`."""
+        return placed(source, plan)
 
     def start(self) -> None:
         """Nothing; see `Device.start`."""

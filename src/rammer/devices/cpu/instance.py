@@ -123,7 +123,7 @@ class Image:
         crowded = manifest.veus > threads
         if crowded:
             _log.warning(
-                "a model for %d execution units runs on %d cores: compile it with veus=%d",
+                "a model for %d execution units runs on %d cores: compile or load it with veus=%d",
                 *(manifest.veus, threads, threads),
             )
         self._program = Program(

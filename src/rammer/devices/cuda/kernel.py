@@ -65,7 +65,7 @@ def load_kernel(
     if held < blocks:
         raise DeviceUnavailableError(
             f"the model has {blocks} vEUs, this GPU holds {held} of its blocks at a time",
-            hint="compile the model again here",
+            hint=f"compile the model again here, or with veus={held}",
         )
     launch = partial(api.cuLaunchCooperativeKernel, function, *(blocks, 1, 1), *(threads, 1, 1), scratch_bytes)
     return Kernel(blocks=blocks, launch=launch)

@@ -1,0 +1,123 @@
+"""The evaluation of the Rammer paper in one command, which goes on where it was ended.
+
+    python -m benchmarks.evaluation                     # on the processor
+    python -m benchmarks.evaluation --device cuda       # on a GPU
+    python -m benchmarks.evaluation --page              # the page anew, from what was measured
+
+Each figure is kept in a file as soon as it is there; a new call measures what is missing, and writes the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.evaluation import cells, measured
+from benchmarks.evaluation.page import write_page
+from benchmarks.harness.environment import OUT, ROOT, environment
+from benchmarks.networks import PAPER
+from rammer.devices.base import Device
+from rammer.devices.registry import find_device
+from rammer.ir.vdevice import VDevice
+from rammer.options import CompileOptions
+
+_BATCHES = (1, 4, 16)
+_console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+Job = tuple[str, str, Callable[[], object]]
+"""A section of the file, a key in it, and what finds the figures."""
+
+
+def main() -> int:
+    """Measure what is missing, and write the page; 1 where the time was over before."""
+    arguments = _arguments()
+    data: dict[str, Any] = {"settings": {}, "networks": {}, "cells": {}}
+    if arguments.json.exists() and not arguments.again:
+        data |= json.loads(arguments.json.read_text(encoding="utf-8"))
+    is_done = True
+    if not arguments.page:
+        is_done = _measure(arguments, data)
+    if data["settings"]:
+        text, pictures = write_page(data)
+        arguments.to.write_text(text, encoding="utf-8")
+        for name, picture in pictures.items():
+            (arguments.to.parent / "images" / name).write_text(picture, encoding="utf-8")
+        _console.print(f"wrote {arguments.to}", soft_wrap=True)
+    return 0 if is_done else 1
+
+
+def _measure(arguments: argparse.Namespace, data: dict[str, Any]) -> bool:
+    """Add figures until all are there, or the time is over."""
+    options = CompileOptions(device=arguments.device, veus=arguments.veus)
+    device = find_device(options.device)
+    vdevice = device.describe(options)
+    here = environment([])
+    commit, when = str(here["commit"] or "unknown")[:7], str(here["time"])[:10]
+    kind = arguments.device
+    data["settings"] = {
+        "device": vdevice.name,
+        "veus": vdevice.veu_count,
+        "kind": kind,
+        "commit": commit,
+        "time": when,
+        "figures": here,
+    }
+    end_s = time.monotonic() + arguments.budget_s
+    for section, key, find in _jobs(arguments, device, vdevice, options):
+        if key in data[section]:
+            continue
+        if time.monotonic() > end_s:
+            _console.print("the time is over; the same command goes on from here")
+            return False
+        data[section][key] = find()
+        _keep(arguments.json, data)
+        _console.print(f"{section}: {key}")
+    return True
+
+
+def _jobs(arguments: argparse.Namespace, device: Device, vdevice: VDevice, options: CompileOptions) -> Iterator[Job]:
+    for batch in arguments.batches:
+        for name in arguments.networks:
+            yield "networks", f"{name}-{batch}", partial(measured.network, name, batch, device, vdevice, options)
+    for seed in range(arguments.cells):
+        yield "cells", str(seed), partial(cells.cell, seed, vdevice, options)
+
+
+def _keep(path: Path, data: dict[str, Any]) -> None:
+    """Write the file anew; whoever reads it meanwhile finds the old one whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    fresh.replace(path)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.evaluation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--veus", type=int, help="execution units (default: all)")
+    parser.add_argument("--networks", type=lambda text: text.split(","), default=list(PAPER))
+    parser.add_argument("--batches", type=lambda text: [int(part) for part in text.split(",")], default=_BATCHES)
+    parser.add_argument("--cells", type=int, default=cells.COUNT, help=f"random cells (default: {cells.COUNT})")
+    parser.add_argument("--budget-s", type=float, default=float("inf"), help="begin nothing new after so many seconds")
+    parser.add_argument("--again", action="store_true", help="forget what was measured before")
+    parser.add_argument("--page", action="store_true", help="measure nothing, write the page")
+    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "evaluation.md", help="the page")
+    parser.add_argument("--json", type=Path, help="what was measured (default: out/evaluation-DEVICE.json)")
+    arguments = parser.parse_args()
+    arguments.json = arguments.json or OUT / f"evaluation-{arguments.device.replace(':', '-')}.json"
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

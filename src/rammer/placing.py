@@ -60,6 +60,11 @@ def place(device: Device, source: Source, tasks: Buffer, options: CompileOptions
     except VerificationError as error:  # as where a cache is smaller than that of the machine that chose the tiles
         raise SchemaError(f"its rTasks cannot be placed here: {error.code}, {error.message}") from error
     _log.info("%s: placed on %d vEUs", graph.name, vdevice.veu_count)
+    if vdevice.veu_count > saved.veus:
+        _log.warning(
+            "%s: its tiles were chosen for %d vEUs, and %d may find too little work: compile it with veus=%d",
+            *(graph.name, saved.veus, vdevice.veu_count, vdevice.veu_count),
+        )
     return device.placed(source, plan), explain(plan, measured, vdevice)
 
 

@@ -218,6 +218,18 @@ def test_fewer_units_than_cores_are_a_warning(
     assert not caplog.messages
 
 
+def test_more_units_than_tiles_were_chosen_for_are_a_warning(
+    saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "rammer.placing"):
+        rammer.load(saved, veus=1).save(tmp_path / "one")
+        assert not caplog.messages
+        rammer.load(tmp_path / "one", veus=3)
+    assert caplog.messages[:1] == [
+        "mlp: its tiles were chosen for 2 vEUs, and 3 may find too little work: compile it with veus=3"
+    ]
+
+
 def test_a_file_without_its_task_graph_keeps_its_number(copy: Path) -> None:
     with_sections(copy, lambda sections: sections.pop("tasks"))
     assert rammer.load(copy, veus=2)(X).shape == X.shape
@@ -279,10 +291,10 @@ def last(rows: Rows) -> list[Any]:
         (lambda rows: rows.clear(), "its task graph does not end with a SavedTasks"),
         (lambda rows: rows.pop(), "its task graph does not end with a SavedTasks"),
         (lambda rows: last(rows).__setitem__(1, "fastest"), "its policy is 'fastest', which there is not"),
-        (lambda rows: last(rows)[5].pop(), "its tables are not those of its task graph"),
-        (lambda rows: last(rows).__setitem__(6, []), "its tables are not those of its task graph: other arrays"),
-        (lambda rows: last(rows).__setitem__(6, [99]), "its task graph does not hold|its tables are not"),
-        (lambda rows: last(rows)[5].reverse(), "its tables are not those of its task graph"),
+        (lambda rows: last(rows)[6].pop(), "its tables are not those of its task graph"),
+        (lambda rows: last(rows).__setitem__(7, []), "its tables are not those of its task graph: other arrays"),
+        (lambda rows: last(rows).__setitem__(7, [99]), "its task graph does not hold|its tables are not"),
+        (lambda rows: last(rows)[6].reverse(), "its tables are not those of its task graph"),
     ],
 )
 def test_task_graphs_of_another_model(copy: Path, change: Callable[[Rows], object], reason: str) -> None:

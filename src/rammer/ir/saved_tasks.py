@@ -31,9 +31,13 @@ class MeasuredKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedTasks:
-    """A task graph with one rKernel for each rOperator, what measured times it was scheduled by, and which policy."""
+    """A task graph with one rKernel for each rOperator, whose tiles were chosen for so many vEUs.
+
+    `measured` are times that it was scheduled by.
+    """
 
     policy: str
+    veus: int
     measured: tuple[MeasuredKernel, ...]
     name: str
     tensors: tuple[Tensor, ...]
@@ -101,6 +105,7 @@ def saved_tasks(plan: Plan, measured: Mapping[RKernel, Figure]) -> bytes:
     operators = zip(graph.operators, kernels, strict=True)
     saved = SavedTasks(
         policy=plan.schedule.policy,
+        veus=plan.veus,
         measured=tuple(
             MeasuredKernel(kernel=kernel, task_us=measured[kernel])
             for kernel in dict.fromkeys(kernels)

@@ -262,10 +262,14 @@ def changed_rows(rows: Rows, places: Iterable[int]) -> Iterator[tuple[str, Any]]
             yield f"row {place}: {what}", [*rows[:place], changed, *rows[place + 1 :]]
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_changed_task_graph_is_refused_or_places_the_same_rtasks(*, every: bool) -> None:
+@pytest.mark.parametrize(
+    ("model", "every"),
+    [(mlp_model(), True), (windows_model(), False), pytest.param(windows_model(), True, marks=pytest.mark.long)],
+    ids=["products", "windows, of each kind one", "windows"],
+)
+def test_a_changed_task_graph_is_refused_or_places_the_same_rtasks(model: onnx.ModelProto, *, every: bool) -> None:
     """It is placed, not called: as with tables, that it is what the compiler wrote is for checksums to say."""
-    plan = plan_of(mlp_model(), 2)
+    plan = plan_of(model, 2)
     source, rows = CPU.emit(plan, CPU.describe(CompileOptions(veus=2))), json.loads(saved_tasks(plan, {}))
     first_of_kind = {row[0]: place for place, row in reversed(list(enumerate(rows)))}
     seen = 0
@@ -277,7 +281,7 @@ def test_a_changed_task_graph_is_refused_or_places_the_same_rtasks(*, every: boo
             seen += 1
         else:
             assert Manifest.from_bytes(found.files[MANIFEST]).veus == 3, what
-    assert seen > (4000 if every else 800)
+    assert seen > (2000 if every else 800)
 
 
 def last(rows: Rows) -> list[Any]:

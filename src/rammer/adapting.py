@@ -6,9 +6,11 @@ same rKernels only the tables differ, places and order, so they give the same bi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from rammer.compiler import (
     build_plan,
@@ -25,7 +27,8 @@ from rammer.errors import OptionError
 from rammer.frontends.dispatch import Example
 from rammer.guarded import guarded
 from rammer.inspection.dump import Dump
-from rammer.ir.program import Schedule
+from rammer.ir.program import Plan, Schedule
+from rammer.ir.saved_tasks import saved_tasks
 from rammer.ir.sizes import check_arrays
 from rammer.ir.task import TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
@@ -35,6 +38,7 @@ from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 from rammer.runtime.adaptive import AdaptiveModel, Arm
 from rammer.runtime.executable import Executable
+from rammer.runtime.learnt import Learnt
 from rammer.schedule.policies import POLICIES
 from rammer.schedule.simulator import simulate
 
@@ -45,7 +49,14 @@ _TRIED = ("wavefront", "critical-path", "ios-tiles", "wavefront-fast", "sequenti
 
 @guarded("compiled")
 def adapt_with(
-    model: object, options: CompileOptions, example: Example, *, budget_runs: int, max_slowdown: float, bits: str
+    model: object,
+    options: CompileOptions,
+    example: Example,
+    *,
+    budget_runs: int,
+    max_slowdown: float,
+    bits: str,
+    store: Path | None = None,
 ) -> AdaptiveModel:
     """`adapt` with every option.
 
@@ -74,13 +85,17 @@ def adapt_with(
     measured = measure_kernels(tasks, device, vdevice, options)
     costs = MeasuredCosts(measured, ModelCosts(vdevice))
 
-    def build(schedule: Schedule) -> Executable:
-        plan = plan_memory(tasks, schedule, vdevice, Dump(None))
+    def build(plan: Plan) -> Executable:
         return build_plan(plan, measured, device, vdevice, options, silent, partial(kind, **interface_of(graph)))
 
-    first = choose_schedule(tasks, vdevice, costs, options, run_times(device, options))
-    arms = _arms(tasks, first, vdevice, costs, build, bits)
-    return AdaptiveModel(build(first), arms, budget_runs, max_slowdown)
+    def planned(schedule: Schedule) -> Plan:
+        return plan_memory(tasks, schedule, vdevice, Dump(None))
+
+    first = planned(choose_schedule(tasks, vdevice, costs, options, run_times(device, options)))
+    learnt = None if store is None else Learnt(store / f"{_digest_of_model(first, vdevice)}.json")
+    arms = _arms(tasks, first.schedule, vdevice, costs, lambda schedule: build(planned(schedule)), bits)
+    digest = _digest(first.schedule)
+    return AdaptiveModel(build(first), arms, budget_runs, max_slowdown, digest=digest, learnt=learnt)
 
 
 def _arms(
@@ -111,4 +126,20 @@ def _arms(
             if all((schedule.choice, schedule.programs) != (one.choice, one.programs) for one in known):
                 known.append(schedule)
                 predicted = simulate(tasks, schedule, vdevice, costs).total_us / first_us if first_us else 1.0
-                yield Arm(name=f"{policy}, {what}", predicted=predicted, build=partial(build, schedule))
+                yield Arm(
+                    name=f"{policy}, {what}",
+                    digest=_digest(schedule),
+                    predicted=predicted,
+                    build=partial(build, schedule),
+                )
+
+
+def _digest(schedule: Schedule) -> str:
+    """Equal for equal programs of a model."""
+    return hashlib.sha256(repr((schedule.choice, schedule.programs)).encode()).hexdigest()
+
+
+def _digest_of_model(first: Plan, vdevice: VDevice) -> str:
+    """Equal for equal work, whatever the weights, on alike machines with the same compiler."""
+    machine = repr((vdevice.kind, vdevice.name, vdevice.veu_count, vdevice.compiler))
+    return hashlib.sha256(machine.encode() + saved_tasks(first, {})).hexdigest()

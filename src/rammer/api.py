@@ -124,6 +124,7 @@ def adapt(
     budget_runs: int = 2000,
     max_slowdown: float = 1.5,
     bits: str = "same",
+    store: str | os.PathLike[str] | None = None,
     policy: str = "wavefront",
     precision: str = "fp32",
     numerics: str = "default",
@@ -146,6 +147,8 @@ def adapt(
             that does so in two calls is not called again.
         bits: "same" tries programs that give the same bits: other places and another order of the same work. "any" also
             tries other rKernels, which may round otherwise.
+        store: a folder for what is learnt, which later processes with the same model on alike machines begin with;
+            None keeps nothing.
         policy: of the first program, as for `compile`.
         precision: as for `compile`.
         numerics: as for `compile`.
@@ -167,7 +170,10 @@ def adapt(
     )
     options = _on(options, device, veus)
     example = _example(args, kwargs)
-    return adapt_with(model, options, example, budget_runs=budget_runs, max_slowdown=max_slowdown, bits=bits)
+    folder = None if store is None else Path(store)
+    return adapt_with(
+        model, options, example, budget_runs=budget_runs, max_slowdown=max_slowdown, bits=bits, store=folder
+    )
 
 
 def compile_step(

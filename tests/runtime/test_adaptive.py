@@ -11,6 +11,7 @@ from examples.two_branches import build_model
 from rammer.errors import CacheError, OptionError
 from rammer.runtime.adaptive import AdaptiveModel, Arm
 from rammer.runtime.executable import Executable
+from rammer.runtime.learnt import Learnt, Outcome
 
 DEADLINE_S = 300.0
 """For whoever builds in the background: far more than the slowest machine takes."""
@@ -47,7 +48,7 @@ def _arm(program, predicted=1.0, failing=None):
             raise failing
         return program
 
-    return Arm(name=program.name, predicted=predicted, build=build)
+    return Arm(name=program.name, digest=program.name, predicted=predicted, build=build)
 
 
 def _adaptive(first, arms, budget_runs=1000, max_slowdown=3.0):
@@ -154,6 +155,59 @@ def test_calls_from_several_threads_are_right():
     assert [one.pairs for one in model.history] == [16]
 
 
+def test_what_was_learnt_is_not_tried_again(tmp_path):
+    """A second model takes over what was quicker, without a trial, and tries only what the first did not."""
+    path = tmp_path / "learnt" / "model.json"
+
+    def settled(*names):
+        clock = Clock()
+        takes = {"a": 0.5, "b": 2.0, "c": 0.25}
+        programs = [Fake(clock, name, takes[name]) for name in names]
+        arms = iter([_arm(program) for program in programs])
+        first = Fake(clock, "first")
+        model = AdaptiveModel(first, arms, 1000, 9.0, digest="first", learnt=Learnt(path), clock=clock)
+        _settled(model)
+        return model, programs
+
+    one, _ = settled("a", "b")
+    assert [(found.name, found.verdict) for found in one.history] == [("a", "quicker"), ("b", "no quicker")]
+    another, _ = settled("a", "b", "c")
+    assert another.history[:2] == one.history
+    assert [(found.name, found.verdict) for found in another.history[2:]] == [("c", "quicker")]
+    third, (_, b, c) = settled("a", "b", "c")
+    assert third.history == another.history
+    assert third.freeze() is c
+    assert b.calls == 0
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"outcomes": [{"arm": 1}]}'])
+def test_damaged_stores_are_not_used(tmp_path, text):
+    path = tmp_path / "model.json"
+    path.write_text(text)
+    learnt = Learnt(path)
+    assert learnt.find("a", "first") is None
+    outcome = Outcome(name="a", verdict="quicker", pairs=16, ratio=0.5)
+    learnt.keep("a", "first", outcome)
+    assert Learnt(path).find("a", "first") == outcome
+
+
+def test_stores_are_shared(tmp_path):
+    """What another process added meanwhile stays."""
+    path = tmp_path / "model.json"
+    one, other = Learnt(path), Learnt(path)
+    a, b = (Outcome(name=name, verdict="no quicker", pairs=128, ratio=1.0) for name in "ab")
+    one.keep("a", "first", a)
+    other.keep("b", "first", b)
+    assert (Learnt(path).find("a", "first"), Learnt(path).find("b", "first")) == (a, b)
+
+
+def test_stores_that_cannot_be_written_cost_a_warning(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    learnt = Learnt(tmp_path / "file" / "model.json")
+    learnt.keep("a", "first", Outcome(name="a", verdict="failed", pairs=0, ratio=None))
+    assert "is not kept" in caplog.text
+
+
 @pytest.mark.parametrize("bits", ["same", "any"])
 def test_every_call_of_a_model_is_right(bits):
     x = np.random.default_rng(0).standard_normal((1, 8, 8, 8)).astype(np.float32)
@@ -170,6 +224,23 @@ def test_every_call_of_a_model_is_right(bits):
     assert model.history
     assert all("places and order" in one.name or bits == "any" for one in model.history)
     np.testing.assert_allclose(rammer.load(model.freeze().to_bytes())(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_begins_with_what_another_one_learnt(tmp_path):
+    """Equal models on one machine have one file; another number of units has its own."""
+    x = np.ones((1, 8, 8, 8), np.float32)
+
+    def settled(veus):
+        model = rammer.adapt(build_model(), "cpu", veus=veus, budget_runs=300, max_slowdown=20.0, store=tmp_path)
+        _call_until(lambda: model.is_settled, lambda: model(x))
+        return model.history
+
+    histories = [settled(2), settled(2)]
+    assert len(list(tmp_path.glob("*.json"))) == 1
+    tried = [{one for one in history if one.pairs} for history in histories]
+    assert tried[0] <= tried[1]
+    settled(1)
+    assert len(list(tmp_path.glob("*.json"))) <= 2
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 
 from rammer.errors import RammerError
 from rammer.runtime.executable import Executable
+from rammer.runtime.learnt import Learnt, Outcome
 from rammer.runtime.trials import Trial, Verdict
 
 _log = logging.getLogger(__name__)
@@ -26,30 +27,24 @@ class Arm:
 
     Attributes:
         name: the policy that scheduled it, and what it changes.
+        digest: of its schedule: equal for equal programs.
         predicted: its simulated time over that of the first program.
         build: makes it, proved and compiled.
     """
 
     name: str
+    digest: str
     predicted: float
     build: Callable[[], Executable]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became of an arm.
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """An arm's program; `outcome` is what became of it in an earlier trial, if that is known."""
 
-    Attributes:
-        name: of the arm.
-        verdict: "quicker", "no quicker", "too slow", "predicted too slow" or "failed".
-        pairs: of calls that were compared.
-        ratio: the median of its time over that of the program it was compared with; None without a pair.
-    """
-
-    name: str
-    verdict: str
-    pairs: int
-    ratio: float | None
+    arm: Arm
+    program: Executable
+    outcome: Outcome | None
 
 
 class AdaptiveModel:
@@ -69,6 +64,8 @@ class AdaptiveModel:
         budget_runs: int,
         max_slowdown: float,
         *,
+        digest: str = "",
+        learnt: Learnt | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Begin with a program.
@@ -78,9 +75,13 @@ class AdaptiveModel:
             arms: made in the background, for they take time to schedule.
             budget_runs: calls that may be given to programs that are tried.
             max_slowdown: as in `Trial`; arms that are predicted to be slower than that are not built.
+            digest: of the first program's schedule.
+            learnt: outcomes of earlier trials, which are not made again; those of these are added.
             clock: what calls are timed by, in seconds.
         """
         self._best = first
+        self._digest = digest
+        self._learnt = learnt
         self._arms = arms
         self._left = budget_runs
         self._max_slowdown = max_slowdown
@@ -91,7 +92,7 @@ class AdaptiveModel:
         self._known_us: float | None = None
         self._calls = 0
         self._builder: ThreadPoolExecutor | None = ThreadPoolExecutor(1, thread_name_prefix="rammer-adapt")
-        self._next: Future[tuple[Arm, Executable] | None] | None = self._builder.submit(self._build_next)
+        self._next: Future[_Built | None] | None = self._builder.submit(self._build_next)
 
     @property
     def history(self) -> tuple[Outcome, ...]:
@@ -150,37 +151,55 @@ class AdaptiveModel:
         if built is None:
             self._settle()
             return
-        self._tried = (*built, Trial(self._max_slowdown))
         self._calls, self._next = 0, None
+        if built.outcome is None:
+            self._tried = (built.arm, built.program, Trial(self._max_slowdown))
+            return
+        self._history.append(built.outcome)
+        self._take_over(built.arm, built.program)
+        self._build_on()
 
     def _decide(self, arm: Arm, newcomer: Executable, trial: Trial, verdict: Verdict | None) -> None:
         if verdict is None:
             return
-        self._note(arm.name, verdict.value, len(trial.ratios), trial.ratio)
+        outcome = self._note(arm.name, verdict.value, len(trial.ratios), trial.ratio)
+        if self._learnt is not None:
+            self._learnt.keep(arm.digest, self._digest, outcome)
         if verdict is Verdict.QUICKER:
-            self._best = newcomer
+            self._take_over(arm, newcomer)
         self._tried = None
+        self._build_on()
+
+    def _take_over(self, arm: Arm, newcomer: Executable) -> None:
+        self._best, self._digest = newcomer, arm.digest
+
+    def _build_on(self) -> None:
         if self._builder is not None:
             self._next = self._builder.submit(self._build_next)
 
-    def _build_next(self) -> tuple[Arm, Executable] | None:
-        """The next arm that can be tried; runs in the background."""
+    def _build_next(self) -> _Built | None:
+        """The next arm that can be tried or is known to be quicker; runs in the background, while none is tried."""
         for arm in self._arms:
             if self.is_settled:
                 break
+            outcome = None if self._learnt is None else self._learnt.find(arm.digest, self._digest)
+            if outcome is not None and outcome.verdict != Verdict.QUICKER.value:
+                self._history.append(outcome)
+                continue
             if arm.predicted > self._max_slowdown:
                 self._note(arm.name, "predicted too slow", 0, None)
                 continue
             try:
-                return arm, arm.build()
+                return _Built(arm, arm.build(), outcome)
             except RammerError as error:
                 _log.warning("%s cannot be tried: %s", arm.name, error)
                 self._note(arm.name, "failed", 0, None)
         return None
 
-    def _note(self, name: str, verdict: str, pairs: int, ratio: float | None) -> None:
+    def _note(self, name: str, verdict: str, pairs: int, ratio: float | None) -> Outcome:
         _log.info("%s: %s after %d pairs", name, verdict, pairs)
         self._history.append(Outcome(name=name, verdict=verdict, pairs=pairs, ratio=ratio))
+        return self._history[-1]
 
     def _settle(self) -> None:
         """Try nothing any more; whoever builds ends by itself."""

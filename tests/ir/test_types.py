@@ -58,7 +58,8 @@ def layouts(draw):
     order = tuple(draw(st.permutations(range(len(shape)))))
     if draw(st.booleans()):
         dim, width = draw(st.integers(0, len(shape) - 1)), draw(st.integers(1, 6))
-        return shape, Layout.panelled(shape, order, dim, width)
+        inner = draw(st.sampled_from([None, *(other for other in range(len(shape)) if other != dim)]))
+        return shape, Layout.panelled(shape, [other for other in order if other != inner], dim, width, inner)
     return shape, Layout.ordered(shape, order)
 
 
@@ -110,6 +111,12 @@ def test_panels_lie_one_after_the_other_and_the_last_is_padded():
     array = np.arange(1, 16).reshape(3, 5)  # 5 columns in panels of 2, rows inside a panel
     expected = [[1, 2], [6, 7], [11, 12], [3, 4], [8, 9], [13, 14], [5, 0], [10, 0], [15, 0]]
     np.testing.assert_array_equal(Layout.panelled((3, 5), (0, 1), 1, 2).pack(array).reshape(-1, 2), expected)
+
+
+def test_what_is_innermost_lies_side_by_side_in_each_lane():
+    array = np.arange(24).reshape(2, 3, 4)  # panels of two of the three, of which each has four
+    packed = Layout.panelled(array.shape, (0,), 1, 2, inner=2).pack(array)
+    assert packed.tolist() == [*range(8), *range(12, 20), *range(8, 12), *[0] * 4, *range(20, 24), *[0] * 4]
 
 
 def test_the_layout_of_a_scalar():

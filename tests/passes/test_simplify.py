@@ -53,6 +53,16 @@ def test_exact_conversions_there_and_back_vanish():
     assert simple(Cast(I32, Cast(I64, element(I32)))) is element(I32)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "bounds", "vanishes"),
+    [(DType.INT8, (-128.0, 127.0), True), (DType.UINT8, (0.0, 255.0), True), (DType.INT8, (0.0, 255.0), False)],
+)
+def test_a_type_that_holds_what_was_clipped_is_left_out(dtype, bounds, vanishes):
+    clipped = Call(ScalarFn.MIN, (Call(ScalarFn.MAX, (element(F32), const(bounds[0], F32))), const(bounds[1], F32)))
+    node = Cast(DType.INT32, Cast(dtype, clipped))
+    assert simple(node) is (Cast(DType.INT32, clipped) if vanishes else node)
+
+
 def test_roundings_stay():
     rounded = Cast(F32, Cast(F16, element(F32)))
     assert simple(rounded) is rounded

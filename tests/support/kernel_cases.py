@@ -4,16 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from rammer.ir.expr import Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, load
+from rammer.ir.expr import Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, cast, load
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import Figure
+from rammer.passes.helpers.quads import in_quads
 from rammer.passes.pipeline import PASSES
 from tests.support.kernels import AVX512, conv, lstm_cell, types
 from tests.support.operators import expression
 from tests.support.passes import Net, expression_of, only
 
 F16, BF16, F32, F64 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64
-I32, I64, BOOL = DType.INT32, DType.INT64, DType.BOOL
+I32, I64, U8, BOOL = DType.INT32, DType.INT64, DType.UINT8, DType.BOOL
 TOLERANCE = {F16: 2e-3, BF16: 1.6e-2, F32: 2e-6, F64: 1e-12}
 
 
@@ -52,6 +53,21 @@ def gru_cell(width, n, batch=1):
         activation_beta=(0.0,) * 2,
         linear_before_reset=True,
         batched_inputs=False,
+    )
+
+
+def requantised(product):
+    """A product of bytes, scaled by feature, added to bytes that are scaled, too, and made bytes again."""
+    expr = in_quads(product, "c", 1)
+    (output,) = expr.outputs
+    residual, scales = TensorType(U8, output.type.shape), TensorType(F32, output.type.shape[1:2])
+    number = cast(F32, output.body) * load(3, scales, expr.axes[1:2]) + cast(F32, load(2, residual, expr.axes)) * 0.25
+    number = call(ScalarFn.MIN, call(ScalarFn.MAX, call(ScalarFn.ROUND, number), 0.0), 255.0)
+    body = cast(U8, number)
+    return TensorExpr(
+        axes=expr.axes,
+        inputs=(*expr.inputs, residual, scales),
+        outputs=(Output(type=TensorType(U8, output.type.shape), indices=output.indices, body=body),),
     )
 
 
@@ -122,6 +138,15 @@ CONTRACTIONS = {
     "cell": (lstm_cell(1, 24, 32), {3, 4, 5}),
     "cell of odd size": (lstm_cell(3, 7, 13), {3, 4, 5}),
     "fused residual": (fused_residual(), {1, 2}),
+}
+
+BYTES = {
+    "bytes": (in_quads(expression("MatMul", types((37, 68), (68, 50), dtype=I32)), "k", 0), {1}),
+    "few bytes": (in_quads(expression("MatMul", types((5, 4), (4, 7), dtype=I32)), "k", 0), {1}),
+    "vector of bytes": (in_quads(expression("MatMul", types((1, 300), (300, 70), dtype=I32)), "k", 0), {1}),
+    "bytes that lie otherwise": (in_quads(expression("MatMul", types((9, 64), (64, 40), dtype=I32)), "k", 0), ()),
+    "3x3 of bytes": (in_quads(conv((1, 8, 12, 13), (40, 8, 3, 3), dtype=I32), "c", 1), {1}),
+    "quantised 3x3": (requantised(conv((1, 8, 12, 13), (40, 8, 3, 3), dtype=I32)), {1, 3}),
 }
 
 REDUCTIONS = {

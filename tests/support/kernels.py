@@ -64,6 +64,7 @@ def machine(vector_bytes: int = 32, registers: int = 16, veus: int = 2) -> VDevi
         stream_bytes=128,
         skeletons=("map", "reduce", "gemm", "implicit_gemm", "gemv", "depthwise"),
         rules=VectorRules(),
+        byte_products=True,
     )
 
 

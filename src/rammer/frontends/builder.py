@@ -19,6 +19,9 @@ from rammer.operators.registry import CompositeDef, definition_of
 _FOLDED_ELEMENTS = 4096
 """Operators are evaluated during import if operands and results have no more elements than this."""
 
+_KEPT = frozenset({"Centre"})
+"""Kinds that passes recognise patterns by, though their operands be constants."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operand:
@@ -115,6 +118,8 @@ class FoldingBuilder:
         self, kind: str, operands: Sequence[Operand], attributes: Attributes, source: SourceLocation
     ) -> tuple[Array, ...] | None:
         """The results, if they follow from small constants and are small themselves."""
+        if kind in _KEPT:
+            return None
         arrays = [operand.array for operand in operands if operand.array is not None]
         if len(arrays) < len(operands) or sum(array.size for array in arrays) > _FOLDED_ELEMENTS:
             return None

@@ -201,14 +201,19 @@ class Layout:
         return cls(strides=tuple(strides), span=stride)
 
     @classmethod
-    def panelled(cls, shape: Sequence[int], order: Sequence[int], dim: int, width: int) -> Layout:
+    def panelled(
+        cls, shape: Sequence[int], order: Sequence[int], dim: int, width: int, inner: int | None = None
+    ) -> Layout:
         """Panels of `width` indices of `dim`, outermost; inside a panel `order` (dim excluded), then the lanes.
 
-        The last panel is padded to `width`, so every panel can be read whole.
+        Of each lane all indices of the dimension `inner`, where there is one, lie side by side. The last panel is
+        padded to `width`, so every panel can be read whole.
         """
         strides = [0] * len(shape)
-        strides[dim] = 1
-        stride = width
+        if inner is not None:
+            strides[inner] = 1
+        strides[dim] = 1 if inner is None else shape[inner]
+        stride = width * strides[dim]
         for other in reversed([d for d in order if d != dim]):
             strides[other] = stride
             stride *= shape[other]

@@ -101,6 +101,7 @@ class VDevice:
         skeletons: that it has.
         rules: construct and cost rKernels.
         instructions: that products may be made of.
+        byte_products: whether four products of uint8 and int8, summed, are one instruction.
         threads: of a vEU, which share out an rTask.
         alignment_bytes: what addresses of tensors are multiples of.
         array_alignment_bytes: what addresses of callers' arrays are multiples of.
@@ -134,6 +135,7 @@ class VDevice:
     skeletons: tuple[str, ...]
     rules: TileRules
     instructions: tuple[Instruction, ...] = ()
+    byte_products: bool = False
     threads: int = 1
     alignment_bytes: int = 64
     array_alignment_bytes: int = 1

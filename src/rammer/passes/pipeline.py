@@ -9,6 +9,7 @@ from rammer.ir.graph import Graph
 from rammer.ir.vdevice import VDevice
 from rammer.passes import (
     batch_inputs,
+    byte_products,
     channels_last,
     eliminate_common,
     eliminate_dead,
@@ -90,6 +91,7 @@ _REST: tuple[tuple[str, Pass], ...] = (
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
 )
 PASSES: tuple[tuple[str, Pass], ...] = (
+    ("byte_products", byte_products.run),
     ("batch_inputs", batch_inputs.run),
     ("unroll", _anywhere(unroll.run)),
     ("widen_halves", widen_halves.run),
@@ -113,6 +115,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 
 _INEXACT = frozenset(
     {
+        "byte_products",
         "widen_halves",
         "fold_batch_norm",
         "winograd",

@@ -11,11 +11,13 @@ from rammer.ir.types import Layout, TensorType
 from rammer.ir.vdevice import VDevice
 from rammer.tiling.gemv_rows import streams_rows
 from rammer.tiling.pattern import (
+    QUAD,
     Contraction,
     Group,
     broadcast_loads,
     contraction,
     lies_in_lanes,
+    lies_in_quads,
     plain_load,
     reduction_order,
 )
@@ -58,7 +60,7 @@ def preferred_layouts(
     if (streamed := streams_rows(expr, constants, vdevice, once)) is not None:
         order = reduction_order([load for load in expr.loads if load.slot not in constants], streamed.axes, layouts)
         return {row.load.slot: _row_innermost(row.load, expr.inputs[row.load.slot], order) for row in streamed.rows}
-    found = contraction(expr)
+    found = contraction(expr, of_bytes=vdevice.byte_products)
     if found is None:
         return {}
     for lane in (*found.lanes, *found.shared):
@@ -80,6 +82,8 @@ def preferred_layouts(
                     type_ = expr.inputs[load.slot]
                     if _is_staged_along(lane, expr, found, vdevice):
                         preferred[load.slot] = _sums_innermost(same_slot, type_, lane, order)
+                    elif group.quad is not None:
+                        preferred[load.slot] = _in_quads(same_slot, type_, lane, order, vdevice)
                     else:
                         rows = math.prod(axis.extent for axis in found.rows(expr.axes, lane))
                         preferred[load.slot] = _packed(same_slot, type_, lane, order, rows, vdevice)
@@ -103,6 +107,18 @@ def _packed(
         if all(_starts_panel(affine(load.indices[lane_dim]), lane, width) for load in loads):
             return Layout.panelled(type_.shape, others, lane_dim, width)
     return Layout.ordered(type_.shape, (*others, lane_dim))
+
+
+def _in_quads(loads: Sequence[Load], type_: TensorType, lane: Axis, order: Sequence[Axis], vdevice: VDevice) -> Layout:
+    """The layout of a lane operand whose bytes are summed by fours, which lie along its last dimension."""
+    dims = _dims(loads[0], lane, order)
+    width = max(vdevice.vector_bytes, vdevice.alignment_bytes) // QUAD
+    if dims is None or not all(_starts_panel(affine(load.indices[dims[0]]), lane, width) for load in loads):
+        return Layout.row_major(type_.shape)
+    lane_dim, outer, summed = dims
+    quad_dim = type_.rank - 1
+    others = [dim for dim in (*outer, *summed) if dim != quad_dim]
+    return Layout.panelled(type_.shape, others, lane_dim, width, inner=quad_dim)
 
 
 def _sums_innermost(loads: Sequence[Load], type_: TensorType, lane: Axis, order: Sequence[Axis]) -> Layout:
@@ -154,8 +170,15 @@ def scattered_operands(
         (group, operand)
         for group in found.groups
         for operand in dict.fromkeys(found.split(term, lane)[0] for term in group.terms)
-        if not lies_in_lanes(operand, lane, expr, layouts)
+        if not _lies_well(operand, group, expr, lane, layouts)
     )
+
+
+def _lies_well(operand: Expr, group: Group, expr: TensorExpr, lane: Axis, layouts: Sequence[Layout]) -> bool:
+    """Whether vectors of a lane operand can be loaded."""
+    if group.quad is None:
+        return lies_in_lanes(operand, lane, expr, layouts)
+    return isinstance(operand, Load) and lies_in_quads(operand, lane, group.quad, layouts)
 
 
 def packed_operands(
@@ -163,11 +186,13 @@ def packed_operands(
 ) -> tuple[tuple[Group, Expr], ...]:
     """Those of `scattered` that are copied for each block of `lanes`: all its rows load vectors from the copy.
 
-    That pays if there are several rows, and if the copies stay below `MAX_PACK_BYTES`.
+    That pays if there are several rows, and if the copies stay below `MAX_PACK_BYTES`. Quads are not copied.
     """
     packed = []
     left_bytes = MAX_PACK_BYTES if rows > 1 else 0
     for group, operand in scattered:
+        if group.quad is not None:
+            continue
         size_bytes = pack_points(found, group, operand) * lanes * operand.dtype.itemsize_bytes
         if size_bytes <= left_bytes:
             packed.append((group, operand))

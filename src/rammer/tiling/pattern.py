@@ -40,14 +40,26 @@ from rammer.ir.types import DType, Layout, TensorType
 MAX_UNROLLED_POINTS = 16
 MAX_CHOSEN_POINTS = 65
 MAX_WINDOW_POINTS = 64  # of each element of an operand
+QUAD = 4
+"""So many products of bytes are summed by one instruction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One sum of products: `reduce` sums `operands[0] * operands[1]`, which contain no reductions but windows."""
+    """One sum of products: `reduce` sums `operands[0] * operands[1]`, which contain no reductions but windows.
+
+    Along `quad` lie four bytes of each operand, of which an instruction adds the products to an int32; the operands are
+    loads of uint8 and of int8 then.
+    """
 
     reduce: Reduce
     operands: tuple[Expr, Expr]
+    quad: Axis | None = None
+
+    @property
+    def multiplied(self) -> DType:
+        """What arithmetic a vDevice has a peak for."""
+        return self.reduce.dtype if self.quad is None else DType.INT8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +68,11 @@ class Group:
 
     axes: tuple[Axis, ...]
     terms: tuple[Term, ...]
+
+    @property
+    def quad(self) -> Axis | None:
+        """The axis along which four products of bytes are one step; all terms have the same."""
+        return self.terms[0].quad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +153,17 @@ class Choice:
 
 
 @lru_cache(maxsize=1024)
-def contraction(expr: TensorExpr) -> Contraction | None:
-    """The expression as a contraction; None where it is none, or no axis could run along lanes."""
+def contraction(expr: TensorExpr, *, of_bytes: bool = False) -> Contraction | None:
+    """The expression as a contraction; None where it is none, or no axis could run along lanes.
+
+    Args:
+        expr: what is computed.
+        of_bytes: whether sums may be of products of bytes, too: who asks knows of quads then.
+    """
     if not expr.reductions:
         return None
     inner = {node for reduction in expr.reductions for node in nodes(reduction.body) if isinstance(node, Reduce)}
-    terms = [_term(reduction) for reduction in expr.reductions if reduction not in inner]
+    terms = [_term(reduction, of_bytes=of_bytes) for reduction in expr.reductions if reduction not in inner]
     grouped: dict[tuple[Axis, ...], list[Term]] = {}
     for term in terms:
         if term is None:
@@ -150,9 +172,13 @@ def contraction(expr: TensorExpr) -> Contraction | None:
     free = free_axes(*expr.roots)
     members = [term for group in grouped.values() for term in group]
     owners = {axis: [sum(axis in free[operand] for operand in term.operands) for term in members] for axis in expr.axes}
-    widest = sorted((axis for axis in expr.axes if members and min(owners[axis]) > 0), key=lambda axis: -axis.extent)
+    widest = sorted(
+        (axis for axis in expr.axes if members and min(owners[axis]) > 0 and _may_be_lanes(axis, members, free)),
+        key=lambda axis: -axis.extent,
+    )
     lanes = tuple(axis for axis in widest if max(owners[axis]) == 1)
-    if not lanes:
+    mixed = any(len({term.quad for term in group}) > 1 for group in grouped.values())
+    if not lanes or mixed:
         return None
     return Contraction(
         groups=tuple(Group(axes=axes, terms=tuple(group)) for axes, group in grouped.items()),
@@ -161,6 +187,12 @@ def contraction(expr: TensorExpr) -> Contraction | None:
         shared=tuple(axis for axis in widest if axis not in lanes),
         free=free,
     )
+
+
+def _may_be_lanes(axis: Axis, terms: Sequence[Term], free: Mapping[Expr, frozenset[Axis]]) -> bool:
+    """Whether lanes may run along an axis: of products of bytes, the operand of lanes is that of int8, and it alone."""
+    quads = [term.operands for term in terms if term.quad is not None]
+    return all(axis in free[weight] and axis not in free[other] for other, weight in quads)
 
 
 def product_skeleton(found: Contraction, lane: Axis) -> Skeleton:
@@ -199,16 +231,40 @@ def _is_one_to_one(forms: Sequence[Affine | None]) -> bool:
     return None not in forms
 
 
-def _term(reduction: Reduce) -> Term | None:
-    """A reduction as a sum of products of single precision or more, over at least one point."""
-    if reduction.fn is not ReduceFn.SUM or reduction.dtype not in (DType.FLOAT32, DType.FLOAT64):
+def _term(reduction: Reduce, *, of_bytes: bool) -> Term | None:
+    """A reduction as a sum of products of single precision or more, or of bytes in quads, over at least one point."""
+    if reduction.fn is not ReduceFn.SUM or any(axis.extent == 0 for axis in reduction.axes):
         return None
-    if any(axis.extent == 0 for axis in reduction.axes):
+    if reduction.dtype is DType.INT32 and of_bytes:
+        return _term_of_bytes(reduction)
+    if reduction.dtype not in (DType.FLOAT32, DType.FLOAT64):
         return None
     match reduction.body:
         case Call(ScalarFn.MUL, (left, right)) if window_points(left, right) <= MAX_WINDOW_POINTS:
             return Term(reduce=reduction, operands=(left, right))
     return None
+
+
+def _term_of_bytes(reduction: Reduce) -> Term | None:
+    """A reduction as a sum of products of uint8 and int8, four of which lie along the last axis."""
+    match reduction.body:
+        case Call(ScalarFn.MUL, factors):
+            left, right = map(widened_byte, factors)
+            *_, quad = reduction.axes
+            if left is None or right is None or (left.type, right.type) != (DType.UINT8, DType.INT8):
+                return None
+            if quad.extent == QUAD and all(_steps_by_quads(load, quad) for load in (left, right)):
+                return Term(reduce=reduction, operands=(left, right), quad=quad)
+    return None
+
+
+def _steps_by_quads(load: Load, quad: Axis) -> bool:
+    """Whether a quad's elements are neighbours along one dimension, at whole quads of it."""
+    forms = [form for form in map(affine, load.indices) if form is None or form.coefficient(quad)]
+    if len(forms) != 1 or forms[0] is None or forms[0].coefficient(quad) != 1:
+        return False
+    others = [coefficient for axis, coefficient in forms[0].terms if axis is not quad]
+    return all(step % QUAD == 0 for step in (*others, forms[0].offset))
 
 
 def window_points(*operands: Expr) -> int:
@@ -309,6 +365,14 @@ def plain_load(operand: Expr) -> Load | None:
     return inner if isinstance(inner, Load) else None
 
 
+def widened_byte(operand: Expr) -> Load | None:
+    """The load of a byte that an operand is as int32, None for any other."""
+    match operand:
+        case Cast(DType.INT32, Load(_, _, DType.UINT8 | DType.INT8) as inner):
+            return inner
+    return None
+
+
 def lies_in_lanes(operand: Expr, lane: Axis, expr: TensorExpr, layouts: Sequence[Layout]) -> bool:
     """Whether neighbours of an operand along `lane` are neighbours in memory, none of them padding."""
     if not isinstance(operand, Load) or stride_along(operand.indices, layouts[operand.slot], lane) != 1:
@@ -318,6 +382,20 @@ def lies_in_lanes(operand: Expr, lane: Axis, expr: TensorExpr, layouts: Sequence
         lane in free_axes(index)[index] and not is_within(index, extent)
         for index, extent in zip(operand.indices, shape, strict=True)
     )
+
+
+def lies_side_by_side(load: Load, lane: Axis, layouts: Sequence[Layout]) -> bool:
+    """Whether neighbours of a load along `lane` are neighbours in memory, wherever it stands."""
+    layout = layouts[load.slot]
+    plain = layout.panel is None and all(affine(index) is not None for index in load.indices)
+    return plain and stride_along(load.indices, layout, lane) == 1
+
+
+def lies_in_quads(load: Load, lane: Axis, quad: Axis, layouts: Sequence[Layout]) -> bool:
+    """Whether a quad's bytes lie side by side, and so do those of neighbours along `lane`."""
+    layout = layouts[load.slot]
+    steps = stride_along(load.indices, layout, lane), stride_along(load.indices, layout, quad)
+    return load.fill is None and steps == (QUAD, 1)
 
 
 def is_within(index: Expr, extent: int) -> bool:

@@ -58,7 +58,7 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
         return "T10", "has the skeleton 'map' and a reduction"
     if isinstance(kernel.form, GemvRowsForm):
         return _rows_fault(kernel, kernel.form)
-    if skeleton in PRODUCTS and (contraction(kernel.expr) is None or kernel.tile.lane is None):
+    if skeleton in PRODUCTS and (contraction(kernel.expr, of_bytes=True) is None or kernel.tile.lane is None):
         return "T10", f"has the skeleton '{skeleton}', but its expression is no product along an axis"
     if skeleton is Skeleton.ATTENTION and attention(kernel.expr) is None:
         return "T10", "has the skeleton 'attention', but its expression is none"

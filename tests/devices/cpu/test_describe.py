@@ -120,6 +120,18 @@ def test_description(server):
     assert all(figure.provenance for figure in vdevice.flops_per_us.values())
 
 
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [("avx512_vnni", True), ("avx_vnni", False), ("", False)],
+)
+def test_products_of_bytes_need_an_instruction_on_whole_vectors(server, flags, found):
+    info = server / "proc/cpuinfo"
+    info.write_text(info.read_text().replace("hypervisor", f"hypervisor {flags}"))
+    vdevice = describe(read_machine(server, range(4)), None)
+    assert vdevice.byte_products is found
+    assert vdevice.flops_per_us[DType.INT8].value == 4 * vdevice.flops_per_us[DType.FLOAT32].value
+
+
 def test_more_veus_than_cores_share_them(server):
     vdevice = describe(read_machine(server, range(4)), 6)
     assert [veu.core for veu in vdevice.veus] == [0, 1, 2, 3, 0, 1]

@@ -27,11 +27,21 @@ from rammer.ir.expr import (
 )
 from rammer.ir.kernel_form import MicroKernelForm
 from rammer.ir.types import DType, TensorType
-from tests.support.kernel_cases import CHANNELS_LAST, CONTRACTIONS, IMAGES, MAPS, REDUCTIONS, assert_close, filtered
+from tests.support.kernel_cases import (
+    BYTES,
+    CHANNELS_LAST,
+    CONTRACTIONS,
+    IMAGES,
+    MAPS,
+    REDUCTIONS,
+    assert_close,
+    filtered,
+)
 from tests.support.kernels import (
     AVX2,
     AVX512,
     CLANG,
+    GCC,
     NEON,
     Bound,
     Compiler,
@@ -75,6 +85,46 @@ def test_contractions(name, vdevice, compiler):
     expr, constants = CONTRACTIONS[name]
     kernels = check(expr, compiler, constants=constants, vdevice=vdevice)
     assert any(isinstance(kernel.form, MicroKernelForm) for kernel in kernels)
+
+
+@pytest.mark.parametrize(
+    ("vdevice", "flags", "cc"),
+    [
+        (AVX512, ("-O3",), GCC),
+        (AVX512, ("-O3",), CLANG),
+        (AVX512, ("-O1", "-mno-avx512vnni", "-mno-avxvnni"), GCC),
+        (AVX2, ("-O1",), GCC),
+        (NEON, ("-O1",), GCC),
+    ],
+    ids=["avx512", "avx512-clang", "avx512-without", "avx2", "neon"],
+)
+def test_bytes(vdevice, flags, cc, compiler):
+    """By the instruction where the machine has it, and exactly without it; int8 takes all its values."""
+    for expr, constants in BYTES.values():
+        inputs = [
+            np.random.default_rng(slot).integers(*((-128, 128) if slot == 1 else (0, 256)), type_.shape)
+            for slot, type_ in enumerate(expr.inputs)
+        ]
+        inputs = [array.astype(type_.dtype.numpy) for array, type_ in zip(inputs, expr.inputs, strict=True)]
+        kernels = check(expr, compiler, inputs=inputs, constants=constants, vdevice=vdevice, flags=flags, cc=cc)
+        assert any(isinstance(kernel.form, MicroKernelForm) for kernel in kernels)
+
+
+def test_bytes_without_the_instruction_are_a_general_reduction():
+    expr, constants = BYTES["bytes"]
+    kernels = Bound(expr, constants, replace(AVX512, byte_products=False)).kernels
+    assert {kernel.form.skeleton for kernel in kernels} == {"reduce"}
+
+
+def test_bytes_of_an_epilogue_are_widened_and_narrowed_by_vectors():
+    """All lanes of the loop have four bytes."""
+    expr, constants = BYTES["quantised 3x3"]
+    kernel = Bound(expr, constants, AVX512, {0, 2, 4}).kernels[0]
+    text = emit_kernel(kernel, "quantised")
+    vectors = math.prod(register_of(kernel)) // 16
+    assert text.count("RAMMER_WIDEN(16, u8, in") >= vectors
+    assert text.count("RAMMER_NARROW(16, u8, out") >= vectors
+    assert "RAMMER_DOT_16(" in text
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)

@@ -91,26 +91,40 @@ def describe(machine: Machine, veus: int | None, peaks: Peaks = NOT_MEASURED) ->
         vector_bytes=vector_bytes,
         vector_registers=registers,
         levels=levels,
-        flops_per_us={
-            dtype: peaks.figure(
-                peaks.flops_per_us.get(dtype.compute.value),
-                2 * 2 * (vector_bytes // dtype.compute.itemsize_bytes) * ghz * 1e3,
-                f"two multiply-adds of {vector_bytes}-byte vectors a cycle at {clock}",
-            )
-            for dtype in DType
-        },
+        flops_per_us=_flops_per_us(peaks, vector_bytes, ghz, clock),
         handover_us=peaks.figure(peaks.handover_us, _HANDOVER_US, "a cache line between two cores, there and back"),
         task_overhead_us=peaks.figure(
             peaks.task_overhead_us, _TASK_OVERHEAD_US, "reading a record and an indirect call"
         ),
         skeletons=SKELETONS,
         rules=VectorRules(),
+        byte_products=_has_byte_products(machine, vector_bytes),
         alignment_bytes=64,
         stream_bytes=_STREAM_BYTES,
         own_cache_bytes=max((level.capacity_bytes for level in levels if not level.shared), default=0),
         longest_task_us=_LONGEST_TASK_US,
         compiler=peaks.compiler,
     )
+
+
+def _flops_per_us(peaks: Peaks, vector_bytes: int, ghz: float, clock: str) -> dict[DType, Figure]:
+    """Peaks by element type. An instruction multiplies four bytes in the time of a float32."""
+    figures = {
+        dtype: peaks.figure(
+            peaks.flops_per_us.get(dtype.compute.value),
+            2 * 2 * (vector_bytes // dtype.compute.itemsize_bytes) * ghz * 1e3,
+            f"two multiply-adds of {vector_bytes}-byte vectors a cycle at {clock}",
+        )
+        for dtype in DType
+    }
+    single = figures[DType.FLOAT32]
+    figures[DType.INT8] = Figure(4 * single.value, f"four times that of float32: {single.provenance}")
+    return figures
+
+
+def _has_byte_products(machine: Machine, vector_bytes: int) -> bool:
+    """Whether sums of four products of bytes are one instruction on whole vectors."""
+    return {64: "avx512_vnni", 32: "avx_vnni"}.get(vector_bytes) in machine.features
 
 
 def _vectors(machine: Machine) -> tuple[int, int]:

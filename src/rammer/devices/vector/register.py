@@ -91,7 +91,7 @@ def register_tiles(
 
 def efficiency(kernel: RKernel, vdevice: VDevice) -> float:
     """The fraction of the peak that the micro-kernel of a contraction can reach."""
-    found, tile, form = contraction(kernel.expr), kernel.tile, kernel.form
+    found, tile, form = contraction(kernel.expr, of_bytes=True), kernel.tile, kernel.form
     if found is None or tile.lane is None or not isinstance(form, MicroKernelForm):
         raise ValueError("only a contraction has a micro-kernel")
     micro = _Micro.of(kernel.expr, found, kernel.expr.axes[tile.lane], kernel.layouts, vdevice)

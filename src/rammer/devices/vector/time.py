@@ -40,13 +40,15 @@ def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
         return attention_us(kernel, vdevice)
     if isinstance(kernel.form, TreesForm):
         return trees_us(kernel, vdevice)
-    found = contraction(kernel.expr) if isinstance(kernel.form, MicroKernelForm) else None
+    found = contraction(kernel.expr, of_bytes=True) if isinstance(kernel.form, MicroKernelForm) else None
     if found is None:
         return _operations_us(kernel, vdevice)
-    sums = sum(math.prod(axis.extent for axis in group.axes) * len(group.terms) for group in found.groups)
-    flops = 2 * sums * math.prod(kernel.tile.task)
-    peak = vdevice.flops_per_us[found.terms[0].reduce.dtype].value
-    return flops / (peak * efficiency(kernel, vdevice)) + _operations_us(kernel, vdevice)
+    points_us = sum(
+        math.prod(axis.extent for axis in term.reduce.axes) / vdevice.flops_per_us[term.multiplied].value
+        for term in found.terms
+    )
+    products_us = 2 * points_us * math.prod(kernel.tile.task) / efficiency(kernel, vdevice)
+    return products_us + _operations_us(kernel, vdevice)
 
 
 def _operations_us(kernel: RKernel, vdevice: VDevice) -> float:
@@ -69,7 +71,7 @@ def _operations_by_axes(expr: TensorExpr, skeleton: Skeleton, vector: int) -> Ma
 
     Choices that a skeleton makes when code is written, and the products of a micro-kernel, are not among them.
     """
-    found = contraction(expr) if skeleton in PRODUCTS else None
+    found = contraction(expr, of_bytes=True) if skeleton in PRODUCTS else None
     if found is not None:
         without = frozenset(values(*(term.reduce for term in found.terms)))
     else:

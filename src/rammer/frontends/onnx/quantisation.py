@@ -14,6 +14,7 @@ from rammer.frontends.moves import converted, part, repeated, reshaped
 from rammer.frontends.node import ModelNode
 from rammer.frontends.onnx.codes import recast
 from rammer.ir.types import DType
+from rammer.operators.quantised import BYTES
 
 _RANGES = {
     DType.UINT2: (0, 3),
@@ -133,6 +134,9 @@ def dequantised(
 
 def centred(node: ModelNode, x: Operand, zero: Operand | None) -> Operand:
     """Quantised integers less their zero point, which broadcasts to them, as int32."""
+    if x.dtype in BYTES:
+        zeros = () if zero is None or is_zero(zero) else (zero,)
+        return node.add("Centre", x, *zeros)
     number = recast(node, x, DType.INT32)
     return number if zero is None or is_zero(zero) else node.add("Sub", number, recast(node, zero, DType.INT32))
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from rammer.ir.evaluate import FUNCTIONS, converted
-from rammer.ir.expr import Call, Cast, Const, Expr, ScalarFn, TensorExpr, const, rebuild
+from rammer.ir.expr import Call, Cast, Const, Expr, ScalarFn, TensorExpr, cast, const, rebuild
 from rammer.ir.types import DType
 
 _MANTISSA_BITS = {DType.FLOAT16: 11, DType.BFLOAT16: 8, DType.TF32: 11, DType.FLOAT32: 24, DType.FLOAT64: 53}
@@ -20,6 +20,8 @@ def simplified(node: Expr) -> Expr | None:
     match node:
         case Cast(type_, Cast(between, arg)) if arg.dtype is type_ and holds(between, type_):
             return arg
+        case Cast(type_, Cast(between, arg)) if _is_clipped(arg, between) and holds(type_, between):
+            return cast(type_, arg)
         case Cast(type_, Const(value, given)) if not type_.is_code:
             with np.errstate(all="ignore"):
                 return const(converted(np.asarray(value, given.numpy), type_).item(), type_)
@@ -30,6 +32,17 @@ def simplified(node: Expr) -> Expr | None:
             with np.errstate(all="ignore"):
                 return const(np.asarray(FUNCTIONS[fn](*arrays)).item(), node.dtype)
     return None
+
+
+def _is_clipped(number: Expr, dtype: DType) -> bool:
+    """Whether an integer type holds a number, because it was brought into a range."""
+    match number:
+        case Call(ScalarFn.MIN, (Call(ScalarFn.MAX, (_, Const(least))), Const(greatest))) if not dtype.is_float:
+            if dtype is DType.BOOL or dtype.is_code:
+                return False
+            bits = 8 * dtype.itemsize_bytes - dtype.is_signed
+            return -(dtype.is_signed << bits) <= least and greatest < 1 << bits
+    return False
 
 
 @lru_cache(maxsize=1024)

@@ -28,7 +28,7 @@ from rammer.ir.expr import (
 from rammer.ir.graph import Operator
 from rammer.ir.types import TensorType
 from rammer.passes.helpers.simplify import simplified
-from rammer.tiling.pattern import free_axes, plain_load
+from rammer.tiling.pattern import free_axes, plain_load, widened_byte
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,9 @@ class Work:
         for node in self.nodes:
             match node:
                 case Reduce(ReduceFn.SUM, _, Call(ScalarFn.MUL, factors)) if factors[0] is not factors[1]:
-                    loads = [load for load in map(plain_load, factors) if load is not None]
+                    loads = [
+                        load for load in (plain_load(factor) or widened_byte(factor) for factor in factors) if load
+                    ]
                     if len(loads) == len(factors):
                         found.update(load.slot for load in loads)
         return frozenset(found)

@@ -17,7 +17,11 @@ def emit_ahead(scope: Scope, block: Block, axis: Axis, row_blocks: int) -> Ahead
     kernel = scope.operands.kernel
     operands = {block.found.split(term, block.lane)[0] for term in block.found.terms}
     loads = [operand for operand in operands if isinstance(operand, Load)]
-    panels = {(kernel.layouts[load.slot].panel, load.type.itemsize_bytes) for load in loads}
+    layouts = [kernel.layouts[load.slot] for load in loads]
+    panels = {
+        (layout.panel, load.type.itemsize_bytes * (1 if layout.panel is None else layout.strides[layout.panel.dim]))
+        for layout, load in zip(layouts, loads, strict=True)
+    }
     if (
         row_blocks == 1
         or block.lane in block.found.shared
@@ -26,10 +30,10 @@ def emit_ahead(scope: Scope, block: Block, axis: Axis, row_blocks: int) -> Ahead
         or len(panels) > 1
     ):
         return None
-    ((panel, itemsize_bytes),) = panels
+    ((panel, lane_bytes),) = panels
     if panel is None:
         return None
     offset = scope.writer.name("ahead")
     scope.writer.line(f"int64_t {offset} = 0;")
-    share_bytes = -(-panel.width * itemsize_bytes // row_blocks)
+    share_bytes = -(-panel.width * lane_bytes // row_blocks)
     return Ahead(axis=axis, offset=offset, lanes=panel.width, share_bytes=share_bytes)

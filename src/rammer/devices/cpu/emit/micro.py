@@ -14,6 +14,7 @@ from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.types import DType, TensorType
 from rammer.tiling.addresses import Linear, Part
 from rammer.tiling.pattern import (
+    QUAD,
     Border,
     Contraction,
     Group,
@@ -29,7 +30,7 @@ from rammer.tiling.pattern import (
 # Such stretches of a row operand end before processors see a stream coming; for shorter ones there would be a prefetch
 # for few products.
 _STRETCH_BYTES, _LINE_BYTES = range(64, 129), 64
-_VECTOR_NAMES = {DType.FLOAT32: "rammer_f32x", DType.FLOAT64: "rammer_f64x"}
+_VECTOR_NAMES = {DType.FLOAT32: "rammer_f32x", DType.FLOAT64: "rammer_f64x", DType.INT32: "rammer_i32x"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +161,10 @@ class _Micro:
         self._group = group
         kernel = scope.operands.kernel
         self._edges = edges_of(block.found, group, block.rows, block.lane, kernel.expr.inputs)
-        self._order = reduction_order(broadcast_loads(block.found, group, block.lane), group.axes, kernel.layouts)
+        order = reduction_order(broadcast_loads(block.found, group, block.lane), group.axes, kernel.layouts)
+        self._order = tuple(axis for axis in order if axis is not group.quad)
         self._element = group.terms[0].reduce.dtype
+        self._step = 1 if group.quad is None else QUAD
         self._type = vector_type(block, group.terms[0])
         places = itertools.product(group.terms, block.offsets, range(block.vectors))
         self._accumulators: dict[Place, str] = {place: self._writer.name("sum") for place in places}
@@ -170,12 +173,14 @@ class _Micro:
         """Accumulators and the loops over the reduction axes."""
         for name in self._accumulators.values():
             self._writer.line(f"{self._type} {name} = {{0}};")
-        self._loops(scope.enter({}), self._order, {})
+        quad = {} if self._group.quad is None else {self._group.quad: Position("")}
+        self._loops(scope.enter(quad), self._order, {})
         return self._accumulators
 
     def _loops(self, scope: Scope, axes: Sequence[Axis], point: Mapping[Axis, int]) -> None:
         """Loops over `axes`; `point` holds the positions along unrolled axes."""
-        scope.hoist(operand for term in self._group.terms for operand in term.operands)
+        if self._group.quad is None:
+            scope.hoist(operand for term in self._group.terms for operand in term.operands)
         if self._edges.sliding and all(axis in self._edges.unrolled for axis in axes):
             self._sliding_products(scope, axes, point)
             return
@@ -216,9 +221,15 @@ class _Micro:
                     if (offsets, other) not in factors:
                         factors[offsets, other] = self._factors(row, other)
                     for v, (factor, vector) in enumerate(zip(factors[offsets, other], vectors, strict=True)):
-                        self._writer.line(f"{self._accumulators[term, offsets, v]} += {factor} * {vector};")
+                        self._writer.line(self._added(self._accumulators[term, offsets, v], factor, vector))
         if block.ahead is not None:
             self._writer.line(f"{block.ahead.offset} += {block.ahead.share_bytes};")
+
+    def _added(self, total: str, factor: str, vector: str) -> str:
+        """The statement that adds products to a vector of sums."""
+        if self._group.quad is None:
+            return f"{total} += {factor} * {vector};"
+        return f"{total} = RAMMER_DOT_{self._block.vector}({total}, {factor}, {vector});"
 
     def _sliding_products(self, scope: Scope, axes: Sequence[Axis], point: Mapping[Axis, int]) -> None:
         """Add the products of all points along unrolled axes, one vector after the other of what rows share."""
@@ -271,7 +282,19 @@ class _Micro:
         """What each vector of a row is multiplied by: a scalar, or vectors where the operand has the lane too."""
         if self._block.lane in self._block.found.free[operand]:
             return [self._vector(row, operand, v) for v in range(self._block.vectors)]
+        if isinstance(operand, Load) and self._group.quad is not None:
+            return [self._four(row, operand, self._group.quad)] * self._block.vectors
         return [row.value(operand)] * self._block.vectors
+
+    def _four(self, scope: Scope, load: Load, quad: Axis) -> str:
+        """The bytes of a quad as an int32: loaded as one where they lie side by side."""
+        kernel = self._operands.kernel
+        if stride_along(load.indices, kernel.layouts[load.slot], quad) == 1 and not scope.open_checks(load):
+            text = f"RAMMER_QUAD(in{load.slot} + {scope.address(self._operands.loads[load])})"
+        else:
+            elements = [scope.enter({quad: Position("", i)}).value(load) for i in range(QUAD)]
+            text = f"rammer_quad({', '.join(elements)})"
+        return self._writer.let("int32_t", self._writer.name("q"), text)
 
     def _row(self, scope: Scope, offsets: Sequence[int]) -> Scope:
         """The scope of one row of the block; no settled border is crossed there."""
@@ -304,7 +327,11 @@ class _Micro:
         with self._writer.loop("i", "0", str(present), lanes=True):
             at_lane = scope.enter({lane: Position(lane.name)})
             self._writer.let("int64_t", lane.name, f"{start} + {first} + i")
-            self._writer.line(f"{lanes}[i] = {at_lane.value(operand)};")
+            if isinstance(operand, Load) and self._group.quad is not None:
+                value = self._four(at_lane, operand, self._group.quad)
+            else:
+                value = at_lane.value(operand)
+            self._writer.line(f"{lanes}[i] = {value};")
         return lanes
 
     def _is_vector(self, scope: Scope, load: Load, present: int) -> bool:
@@ -314,7 +341,7 @@ class _Micro:
         if scope.open_checks(load) or self._block.lane in nodes(*address.atoms):
             return False
         if not parts:
-            return address.form.coefficient(self._block.lane) == 1 and present == self._block.vector
+            return address.form.coefficient(self._block.lane) == self._step and present == self._block.vector
         return address.form.coefficient(self._block.lane) == 0 and all(self._is_within_panel(scope, p) for p in parts)
 
     def _is_within_panel(self, scope: Scope, part: Part) -> bool:
@@ -323,7 +350,7 @@ class _Micro:
         return (
             part.panel is not None
             and part.clamp is None
-            and part.stride == 1
+            and part.stride == self._step
             and part.form.coefficient(self._block.lane) == 1
             and part.panel.width % vector == 0
             and scope.panel_phase(part, vector) == 0

@@ -27,6 +27,7 @@ from rammer.devices.codegen.scalar import C_TYPES, sum_text
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.ahead import emit_ahead
 from rammer.devices.cpu.emit.micro import Block, Place, edges_of, emit_group, vector_type
+from rammer.devices.cpu.emit.narrow import NONE, narrow, store_lane, widen
 from rammer.devices.cpu.emit.nest import Loop, Range, nest
 from rammer.devices.cpu.emit.pack import emit_packs
 from rammer.ir.expr import Axis
@@ -88,7 +89,7 @@ def _row_blocks(kernel: RKernel, block: Block) -> int:
 def _block(kernel: RKernel, form: MicroKernelForm) -> Block:
     """A full block of the rKernel."""
     expr, tile = kernel.expr, kernel.tile
-    found = contraction(expr)
+    found = contraction(expr, of_bytes=True)
     if found is None or tile.lane is None or expr.axes[tile.lane] not in (*found.lanes, *found.shared):
         raise ValueError("a product is a contraction with one of its lane axes")
     lane = expr.axes[tile.lane]
@@ -188,11 +189,11 @@ def _step(kernel: RKernel, axis: Axis) -> int:
 
 def _emit_in_registers(scope: Scope, block: Block, sums: Mapping[Place, str]) -> None:
     """A loop over the lanes of each vector of sums, which becomes vector code that finds them in their registers."""
-    writer, lane = scope.writer, block.lane
+    writer = scope.writer
     for offsets in block.offsets:
         for v in range(block.vectors):
             first = v * block.vector
-            present = min(block.vector, block.counts[lane] - first)
+            present = min(block.vector, block.counts[block.lane] - first)
             # A copy: what is read lane by lane would not stay in a register during the sums.
             copies = {}
             for term in block.found.terms:
@@ -200,10 +201,25 @@ def _emit_in_registers(scope: Scope, block: Block, sums: Mapping[Place, str]) ->
                 writer.line(f"RAMMER_BY_LANE({vector_type(block, term)}, {name}, {sums[term, offsets, v]});")
                 copies[term] = f"{name}[i]"
             row = _with_sums(scope, block.row_positions(offsets), copies)
-            writer.line("RAMMER_ONE_VECTOR")
-            with writer.loop("i", "0", str(present), lanes=True):
-                writer.let("int64_t", lane.name, sum_text({f"{lane.name}_block": 1, "i": 1}, first))
-                _with_sums(row, {lane: Position(lane.name)}, copies).store_results()
+            _emit_lanes(row, block, first, present, copies)
+
+
+def _emit_lanes(row: Scope, block: Block, first: int, present: int, sums: Mapping[Term, str]) -> None:
+    """The loop over the lanes of one vector of sums, bytes apart where the vector is whole."""
+    writer, lane = row.writer, block.lane
+    at_first = Position(f"{lane.name}_block", first, block.sizes[lane])
+    apart = widen(row, lane, at_first, present) if present == block.vector else NONE
+    writer.line("RAMMER_ONE_VECTOR")
+    with writer.loop("i", "0", str(present), lanes=True):
+        writer.let("int64_t", lane.name, sum_text({f"{lane.name}_block": 1, "i": 1}, first))
+        if apart.loaded or apart.stored:
+            inside = row.enter({lane: Position(lane.name)})
+            for term, name in sums.items():
+                inside.bind(term.reduce, name)
+            store_lane(inside, apart)
+        else:
+            _with_sums(row, {lane: Position(lane.name)}, sums).store_results()
+    narrow(row, lane, at_first, present, apart)
 
 
 def _emit_over_arrays(scope: Scope, block: Block, sums: Mapping[Place, str], order: Sequence[Axis]) -> None:

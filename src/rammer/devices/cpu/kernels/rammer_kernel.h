@@ -50,6 +50,13 @@ RAMMER_VECTOR(double, 2, rammer_f64x2)
 RAMMER_VECTOR(double, 4, rammer_f64x4)
 RAMMER_VECTOR(double, 8, rammer_f64x8)
 
+RAMMER_VECTOR(uint8_t, 4, rammer_u8x4)
+RAMMER_VECTOR(uint8_t, 8, rammer_u8x8)
+RAMMER_VECTOR(uint8_t, 16, rammer_u8x16)
+RAMMER_VECTOR(int8_t, 4, rammer_i8x4)
+RAMMER_VECTOR(int8_t, 8, rammer_i8x8)
+RAMMER_VECTOR(int8_t, 16, rammer_i8x16)
+
 /* Macros, for a function that returns a vector has an ABI that depends on the instruction set. */
 #define RAMMER_LOAD(vector, address) (*(const vector##_at *)(address))
 /* For what several products share: else gcc loads it again for each, since that is no instruction of its own. */
@@ -65,8 +72,46 @@ RAMMER_VECTOR(double, 8, rammer_f64x8)
 #endif
 #define RAMMER_STORE(vector, address, value) (*(vector##_at *)(address) = (value))
 
+/* Bytes (u8 or i8) of all lanes as int32, and back. */
+#define RAMMER_WIDEN(lanes, bytes, address)                                                                           \
+    __builtin_convertvector(RAMMER_LOAD(rammer_##bytes##x##lanes, address), rammer_i32x##lanes)
+#define RAMMER_NARROW(lanes, bytes, address, value)                                                                   \
+    RAMMER_STORE(rammer_##bytes##x##lanes, address, __builtin_convertvector(value, rammer_##bytes##x##lanes))
+
 /* Any address will do, outside of an operand too. */
 #define RAMMER_PREFETCH(address) __builtin_prefetch(address)
+
+/* --- Sums of four products of bytes: in each lane sum + a[0] * b[0] + ... + a[3] * b[3], a being uint8 and b int8. ---- */
+
+/* Four bytes, of an operand or one by one, as an int32; the first one lowest. */
+RAMMER_INLINE int32_t rammer_quad(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    return (int32_t)((a & 255) | (b & 255) << 8 | (c & 255) << 16 | (d & 255) << 24);
+}
+typedef int32_t rammer_quad_at __attribute__((aligned(1), may_alias));
+#define RAMMER_QUAD(address) (*(const rammer_quad_at *)(address))
+
+/* `a` is a quad for all lanes, `b` a vector of quads. Exact without the instruction, too, but several times slower. */
+#define RAMMER_DOT_BY_SHIFTS(sum, a, b)                                                                               \
+    ((sum) + ((a) & 255) * ((b) << 24 >> 24) + ((a) >> 8 & 255) * ((b) << 16 >> 24) +                                 \
+     ((a) >> 16 & 255) * ((b) << 8 >> 24) + ((a) >> 24 & 255) * ((b) >> 24))
+#define RAMMER_DOT_4 RAMMER_DOT_BY_SHIFTS
+#define RAMMER_DOT_8 RAMMER_DOT_BY_SHIFTS
+#define RAMMER_DOT_16 RAMMER_DOT_BY_SHIFTS
+#if defined(__AVX512VNNI__)
+#undef RAMMER_DOT_16
+#define RAMMER_DOT_16(sum, a, b) RAMMER_DPBUSD_512((sum), (rammer_i32x16){0} + (a), (b))
+#endif
+#if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))
+#undef RAMMER_DOT_8
+#define RAMMER_DOT_8(sum, a, b) RAMMER_DPBUSD_256((sum), (rammer_i32x8){0} + (a), (b))
+#endif
+#if defined(__clang__)
+#define RAMMER_DPBUSD_512 __builtin_ia32_vpdpbusd512
+#define RAMMER_DPBUSD_256 __builtin_ia32_vpdpbusd256
+#else
+#define RAMMER_DPBUSD_512 __builtin_ia32_vpdpbusd_v16si
+#define RAMMER_DPBUSD_256 __builtin_ia32_vpdpbusd_v8si
+#endif
 
 /* --- Transposition: to[c * to_step + r] = from[r * from_step + c]. Whole squares take few operations an element. ---- */
 

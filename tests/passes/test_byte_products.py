@@ -1,0 +1,129 @@
+"""Products of quantised numbers in integers: what becomes of them, and that nothing but rounding changes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rammer.devices.reference.device import describe
+from rammer.ir.evaluate import evaluate_graph
+from rammer.ir.graph import Graph
+from rammer.ir.types import DType
+from rammer.passes import byte_products
+from rammer.verify.graph import verify
+from tests.support.passes import Net
+
+RNG = np.random.default_rng(3)
+WITH = replace(describe(2), byte_products=True)
+PRODUCTS = {"ConvBytes", "GemmBytes", "MatMulBytes"}
+
+
+def run(graph, device=WITH):
+    after = byte_products.run(graph, device)
+    verify(after)
+    return after
+
+
+def integers(dtype, *shape):
+    limits = np.iinfo(dtype)
+    return RNG.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def numbers(net, x, zero, scale):
+    """Quantised integers as float32."""
+    centred = net.add("Centre", x, *(() if zero is None else (net.constant(zero),)))
+    return net.add("Mul", net.add("Cast", centred, to=DType.FLOAT32), net.constant(np.asarray(scale, np.float32)))
+
+
+def convolution(dtype=np.uint8, zero=0, channels=8, features=12, kernel=3, pad=1, group=1, weights=None, scales=None):
+    net = Net()
+    x = net.input(2, channels, 9, 10, dtype=DType.of(np.zeros(0, dtype)))
+    if weights is None:
+        weights = integers(np.int8, features, channels // group, kernel, kernel)
+    if scales is None:
+        scales = RNG.uniform(0.01, 0.1, (features, 1, 1, 1))
+    w = numbers(net, net.constant(weights), None, scales)
+    y = net.conv(numbers(net, x, np.array(zero, dtype), 0.02), w, net.weight(features), pad=pad, group=group)
+    return net.build(net.add("Relu", y))
+
+
+def matrix_product(x_shape=(3, 5, 20), columns=6, zero=7, dtype=np.uint8, kind="MatMul", **attributes):
+    net = Net()
+    x = net.input(*x_shape, dtype=DType.of(np.zeros(0, dtype)))
+    transposed = attributes.get("trans_b", False)
+    shape = (columns, x_shape[-1]) if transposed else (x_shape[-1], columns)
+    scales = RNG.uniform(0.01, 0.1, (columns, 1) if transposed else (columns,))
+    w = numbers(net, net.constant(integers(np.int8, *shape)), None, scales)
+    return net.build(net.add(kind, numbers(net, x, np.array(zero, dtype), 0.02), w, **attributes))
+
+
+def check(graph: Graph, after: Graph) -> None:
+    """The same numbers but for the rounding of sums, for integers of all values."""
+    assert {operator.kind for operator in after.operators} & PRODUCTS
+    inputs = [integers(graph.values[value].type.dtype.numpy, *graph.values[value].type.shape) for value in graph.inputs]
+    for found, wanted in zip(evaluate_graph(after, inputs), evaluate_graph(graph, inputs), strict=True):
+        scale = float(np.abs(wanted.astype(np.float64)).max())
+        np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=1e-5, atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("zero", [0, 5])
+@pytest.mark.parametrize(("channels", "pad"), [(8, 1), (6, 0), (3, 2)])
+def test_convolutions(dtype, zero, channels, pad):
+    graph = convolution(dtype, zero, channels=channels, pad=pad)
+    check(graph, run(graph))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"x_shape": (4, 18), "dtype": np.int8, "zero": -3},
+        {"x_shape": (4, 18), "kind": "Gemm", "alpha": 1.0, "beta": 1.0, "trans_a": False, "trans_b": True},
+        {"x_shape": (1, 64), "kind": "Gemm", "alpha": 1.0, "beta": 1.0, "trans_a": False, "trans_b": False},
+    ],
+    ids=["matmul", "int8", "transposed", "vector"],
+)
+def test_matrix_products(options):
+    graph = matrix_product(**options)
+    check(graph, run(graph))
+
+
+def test_the_padding_is_in_memory_where_it_does_not_stand_for_0():
+    assert "Pad" not in {operator.kind for operator in run(convolution(zero=0)).operators}
+    assert "Pad" in {operator.kind for operator in run(convolution(zero=9)).operators}
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_integers_stay_exact(computed):
+    """Sums of int32, with a zero point that is known or computed as the model runs."""
+    net = Net()
+    x, w = net.input(5, 300, dtype=DType.UINT8), net.constant(integers(np.int8, 300, 7))
+    zero = net.input(dtype=DType.UINT8) if computed else net.constant(np.array(131, np.uint8))
+    graph = net.build(net.add("MatMul", net.add("Centre", x, zero), net.add("Centre", w)))
+    after = run(graph)
+    assert "MatMulBytes" in {operator.kind for operator in after.operators}
+    inputs = [integers(np.uint8, *graph.values[value].type.shape) for value in graph.inputs]
+    np.testing.assert_array_equal(evaluate_graph(after, inputs)[0], evaluate_graph(graph, inputs)[0])
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        convolution(group=4),
+        convolution(features=2),
+        convolution(weights=integers(np.uint8, 12, 8, 3, 3)),
+        convolution(scales=RNG.uniform(0.01, 0.1, (1, 8, 1, 1))),
+        matrix_product(x_shape=(20,)),
+        matrix_product(x_shape=(2, 65_796)),
+        matrix_product(x_shape=(4, 18), kind="Gemm", alpha=2.0, beta=1.0, trans_a=False, trans_b=False),
+    ],
+    ids=["groups", "few features", "no int8", "scales by channel", "vector", "sums beyond int32", "factor"],
+)
+def test_what_stays_as_it_is(graph):
+    assert run(graph) is graph
+
+
+def test_a_device_without_the_instruction_keeps_numbers():
+    graph = convolution()
+    assert run(graph, describe(2)) is graph

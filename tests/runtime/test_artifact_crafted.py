@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from rammer.devices.codegen.constants import CONSTANTS
 from rammer.devices.codegen.source import MANIFEST, RECORDS, SIGNALS, SLOTS
 from rammer.devices.codegen.tables import RECORD, SLOT
 from rammer.devices.cuda.build import CUBIN
-from rammer.devices.cuda.source import CODE, DEVICE_RECORDS, LAUNCH
+from rammer.devices.cuda.source_files import CODE, DEVICE_RECORDS, LAUNCH
 from rammer.devices.registry import find_device
 from rammer.errors import ArtifactCorruptError, ArtifactError, DeviceUnavailableError, OutOfMemoryError, RammerError
 from rammer.frontends.onnx import load_graph
@@ -304,3 +306,18 @@ def test_a_model_of_one_device_is_none_of_another(crafted: Path) -> None:
     other = "cuda:sm_90" if header_of(crafted)["meta"]["device"] == "cpu" else "cpu"
     with pytest.raises(ArtifactError, match="its tables are of version"):
         rammer.load(rewrite(crafted, device=other))
+
+
+def test_loading_imports_nothing_that_compiles(crafted: Path) -> None:
+    """It takes longer than all else that the host does for a small model on a GPU."""
+    rooms = ("compiler", "frontends.onnx", "lowering", "passes", "roller", "schedule", "tiling", "verify")
+    inside = [
+        *(f"rammer.devices.{device}.{part}" for device in ("cpu", "cuda") for part in ("emit", "describe", "peaks"))
+    ]
+    code = f"""
+import rammer, sys
+rammer.load({str(crafted)!r})
+print([name for name in {[*(f"rammer.{room}" for room in rooms), *inside]!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.networks import NETWORKS
 from rammer.compiler import plan_graph
-from rammer.devices.cuda.source import DEVICE_RECORDS, LAUNCH
+from rammer.devices.cuda.source_files import DEVICE_RECORDS, LAUNCH
 from rammer.devices.cuda.tables import record_dtype
 from rammer.devices.registry import find_device
 from rammer.errors import VerificationError

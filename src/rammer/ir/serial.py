@@ -1,8 +1,8 @@
 """Immutable data as JSON and back: dataclasses of listed kinds over numbers, texts, enumerations and tuples.
 
 Each distinct dataclass is a row of one table, [kind, field, ...] in the order of its fields; others refer to it by its
-number, and come behind it. So what is shared stays shared, and nothing is walked by recursion,
-however deep an expression is. What is read is checked against the fields' annotations.
+number, and come behind it. So what is shared stays shared, and nothing is walked by recursion, however deep an
+expression is. What is read is checked against the fields' annotations.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from rammer.devices.codegen.tables import CALLER, CONSTANT
 from rammer.devices.cuda.architecture import NAMED
 from rammer.devices.cuda.build import CUBIN, DELAYS_MACRO, TRACE_MACRO, build
 from rammer.devices.cuda.limits import MOST_ARRAYS
-from rammer.devices.cuda.source import CODE, translation_unit
+from rammer.devices.cuda.source import translation_unit
+from rammer.devices.cuda.source_files import CODE
 from rammer.devices.cuda.tables import (
     CLOCK,
     COUNTER,

@@ -18,7 +18,7 @@ from rammer.devices.cuda.build import mismatch, requirements
 from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
 from rammer.devices.cuda.records import device_records, step_times
-from rammer.devices.cuda.source import CODE, LAUNCH
+from rammer.devices.cuda.source_files import CODE, LAUNCH
 from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.tables import DONE, NOTHING, SEGMENT_SHIFT, SIGNALS, SPAN
 from rammer.devices.registry import DEVICES, GPUS, find_device

@@ -15,7 +15,8 @@ from rammer.devices.cuda.build import TRACE_MACRO
 from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.device import CudaDevice
 from rammer.devices.cuda.handover import HandOvers, handover_plan, read
-from rammer.devices.cuda.source import CODE, source_of
+from rammer.devices.cuda.source import source_of
+from rammer.devices.cuda.source_files import CODE
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.devices.reference.pickers import Behind, Highest, Lowest, Random
 from rammer.errors import RunTimeoutError

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rammer.devices.base import Source
 from rammer.devices.cuda.launch import LoadedModel
-from rammer.devices.cuda.source import CODE
+from rammer.devices.cuda.source_files import CODE
 from rammer.errors import RammerError
 from tests.support.host_cuda import HostGpu
 from tests.support.host_cuda.driver import LaunchError

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from rammer.errors import OptionError
 
+KIND = "cuda"
+ARRAY_ALIGNMENT_BYTES = 16  # of callers' arrays: what one load brings
+MOST_BLOCKS = 2  # on a multiprocessor
 OLDEST = (8, 0)  # cp.async and red.release, which the interpreter is made of
 _PREFIX = "sm_"
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from rammer.devices.base import DeviceArray, Resident, StateMemory, Trace, View
-from rammer.devices.cuda.describe import ARRAY_ALIGNMENT_BYTES
+from rammer.devices.cuda.architecture import ARRAY_ALIGNMENT_BYTES
 from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rammer.devices.cuda.architecture import OLDEST, Gpu
+from rammer.devices.cuda.architecture import ARRAY_ALIGNMENT_BYTES, KIND, MOST_BLOCKS, OLDEST, Gpu
 from rammer.devices.cuda.tiling.rules import GpuRules
 from rammer.errors import DeviceUnavailableError, OptionError
 from rammer.ir.kernel_form import Instruction, Skeleton
@@ -17,10 +17,8 @@ from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.tiling.gemm import LEAST_ROWS, WARP
 
-KIND = "cuda"
 MULTIPROCESSOR_THREADS = 512  # of all its blocks: with 128 registers each they take all 65,536
 MAX_WEIGHTS = 80  # registers of a thread that hold resident weights; the rest is for the work itself
-ARRAY_ALIGNMENT_BYTES = 16  # of callers' arrays: what one load brings
 SKELETONS = (
     Skeleton.MAP,
     Skeleton.REDUCE,
@@ -39,7 +37,6 @@ WARPGROUP_INSTRUCTIONS = (Instruction.WGMMA_TF32, Instruction.WGMMA_BF16, Instru
 """What blocks that have a multiprocessor of compute capability 9.0 to themselves have beside these."""
 
 _WARPGROUPS = (9, 0)
-MOST_BLOCKS = 2  # on a multiprocessor
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")  # on tensor cores but for the first
 _SECTOR_BYTES = 32
 _SHARED_BYTES_PER_CYCLE = 128  # of a multiprocessor

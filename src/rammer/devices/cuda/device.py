@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 
 from rammer.devices.base import Binary, Loaded, Progress, Source, no_progress
 from rammer.devices.codegen.source import outdated
-from rammer.devices.cuda.architecture import Gpu, named
+from rammer.devices.cuda.architecture import KIND, Gpu, named
 from rammer.devices.cuda.build import CUBIN, build, mismatch
 from rammer.devices.cuda.deferred import DeferredModel
-from rammer.devices.cuda.describe import KIND, NOT_MEASURED, describe
 from rammer.devices.cuda.driver import find_driver, read_gpu
 from rammer.devices.cuda.launch import LoadedModel
-from rammer.devices.cuda.peaks import find_peaks
-from rammer.devices.cuda.source import ABI, check_launch, source_of
+from rammer.devices.cuda.source_files import ABI, check_launch
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.errors import CompilerNotFoundError, DeviceError, DeviceUnavailableError
 from rammer.ir.program import Plan
@@ -41,6 +39,9 @@ class CudaDevice:
 
     def describe(self, options: CompileOptions) -> VDevice:
         """The GPU as data; see `Device.describe`."""
+        from rammer.devices.cuda.describe import NOT_MEASURED, describe  # noqa: PLC0415 - loading a model needs none of it
+        from rammer.devices.cuda.peaks import find_peaks  # noqa: PLC0415
+
         gpu = self._gpu()
         described = self.architecture is not None or options.figures == "described"
         peaks = NOT_MEASURED if described else find_peaks(gpu, options)
@@ -48,6 +49,8 @@ class CudaDevice:
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:
         """One translation unit, tables and constants; see `Device.emit`."""
+        from rammer.devices.cuda.source import source_of  # noqa: PLC0415 - loading a model needs none of it
+
         return source_of(plan, vdevice)
 
     def build(self, source: Source, options: CompileOptions, progress: Progress = no_progress) -> Binary:

@@ -23,21 +23,21 @@ import numpy.typing as npt
 from rammer.devices.base import Binary, DeviceArray, Source, StateMemory, Trace
 from rammer.devices.codegen.source import MANIFEST, RECORDS, SIGNALS
 from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, Manifest
+from rammer.devices.cuda.architecture import ARRAY_ALIGNMENT_BYTES
 from rammer.devices.cuda.arrays import Exchange, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, compile_source
 from rammer.devices.cuda.call_buffers import CallBuffers
 from rammer.devices.cuda.capture import capture_of, refuse_while_capturing
-from rammer.devices.cuda.describe import ARRAY_ALIGNMENT_BYTES
 from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver, check, find_driver
+from rammer.devices.cuda.encoded_maps import encoded
 from rammer.devices.cuda.kernel import Kernel, load_kernel
 from rammer.devices.cuda.memory import Memory
 from rammer.devices.cuda.order import Order
 from rammer.devices.cuda.records import step_times
-from rammer.devices.cuda.source import DEVICE_RECORDS, LAUNCH, TENSOR_MAPS
+from rammer.devices.cuda.source_files import DEVICE_RECORDS, LAUNCH, TENSOR_MAPS
 from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.state import GpuState
 from rammer.devices.cuda.tables import CLOCK, COUNTER, DONE, SPAN, STATUS, TENSOR_MAP, VEU, program_type, record_dtype
-from rammer.devices.cuda.tensor_maps import encoded
 from rammer.errors import RunTimeoutError
 from rammer.ir.graph import Array
 from rammer.ir.types import DType, TensorType

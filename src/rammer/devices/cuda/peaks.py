@@ -21,7 +21,8 @@ from rammer.devices.cuda.build import build
 from rammer.devices.cuda.describe import Peaks, describe
 from rammer.devices.cuda.handover import HandOvers, handover_plan, measure
 from rammer.devices.cuda.launch import LoadedModel
-from rammer.devices.cuda.source import CODE, DEVICE_RECORDS, source_of
+from rammer.devices.cuda.source import source_of
+from rammer.devices.cuda.source_files import CODE, DEVICE_RECORDS
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.errors import DeviceError
 from rammer.ir.program import Plan

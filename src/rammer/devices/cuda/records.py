@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.codegen.tables import EXECUTE, SIGNAL, WAIT
 from rammer.devices.cuda.tables import NOTHING, SEGMENT_SHIFT, SIGNALS, WAITS, record_dtype
-from rammer.tiling.persistent_rnn import Resident
+
+if TYPE_CHECKING:
+    from rammer.tiling.persistent_rnn import Resident
 
 _PHASE = {WAIT: 0, EXECUTE: 1, SIGNAL: 2}
 _LIMITS = {WAIT: WAITS, EXECUTE: 1, SIGNAL: SIGNALS}

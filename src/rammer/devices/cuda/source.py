@@ -13,37 +13,22 @@ from rammer.devices.base import Source
 from rammer.devices.codegen.source import RECORDS, SIGNALS, SLOTS, assemble, where_of
 from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT, bindings
 from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
-from rammer.devices.cuda.describe import KIND, MULTIPROCESSOR_THREADS
+from rammer.devices.cuda.architecture import KIND
+from rammer.devices.cuda.describe import MULTIPROCESSOR_THREADS
 from rammer.devices.cuda.emit.dispatch import Target, emit_dispatch
 from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
 from rammer.devices.cuda.emit.persistent_rnn import emit_walk
 from rammer.devices.cuda.emit.warpgroup_gemm import emit_multiply
 from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
-from rammer.devices.cuda.tables import TENSOR_MAP, record_dtype
+from rammer.devices.cuda.source_files import ABI, CODE, DEVICE_RECORDS, LAUNCH, TENSOR_MAPS
 from rammer.devices.cuda.tensor_maps import tensor_maps
 from rammer.ir.kernel_form import GemvForm, GemvRowsForm, WarpgroupGemmForm
 from rammer.ir.program import Plan
-from rammer.ir.schema import Schema, SchemaError, read_json
 from rammer.ir.task import RKernel, ROperator, TaskGraph, TensorRole
 from rammer.ir.vdevice import VDevice
 from rammer.tiling.persistent_rnn import Family
 
-ABI = 9
-CODE = "program.cu"
-LAUNCH = "launch.json"
-DEVICE_RECORDS = "device_records.bin"
-TENSOR_MAPS = "tensor_maps.bin"
-_LAUNCH: Schema = {
-    "threads": int,
-    "scratch_bytes": int,
-    "slots": int,
-    "starts": [int],
-    "input_bytes": [int],
-    "output_bytes": [int],
-    "states": int,
-    "far_outputs": bool,
-}
 _FAR_BYTES = 16 << 10  # more is quicker only where it is written row by row (ADR 0013)
 _LINE_BYTES = 128
 _SWIZZLED_BYTES = 1024  # that operands of warpgroups are aligned to
@@ -159,27 +144,6 @@ def _launch(plan: Plan, vdevice: VDevice, slots: int, starts: Sequence[int]) -> 
         "far_outputs": _far_outputs(graph),
     }
     return json.dumps(launch, indent=1).encode()
-
-
-def check_launch(source: Source, array_bytes: Sequence[int]) -> None:
-    """See whether what a launch needs to know is there, and fits the records and arrays of these sizes.
-
-    Raises:
-        SchemaError: it is not, or does not.
-    """
-    launch = read_json(source.files[LAUNCH], _LAUNCH, "its launch")
-    if launch["input_bytes"] + launch["output_bytes"] != list(array_bytes):
-        raise SchemaError("its launch is for other arrays than its signature says")
-    if launch["states"] > min(len(launch["input_bytes"]), len(launch["output_bytes"])):
-        raise SchemaError("its launch is for more states than it has arrays")
-    starts = launch["starts"]
-    record_bytes = record_dtype(0).itemsize + launch["slots"] * np.dtype(np.uint64).itemsize
-    if starts != sorted(starts) or len(source.files[DEVICE_RECORDS]) != max(starts, default=0) * record_bytes:
-        raise SchemaError("its launch is for other records")
-    if len(source.files[TENSOR_MAPS]) % TENSOR_MAP.itemsize:
-        raise SchemaError(f"its {TENSOR_MAPS} ends early")
-    if not source.files[CODE]:
-        raise SchemaError(f"its {CODE} is empty")
 
 
 def translation_unit(

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from rammer.devices.cuda.architecture import MOST_BLOCKS
 from rammer.devices.cuda.capture import refuse_while_capturing
-from rammer.devices.cuda.describe import MOST_BLOCKS
 from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver
 from rammer.devices.cuda.memory import Memory
 from rammer.devices.cuda.order import Order

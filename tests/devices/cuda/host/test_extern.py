@@ -7,7 +7,8 @@ import pytest
 import rammer
 from rammer import extending
 from rammer.compiler import compile_graph, find_target, plan_graph
-from rammer.devices.cuda.source import CODE, source_of
+from rammer.devices.cuda.source import source_of
+from rammer.devices.cuda.source_files import CODE
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.errors import KernelRejectedError
 from rammer.expressions import DType, ReduceFn, load, plain_result, reduced, reduction_axes, spatial_axes

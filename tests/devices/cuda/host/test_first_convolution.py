@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from rammer.devices.cuda.source import CODE, source_of
+from rammer.devices.cuda.source import source_of
+from rammer.devices.cuda.source_files import CODE
 from tests.support.agreement import relative_difference, run_onnx_runtime
 from tests.support.host_cuda import orders
 from tests.support.small_models import FLOAT, small_model

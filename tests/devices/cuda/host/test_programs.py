@@ -10,7 +10,8 @@ from benchmarks.networks.builder import GraphBuilder
 from benchmarks.networks.precision import converted
 from examples.two_branches import build_model
 from rammer.devices.codegen.tables import ARENA, CONSTANT
-from rammer.devices.cuda.source import CODE, source_of
+from rammer.devices.cuda.source import source_of
+from rammer.devices.cuda.source_files import CODE
 from rammer.errors import RunTimeoutError
 from rammer.ir.kernel_form import FlashAttentionForm, GemvRowsForm, PersistentRnnForm
 from rammer.schedule.policies import POLICIES

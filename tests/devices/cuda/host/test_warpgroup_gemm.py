@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from rammer.devices.cuda.source import CODE, source_of
+from rammer.devices.cuda.source import source_of
+from rammer.devices.cuda.source_files import CODE
 from rammer.devices.cuda.tiling import warpgroup
 from rammer.devices.cuda.tiling.rules import GpuRules
 from rammer.ir.kernel_form import WarpgroupGemmForm

@@ -68,8 +68,8 @@ def wrong_shape(graph: onnx.GraphProto) -> None:
 
 def unsupported(graph: onnx.GraphProto) -> None:
     for name in ("first", "second"):
-        graph.node.append(helper.make_node("Unique", ["product"], [f"unique_{name}"], name=name))
-    graph.node.append(helper.make_node("NonZero", ["product"], ["places"], name="third"))
+        graph.node.append(helper.make_node("RandomNormalLike", ["product"], [f"unique_{name}"], name=name))
+    graph.node.append(helper.make_node("Bernoulli", ["product"], ["places"], name="third"))
 
 
 def other_output(graph: onnx.GraphProto) -> None:
@@ -106,7 +106,7 @@ CASES: dict[str, Case] = {
         changed(unsupported),
         UnsupportedOperatorsError,
         "R203",
-        ["2 unsupported operator(s)", "Unique (first, second)", "NonZero (third)"],
+        ["2 unsupported operator(s)", "RandomNormalLike (first, second)", "Bernoulli (third)"],
     ),
     "training": (changed(training), UnsupportedFeatureError, "R204", ["'drop'", "training"]),
     "open dimensions": (

@@ -39,6 +39,28 @@ def check_model(
     compare(run(model, [inputs[name] for name in names]), expected, rtol=tolerance, atol=tolerance)
 
 
+def without_counts(outputs: Mapping[str, Array], expected: Sequence[Array]) -> list[Array]:
+    """Outputs without what lies behind the elements that count, which further outputs say; that has to be 0.
+
+    Along which axis they are counted, the expected shapes say.
+    """
+    counts = {name: int(outputs[f"{name}.count"]) for name in outputs if f"{name}.count" in outputs}
+    arrays = [
+        (name, array) for name, array in outputs.items() if name.removesuffix(".count") not in counts or name in counts
+    ]
+    exact = []
+    for (name, array), wanted in zip(arrays, expected, strict=True):
+        whole = array
+        for axis in range(array.ndim if name in counts else 0):
+            start, rest = np.split(array, [counts[name]], axis=axis)
+            if start.shape == wanted.shape:
+                assert not rest.any()
+                whole = start
+                break
+        exact.append(whole)
+    return exact
+
+
 def compare(actual: Sequence[Array], expected: Sequence[Array], *, rtol: float, atol: float) -> None:
     """Compare lists of arrays; NaN equals NaN."""
     assert len(actual) == len(expected)

@@ -24,13 +24,25 @@ _KEPT = frozenset({"Centre"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Count:
+    """How many elements of a tensor count along an axis, as an int64 that is computed as the model runs."""
+
+    axis: int
+    value: Operand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operand:
-    """A tensor during import: a constant with its `array`, or the graph's `value`."""
+    """A tensor during import: a constant with its `array`, or the graph's `value`.
+
+    With a `count`, its size depends on the data, and the type's is as large as it can be.
+    """
 
     name: str
     type: TensorType
     array: Array | None = None
     value: int | None = None
+    count: Count | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

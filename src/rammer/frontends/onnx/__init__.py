@@ -12,6 +12,7 @@ from rammer.frontends.onnx.binding import Declaration, Symbols, bind_inputs, dec
 from rammer.frontends.onnx.checking import check_graph_names, check_version
 from rammer.frontends.onnx.contents import read_contents
 from rammer.frontends.onnx.converters import CONVERTERS
+from rammer.frontends.onnx.counts import with_counts
 from rammer.frontends.onnx.functions import model_functions
 from rammer.frontends.onnx.importer import Importer, Scope
 from rammer.frontends.onnx.operators import check_operators
@@ -150,4 +151,4 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
     typed = [declaration_of(value, where) for value in values if value.type.WhichOneof("value") is not None]
     check_declared(typed, scope, makers, symbols, where)
     outputs = [(name, operand) for name in names if (operand := scope[name]) is not None]
-    return builder.finish(outputs, SourceLocation(model=where, node="outputs", op_type="Identity"))
+    return builder.finish(with_counts(outputs, where), SourceLocation(model=where, node="outputs", op_type="Identity"))

@@ -50,6 +50,8 @@ def _difference(declaration: Declaration, operand: Operand, symbols: Symbols) ->
     if len(declaration.shape) != operand.rank:
         return "ranks differ"
     for dim, (extent, ours) in enumerate(zip(declaration.shape, operand.shape, strict=True)):
+        if operand.count is not None and operand.count.axis == dim:
+            continue
         if isinstance(extent, int) and extent != ours:
             return f"dimension {dim} differs"
         if isinstance(extent, str):

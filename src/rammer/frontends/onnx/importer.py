@@ -14,6 +14,7 @@ from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.onnx import custom, microsoft
 from rammer.frontends.onnx.checking import domain_of, full_name, imported_opsets, node_names, node_order, values_read
 from rammer.frontends.onnx.converters import CONVERTERS
+from rammer.frontends.onnx.counts import carried, check_counts
 from rammer.frontends.onnx.functions import FunctionId, function_id, instantiate, standard_function
 from rammer.frontends.onnx.node import Node
 from rammer.frontends.onnx.reading import Model
@@ -120,8 +121,9 @@ class Importer:
             enter=partial(self._enter, frame, location),
         )
         check_operands(node)
+        check_counts(node)
         converter = CONVERTERS.get(full_name(proto)) if own is None else partial(custom.convert, own)
-        results = self._standard(node) if converter is None else converter(node)
+        results = carried(node, self._standard(node) if converter is None else converter(node))
         for position in range(len(results), len(proto.output)):
             if node.wants(position):
                 raise node.unsupported(f"output {position} ('{proto.output[position]}') is not computed")
@@ -150,6 +152,9 @@ class Importer:
         results = [scope[name] for name in names]
         if None in results:
             raise InvalidModelError(f"an output of its graph '{graph.name}' is left out", where=where)
+        for name, result in zip(names, results, strict=True):
+            if result is not None and result.count is not None:
+                raise UnsupportedFeatureError(f"'{name}' has a size that depends on the data", where=where)
         return [result for result in results if result is not None]
 
     def _standard(self, node: Node) -> Sequence[Operand | None]:

@@ -242,6 +242,9 @@ def test_elementwise_operators_of_integers(dtype):
     one = [a, scales(), integers(dtype), scales(), integers(dtype)]
     check("QLinearLeakyRelu", one, quantum=1, alpha=0.1)
     check("QLinearSigmoid", one, quantum=1)
+    check("QLinearSoftmax", [*one[:3], np.array(1 / 256, np.float32), integers(dtype)], quantum=1, axis=-1, opset=13)
+    check("QLinearSoftmax", [*one[:3], np.array(1 / 256, np.float32), integers(dtype)], quantum=1, axis=0, opset=12)
+    check("QLinearConcat", [*one[3:], *one[:3], *one[:3]], quantum=1, axis=0)
     if dtype is np.uint8:
         image = [integers(dtype, 2, 3, 4, 5), *one[1:]]
         check("QLinearGlobalAveragePool", image, quantum=1, channels_last=0)

@@ -74,10 +74,12 @@ _SIGNATURES: Mapping[str, tuple[str, Mapping[str, _Default]]] = {
         {"alpha": 1.0, "transA": 0, "transB": 0},
     ),
     "QLinearAdd": (_QUANTISED_PAIR, {}),
+    "QLinearConcat": ("Y_scale Y_zero_point inputs*", {"axis": _INT}),
     "QLinearGlobalAveragePool": ("X X_scale X_zero_point Y_scale Y_zero_point", {"channels_last": 0}),
     "QLinearLeakyRelu": (_QUANTISED, {"alpha": 0.01}),
     "QLinearMul": (_QUANTISED_PAIR, {}),
     "QLinearSigmoid": (_QUANTISED, {}),
+    "QLinearSoftmax": (_QUANTISED, {"axis": -1, "opset": _INT}),
     "QuantizeLinear": ("x y_scale y_zero_point?", {"axis": 1, "block_size": 0, "saturate": 1}),
     "QuickGelu": ("X", {"alpha": 1.702}),
     "RotaryEmbedding": (
@@ -97,6 +99,7 @@ def schema(op_type: str) -> OpSchema:
     """
     inputs, attributes = _SIGNATURES[op_type]
     option = OpSchema.FormalParameterOption
+    options = {"?": option.Optional, "*": option.Variadic}
     types = sorted(onnx.defs.get_schema("Cast").inputs[0].types)
     return OpSchema(
         op_type,
@@ -104,7 +107,10 @@ def schema(op_type: str) -> OpSchema:
         1,
         inputs=[
             OpSchema.FormalParameter(
-                name.rstrip("?"), f"T{i}", param_option=option.Optional if name.endswith("?") else option.Single
+                name.rstrip("?*"),
+                f"T{i}",
+                param_option=options.get(name[-1], option.Single),
+                is_homogeneous=not name.endswith("*"),
             )
             for i, name in enumerate(inputs.split())
         ],

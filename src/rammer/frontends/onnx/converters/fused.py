@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -163,9 +164,8 @@ def _qgemm(node: Node) -> Sequence[Operand]:
     """Exact sums of integers and an integer bias; without a scale of the result, as floating-point numbers."""
     a, a_scale, a_zero, b, b_scale, b_zero = (node.operand(position) for position in range(6))
     left, right = centred(node, a, reshaped(node, a_zero, ())), centred(node, b, _zeros_of(node, b, b_zero))
-    left = _turned(node, left) if node.flag("transA") else left
-    right = _turned(node, right) if node.flag("transB") else right
-    total = node.add("MatMul", left, right)
+    turned = {"trans_a": node.flag("transA"), "trans_b": node.flag("transB")}
+    total = node.add("Gemm", left, right, alpha=1.0, beta=1.0, **turned)
     if node.optional(6) is not None:
         total = node.add("Add", total, node.operand(6))
     factors = (_scaled(node, reshaped(node, a_scale, ()), node.number("alpha")), b_scale)
@@ -211,6 +211,26 @@ def _global_average(node: Node, x: Operand) -> Operand:
     return node.add("ReduceMean", x, axes=tuple(range(1, x.rank - 1) if last else range(2, x.rank)), keepdims=True)
 
 
+def _softmax(node: Node, x: Operand) -> Operand:
+    """Before opset 13, over all dimensions from an axis on."""
+    axis = node.axis(node.integer("axis"), x.rank)
+    if node.integer("opset") >= 13:
+        return node.add("Softmax", x, axis=axis)
+    lines = reshaped(node, x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+    return reshaped(node, node.add("Softmax", lines, axis=1), x.shape)
+
+
+def _concatenated(node: Node) -> Sequence[Operand]:
+    """The scale and zero point of the result come first, then each operand with its own."""
+    given = node.operands_from(2)
+    if not given or len(given) % 3:
+        raise node.invalid(f"{len(given)} inputs are not operands with their scales and zero points")
+    triples = zip(given[::3], given[1::3], given[2::3], strict=True)
+    parts = [dequantised(node, x, scale, zero, DType.FLOAT32) for x, scale, zero in triples]
+    whole = concatenated(node, parts, node.axis(node.integer("axis"), parts[0].rank))
+    return [quantised(node, whole, node.operand(0), node.operand(1), node.operand(1).dtype)]
+
+
 def _leaky_relu(node: Node, x: Operand) -> Operand:
     return node.add("LeakyRelu", x, alpha=node.number("alpha"))
 
@@ -242,10 +262,12 @@ _OWN: Mapping[str, Converter] = {
     "MatMulNBits": _matmul_n_bits,
     "QGemm": _qgemm,
     "QLinearAdd": _quantised_pair("Add"),
+    "QLinearConcat": _concatenated,
     "QLinearGlobalAveragePool": _quantised_one(_global_average),
     "QLinearLeakyRelu": _quantised_one(_leaky_relu),
     "QLinearMul": _quantised_pair("Mul"),
     "QLinearSigmoid": _quantised_one(lambda node, x: node.add("Sigmoid", x)),
+    "QLinearSoftmax": _quantised_one(_softmax),
     "QuantizeLinear": _quantize,
     "QuickGelu": _quick_gelu,
     "SkipLayerNormalization": _skip_normalization,

@@ -390,7 +390,7 @@ def test_a_dump_folder_that_cannot_be_made(tmp_path):
 
 
 def test_public_names():
-    functions = ["adapt", "compile", "compile_step", "explain", "load"]
+    functions = ["adapt", "compile", "compile_step", "explain", "kernel", "load", "operator"]
     classes = [
         "AdaptiveModel",
         "BoundCall",
@@ -401,6 +401,7 @@ def test_public_names():
         "Dim",
         "DynamicModel",
         "Executable",
+        "KernelSource",
         "Port",
         "ProgramSet",
         "RammerError",
@@ -408,7 +409,7 @@ def test_public_names():
         "State",
         "TracedRun",
     ]
-    assert sorted(rammer.__all__) == sorted([*functions, *classes, "__version__", "errors"])
+    assert sorted(rammer.__all__) == sorted([*functions, *classes, "__version__", "errors", "expressions"])
     assert all(getattr(rammer, name).__doc__ for name in rammer.__all__)
 
 

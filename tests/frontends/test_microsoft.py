@@ -250,6 +250,34 @@ def test_elementwise_operators_of_integers(dtype):
         check("QLinearGlobalAveragePool", image, quantum=1, channels_last=0)
 
 
+@pytest.mark.parametrize("by_row", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_lstm_by_quantised_weights(direction, by_row):
+    """ONNX Runtime quantises inputs and states, too, so that it is off by what that takes."""
+    hidden, directions = 6, 2 if direction == "bidirectional" else 1
+    scale = (directions, 4 * hidden) if by_row else (directions,)
+    inputs = [floats(5, 1, 8), integers(np.int8, directions, 8, 4 * hidden)]
+    inputs += [
+        integers(np.int8, directions, hidden, 4 * hidden),
+        floats(directions, 8 * hidden),
+        None,
+        None,
+        None,
+        None,
+    ]
+    for _ in range(2):
+        inputs += [RNG.uniform(0.001, 0.005, scale).astype(np.float32), np.zeros(scale, np.int8)]
+    check(
+        "DynamicQuantizeLSTM",
+        inputs,
+        outputs=(True,) * 3,
+        known=(1, 2),
+        tolerance=0.02,
+        hidden_size=hidden,
+        direction=direction,
+    )
+
+
 Q, PAST = floats(2, 3, 8), floats(2, 2, 4, 4)
 
 

@@ -40,6 +40,18 @@ _SIGNATURES: Mapping[str, tuple[str, Mapping[str, _Default]]] = {
     "BiasGelu": ("A B", {}),
     "DequantizeLinear": ("x x_scale x_zero_point?", {"axis": 1, "block_size": 0}),
     "DynamicQuantizeMatMul": ("A B b_scale b_zero_point? bias?", {}),
+    "DynamicQuantizeLSTM": (
+        "X W R B? sequence_lens? initial_h? initial_c? P? W_scale W_zero_point R_scale R_zero_point",
+        {
+            "activation_alpha": OpSchema.AttrType.FLOATS,
+            "activation_beta": OpSchema.AttrType.FLOATS,
+            "activations": OpSchema.AttrType.STRINGS,
+            "clip": _FLOAT,
+            "direction": "forward",
+            "hidden_size": _INT,
+            "input_forget": 0,
+        },
+    ),
     "EmbedLayerNormalization": (
         "input_ids segment_ids? word position segment? gamma beta mask? position_ids?",
         {"epsilon": 1e-12, "mask_index_type": 0},

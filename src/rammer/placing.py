@@ -45,7 +45,7 @@ def place(device: Device, source: Source, tasks: Buffer, options: CompileOptions
         why = "was saved without its task graph" if isinstance(device, Placing) else f"was compiled for {device.name}"
         raise OptionError(
             f"veus={options.veus} for a model that {why}, which keeps its number",
-            hint=f"compile the model again with veus={options.veus}, or load it without one (RAMMER_VEUS, too)",
+            hint=f"compile the model again with veus={options.veus}, or name no number (RAMMER_VEUS does, too)",
         )
     saved = _read(device, source, tasks)
     # Measuring the machine would take a compiler.

@@ -23,7 +23,14 @@ from rammer.devices.codegen.tables import RECORD, SLOT
 from rammer.devices.cuda.build import CUBIN
 from rammer.devices.cuda.source_files import CODE, DEVICE_RECORDS, LAUNCH
 from rammer.devices.registry import find_device
-from rammer.errors import ArtifactCorruptError, ArtifactError, DeviceUnavailableError, OutOfMemoryError, RammerError
+from rammer.errors import (
+    ArtifactCorruptError,
+    ArtifactError,
+    DeviceUnavailableError,
+    OptionError,
+    OutOfMemoryError,
+    RammerError,
+)
 from rammer.frontends.onnx import load_graph
 from rammer.runtime.artifact import RebuiltWarning
 from rammer.runtime.container import open_container
@@ -300,6 +307,14 @@ def test_reports_are_refused_when_they_are_read(on_cpu: Path, report: bytes) -> 
 
 def test_programs_of_the_reference_device_are_never_saved(on_cpu: Path) -> None:
     refused(rewrite(on_cpu, device="reference"), "programs of the reference device are never saved")
+
+
+def test_a_model_for_a_gpu_keeps_its_number(on_cuda: Path) -> None:
+    with pytest.raises(
+        OptionError, match="veus=4 for a model that was compiled for cuda:sm_90, which keeps its"
+    ) as caught:
+        rammer.load(on_cuda, veus=4)
+    assert caught.value.hint.startswith("compile the model again with veus=4")
 
 
 def test_a_model_of_one_device_is_none_of_another(crafted: Path) -> None:

@@ -4,7 +4,8 @@
     python -m benchmarks.busy --network mobilenet --veus 2 --pinned
 
 Processes that do nothing but count run beside the calls, `--busy` of them, each anywhere or (`--pinned`) on a core of
-its own. Rammer and ONNX Runtime, with as many threads as Rammer has vEUs, take turns of `TURN` calls.
+its own. Rammer and ONNX Runtime, with as many threads as Rammer has vEUs, take turns of `TURN` calls; between turns is
+a pause, for threads of the one before that poll for more work.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from benchmarks.harness.onnx_runtime import OnnxRuntime
 from benchmarks.harness.ours import Rammer
 
 TURN = 20
-_SETTLE_S = 0.5
+_SETTLE_S, _PAUSE_S = 0.5, 0.1
 
 
 @contextmanager
@@ -76,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             times_us(call, TURN)
         for _ in range(chosen.turns):
             for name, call in calls.items():
+                time.sleep(_PAUSE_S)
                 found[name] += times_us(call, TURN)
     for name, times in found.items():
         middle, slowest = np.percentile(times, [50, 99]) / 1e3

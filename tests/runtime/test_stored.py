@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from rammer.errors import ArtifactCorruptError
 from rammer.ir.recipe import FilteredWeights, FilterLine, Recipe, Scaled, Transposed
 from rammer.ir.types import Layout
 from rammer.runtime.container import Json, open_container, write_container
+from rammer.runtime.pages import fresh_pages
 from rammer.runtime.programs import ProgramSet
 
 META: dict[str, Json] = {}
@@ -215,3 +217,12 @@ def test_what_was_not_deflated_is_refused(content: bytes, tmp_path: Path) -> Non
     write_container(tmp_path / "m", META, {"a|deflated": content})
     with pytest.raises(ArtifactCorruptError, match="stored in a form"):
         open_container(tmp_path / "m").sections()
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 5000])
+def test_memory_of_what_is_restored_begins_with_a_page(size_bytes):
+    memory = fresh_pages(size_bytes)
+    assert memory.nbytes == size_bytes
+    assert not any(memory)
+    if size_bytes:
+        assert np.frombuffer(memory, np.uint8).ctypes.data % mmap.PAGESIZE == 0

@@ -6,12 +6,13 @@ the models. What is widened again is equal bit by bit.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
+
+from rammer.runtime.pages import fresh_pages
 
 _Words = npt.NDArray[np.uint32]
 _Halves = npt.NDArray[np.uint16]
@@ -66,11 +67,11 @@ def widened(section: memoryview, name: str) -> memoryview:
     """
     _, widen = _CONVERSIONS[name]
     halves = np.frombuffer(section, np.uint16)
-    memory = mmap.mmap(-1, max(2 * section.nbytes, 1))  # begins with a page, as sections in a file do
-    words = np.frombuffer(memory, np.uint32, halves.size)
+    memory = fresh_pages(2 * section.nbytes)
+    words = np.frombuffer(memory, np.uint32)
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda piece: widen(halves[piece], words[piece]), _pieces(halves.size)))
-    return memoryview(memory)[: words.nbytes]
+    return memory
 
 
 def _fits(words: _Words, halves: _Halves, conversion: _Conversion) -> bool:

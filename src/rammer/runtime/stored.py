@@ -7,7 +7,6 @@ stored as the recipe; what it is made of is a section, too.
 from __future__ import annotations
 
 import hashlib
-import mmap
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,6 +17,7 @@ from rammer.ir.schema import SchemaError
 from rammer.ir.types import Layout
 from rammer.runtime.deflated import deflated, inflated
 from rammer.runtime.narrow import narrowed, widened
+from rammer.runtime.pages import fresh_pages
 from rammer.runtime.recipes import read_recipe, recipe_bytes
 
 _FORM = "|"
@@ -122,10 +122,9 @@ def _bytes(base: Array) -> memoryview:
 
 
 def _made(recipe: Recipe) -> memoryview:
-    """What a recipe gives, in memory that begins with a page, as sections in a file do."""
+    """What a recipe gives."""
     array = recipe.array()
     layout = recipe.layout or Layout.row_major(array.shape)
-    size_bytes = layout.span * array.itemsize
-    memory = mmap.mmap(-1, max(size_bytes, 1))
-    layout.pack_into(array, np.frombuffer(memory, array.dtype, layout.span))
-    return memoryview(memory)[:size_bytes]
+    memory = fresh_pages(layout.span * array.itemsize)
+    layout.pack_into(array, np.frombuffer(memory, array.dtype))
+    return memory

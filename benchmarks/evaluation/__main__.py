@@ -106,8 +106,8 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--veus", type=int, help="execution units (default: all)")
-    parser.add_argument("--networks", type=lambda text: text.split(","), default=list(PAPER))
-    parser.add_argument("--batches", type=lambda text: [int(part) for part in text.split(",")], default=_BATCHES)
+    parser.add_argument("--networks", type=_parts, default=list(PAPER), help="none with ''")
+    parser.add_argument("--batches", type=lambda text: [*map(int, _parts(text))], default=_BATCHES)
     parser.add_argument("--cells", type=int, default=cells.COUNT, help=f"random cells (default: {cells.COUNT})")
     parser.add_argument("--budget-s", type=float, default=float("inf"), help="begin nothing new after so many seconds")
     parser.add_argument("--again", action="store_true", help="forget what was measured before")
@@ -117,6 +117,10 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.json = arguments.json or OUT / f"evaluation-{arguments.device.replace(':', '-')}.json"
     return arguments
+
+
+def _parts(text: str) -> list[str]:
+    return text.split(",") if text else []
 
 
 if __name__ == "__main__":

@@ -14,10 +14,11 @@ import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from rammer.ir.task import ROperator, RTask, TaskGraph, TensorRole
+from rammer.ir.task import RKernel, ROperator, RTask, TaskGraph, TensorRole
 from rammer.schedule.dependencies import Dependencies, Predecessors, TaskSet, union
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.handovers import Arrivals, Handovers, Times
@@ -41,9 +42,8 @@ class _Inputs:
     made: IntArray
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """An rTask to be placed, and what decides where.
+class Job(NamedTuple):
+    """An rTask to be placed, and what decides where; a NamedTuple, for there are several for each rTask.
 
     It may start `early_us` before its inputs are there. Those of its `predecessors` whose results are not tagged are
     `awaited`. `keeper` is the vEU that was last to use its constants, or, if it is `settled`, the only one for it.
@@ -69,8 +69,7 @@ class Job:
         return ready_us, -self.task_us, self.task
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A job on a vEU and when it ends."""
 
     job: Job
@@ -170,6 +169,7 @@ class Placer:
         self._predecessors: dict[_Tiling, tuple[tuple[Predecessors, ...], tuple[Predecessors, ...]]] = {}
         self._keepers: dict[Constants, int] = {}
         self._keys: dict[Boxes, list[bytes]] = {}
+        self._constants_of: dict[tuple[int, int], tuple[Constants, ...]] = {}
         self._stationary: Mapping[int, Stationary] = {}
 
     def settle(self, stationary: Mapping[int, Stationary]) -> None:
@@ -270,9 +270,15 @@ class Placer:
             self._predecessors[key] = (tuple(map(union, awaited, taken)), awaited)
         return self._predecessors[key]
 
-    def _constants(self, operator: ROperator, pick: int) -> Iterable[Constants]:
-        """Per rTask, the constants that it reads."""
-        kernel = operator.kernels[pick]
+    def _constants(self, operator: ROperator, pick: int) -> tuple[Constants, ...]:
+        """Per rTask, the constants that it reads; trial after trial asks for the same."""
+        key = (operator.id, pick)
+        if key not in self._constants_of:
+            self._constants_of[key] = tuple(self._found_constants(operator, operator.kernels[pick]))
+        return self._constants_of[key]
+
+    def _found_constants(self, operator: ROperator, kernel: RKernel) -> Iterable[Constants]:
+        """As `_constants`, computed."""
         columns = [
             [(region.tensor, bounds) for bounds in self._bounds(region.boxes)]
             for region in self._regions.reads(operator, kernel)

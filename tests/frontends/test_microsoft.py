@@ -204,6 +204,22 @@ def test_each_sequence_goes_on_behind_its_own_cache(steps, cached, lengths, tota
     check("GroupQueryAttention", inputs, (True,) * 3, known=(TOTAL,), **GROUPS, do_rotary=rotary)
 
 
+@pytest.mark.parametrize(("steps", "cached", "lengths", "total"), [(5, None, [5, 5], 5), (1, 6, [5, 7], 7)])
+@pytest.mark.parametrize(
+    "attributes",
+    [{"local_window_size": 2}, {"softcap": 0.7}, {"smooth_softmax": 1}, {"local_window_size": 3, "softcap": 2.0}],
+    ids=str,
+)
+def test_windows_caps_and_sinks(attributes, steps, cached, lengths, total):
+    inputs = groups(2, steps, cached, lengths, total)
+    check("GroupQueryAttention", inputs, (True,) * 3, known=(TOTAL,), **GROUPS, **attributes)
+
+
+def test_a_sink_for_each_head():
+    inputs = [*groups(2, 5, None, [5, 5], 5), None, None, floats(GROUPS["num_heads"])]
+    check("GroupQueryAttention", inputs, (True,) * 3, known=(TOTAL,), **GROUPS)
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("rank", [3, 4])
 def test_rotary_embeddings(rank, interleaved):
@@ -308,4 +324,14 @@ def test_caches_that_do_not_fit():
     for cached, total in ((None, 6), (6, 0), (6, 8)):
         made, _ = model("GroupQueryAttention", groups(2, 1, cached, [1, 1], total), (True,), GROUPS, (TOTAL,))
         with pytest.raises(InvalidModelError, match="total_sequence_length"):
+            load_graph(made)
+
+
+def test_windows_and_sinks_that_do_not_fit():
+    for inputs, attributes, message in (
+        (groups(2, 5, None, [5, 5], 5), {"local_window_size": 0}, "window of 0"),
+        ([*groups(2, 5, None, [5, 5], 5), None, None, floats(3)], {}, "head_sink"),
+    ):
+        made, _ = model("GroupQueryAttention", inputs, (True,), {**GROUPS, **attributes}, (TOTAL,))
+        with pytest.raises(InvalidModelError, match=message):
             load_graph(made)

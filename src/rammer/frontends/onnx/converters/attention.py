@@ -76,11 +76,9 @@ def _group_query_attention(node: Node) -> Sequence[Operand]:
     """Several heads of queries share one of keys and values; queries see what is not after them."""
     query, key, value = node.operand(0), node.optional(1), node.optional(2)
     heads, groups = node.integer("num_heads"), node.integer("kv_num_heads")
-    for position, name in ((9, "position_ids"), (10, "attention_bias"), (11, "head_sink")):
+    for position, name in ((9, "position_ids"), (10, "attention_bias")):
         if node.optional(position) is not None:
             raise node.unsupported(f"GroupQueryAttention with '{name}'")
-    if node.integer("local_window_size") != -1 or node.number("softcap") or node.integer("smooth_softmax") == 1:
-        raise node.unsupported("GroupQueryAttention with a window, softcap or smooth softmax")
     if groups < 1 or heads % groups or (key is None) != (value is None):
         raise node.invalid(f"{heads} heads for {groups} heads of keys and values")
     if key is None or value is None:
@@ -104,7 +102,9 @@ def _group_query_attention(node: Node) -> Sequence[Operand]:
         )
     # Without a cache, a shorter sequence has its padding at the end, where its own queries see nothing.
     keys, values = (_repeated_heads(node, x, heads // groups) for x in (k, v))
-    result = _attended(node, q, keys, values, None, _not_after(node, queries, k.shape[2]), scale=_scale(node))
+    seen = _within_window(node, queries, k.shape[2])
+    cap = node.number("softcap")
+    result = _attended(node, q, keys, values, None, seen, scale=_scale(node), cap=cap, sink=_sink(node, heads))
     return [_join_heads(node, result), k, v]
 
 
@@ -150,6 +150,27 @@ def _not_after(node: Node, queries: Operand, keys: int) -> Operand:
     """Whether each of so many keys is at the query's place `[b or 1, s]` or before it: `[b or 1, 1, s, keys]`."""
     b, steps = queries.shape
     return node.add("LessOrEqual", node.constant(np.arange(keys)), reshaped(node, queries, (b, 1, steps, 1)))
+
+
+def _within_window(node: Node, queries: Operand, keys: int) -> Operand:
+    """As `_not_after`, of as many keys as the window has, if there is one."""
+    seen, window = _not_after(node, queries, keys), node.integer("local_window_size")
+    if window == -1:
+        return seen
+    if window < 1:
+        raise node.invalid(f"a window of {window} keys")
+    last = node.add("Sub", queries, node.constant(np.array(window)))
+    return node.add("And", seen, node.add("Not", _not_after(node, last, keys)))
+
+
+def _sink(node: Node, heads: int) -> Operand | None:
+    """A score for each head that takes a part of the softmax and has no key, None where there is none."""
+    given = node.optional(11)
+    if given is not None:
+        if given.shape != (heads,):
+            raise node.invalid(f"head_sink {given.type} is not for {heads} heads")
+        return given
+    return node.constant(np.zeros(heads, np.float32)) if node.integer("smooth_softmax") == 1 else None
 
 
 def _rotary_embedding(node: Node) -> Sequence[Operand]:
@@ -236,18 +257,32 @@ def _attended(
     allowed: Operand | None,
     *,
     scale: float | None,
+    cap: float = 0.0,
+    sink: Operand | None = None,
 ) -> Operand:
-    """`softmax(scale * q k' + bias) v` for heads `[b, h, s, d]`, of allowed keys alone."""
+    """`softmax(scale * q k' + bias) v` for heads `[b, h, s, d]`, of allowed keys alone.
+
+    With a `cap`, scores stay below it; a `sink` is one more score of each head.
+    """
     if q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2]:
         raise node.invalid(f"queries {q.type}, keys {k.type} and values {v.type} do not fit")
     factor = node.constant(np.array(1 / math.sqrt(q.shape[3]) if scale is None else scale, q.dtype.numpy))
     scores = node.add("Mul", node.add("MatMul", q, transposed(node, k, (0, 1, 3, 2))), factor)
+    if cap:
+        most = node.constant(np.array(cap, scores.dtype.numpy))
+        scores = node.add("Mul", node.add("Tanh", node.add("Div", scores, most)), most)
     if bias is not None:
         scores = node.add("Add", scores, converted(node, bias, scores.dtype))
     if allowed is not None:
         lowest = node.constant(np.array(-np.inf, scores.dtype.numpy))
         scores = node.add("Where", allowed, scores, lowest)
-    return node.add("MatMul", node.add("Softmax", scores, axis=3), v)
+    if sink is None:
+        return node.add("MatMul", node.add("Softmax", scores, axis=3), v)
+    column = expanded(
+        node, reshaped(node, converted(node, sink, scores.dtype), (1, scores.shape[1], 1, 1)), (*scores.shape[:3], 1)
+    )
+    shares = node.add("Softmax", concatenated(node, [scores, column], 3), axis=3)
+    return node.add("MatMul", part(node, shares, 3, 0, k.shape[2]), v)
 
 
 def _sum(node: Node, a: Operand | None, b: Operand | None) -> Operand | None:

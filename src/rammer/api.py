@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from typing import Any
 from rammer.adapting import adapt_with
 from rammer.compiler import Progress, silent
 from rammer.errors import OptionError
-from rammer.frontends.dispatch import Example, Explanation, explain_model, is_estimator
+from rammer.frontends.dispatch import Example, Explanation, explain_model, is_estimator, open_dimensions
 from rammer.group import check_common, examples_of, priorities_of
-from rammer.ir.dimensions import Dim, dynamic_dimensions
+from rammer.ir.dimensions import GivenDynamic, dynamic_dimensions
 from rammer.kinds import compile_dynamic, compile_estimator, compile_group, compile_training, compile_with
 from rammer.options import CompileOptions
 from rammer.runtime.adaptive import AdaptiveModel
@@ -36,7 +37,7 @@ def compile(
     veus: int | None = None,
     input_shapes: Mapping[str, Sequence[int] | int] | None = None,
     state: Mapping[str, str] | None = None,
-    dynamic: Mapping[str, Mapping[int, Dim | Sequence[int]]] | None = None,
+    dynamic: GivenDynamic | None = None,
     shapes: str = "ahead",
     dump_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -69,8 +70,8 @@ def compile(
             dimensions by theirs: {"x": (8, 3)}, {"batch": 8}.
         state: inputs of an ONNX model that a run takes from an output of the run before (zeros at first), by the names
             of both: {"past": "present"}. Buffers that a PyTorch module writes to are state by themselves.
-        dynamic: dimensions of inputs that calls choose, by the input's name and the axis: a `Dim`, or the least and the
-            greatest extent. See docs/shapes.md.
+        dynamic: dimensions of inputs that calls choose, by the input's name and the axis, or by the name that an ONNX
+            model has for a dimension: a `Dim`, or the least and the greatest extent. See docs/shapes.md.
         shapes: "ahead" compiles the programs for all of them now; "request" lets a call that needs another one wait
             for it; "background" refuses that call, and compiles meanwhile.
         dump_dir: a folder for every intermediate form.
@@ -109,7 +110,9 @@ def compile(
     if dynamic:
         if shapes not in MODES:
             raise OptionError(f"shapes='{shapes}'", hint=f"choose one of {', '.join(MODES)}")
-        return compile_dynamic(model, options, example, dynamic_dimensions(dynamic), shapes)
+        return compile_dynamic(
+            model, options, example, dynamic_dimensions(dynamic, partial(open_dimensions, model)), shapes
+        )
     if is_estimator(model):
         return compile_estimator(model, options, example)
     return compile_with(model, options, progress or silent, example)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from rammer.compiler import Progress, compile_graph, signature_of, silent
 from rammer.errors import OptionError
@@ -84,8 +84,11 @@ def _named(graph: Graph, model: object) -> Graph:
 
 
 @guarded("compiled")
-def compile_captured(imported: Imported, options: CompileOptions) -> Executable:
-    """A module that its front end has captured: for `torch.compile`, which says itself what is captured.
+def compile_captured(imported: Imported, options: CompileOptions) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A module that its front end has captured, for `torch.compile`, which says itself what is captured.
+
+    Returns:
+        what takes the tensors of its inputs and gives those of its outputs.
 
     Raises:
         ModelError: it cannot be used.
@@ -95,7 +98,7 @@ def compile_captured(imported: Imported, options: CompileOptions) -> Executable:
     assert imported.form is not None
     return compile_graph(
         imported.graph, options, kind=partial(CompiledModule, form=imported.form, find_library=library_of)
-    )
+    ).call_arrays
 
 
 @guarded("compiled")

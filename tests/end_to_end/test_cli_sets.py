@@ -114,6 +114,35 @@ def test_programs_of_many_inputs_fit_80_columns(call, monkeypatch):
     assert re.search("^model +sum *$", call("inspect", "sum.rammer", "--shape", "batch=2")[1], re.MULTILINE)
 
 
+def test_compile_for_several_shapes(call, tmp_path):
+    onnx.save(negation(), tmp_path / "m.onnx")
+    onnx.save(negation("float[?, 3]"), tmp_path / "unnamed.onnx")
+    wanted = {"m.onnx": ("N=1:4:2,4", 2), "unnamed.onnx": ("x.0=1:2", 2)}
+    for name, (dimension, count) in wanted.items():
+        out = json.loads(call("compile", name, "-o", "m.rammer", "--dynamic", dimension, "--json")[1])
+        assert len(out["programs"]) == count
+        x = np.arange(3, dtype=np.float32).reshape(1, 3)
+        np.testing.assert_array_equal(rammer.load(tmp_path / "m.rammer")(x), -x)
+    assert "N 1 to 4 (padded)" in call("compile", "m.onnx", "-o", "m.rammer", "--dynamic", "N=1:4")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("m.onnx", "--dynamic", "N=4"), "batch=1:16"),
+        (("m.onnx", "--dynamic", "N=a:b"), "batch=1:16"),
+        (("m.onnx", "--dynamic", "M=1:4"), "there are N"),
+        (("m.onnx", "--dynamic", "N=4:1"), "low <= high"),
+        (("m.onnx", "m.onnx", "--dynamic", "N=1:4"), "by themselves"),
+    ],
+)
+def test_dimensions_that_are_refused(call, tmp_path, arguments, told):
+    onnx.save(negation(), tmp_path / "m.onnx")
+    code, _, err = call("compile", *arguments, "-o", "m.rammer")
+    assert code == 2
+    assert told in err.replace("\n", " ")
+
+
 def test_inspect_shows_one_program(call, dynamic, tmp_path):
     for shape in ("batch=3", "x=3,3"):
         assert "(x: float32[4,3]) -> (y: float32[4,3])" in call("inspect", dynamic, "--shape", shape)[1]

@@ -12,7 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from rammer.errors import OptionError
+from rammer.ir.dimensions import Dim, GivenDynamic
 from rammer.options import NUMERICS, POLICY_NAMES, TUNINGS, CompileOptions
+
+_DYNAMIC = "batch=1:16, or with sizes of programs, batch=1:16:4,16"
 
 SAVED = ".rammer"
 """How the names of compiled models end."""
@@ -102,6 +105,30 @@ def pairs(items: Sequence[str] | None, option: str, example: str) -> dict[str, s
         if name in found:
             raise OptionError(f"{option} {item}: '{name}' is given twice", hint="leave one out")
         found[name] = text
+    return found
+
+
+def dimensions(items: Sequence[str] | None) -> GivenDynamic:
+    """Dimensions by name from options like `--dynamic batch=1:16`; an axis of an input is written as `x.0`.
+
+    Raises:
+        OptionError: one is written in another way.
+    """
+    found: dict[str, Any] = {}
+    for name, text in pairs(items, "--dynamic", _DYNAMIC).items():
+        low, _, rest = text.partition(":")
+        high, _, rest = rest.partition(":")
+        sizes, _, mask = rest.partition(":")
+        try:
+            buckets = tuple(map(int, sizes.split(","))) if sizes else None
+            dim = Dim(name=name, low=int(low), high=int(high), buckets=buckets, mask=mask or None)
+        except ValueError as error:
+            raise OptionError(f"--dynamic {name}={text}", hint=f"write it as --dynamic {_DYNAMIC}") from error
+        place, dot, axis = name.rpartition(".")
+        if dot and axis.isdecimal():
+            found.setdefault(place, {})[int(axis)] = dim
+        else:
+            found[name] = dim
     return found
 
 

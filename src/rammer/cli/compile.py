@@ -15,6 +15,7 @@ from rammer.cli.arguments import (
     JsonOption,
     TimingsOption,
     check_new_folder,
+    dimensions,
     with_compile_options,
 )
 from rammer.cli.models import compile_models
@@ -34,6 +35,13 @@ def compile_command(
     priorities: Annotated[
         str | None, typer.Option(help="How much the end of each of several models counts: --priorities 2,1.")
     ] = None,
+    dynamic: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A dimension that calls choose, --dynamic batch=1:16 or, of an input, x.0=1:16; with the sizes of "
+            "programs, and the input that masks what is padded: length=2:128:32,128:mask."
+        ),
+    ] = None,
     dump_dir: DumpOption = None,
     timings: TimingsOption = False,
     as_json: JsonOption = False,
@@ -51,17 +59,21 @@ def compile_command(
         raise ArtifactWriteError(f"cannot write {output}: there is no folder {output.parent}", hint="make it first")
     if dump_dir is not None:
         check_new_folder("--dump-dir", dump_dir)
+    from rammer.cli.sets import programs_of
     from rammer.inspection import tables
     from rammer.inspection.timings import timings_shown
     from rammer.ir.sizes import size_text
+    from rammer.runtime.executable import Executable
 
     start = time.perf_counter()
     with timings_shown(wanted=timings):
-        executable = compile_models(models, replace(options, dump_dir=dump_dir), priorities)
-    executable.save(output)
+        compiled = compile_models(models, replace(options, dump_dir=dump_dir), priorities, dimensions(dynamic))
+    compiled.save(output)
     seconds = time.perf_counter() - start
     if as_json:
-        print_json({"output": str(output), "seconds": seconds, "signature": executable.signature.to_json()})
+        signatures = [program.signature.to_json() for program in programs_of(compiled).values()]
+        found = {"signature": signatures[0]} if isinstance(compiled, Executable) else {"programs": signatures}
+        print_json({"output": str(output), "seconds": seconds, **found})
     else:
-        console.print(tables.summary(executable.report))
+        console.print(tables.summary(compiled.report) if isinstance(compiled, Executable) else str(compiled))
         say(f"wrote {output} ({size_text(output.stat().st_size)}) in {seconds:.1f} s")

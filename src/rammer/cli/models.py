@@ -13,6 +13,7 @@ from rammer.errors import OptionError
 from rammer.options import CompileOptions
 
 if TYPE_CHECKING:
+    from rammer.ir.dimensions import GivenDynamic
     from rammer.runtime.dynamic import DynamicModel
     from rammer.runtime.estimator import CompiledEstimator
     from rammer.runtime.executable import Executable
@@ -65,17 +66,24 @@ def compile_model(path: Path, options: CompileOptions) -> Executable:
         return compile_with(path, options, told)
 
 
-def compile_models(paths: Sequence[Path], options: CompileOptions, priorities: str | None) -> Executable:
-    """Compile an ONNX file, or several into one program.
+def compile_models(
+    paths: Sequence[Path], options: CompileOptions, priorities: str | None, dynamic: GivenDynamic
+) -> Executable | DynamicModel:
+    """Compile an ONNX file, for several shapes where dimensions are dynamic, or several files into one program.
 
     Args:
         paths: the files.
         options: for all of them.
         priorities: of several, numbers with commas between them; None counts all alike.
+        dynamic: dimensions of a model's inputs that calls choose.
 
     Raises:
         RammerError: they cannot be compiled.
     """
+    if dynamic:
+        if len(paths) > 1 or priorities is not None:
+            raise OptionError("--dynamic for several models", hint="compile those by themselves")
+        return _compile_dynamic(paths[0], options, dynamic)
     if len(paths) == 1 and priorities is None:
         return compile_model(paths[0], options)
     from rammer.group import examples_of, priorities_of
@@ -88,6 +96,15 @@ def compile_models(paths: Sequence[Path], options: CompileOptions, priorities: s
     counted = priorities_of(len(paths), numbers)
     with progress_line() as told:
         return compile_group(paths, options, examples_of(len(paths), (), None), counted, told)
+
+
+def _compile_dynamic(path: Path, options: CompileOptions, dynamic: GivenDynamic) -> DynamicModel:
+    from rammer.frontends.dispatch import Example, open_dimensions
+    from rammer.ir.dimensions import dynamic_dimensions
+    from rammer.kinds import compile_dynamic
+
+    dimensions = dynamic_dimensions(dynamic, lambda: open_dimensions(path))
+    return compile_dynamic(path, options, Example(), dimensions, "ahead")
 
 
 @contextmanager

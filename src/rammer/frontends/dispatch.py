@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from rammer.errors import NotAModelError, OptionError
 from rammer.ir.calling import CallForm, StateOwner
-from rammer.ir.dimensions import Dynamic
+from rammer.ir.dimensions import Dynamic, Places
 from rammer.ir.estimator import EstimatorForm
 from rammer.ir.graph import Graph
 from rammer.ir.survey import Contents
@@ -212,6 +212,18 @@ def load_family(model: object, example: Example, dynamic: Dynamic) -> Family:
         )
     family: Family = import_module(_LIBRARIES[library]).load_family(model, example, dynamic)
     return family
+
+
+def open_dimensions(model: object) -> Places:
+    """Where an ONNX model has dimensions that it leaves open and has names for; others have none.
+
+    Raises:
+        ModelError: the model cannot be used.
+    """
+    if not isinstance(model, str | os.PathLike | bytes) and library_of(type(model)) != "onnx":
+        return {}
+    found: Places = import_module(_LIBRARIES["onnx"]).open_dimensions(model)
+    return found
 
 
 def load_step(function: object, module: object, optimizer: object, example: Example, seed: int) -> Imported:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.errors import OptionError
+
+GivenDynamic = Mapping[str, "Mapping[int, Dim | Sequence[int]] | Dim | Sequence[int]"]
+"""As users give them: by an input's name and the axis, or by the name that a model has for an open dimension."""
+
+Places = Mapping[str, Sequence[tuple[str, int]]]
+"""Where open dimensions are, by their names: inputs and axes."""
 
 Dynamic = Mapping[str, Mapping[int, "Dim"]]
 """The dynamic dimensions of inputs: by name, then by axis."""
@@ -54,22 +60,46 @@ class Dim:
         return tuple(sorted({self.low, *(power for power in powers if self.low < power < self.high), self.high}))
 
 
-def dynamic_dimensions(given: Mapping[str, Mapping[int, Dim | Sequence[int]]]) -> Dynamic:
+def dynamic_dimensions(given: GivenDynamic, places: Callable[[], Places]) -> Dynamic:
     """What a user gave, pairs of extents as dimensions of their own.
 
+    Args:
+        given: by inputs and axes, or by names of open dimensions.
+        places: where the model's open dimensions are; asked for where one is named.
+
     Raises:
-        OptionError: a dimension is neither a `Dim` nor a pair of extents, or two dimensions share a name.
+        OptionError: a dimension is neither a `Dim` nor a pair of extents, the model has none of that name, or two
+            dimensions share a name.
     """
+    by_input: dict[str, dict[int, Dim | Sequence[int]]] = {}
+    for name, extents in given.items():
+        if isinstance(extents, Mapping):
+            by_input.setdefault(name, {}).update(extents)
+            continue
+        open_dimensions = places()
+        if name not in open_dimensions:
+            raise OptionError(
+                f"dynamic= names '{name}', no open dimension of the model",
+                hint=f"there are {', '.join(open_dimensions) or 'none with names'}; or name an input and its axis",
+            )
+        for place, axis in open_dimensions[name]:
+            by_input.setdefault(place, {})[axis] = _dimension(name, extents)
     found: dict[str, dict[int, Dim]] = {}
     named: dict[str, Dim] = {}
-    for name, axes in given.items():
+    for name, axes in by_input.items():
         found[name] = {}
         for axis, extents in axes.items():
-            if not isinstance(extents, Dim):
-                if len(extents) != 2:
-                    raise OptionError(f"dynamic= of '{name}': {extents!r}", hint="give a rammer.Dim, or (low, high)")
-                extents = Dim(name=f"{name}.{axis}", low=extents[0], high=extents[1])
-            if named.setdefault(extents.name, extents) != extents:
-                raise OptionError(f"two dimensions are called '{extents.name}'", hint="use one Dim for both")
-            found[name][axis] = extents
+            dim = _dimension(f"{name}.{axis}", extents)
+            if named.setdefault(dim.name, dim) != dim:
+                raise OptionError(f"two dimensions are called '{dim.name}'", hint="use one Dim for both")
+            found[name][axis] = dim
     return found
+
+
+def _dimension(name: str, extents: Dim | Sequence[int]) -> Dim:
+    """A dimension as it was given; a pair of extents makes one of that name."""
+    if isinstance(extents, Dim):
+        return extents
+    if len(extents) != 2:
+        raise OptionError(f"dynamic= of '{name}': {extents!r}", hint="give a rammer.Dim, or (low, high)")
+    return Dim(name=name, low=extents[0], high=extents[1])

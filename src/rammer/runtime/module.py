@@ -66,9 +66,7 @@ class CompiledModule(Executable):
         """
         state = self._chosen(kwargs)
         arrays = args if not kwargs and len(args) == self._plain_count else arrays_of(self.form, args, kwargs)
-        calls = self._calls if state is None else state.calls
-        call = calls.get(type(arrays[0]) if arrays else np.ndarray) or self._call_for(arrays, state)
-        results = call(arrays)
+        results = self._call_for(arrays, state)(arrays)
         return results[0] if self._returns_array else assembled(self.form.result, iter(results), self._make)
 
     def spread(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
@@ -112,7 +110,12 @@ class CompiledModule(Executable):
         return arrays_of(self.form, inputs, named)
 
     def _call_for(self, arrays: Sequence[object], state: State | None) -> _Call:
-        """What runs the model on arrays of such classes with a state; found once for each class."""
+        """What runs the model on arrays of such classes with a state."""
+        calls = self._calls if state is None else state.calls
+        return calls.get(type(arrays[0]) if arrays else np.ndarray) or self._found_call(arrays, state, calls)
+
+    def _found_call(self, arrays: Sequence[object], state: State | None, calls: dict[type, _Call]) -> _Call:
+        """As `_call_for`, found once for each class of tensors."""
         for array in arrays:
             library = None if isinstance(array, np.ndarray) else self._find_library(type(array))
             if library is not None:
@@ -125,7 +128,7 @@ class CompiledModule(Executable):
                     on_gpu=resident is not None,
                     alignment_bytes=1 if resident is None else resident.array_alignment_bytes,
                 )
-                return (self._calls if state is None else state.calls).setdefault(type(arrays[0]), call)
+                return calls.setdefault(type(arrays[0]), call)
         return lambda arrays: self._run(arrays, None, None, state)
 
     def _runner(self, state: State | None) -> RunAt:

@@ -10,6 +10,8 @@ from rammer.torch_backend import backend  # noqa: E402
 from tests.support.torch_modules import Function, Module  # noqa: E402
 
 pytestmark = pytest.mark.torch
+
+LIMIT = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"  # before 2.7
 forward_ad = torch.autograd.forward_ad
 
 X = torch.ones(1, 3)
@@ -144,7 +146,7 @@ def test_behind_a_break_of_the_graph():
 def test_dynamo_calls_eager_pytorch_once_it_has_compiled_too_often():
     """Behind its limit Dynamo compiles no more: the module itself runs, and PyTorch says so and has the gradients."""
     net, x = compiled(Function(lambda x: x * 2)), wanting()
-    with torch._dynamo.config.patch(recompile_limit=2), torch.no_grad():
+    with torch._dynamo.config.patch({LIMIT: 2}), torch.no_grad():
         for size in (1, 2, 3):
             net(torch.ones(size))
         with torch.enable_grad():

@@ -129,6 +129,25 @@ def test_parameters_are_constants_whose_versions_are_checked():
     torch.testing.assert_close(net(x), module(x))
 
 
+def test_parameters_that_are_given_other_memory():
+    module = torch.nn.Linear(3, 2)
+    net, x = compiled(module), torch.ones(1, 3)
+    net(x)
+    module.weight.data = torch.zeros(2, 3)
+    with pytest.raises(errors.RefreshError, match="written to"):
+        net(x)
+
+
+def test_graphs_without_inputs():
+    check(Function(lambda: torch.ones(3) * 2))
+    check(Function(lambda x: (torch.arange(3), x)), torch.ones(2))
+
+
+def test_a_view_with_the_other_sign_is_refused():
+    with pytest.raises(errors.LayoutError, match="resolve_neg"):
+        compiled(Function(torch.exp))(torch._neg_view(torch.ones(3)))
+
+
 def test_gradients_are_refused():
     with torch.enable_grad(), pytest.raises(Exception, match="R311"):
         compiled(torch.nn.Linear(3, 2))(torch.ones(1, 3))

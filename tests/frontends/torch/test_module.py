@@ -265,6 +265,8 @@ def test_calls_that_are_refused():
     refused(errors.InputShapeError, lambda: net(torch.ones(3), (x, x), table=d), "[3]")
     strided = torch.ones(4)[::2]
     refused(errors.LayoutError, lambda: net(strided, (x, x), table=d), "contiguous()")
+    negative = torch._neg_view(torch.ones(2))
+    refused(errors.LayoutError, lambda: net(negative, (x, x), table=d), "resolve_neg()")
     elsewhere = torch.ones(2, device="meta")
     refused(errors.PlacementError, lambda: net(elsewhere, (x, x), table=d), "meta")
 

@@ -37,6 +37,9 @@ def all_of(*names):
     return lambda x: {name: getattr(torch, name)(x) for name in names}
 
 
+BYTES = torch.tensor([[0, 7], [3, 255]], dtype=torch.uint8)
+
+
 def test_functions():
     check(all_of(*ANYWHERE), EDGES)
     check(all_of(*SMALL), EDGES[:7])
@@ -46,7 +49,7 @@ def test_functions():
 
 
 def test_log1p_is_exact_near_zero_and_far_away():
-    check(torch.log1p, torch.tensor([1e-8, -1e-8, 0.0, 1e20, math.inf, -0.5]), tolerance=1e-6)
+    check(torch.log1p, torch.tensor([1e-8, -1e-8, 0.0, 1e20, math.inf, -0.5, -2.0, -math.inf]), tolerance=1e-6)
 
 
 def test_expm1_is_exact_near_zero():
@@ -67,6 +70,7 @@ def test_quotients():
 
     check(quotients, LEFT, RIGHT)
     check(lambda a, b: (quotients(a, b), quotients(a, -b), quotients(a, 3)), integers(20), integers(20, low=1))
+    check(quotients, torch.tensor([5.0, -5.0, 0.0, math.inf])[:, None], torch.tensor([math.inf, -math.inf, 2.0]))
 
 
 def test_remainders():
@@ -293,6 +297,7 @@ def test_scattering(function, args):
     ("extremes_with_positions", lambda x: (*x.max(1), *x.min(-1, keepdim=True)), (X,)),
     ("extremes_of_two", lambda x: (torch.max(x, x.flip(0)), torch.min(x, x.flip(0))), (X,)),
     ("positions", lambda x: (x.argmax(), x.argmin(1), x.argmax(-1, keepdim=True), x.argmax(keepdim=True)), (X,)),
+    ("tests_of_bytes", lambda x: (x.any(), x.any(0), x.all(), x.all(1), x.bool().all(1)), (BYTES,)),
     ("prod", lambda x: (x.prod(), x.prod(1), (x > -9).all(), (x > 9).any()), (X,)),
     ("var", lambda x: (x.var(), x.var(1), x.std(2, correction=0), x.var((0, 1), unbiased=False, keepdim=True)), (X,)),
     ("var_mean", lambda x: (*torch.var_mean(x, 1), *torch.std_mean(x, (0, 2))), (X,)),

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 from typing import Any, cast
 
 import numpy as np
@@ -141,6 +142,15 @@ def test_gradients_of_layers(name):
     check_step(mean_square, module, sgd(module), torch.randn(2, 4, 9))
 
 
+def assigned(x):
+    """Parts of a copy are overwritten, by others and by a number, and added to."""
+    y = x.clone()
+    y[:, 0] = y[:, 1] * 3
+    y[..., 2:4] = 0.5
+    y[:, :, 1] += y[:, :, 0]
+    return y * x
+
+
 FUNCTIONS = {
     "max pool": lambda x: F.max_pool2d(x, 2),
     "overlapping max pool": lambda x: F.max_pool2d(x, 3, stride=2, padding=1),
@@ -154,6 +164,9 @@ FUNCTIONS = {
     "adaptive mean pool": lambda x: F.adaptive_avg_pool2d(x, (3, 5)),
     "upsampling": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
     "activations": lambda x: F.gelu(x) + F.silu(x) + F.elu(x) + F.softplus(x) + F.hardswish(x) + F.mish(x) + x.tanh(),
+    "logarithm of sigmoid": lambda x: F.logsigmoid(9 * x),
+    "assignments to parts": lambda x: assigned(x) + assigned(x.transpose(2, 3)),
+    "circular padding": lambda x: F.pad(x, (1, 2, 0, 1), mode="circular"),
     "statistics": lambda x: (
         x.std(-1) + x.norm(dim=-1) + x.amax(-1) + x.max(-1)[0] + x.logsumexp(-1) + x.cumsum(1)[..., 0]
     ),
@@ -410,6 +423,24 @@ def test_steps_that_are_refused():
         rammer.compile_step(cast(Any, 3), module, sgd(module), "reference", args=(x,))
     with pytest.raises(errors.OptionError):
         rammer.compile_step(mean_square, module, sgd(module), "reference", args=(x,), seed=-1)
+
+
+class Products(Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Sequential(torch.nn.Linear(4, 3), Function(lambda x: x.prod(1)))
+
+    def forward(self, x):
+        return self.inner(x).sum() + torch.cdist(x, self.inner[0](x) @ torch.ones(3, 4)).sum()
+
+
+def test_missing_operators_of_the_backward_pass_have_the_places_of_the_forward_pass():
+    module = Products()
+    with pytest.raises(errors.UnsupportedOperatorsError) as caught:
+        rammer.compile_step(lambda m, x: m(x), module, sgd(module), "reference", args=(torch.ones(2, 4),))
+    operators = dict(caught.value.operators)
+    assert re.fullmatch(r"inner\.1/prod \(torch_modules\.py:\d+\)", operators["aten.cumprod.default"])
+    assert re.fullmatch(r"cdist \(test_step\.py:\d+\)", operators["aten._cdist_backward.default"])
 
 
 def test_random_numbers_are_refused_in_a_program_for_inference():

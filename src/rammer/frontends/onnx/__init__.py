@@ -16,15 +16,15 @@ from rammer.frontends.onnx.counts import with_counts
 from rammer.frontends.onnx.functions import model_functions
 from rammer.frontends.onnx.importer import Importer, Scope
 from rammer.frontends.onnx.operators import check_operators
-from rammer.frontends.onnx.reading import ModelSource, read_model
+from rammer.frontends.onnx.reading import Model, ModelSource, read_model
 from rammer.frontends.onnx.states import with_states
 from rammer.frontends.onnx.tensors import array_of
 from rammer.frontends.onnx.versions import brought_up
-from rammer.ir.dimensions import Dynamic
+from rammer.ir.dimensions import Dynamic, Places
 from rammer.ir.graph import Graph, SourceLocation
 from rammer.printable import listing
 
-__all__ = ["ModelSource", "load_family", "load_graph", "load_model", "read_contents"]
+__all__ = ["ModelSource", "load_family", "load_graph", "load_model", "open_dimensions", "read_contents"]
 
 
 def load_model(
@@ -67,8 +67,7 @@ class ModelFamily:
         source = read_model(model)
         graph, where = source.proto.graph, source.name
         self.uniform = not any(node.op_type in ("If", "Loop", "Scan") for node in graph.node)
-        constants = {tensor.name for tensor in graph.initializer}
-        declared = [declaration_of(value, where) for value in graph.input if value.name not in constants]
+        declared = _declared(source)
         self.names = tuple(each.name for each in declared)
         for name, axes in dynamic.items():
             shape = next((each.shape for each in declared if each.name == name), None)
@@ -88,6 +87,27 @@ class ModelFamily:
             ModelError: the model cannot be used with them.
         """
         return Imported(graph=load_graph(self._model, input_shapes=dict(zip(self.names, shapes, strict=True))))
+
+
+def open_dimensions(model: ModelSource) -> Places:
+    """Where the dimensions are that a model leaves open and has a name for.
+
+    Raises:
+        ModelError: the model cannot be used.
+    """
+    found: dict[str, list[tuple[str, int]]] = {}
+    for each in _declared(read_model(model)):
+        for axis, extent in enumerate(each.shape or ()):
+            if isinstance(extent, str):
+                found.setdefault(extent, []).append((each.name, axis))
+    return found
+
+
+def _declared(source: Model) -> list[Declaration]:
+    """The inputs, without initialisers that are declared as such."""
+    graph = source.proto.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    return [declaration_of(value, source.name) for value in graph.input if value.name not in constants]
 
 
 def _extent(dynamic: Dynamic, declared: Declaration, axis: int, where: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,15 +27,16 @@ from rammer.frontends.node import ModelNode
 from rammer.frontends.torch.converters import CONVERTERS
 from rammer.frontends.torch.importer import Importer
 from rammer.frontends.torch.private import check_version, constant_inputs, for_inference, has_tangent
-from rammer.frontends.torch.types import array_of, type_of
+from rammer.frontends.torch.types import array_of, tensor_of, type_of
 from rammer.ir.calling import CallForm, Leaf, Nest
 from rammer.ir.graph import SourceLocation
 from rammer.ir.types import TensorType
 
 _NAME = "module"
 
-Build = Callable[[Imported], Callable[..., Sequence[torch.Tensor]]]
-"""Compiles a graph to what is called with the tensors of its inputs."""
+Build = Callable[[Imported], Callable[[Sequence[Any]], Sequence[Any]]]
+"""Compiles a graph to what takes the tensors of its inputs and gives those of its outputs; arrays where it has no
+inputs."""
 
 
 def compile_graph_module(graph: GraphModule, inputs: Sequence[Any], build: Build) -> Callable[..., Any]:
@@ -99,18 +100,17 @@ class _Lazy:
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         if has_tangent(args):  # unlike `requires_grad`, nothing that Dynamo compiles anew for
             _refuse_gradients()
-        constants = [args[i] for i in self._constant]
-        key = tuple(map(id, constants))
-        program = self._programs.get(key)
-        if program is None:
-            with self._lock:
-                program = self._programs.get(key)
-                if program is None:
-                    _refuse_while_capturing()
-                    program = self._programs[key] = _Program(self._graph, args, self._constant, self._build)
-        results = program.run(args)
+        key = tuple([id(args[i]) for i in self._constant])
+        results = (self._programs.get(key) or self._compiled(key, args)).run(args)
         args.clear()
         return results
+
+    def _compiled(self, key: tuple[int, ...], args: Sequence[Any]) -> _Program:
+        with self._lock:
+            if key not in self._programs:
+                _refuse_while_capturing()
+                self._programs[key] = _Program(self._graph, args, self._constant, self._build)
+            return self._programs[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +122,10 @@ class _Strides:
     @property
     def inverse(self) -> tuple[int, ...]:
         return tuple(self.order.index(dim) for dim in range(len(self.order)))
+
+    @property
+    def is_row_major(self) -> bool:
+        return self.order == tuple(range(len(self.order)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +147,14 @@ class _Program:
 
     def __init__(self, graph: GraphModule, args: Sequence[Any], constant: Sequence[int], build: Build) -> None:
         self._constants = [args[i] for i in constant]  # kept alive, so that no other tensor takes their place
-        self._versions = [tensor._version for tensor in self._constants]
+        self._known = self._seen()
         nodes = list(graph.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
         builder = FoldingBuilder(_NAME)
         source = SourceLocation(model=_NAME, node="layouts", op_type="Transpose")
         importer, layout = Importer(model=_NAME, builder=builder), ModelNode(location=source, builder=builder)
-        self._inputs: list[tuple[int, _Strides]] = []
+        self._inputs: list[int] = []
+        self._turned: list[tuple[int, tuple[int, ...]]] = []  # inputs that do not lie row by row
         names: list[str] = []
         for position, node in enumerate(placeholders):
             if position in constant:
@@ -158,7 +163,9 @@ class _Program:
             else:
                 strides = _strides_of(args[position], node.name)
                 importer.values[node] = _input(layout, node, strides)
-                self._inputs.append((position, strides))
+                if not strides.is_row_major:
+                    self._turned.append((len(self._inputs), strides.order))
+                self._inputs.append(position)
                 names.append(node.name)
         writes = [node for node in nodes if _is_write(node)]
         importer.convert([node for node in nodes if node not in writes], lambda path: getattr(graph, path))
@@ -174,6 +181,7 @@ class _Program:
         result = Nest(kind="tuple", keys=(), parts=tuple(Leaf(name) for name, _ in outputs))
         form = CallForm(positional=tuple((name, Leaf(name)) for name in names), named=(), result=result)
         self._call = build(Imported(graph=builder.finish(outputs, source), form=form))
+        self._are_results = all(isinstance(each, _Strides) and each.is_row_major for each in self._results)
 
     def _result(
         self,
@@ -202,13 +210,34 @@ class _Program:
 
         Raises:
             RefreshError: a parameter was written to since it was compiled.
+            AutogradError: a parameter wants a gradient since then.
         """
-        if [tensor._version for tensor in self._constants] != self._versions:
-            raise RefreshError(
-                "parameters of a compiled module were written to",
-                hint="call torch.compiler.reset() after that: the next call compiles the module anew",
-            )
-        tensors = iter(self._call(*(args[i].detach().permute(strides.order) for i, strides in self._inputs)))
+        if self._seen() != self._known:
+            self._refuse_changes()
+        tensors = [args[i].detach() if args[i].requires_grad else args[i] for i in self._inputs]
+        for i, order in self._turned:
+            tensors[i] = tensors[i].permute(order)
+        found = self._call(tensors)
+        if not tensors:
+            found = [tensor_of(array) for array in found]
+        if not self._written and self._are_results:
+            return list(found)
+        return self._assembled(args, iter(found))
+
+    def _refuse_changes(self) -> None:
+        if any(now and not then for (*_, now), (*_, then) in zip(self._seen(), self._known, strict=True)):
+            _refuse_gradients()
+        raise RefreshError(
+            "parameters of a compiled module were written to",
+            hint="call torch.compiler.reset() after that: the next call compiles the module anew",
+        )
+
+    def _seen(self) -> list[tuple[int, int, bool]]:
+        """What tells whether the constants were written to, or given other memory, or are to have gradients."""
+        return [(tensor._version, tensor.data_ptr(), tensor.requires_grad) for tensor in self._constants]
+
+    def _assembled(self, args: Sequence[Any], tensors: Iterator[torch.Tensor]) -> list[Any]:
+        """The results in their order; inputs that the graph writes to are written."""
         results: list[Any] = []
         for result in self._results:
             match result:

@@ -55,6 +55,7 @@ def calls(
                 or tensor.shape != shape
                 or not tensor.is_contiguous()
                 or tensor.device != place
+                or tensor.is_neg()
                 or (learning and tensor.requires_grad)
             ):
                 misfit.explain(i, tensor)
@@ -106,6 +107,11 @@ class _Misfit:
             raise LayoutError(
                 f"input '{name}' has strides {tuple(tensor.stride())}, it does not lie row by row",
                 hint="call .contiguous() on it",
+            )
+        if tensor.is_neg():
+            raise LayoutError(
+                f"input '{name}' is a view whose elements lie there with the other sign",
+                hint="call .resolve_neg() on it",
             )
         raise _unwanted(f"the gradient of input '{name}'")
 

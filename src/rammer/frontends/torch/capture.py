@@ -15,7 +15,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rammer.errors import CaptureError, DataDependentError, OptionError, TrainingModeError
 from rammer.frontends.torch.converters import CONVERTERS
-from rammer.frontends.torch.private import distinct, is_data_dependent, with_gradients
+from rammer.frontends.torch.private import (
+    distinct,
+    is_data_dependent,
+    recurrent_layers_of_old,
+    with_gradients,
+)
 
 _NO_ARGUMENTS = "give arguments that the module is called with: rammer.compile(module, args=(x,))"
 
@@ -41,8 +46,12 @@ def capture(
         return _exported(module, args, kwargs, name, dynamic_shapes)
 
 
-def capture_step(step: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> ExportedProgram:
+def capture_step(
+    step: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], name: str
+) -> tuple[ExportedProgram, ExportedProgram]:
     """The computation of a loss, its gradients by all parameters, and new values of buffers; without mutation.
+
+    The forward pass as it was captured comes second: its calls know their places in the module.
 
     Args:
         step: gives the loss, or the loss and further results.
@@ -59,7 +68,7 @@ def capture_step(step: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str
         warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)
         program = _exported(step, args, kwargs, name)
         try:
-            return with_gradients(program, CONVERTERS)
+            return with_gradients(program, CONVERTERS), program
         except Exception as error:
             raise _capture_error(error, name) from error
 
@@ -70,7 +79,7 @@ def _exported(
     shapes = None if symbols is None else {**dict(zip(_names(module), symbols[0], strict=False)), **symbols[1]}
     try:
         once_args, once_kwargs = distinct((tuple(args), dict(kwargs)))
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), recurrent_layers_of_old(module):
             # A recurrent layer keeps a list of its weights, which PyTorch puts back after the capture.
             warnings.filterwarnings("ignore", ".*assigned during export.*", UserWarning)
             return torch.export.export(module, once_args, once_kwargs, strict=False, dynamic_shapes=shapes)

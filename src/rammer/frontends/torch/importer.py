@@ -23,8 +23,6 @@ from rammer.ir.types import TensorType
 _CHECKS = frozenset({"_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range"})
 """Operators that compute nothing: what they check holds for the shapes that were captured."""
 
-_HINT = "rewrite these parts with other operators"
-
 Value = object
 """What stands for a node of the program: an operand, a list of them, or a number."""
 
@@ -49,9 +47,7 @@ class Importer:
             UnsupportedOperatorsError: some operators have no converter; all are listed.
             ModelError: a call has a form that Rammer does not have.
         """
-        missing = missing_operators(nodes, self.model)
-        if missing:
-            raise UnsupportedOperatorsError(missing, where=self.model, hint=_HINT)
+        refuse(missing_operators(nodes, self.model), self.model)
         for node in nodes:
             if node.op == "get_attr":
                 name = str(node.target)
@@ -116,6 +112,16 @@ def missing_operators(nodes: Sequence[FxNode], model: str) -> list[tuple[str, st
     """The operators among the nodes that have no converter, each with its place in the model."""
     places = [location_of(node, model) for node in nodes if node.op == "call_function" and not _is_known(node)]
     return [(place.op_type, place.node) for place in places]
+
+
+def refuse(missing: Sequence[tuple[str, str]], model: str) -> None:
+    """Raise the error for operators that have no converter, if there are any.
+
+    Raises:
+        UnsupportedOperatorsError: there are; all are listed.
+    """
+    if missing:
+        raise UnsupportedOperatorsError(missing, where=model, hint="rewrite these parts with other operators")
 
 
 def _is_known(node: FxNode) -> bool:

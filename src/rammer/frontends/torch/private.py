@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._decomp import core_aten_decompositions
+from torch._decomp.decompositions import one_layer_lstm
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import UserError, UserErrorType
 from torch._guards import TracingContext
@@ -24,7 +27,9 @@ from torch.export.exported_program import _decompose_exported_program
 from torch.export.graph_signature import InputKind
 from torch.fx import Interpreter
 from torch.fx import Node as FxNode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from rammer.errors import DeviceUnavailableError
@@ -42,11 +47,45 @@ def check_version() -> None:
     Raises:
         DeviceUnavailableError: it is too old.
     """
-    found = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
-    if found < OLDEST:
+    if _version() < OLDEST:
         raise DeviceUnavailableError(
             f"PyTorch {torch.__version__} is too old", hint=f"install {'.'.join(map(str, OLDEST))} or newer"
         )
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
+
+
+class _Weights(list[torch.Tensor]):
+    """A list that PyTorch does not look into."""
+
+
+def _lstm_of_old(layer: Callable[..., Any], x: Any, states: Sequence[Any], *rest: Any, **named: Any) -> tuple[Any, Any]:
+    """A layer's outputs, and its last states in the shapes of the first ones."""
+    out, last = layer(x, states, *rest, **named)
+    return out, tuple(after.reshape(before.shape) for after, before in zip(last, states, strict=True))
+
+
+@contextmanager
+def recurrent_layers_of_old(module: torch.nn.Module) -> Iterator[None]:
+    """Let PyTorch 2.6 capture a module with recurrent layers.
+
+    It takes what its exporter itself puts into their lists of weights for something that the module assigns, and gives
+    an LSTM's last states of several rows a dimension too many.
+    """
+    if _version() >= (2, 7):
+        yield
+        return
+    layers = [part for part in module.modules() if isinstance(part, torch.nn.RNNBase)]
+    for layer in layers:
+        layer._flat_weights = _Weights(layer._flat_weights)
+    try:
+        with mock.patch("torch._decomp.decompositions.one_layer_lstm", partial(_lstm_of_old, one_layer_lstm)):
+            yield
+    finally:
+        for layer in layers:
+            layer._flat_weights = list(layer._flat_weights)
 
 
 def is_operator(target: object) -> bool:
@@ -149,6 +188,34 @@ def with_gradients(program: ExportedProgram, kept: Collection[str]) -> ExportedP
     _freeze_unused(program)
     joint: ExportedProgram = _decompose_exported_program(program, **options)
     return joint
+
+
+def operators_with_gradients(node: FxNode, kept: Collection[str]) -> set[str]:
+    """The operators that a captured call and its gradients are made of, as `with_gradients` takes them apart.
+
+    Nothing where PyTorch cannot differentiate it alone.
+    """
+    tensors = [each for each in node.all_input_nodes if isinstance(each.meta.get("val"), torch.Tensor)]
+
+    def with_gradient(*given: torch.Tensor) -> Sequence[Any]:
+        known = dict(zip(tensors, given, strict=True))
+        args, kwargs = map_arg((node.args, node.kwargs), lambda each: known.get(each, each.meta.get("val")))
+        results = [each for each in pytree.tree_leaves(node.target(*args, **kwargs)) if _is_learning(each)]
+        wanted, seeds = list(filter(_is_learning, given)), list(map(torch.ones_like, results))
+        return torch.autograd.grad(results, wanted, seeds, allow_unused=True) if results else ()
+
+    try:
+        with torch.enable_grad():
+            leaves = [torch.empty(tuple(each.meta["val"].shape), dtype=each.meta["val"].dtype) for each in tensors]
+            leaves = [leaf.requires_grad_(leaf.is_floating_point()) for leaf in leaves]
+            traced = make_fx(with_gradient, _decompositions_but(kept), "fake")(*leaves)
+    except Exception:  # noqa: BLE001 - whatever PyTorch raises, a call that cannot be traced alone has no place
+        return set()
+    return {str(each.target) for each in traced.graph.nodes if each.op == "call_function"}
+
+
+def _is_learning(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def for_inference(

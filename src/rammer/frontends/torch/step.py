@@ -16,8 +16,9 @@ from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.dispatch import Example, Imported
 from rammer.frontends.node import ModelNode
 from rammer.frontends.torch.capture import capture_step
+from rammer.frontends.torch.culprits import placed
 from rammer.frontends.torch.forms import form_of, positional_names
-from rammer.frontends.torch.importer import Importer
+from rammer.frontends.torch.importer import Importer, missing_operators, refuse
 from rammer.frontends.torch.optimizers import Moment, Term
 from rammer.frontends.torch.owner import COUNT, KEPT, RATE, Owner
 from rammer.frontends.torch.private import check_version, flattened, nested
@@ -83,7 +84,9 @@ def load_step(
     check_version()
     name = type(module).__name__
     step = _Step(function, module, example)
-    program = capture_step(step, step.tensors, {}, name)
+    program, forward = capture_step(step, step.tensors, {}, name)
+    if missing := missing_operators(list(program.graph.nodes), name):
+        refuse(placed(missing, forward, name), name)
     names = _names(program, module)
     gradients = {names[target]: node for target, node in _outputs(program, OutputKind.GRADIENT_TO_PARAMETER)}
     owner = Owner(module, optimizer, gradients)

@@ -76,9 +76,12 @@ def _softplus(node: Node) -> Result:
 
 
 def _log_sigmoid(node: Node) -> Result:
-    """Its second result is a buffer for the gradient, empty on a GPU."""
-    y = node.add("Neg", node.add("Softplus", node.add("Neg", node.typed("self"))))
-    return y if len(node.results) == 1 else [y, None]
+    """Its second result, `exp(-|x|)` on processors and empty on a GPU, is there for the gradient."""
+    x = node.typed("self")
+    y = node.add("Neg", node.add("Softplus", node.add("Neg", x)))
+    if len(node.results) == 1:
+        return y
+    return [y, node.add("Exp", node.add("Neg", node.add("Abs", x))) if node.used[1] else None]
 
 
 def _threshold(node: Node) -> Result:

@@ -115,7 +115,9 @@ def _floored_quotient(node: Node, a: Operand, b: Operand) -> Operand:
     """The quotient rounded down; that of floating-point numbers by way of the exact remainder, as in Python."""
     if not a.dtype.is_float:
         return node.add("Div", node.add("Sub", a, node.add("Mod", a, b, fmod=False)), b)
-    nearest = node.add("Round", node.add("Div", node.add("Sub", a, _remainder_of(node, a, b)), b))
+    rest, off = _rest_of(node, a, b)
+    whole = node.add("Round", node.add("Div", node.add("Sub", a, rest), b))
+    nearest = node.add("Where", off, node.add("Sub", whole, node.scalar(1, a.dtype)), whole)
     by_zero = node.add("Equal", b, node.scalar(0, b.dtype))
     return node.add("Where", by_zero, node.add("Div", a, b), nearest)
 
@@ -128,11 +130,16 @@ def _remainder_of(node: Node, a: Operand, b: Operand) -> Operand:
     """What is left of `a / b` rounded down: it has the divisor's sign."""
     if not a.dtype.is_float:
         return node.add("Mod", a, b, fmod=False)
+    rest, off = _rest_of(node, a, b)
+    return node.add("Where", off, node.add("Add", rest, b), rest)
+
+
+def _rest_of(node: Node, a: Operand, b: Operand) -> tuple[Operand, Operand]:
+    """What is left of `a / b` rounded towards 0, and whether rounding down would have gone one further."""
     zero = node.scalar(0, a.dtype)
     rest = node.add("Mod", a, b, fmod=True)
     other_sign = node.add("Xor", node.add("Less", rest, zero), node.add("Less", b, zero))
-    off = node.add("And", other_sign, node.add("Not", node.add("Equal", rest, zero)))
-    return node.add("Where", off, node.add("Add", rest, b), rest)
+    return rest, node.add("And", other_sign, node.add("Not", node.add("Equal", rest, zero)))
 
 
 def _fmod(node: Node) -> Result:
@@ -188,10 +195,10 @@ def _log1p(node: Node) -> Result:
     x = node.typed("self")
     one = node.scalar(1, x.dtype)
     u = node.add("Add", x, one)
-    corrected = node.add("Mul", node.add("Log", u), node.add("Div", x, node.add("Sub", u, one)))
-    plain = node.add("IsInf", u, detect_negative=True, detect_positive=True)
-    finite = node.add("Where", plain, u, corrected)
-    return node.add("Where", node.add("Equal", u, one), x, finite)
+    log = node.add("Log", u)
+    corrected = node.add("Mul", log, node.add("Div", x, node.add("Sub", u, one)))
+    infinite = node.add("IsInf", u, detect_negative=True, detect_positive=True)
+    return node.add("Where", node.add("Equal", u, one), x, node.add("Where", infinite, log, corrected))
 
 
 def _logarithm(base: float) -> Converter:

@@ -9,7 +9,17 @@ import numpy as np
 from rammer.frontends.builder import Operand
 from rammer.frontends.torch.node import Converter, Node, Number, Result
 
-_ZEROS = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_zeros", "zeros", "zeros_like")
+_ZEROS = (
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "new_zeros",
+    "zeros",
+    "zeros_like",
+)
 """What PyTorch leaves open in tensors that are not initialised is 0 here."""
 _ONES = ("new_ones", "ones", "ones_like")
 _FULL: Mapping[str, str] = {

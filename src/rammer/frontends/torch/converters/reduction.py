@@ -6,20 +6,19 @@ import math
 from collections.abc import Mapping
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import reshaped
+from rammer.frontends.moves import converted, reshaped
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.types import DType
 
 _REDUCTIONS: Mapping[str, str] = {
-    "all": "ReduceMin",
     "amax": "ReduceMax",
     "amin": "ReduceMin",
-    "any": "ReduceMax",
     "logsumexp": "ReduceLogSumExp",
     "mean": "ReduceMean",
     "prod": "ReduceProd",
     "sum": "ReduceSum",
 }
+_TESTS: Mapping[str, str] = {"all": "ReduceMin", "any": "ReduceMax"}
 _EXTREMES: Mapping[str, tuple[str, str, str]] = {
     "max": ("ReduceMax", "ArgMax", "Max"),
     "min": ("ReduceMin", "ArgMin", "Min"),
@@ -30,8 +29,14 @@ _NORMS: Mapping[float, str] = {1: "ReduceL1", 2: "ReduceL2", math.inf: "ReduceMa
 
 
 def _reduction(node: Node) -> Result:
-    """In the result's element type; `any` and `all` are the greatest and the least of booleans."""
+    """In the result's element type."""
     return reduced(node, _REDUCTIONS[node.operator], node.typed("self"))
+
+
+def _test(node: Node) -> Result:
+    """The least or greatest of booleans; of bytes, PyTorch gives bytes that are 0 or 1."""
+    found = reduced(node, _TESTS[node.operator], node.typed("self", DType.BOOL))
+    return converted(node, found, node.dtype)
 
 
 def reduced(node: Node, kind: str, x: Operand) -> Operand:
@@ -127,6 +132,7 @@ def _running_sum(node: Node) -> Result:
 CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(_EXTREMES, _extreme),
     **dict.fromkeys(_REDUCTIONS, _reduction),
+    **dict.fromkeys(_TESTS, _test),
     "aminmax": _extremes,
     "argmax": _arg_extreme,
     "argmin": _arg_extreme,

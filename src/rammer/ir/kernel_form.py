@@ -240,11 +240,13 @@ class FlashAttentionForm(KernelForm):
 class TreesForm(KernelForm):
     """Sums of leaves by one thread, for blocks of `rows` rows, a multiple of 64, or row by row.
 
-    In a block, trees of up to `nodes` nodes are taken whole, 64 rows to a word; in larger ones rows follow their paths.
+    In a block, trees of up to `nodes` nodes are taken whole, 64 rows to a word; in larger ones rows follow their paths:
+    by `steps` steps, or where that is None until the last of eight is at a leaf.
     """
 
     rows: int
     nodes: int
+    steps: int | None = None
 
     @property
     def skeleton(self) -> Skeleton:
@@ -254,9 +256,10 @@ class TreesForm(KernelForm):
     @property
     def details(self) -> str:
         """See `KernelForm`."""
+        paths = "along paths" if self.steps is None else f"along paths of {self.steps} steps"
         if self.rows == 1:
-            return "row by row, along paths"
-        how = f"trees of up to {self.nodes} nodes by words" if self.nodes else "along paths"
+            return f"row by row, {paths}"
+        how = f"trees of up to {self.nodes} nodes by words" if self.nodes else paths
         return f"blocks of {self.rows} rows, {how}"
 
 

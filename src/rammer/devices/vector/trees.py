@@ -32,6 +32,8 @@ _STEP_OPERATIONS = 6.0
 """For a row's step along its path, beside those of other rows of the block."""
 _SIDE_BY_SIDE = 8
 """Rows of a block that are followed together."""
+_FULL = 1.4
+"""Of trees whose depth is at most so many times that of full ones of their size, all paths take as many steps."""
 _APART = 1.5
 """How much longer a step takes row by row: the next row finds no tree in the nearest cache."""
 
@@ -58,7 +60,8 @@ def tree_kernels(workload: Workload, found: TreeSum, counts: Sequence[int]) -> l
 
 def _forms(workload: Workload, found: TreeSum) -> list[TreesForm]:
     """Row by row; and the largest block that leaves room for trees of the size there are, or for none."""
-    forms = [TreesForm(rows=1, nodes=0)]
+    steps = found.depth if found.depth <= _FULL * math.log2(_nodes(workload, found) + 1) else None
+    forms = [TreesForm(rows=1, nodes=0, steps=steps)]
     rows = 1 if found.rows is None else found.rows.extent
     largest = min((2 << found.depth) - 1, _MOST_NODES)
     mean = _nodes(workload, found)
@@ -66,7 +69,7 @@ def _forms(workload: Workload, found: TreeSum) -> list[TreesForm]:
         for words in _WORDS:
             bytes_ = _scratch_bytes(workload, found, words, nodes)
             if bytes_ <= _SCRATCH_BYTES and (words == 1 or rows > _WORD_ROWS * words // 2):
-                forms.append(TreesForm(rows=_WORD_ROWS * words, nodes=nodes, scratch_bytes=bytes_))
+                forms.append(TreesForm(rows=_WORD_ROWS * words, nodes=nodes, steps=steps, scratch_bytes=bytes_))
                 break
     return forms
 

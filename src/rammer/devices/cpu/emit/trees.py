@@ -86,8 +86,10 @@ class _Trees:
         width = self._value.shape[1]
         with writer.loop("i", "0", str(width * form.rows), lanes=True):
             writer.line("sums[i] = 0;")
+        steps = -1 if form.steps is None else form.steps
         types = f"{_NAMES[self._codes.dtype]}_{_NAMES[self._value.dtype]}"
-        trees = f"in{slots.roots} + {group} * {self._trees}, {self._trees}, in{slots.node}, in{slots.value}, {width}"
+        trees = f"in{slots.roots} + {group} * {self._trees}, {self._trees}, in{slots.node}, in{slots.value}"
+        trees = f"{trees}, {width}, {steps}"
         if form.rows == 1:
             codes = f"in{slots.codes} + {first} * {self._steps[1]}, {self._steps[0]}"
             writer.line(f"rammer_trees_{types}_row({codes}, {trees}, sums);")

@@ -163,34 +163,47 @@ RAMMER_LEAVES(8)
 RAMMER_NEXT(u8, uint8_t)
 RAMMER_NEXT(u16, uint16_t)
 
+/* Nodes follow their paths side by side: by `depth` steps, or as many as the longest path has where that is -1 (a leaf is
+ * its own child). Node u has its codes at codes[u * apart], `step` apart. Known numbers of steps spare a branch that is
+ * guessed wrong at every end. */
+#define RAMMER_PATHS(code, code_t)                                                                                    \
+    RAMMER_INLINE void rammer_paths_##code(int32_t *at, const int paths, const int32_t *nodes, const code_t *codes,   \
+                                           int64_t apart, int64_t step, int64_t depth) {                              \
+        int32_t moved = 1;                                                                                            \
+        for (int64_t i = 0; depth < 0 ? moved : i < depth; i++) {                                                     \
+            moved = 0;                                                                                                \
+            _Pragma("GCC unroll 16") for (int u = 0; u < paths; u++) {                                                \
+                const int32_t next = rammer_next_##code(nodes + 2 * (int64_t)at[u], codes + u * apart, step);         \
+                if (depth < 0) moved |= next ^ at[u];                                                                 \
+                at[u] = next;                                                                                         \
+            }                                                                                                         \
+        }                                                                                                             \
+    }
+
+RAMMER_PATHS(u8, uint8_t)
+RAMMER_PATHS(u16, uint16_t)
+
 /* Adds the leaves of a tree to sums[width][step], following the path of each row. Rows are taken by eights. */
 #define RAMMER_FOLLOW(code, code_t, real, real_t)                                                                     \
     RAMMER_INLINE void rammer_follow_##code##_##real(const code_t *codes, int64_t step, int64_t rows, int32_t root,   \
                                                      const int32_t *nodes, const real_t *values, int64_t width,       \
-                                                     real_t *sums) {                                                  \
+                                                     int64_t depth, real_t *sums) {                                   \
         for (int64_t row = 0; row < rows; row += 8) {                                                                 \
-            int32_t at[8], moved;                                                                                     \
+            int32_t at[8];                                                                                            \
             for (int u = 0; u < 8; u++) at[u] = root;                                                                 \
-            do {                                                                                                      \
-                moved = 0;                                                                                            \
-                _Pragma("GCC unroll 8") for (int u = 0; u < 8; u++) {                                                 \
-                    const int32_t next = rammer_next_##code(nodes + 2 * (int64_t)at[u], codes + row + u, step);       \
-                    moved |= next ^ at[u];                                                                            \
-                    at[u] = next;                                                                                     \
-                }                                                                                                     \
-            } while (moved);                                                                                          \
+            rammer_paths_##code(at, 8, nodes, codes + row, 1, step, depth);                                           \
             for (int64_t v = 0; v < width; v++)                                                                       \
                 for (int u = 0; u < 8; u++) sums[v * step + row + u] += values[at[u] * width + v];                    \
         }                                                                                                             \
-    }                                                                                                                 \
+    }
 
 /* Adds the leaves of trees to sums[width][64 * words]. Codes are [columns][64 * words]. Trees of up to `most` nodes are
  * taken by words, larger ones by paths. The other arrays are for `most` nodes, or leaves and one more. */
 #define RAMMER_TREE_SUMS(code, code_t, real, real_t, words)                                                           \
     RAMMER_INLINE void rammer_trees_##code##_##real##_##words(                                                        \
         const code_t *codes, int64_t count, const int32_t *roots, int64_t trees, const int32_t *nodes,                \
-        const real_t *values, int64_t width, int64_t most, uint8_t *inner, rammer_rows##words *above, rammer_rows##words *node_rows,        \
-        rammer_rows##words *leaf_rows, int32_t *leaves, real_t *table, real_t *sums) {                                \
+        const real_t *values, int64_t width, int64_t depth, int64_t most, uint8_t *inner, rammer_rows##words *above,  \
+        rammer_rows##words *node_rows, rammer_rows##words *leaf_rows, int32_t *leaves, real_t *table, real_t *sums) { \
         const int64_t rows = 64 * words;                                                                              \
         rammer_rows##words bits[9];                                                                                   \
         uint8_t numbers[64] __attribute__((aligned(64)));                                                             \
@@ -210,7 +223,7 @@ RAMMER_NEXT(u16, uint16_t)
                     rammer_above_##code(column + 64 * w, (uint32_t)word & ((1u << RAMMER_BOUND_BITS) - 1));           \
             }                                                                                                         \
             if (size > most) {                                                                                        \
-                rammer_follow_##code##_##real(codes, rows, count, root, nodes, values, width, sums);                   \
+                rammer_follow_##code##_##real(codes, rows, count, root, nodes, values, width, depth, sums);           \
                 continue;                                                                                             \
             }                                                                                                         \
             const int64_t found = rammer_leaf_rows##words(inner, size, above, node_rows, leaf_rows, leaves);         \
@@ -231,22 +244,16 @@ RAMMER_NEXT(u16, uint16_t)
 
 /* Adds the leaves of trees to sums[width], for the one row whose codes are `step` apart. */
 #define RAMMER_TREE_ROW(code, code_t, real, real_t)                                                                   \
-    RAMMER_INLINE void rammer_trees_##code##_##real##_row(const code_t *codes, int64_t step, const int32_t *roots,     \
+    RAMMER_INLINE void rammer_trees_##code##_##real##_row(const code_t *codes, int64_t step, const int32_t *roots,    \
                                                           int64_t trees, const int32_t *nodes, const real_t *values,  \
-                                                          int64_t width, real_t *sums) {                              \
-        for (int64_t t = 0; t < trees; t += 8) {                                                                      \
+                                                          int64_t width, int64_t depth, real_t *sums) {               \
+        const int paths = depth < 0 ? 8 : 16; /* the fewer, the less some wait for the longest */                     \
+        for (int64_t t = 0; t < trees; t += paths) {                                                                  \
             const int64_t last = trees - 1;                                                                           \
-            int32_t at[8], moved;                                                                                     \
-            for (int u = 0; u < 8; u++) at[u] = roots[t + u < last ? t + u : last];                                   \
-            do {                                                                                                      \
-                moved = 0;                                                                                            \
-                _Pragma("GCC unroll 8") for (int u = 0; u < 8; u++) {                                                 \
-                    const int32_t next = rammer_next_##code(nodes + 2 * (int64_t)at[u], codes, step);                 \
-                    moved |= next ^ at[u];                                                                            \
-                    at[u] = next;                                                                                     \
-                }                                                                                                     \
-            } while (moved);                                                                                          \
-            for (int u = 0; u < 8 && t + u < trees; u++)                                                              \
+            int32_t at[16];                                                                                           \
+            for (int u = 0; u < paths; u++) at[u] = roots[t + u < last ? t + u : last];                               \
+            rammer_paths_##code(at, paths, nodes, codes, 0, step, depth);                                             \
+            for (int u = 0; u < paths && t + u < trees; u++)                                                          \
                 for (int64_t v = 0; v < width; v++) sums[v] += values[at[u] * width + v];                             \
         }                                                                                                             \
     }

@@ -45,7 +45,7 @@ static void task(const float *x, float *y, int64_t first, int64_t past, int64_t 
 """
 
 
-def in_c(statement, tiles=((1, None), (4, 5), (None, None)), name="soft_clip_c"):
+def in_c(statement, tiles=((3, None), (4, 5), (None, None)), name="soft_clip_c"):
     """Registers C for SoftClip of matrices of float32."""
 
     def make(x, *, limit):
@@ -164,7 +164,7 @@ static void task(const float *x, const float *y, float *z, int64_t first, int64_
     }}
 }}
 """,
-            tiles=[(3,), (None,)],
+            tiles=[(4,), (None,)],
         )
 
     for rows in (7, 1):
@@ -182,7 +182,7 @@ def test_one_of_rammers_own_operators_gets_a_kernel():
         if x.rank != 2 or x.dtype is not DType.FLOAT32:
             return None
         width = x.shape[1]
-        return rammer.KernelSource(code=body(f"y[i * {width} + j] = sinf(x[i * {width} + j]);"), tiles=[(1, None)])
+        return rammer.KernelSource(code=body(f"y[i * {width} + j] = sinf(x[i * {width} + j]);"), tiles=[(3, None)])
 
     net, x = rammer.compile(model("a = Relu(x) b = Sin(a) y = Neg(b)"), device="cpu", veus=2), numbers(6, 8)
     np.testing.assert_allclose(net(x), -np.sin(np.maximum(x, 0)), rtol=1e-6, atol=1e-7)

@@ -29,7 +29,7 @@ def construct(
         workload: what they compute, of what.
         vdevice: the machine.
         to_measure: whether measured times will decide. Then there are more, some of which are predicted to be slower.
-        externs: users' own rKernels of the workload, candidates like all others.
+        externs: users' own rKernels of the workload, candidates like all others, and the first of equals.
 
     Raises:
         ValueError: the vDevice has no skeleton for the expression.
@@ -40,7 +40,7 @@ def construct(
     rules = vdevice.rules
     persistent = rules.persistent(workload, vdevice)
     kept = () if persistent is None else (persistent,)
-    candidates = (*rules.candidates(workload, vdevice, to_measure=to_measure), *kept, *externs)
+    candidates = (*externs, *rules.candidates(workload, vdevice, to_measure=to_measure), *kept)
     time_us = {kernel: predict(kernel, vdevice).task_us for kernel in candidates}
     ranked = sorted(candidates, key=lambda kernel: whole_us(kernel, vdevice, time_us[kernel]))
     overhead_us = vdevice.task_overhead_us.value

@@ -83,7 +83,8 @@ of all units' time that rTasks take, and what a unit spends outside of them, in 
 
 The geometric mean of the ratios is {mean:.2f}. The simulator is off by {100 * statistics.median(gaps):.0f} % in the
 median and by {100 * max(gaps):.0f} % at most; it orders the programs of a network as the measurement does with a
-Kendall correlation of {statistics.fmean(taus):.2f} in the mean."""
+Kendall correlation of {statistics.fmean(taus):.2f} in the mean. Programs that differ by
+less than runs do count there, too."""
 
 
 def _paper(networks: Figures) -> str:

@@ -68,7 +68,8 @@ def capture_step(
         warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)
         program = _exported(step, args, kwargs, name)
         try:
-            return with_gradients(program, CONVERTERS), program
+            with recurrent_layers_of_old(program.graph_module):
+                return with_gradients(program, CONVERTERS), program
         except Exception as error:
             raise _capture_error(error, name) from error
 
@@ -95,7 +96,7 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
         CaptureError: PyTorch cannot take it apart.
     """
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), recurrent_layers_of_old(program.graph_module):
             # PyTorch 2.13 warns of its own use of a class that it has deprecated.
             warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)
             return program.run_decompositions(dict(_decompositions()))

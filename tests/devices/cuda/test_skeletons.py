@@ -108,6 +108,12 @@ def reduce_columns(length, columns, across, vector=1, turns=1):
     return Program(name="reduce_columns", macros=macros, inputs=[x], wanted=np.concatenate([x - mean, mean]))
 
 
+def epilogue(rows, columns, width, pitch, ahead):
+    x, bias = random(rows, columns), random(columns, seed=1)
+    macros = {"ROWS": rows, "COLUMNS": columns, "WIDTH": width, "PITCH": pitch, "AHEAD": int(ahead)}
+    return Program(name="epilogue", macros=macros, inputs=[x, bias], wanted=np.maximum(x.astype(np.float64) + bias, 0))
+
+
 def persistent_rnn(units, length, across, columns=1, steps=5, **macros):
     x, bias, scale = random(steps, columns, length), random(2, units), random(units)
     weights, recurrent = random(2, units, length) / np.sqrt(length), random(units, units) / np.sqrt(units)
@@ -226,6 +232,9 @@ PROGRAMS = {
     "columns": reduce_columns(20, 300, 128, turns=4),
     "columns, vectors": reduce_columns(50, 96, 16, 4, turns=2),
     "columns, few": reduce_columns(300, 7, 8),
+    "epilogue": epilogue(40, 64, 4, 72, ahead=True),
+    "epilogue, threads in other columns from row to row": epilogue(17, 24, 2, 28, ahead=False),
+    "epilogue, element by element": epilogue(5, 7, 1, 8, ahead=False),
     "persistent RNN": persistent_rnn(24, 100, 16),
     "persistent RNN, vectors together": persistent_rnn(20, 64, 8, TOGETHER="true"),
     "persistent RNN, lanes apart": persistent_rnn(40, 72, 32, MEETS="true"),

@@ -198,7 +198,6 @@ RAMMER_INLINE void rammer_store_relaxed(uint64_t *address, uint64_t value) {
     host_atomic(address, [=](uint64_t) { return value; });
 }
 RAMMER_INLINE void rammer_add_release(uint32_t *address, uint32_t value) { atomicAdd(address, value); }
-RAMMER_INLINE uint32_t rammer_add_acq_rel(uint32_t *address, uint32_t value) { return atomicAdd(address, value); }
 
 RAMMER_INLINE uint64_t rammer_evict_first(void) { return 0; }
 RAMMER_INLINE float rammer_load_evict_first(const float *from) { return *from; }

@@ -62,7 +62,6 @@ template <int number, int threads> RAMMER_INLINE void rammer_named_barrier(void)
 }
 
 RAMMER_INLINE void rammer_fence_proxy_async(void) {}
-RAMMER_INLINE void rammer_fence_proxy_async_shared(void) {}
 RAMMER_INLINE void rammer_prefetch_tensor_map(const void *map) { host_check_aligned(map, 64); }
 RAMMER_INLINE uint64_t rammer_evict_last(void) { return 0; }
 

@@ -41,6 +41,7 @@ SKELETONS = (
     ("rammer.devices.cuda", "kernels/rammer_mma.cuh"),
     ("rammer.devices.cuda", "skeletons/map.cuh"),
     ("rammer.devices.cuda", "skeletons/reduce.cuh"),
+    ("rammer.devices.cuda", "skeletons/epilogue.cuh"),
     ("rammer.devices.cuda", "skeletons/gemm.cuh"),
     ("rammer.devices.cuda", "skeletons/depthwise.cuh"),
     ("rammer.devices.cuda", "skeletons/gemv.cuh"),

@@ -13,6 +13,7 @@ from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cuda.emit.epilogue import Epilogue
 from rammer.devices.cuda.emit.points import Side, count, decode, decode_inside, within
 from rammer.devices.cuda.emit.staging import Operand, Readiness, readiness, stage, stage_part
+from rammer.devices.cuda.emit.wait import BEGIN
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.kernel_form import FlashAttentionForm, Instruction
 from rammer.tiling.addresses import Linear
@@ -43,7 +44,6 @@ def emit_attention(scope: Scope, sides: Sequence[Side], form: FlashAttentionForm
     counts = f"{form.row_warps}, {form.column_warps}, {form.teams}, {form.stages}"
     names = ", ".join(operand.name for operand in operands)
     writer.line(f"typedef rammer_attention<{warp}, {counts}, {names}> attention;")
-    writer.line("const auto begin = [&] { return rammer_begin(record); };")
     queries, *of_steps = operands
     with writer.block("const auto queries = [&](char *stage)", ";"):
         stage(in_head.enter({}), queries, form.threads)
@@ -53,7 +53,7 @@ def emit_attention(scope: Scope, sides: Sequence[Side], form: FlashAttentionForm
                 _stage_part(in_head.enter({}), operand, form, unwritten, is_ready=is_ready)
     _emit_score(in_head, found, rows, form)
     past = _past_keys(in_head, found, rows)
-    writer.line(f"if (!attention::run(scratch, begin, {past}, queries, ready, others, score))")
+    writer.line(f"if (!attention::run(scratch, {BEGIN}, {past}, queries, ready, others, score))")
     writer.line("    return;")
     Epilogue(
         sums=found.weighted,

@@ -16,6 +16,7 @@ from rammer.devices.cuda.emit.loads import is_constant
 from rammer.devices.cuda.emit.points import Side, count, decode
 from rammer.devices.cuda.emit.staging import Operand, stage
 from rammer.devices.cuda.emit.tiles import Tiles
+from rammer.devices.cuda.emit.wait import BEGIN
 from rammer.ir.expr import Expr
 from rammer.ir.kernel_form import GemmForm, Instruction
 from rammer.tiling.gemm import INSTRUCTION_TILES, group_order, moving_axes, operands_of, staged_operand
@@ -46,8 +47,7 @@ def emit_gemm(scope: Scope, sides: Sequence[Side], form: GemmForm) -> None:
         writer.line(f"return {' && '.join(conditions) or 'true'};")
     groups = [_emit_group(scope, _Group.of(scope, tiles, found, group)) for group in found.groups]
     epilogue = emit_epilogue(scope, tiles, found.terms)
-    writer.line("const auto begin = [&] { return rammer_begin(record); };")
-    writer.line(f"gemm::run(scratch, begin, inside, {epilogue}, {', '.join(groups)});")
+    writer.line(f"gemm::run(scratch, {BEGIN}, inside, {epilogue}, {', '.join(groups)});")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

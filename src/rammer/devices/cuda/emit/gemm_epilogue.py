@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Scope
+from rammer.devices.cuda.emit.loads import Early
 from rammer.devices.cuda.emit.points import decode, guarded, within
 from rammer.devices.cuda.emit.tiles import Tiles
 from rammer.tiling.pattern import Term
@@ -27,17 +28,11 @@ def emit_epilogue(scope: Scope, tiles: Tiles, terms: Sequence[Term]) -> str:
 
 def _emit_at_once(scope: Scope, tiles: Tiles, terms: Sequence[Term]) -> str:
     """The few places of a thread, for which `early` is loaded while the sums run."""
-    writer = scope.writer
-    early = {load: writer.name("v") for load in scope.operands.outer_loads()}
-    with writer.block("struct rammer_early", ";"):
-        for load, name in early.items():
-            writer.line(f"{C_TYPES[load.dtype]} {name} = 0;")
+    early = Early(scope.writer, scope.operands.outer_loads(), " = 0")
     with _functor(scope, tiles, "load", "rammer_early &early") as at_place:
-        for load, name in early.items():
-            writer.line(f"early.{name} = {at_place.value(load)};")
+        early.load(at_place)
     with _functor(scope, tiles, "finish", "const float *parts, const rammer_early &early") as at_place:
-        for load, name in early.items():
-            at_place.bind(load, f"early.{name}")
+        early.bind(at_place)
         _bind_totals(at_place, terms)
         at_place.store_results()
     return "rammer_at_once<gemm, rammer_early>(load, finish)"

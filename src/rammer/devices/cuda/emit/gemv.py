@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
+from rammer.devices.cuda.emit.loads import Early
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_first, within
 from rammer.devices.cuda.emit.wait import emit_wait, waits_one_by_one
 from rammer.ir.expr import Axis, Load, Reduce
@@ -49,23 +50,18 @@ def emit_epilogue(scope: Scope, points: Sequence[Side], sums: Sequence[Reduce], 
     """
     writer = scope.writer
     is_whole = not any(side.is_ragged for side in points) and count(points) % width == 0
-    early = {load: writer.name("v") for load in scope.operands.outer_loads() if is_whole}
-    with writer.block("struct rammer_early", ";"):
-        for load, name in early.items():
-            writer.line(f"{C_TYPES[load.dtype]} {name};")
+    loads = scope.operands.outer_loads() if is_whole else []
+    early = Early(writer, loads)
     with writer.block("const auto load = [&](uint32_t point, rammer_early &early)", ";"):
-        if early:
-            at_point = scope.enter(decode(writer, "point", points)[0])
-            for load, name in early.items():
-                writer.line(f"early.{name} = {at_point.value(load)};")
+        if loads:
+            early.load(scope.enter(decode(writer, "point", points)[0]))
     with writer.block(
         "const auto finish = [&](uint32_t point, const gemv::sums &sums, const rammer_early &early)", ";"
     ):
         positions, conditions = decode(writer, "point", points)
         with guarded(writer, [*conditions, *within("point", points, width)]):
             at_point = scope.enter(positions)
-            for load, name in early.items():
-                at_point.bind(load, f"early.{name}")
+            early.bind(at_point)
             for number, reduce in enumerate(sums):
                 at_point.bind(reduce, f"sums[{number}][0]")
             at_point.store_results()

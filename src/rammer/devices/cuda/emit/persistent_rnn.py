@@ -11,6 +11,7 @@ from rammer.devices.codegen.scalar import C_TYPES, call_text
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.dispatch import CALLED
+from rammer.devices.cuda.emit.loads import Early
 from rammer.devices.cuda.emit.points import Side, decode, decode_inside, guarded, lane_first
 from rammer.ir.expr import Load, ScalarFn
 from rammer.ir.task import RKernel
@@ -173,14 +174,9 @@ def _emit_epilogue(scope: Scope, points: Sequence[Side], plan: PersistentRnn) ->
     """Write `load` and `finish`."""
     writer = scope.writer
     kept = kept_loads(scope.operands, plan)
-    early = {load: writer.name("v") for load in epilogue_loads(scope.operands, plan) if load not in kept}
-    with writer.block("struct rammer_early", ";"):
-        for load, name in early.items():
-            writer.line(f"{C_TYPES[load.dtype]} {name};")
+    early = Early(writer, [load for load in epilogue_loads(scope.operands, plan) if load not in kept])
     with writer.block("const auto load = [&](uint32_t point, rammer_early &early)", ";"):
-        at_point = scope.enter(decode_inside(writer, "point", points)[0])
-        for load, name in early.items():
-            writer.line(f"early.{name} = {at_point.value(load)};")
+        early.load(scope.enter(decode_inside(writer, "point", points)[0]))
     parameters = (
         "uint32_t point, bool is_first, const rnn::totals &totals, const float *kept, const rammer_early &early"
     )
@@ -192,8 +188,7 @@ def _emit_epilogue(scope: Scope, points: Sequence[Side], plan: PersistentRnn) ->
         for number, load in enumerate(kept):
             value = f"kept[{number * plan.points} + point]"
             at_point.bind(load, writer.let("float", writer.name("kept"), value))
-        for load, name in early.items():
-            at_point.bind(load, f"early.{name}")
+        early.bind(at_point)
         at_point.hoist(at_point.operands.results)
         with guarded(writer, ["is_first", *conditions]):
             at_point.store_results()

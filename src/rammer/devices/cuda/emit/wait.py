@@ -9,6 +9,9 @@ from rammer.devices.codegen.scope import Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.ir.task import RKernel
 
+BEGIN = "[&] { return rammer_begin(record); }"
+"""The functor that waits as the rTask's record says, for skeletons that do it themselves."""
+
 
 def emit_wait(writer: Writer) -> None:
     """Write the Waits of the rTask's record; all threads come by, once."""

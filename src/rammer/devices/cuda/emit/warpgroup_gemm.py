@@ -110,9 +110,7 @@ def emit_place(writer: Writer, kernel: RKernel, form: WarpgroupGemmForm) -> None
             }
         for field in ("element", "row", "line", "batch", "elements", "slabs", "across", "down", "bytes"):
             writer.line(f"product->{name}.{field} = {places.get(field, '0')};")
-    writer.line("product->splits = 1;")
     count = -(-product.slabs // slabs)
-    writer.line("product->first = 0;")
     writer.line(f"product->count = {count};")
     image = product.m if isinstance(product.m, Image) else None
     writer.line(f"product->channels = {count if image is None else image.group_channels // product.slab};")

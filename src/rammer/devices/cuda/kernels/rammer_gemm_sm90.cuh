@@ -2,8 +2,7 @@
  *
  * A is what gives wgmma its rows, B its columns; one of them has the rows of the result, the other its columns (swapped AB: few
  * rows are few columns of wgmma, of which it takes any multiple of 8). One warp asks for copies by tensor map into a ring of
- * stages, of constants before the rTask waits; `groups` warpgroups multiply. Where K is split, the rTask that arrives last at a
- * tile adds up the parts of all.
+ * stages, of constants before the rTask waits; `groups` warpgroups multiply.
  *
  * The compiler keeps products of a warpgroup in flight only in a kernel itself, not in functions that it calls, so this is
  * inlined into the interpreter; rKernels of equal tiles share it.
@@ -15,7 +14,6 @@ enum {
     RAMMER_SLAB_BYTES = 128,  /* of a row: as much as a swizzle reaches over */
     RAMMER_GROUP_ROWS = 64,
     RAMMER_GROUP_THREADS = 128,
-    RAMMER_RING_ALIGNMENT = 1024,
     RAMMER_MOST_STAGES = 8,
     RAMMER_MOST_SUMS = 64,    /* of a thread: of 128 columns */
     RAMMER_MOST_ROWS = 192,   /* of a result's tile */
@@ -34,17 +32,13 @@ struct rammer_matrix_tile {
     uint32_t bytes;
 };
 
-/* What an rTask multiplies. Its K is `count` stages from `first` on: of each tap of an image's windows, of which there are
- * `taps` across, so many of its `channels`. */
+/* What an rTask multiplies. Its K is `count` stages: of each tap of an image's windows, of which there are `taps` across, so
+ * many of its `channels`. */
 struct rammer_product {
     rammer_matrix_tile a, b;
     bool a_is_constant, b_is_constant; /* may be read before the Waits */
-    int32_t first, count;
+    int32_t count;
     int32_t channels, taps;
-    /* Where K is split: which of the splits this is, the parts of all of a tile, and how many have arrived there. */
-    uint32_t split, splits;
-    float *parts;
-    uint32_t *arrived;
 };
 
 static __shared__ uint64_t rammer_gemm_barriers[2 * RAMMER_MOST_STAGES];
@@ -77,8 +71,8 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
 
     /* The sums of an rTask at the beginning of scratch, row by row of the result, PITCH elements apart. `begin` waits as its
      * record says, and is a barrier of the block. `beside` is what warps do that neither copy nor multiply; it is told a thread's
-     * number among them, and how many they are. Returns whether they are there: not if the run is given up, nor if another rTask adds up the parts.
-     * `held` are the registers for sums. */
+     * number among them, and how many they are. Returns whether they are there: not if the run is given up. `held` are the
+     * registers for sums. */
     template <typename Begin, typename Beside>
     static RAMMER_MEMBER bool run(
         float (&held)[RAMMER_MOST_SUMS], const rammer_product &product, char *scratch, Begin begin, Beside beside
@@ -99,31 +93,22 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
         if (warp == RAMMER_PRODUCER && rammer_elect())
             produce(product, ring, full, empty, early);
         __syncwarp();
-        static __shared__ uint32_t arrived_before;
         if (warp < THREADS / 32) {
             float(&sums)[columns / 2] = *(float(*)[columns / 2])held;
             multiply(sums, __reduce_max_sync(RAMMER_ALL, (uint32_t)product.count), ring, full, empty, warp);
-            bool is_whole = true;
-            if (product.splits > 1)
-                is_whole = combine(sums, product, &arrived_before);
-            else
-                rammer_named_barrier<RAMMER_SUMS_BARRIER, THREADS>(); /* all have read the ring */
-            if (is_whole)
-                store(sums, (float *)scratch, warp);
+            rammer_named_barrier<RAMMER_SUMS_BARRIER, THREADS>(); /* all have read the ring */
+            store(sums, (float *)scratch, warp);
         } else if (warp < RAMMER_PRODUCER)
             beside(threadIdx.x - THREADS, (uint32_t)(RAMMER_PRODUCER * 32 - THREADS));
         __syncthreads();
-        return product.splits == 1 || arrived_before == product.splits - 1;
+        return true;
     }
 
   private:
     /* Where a stage begins along K. */
     struct place {
-        int32_t step, channel, across, down;
+        int32_t step = 0, channel = 0, across = 0, down = 0;
 
-        RAMMER_MEMBER explicit place(const rammer_product &product)
-            : step(product.first), channel(step % product.channels), across(step / product.channels % product.taps),
-              down(step / product.channels / product.taps) {}
         RAMMER_MEMBER void next(const rammer_product &product) {
             ++step;
             if (++channel == product.channels) {
@@ -161,7 +146,7 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
 #pragma unroll
         for (int is_a = 0; is_a < 2; ++is_a)
             if (is_a ? product.a_is_constant : product.b_is_constant) {
-                place k(product);
+                place k;
 #pragma unroll 1
                 for (int32_t i = 0; i < early; ++i, k.next(product))
                     copy(product, is_a, ring + i * STAGE_BYTES, k, full + i * sizeof(uint64_t), policy);
@@ -188,7 +173,7 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
         const uint64_t once = rammer_evict_first(), again = rammer_evict_last();
         rammer_fence_proxy_async(); /* what others wrote is read by copies */
         uint32_t slot = 0, parity = 1;
-        place k(product);
+        place k;
 #pragma unroll 1
         for (int32_t i = 0; i < product.count; ++i, k.next(product)) {
             const uint32_t barrier = full + slot * sizeof(uint64_t), stage = ring + slot * STAGE_BYTES;
@@ -238,45 +223,6 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
                 slot = 0, parity ^= 1, at = 0;
         }
         rammer_wgmma_wait<0>();
-    }
-
-    /* Gives this split's sums away. Returns whether all have arrived; the sums are then those of all, always in one order. */
-    static RAMMER_MEMBER bool combine(float (&sums)[columns / 2], const rammer_product &product, uint32_t *arrived_before) {
-        constexpr int VECTORS = columns / 8, TOGETHER = VECTORS % 4 == 0 ? 4 : VECTORS % 3 == 0 ? 3 : VECTORS % 2 == 0 ? 2 : 1;
-        typedef rammer_vector<float, 4> vector;
-        vector *const parts = (vector *)product.parts + threadIdx.x;
-#pragma unroll
-        for (int j = 0; j < VECTORS; ++j) {
-            vector part;
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-                part.lane[e] = sums[j * 4 + e];
-            parts[(product.split * VECTORS + j) * THREADS] = part;
-        }
-        rammer_named_barrier<RAMMER_SUMS_BARRIER, THREADS>();
-        if (threadIdx.x == 0)
-            *arrived_before = rammer_add_acq_rel(product.arrived, 1);
-        rammer_named_barrier<RAMMER_SUMS_BARRIER, THREADS>();
-        if (*arrived_before != product.splits - 1)
-            return false;
-        if (threadIdx.x == 0)
-            *product.arrived = 0; /* for the next run */
-#pragma unroll
-        for (int j = 0; j < VECTORS; j += TOGETHER) {
-#pragma unroll
-            for (int e = 0; e < TOGETHER * 4; ++e)
-                sums[j * 4 + e] = 0.0f;
-#pragma unroll 4
-            for (uint32_t split = 0; split < product.splits; ++split)
-#pragma unroll
-                for (int i = 0; i < TOGETHER; ++i) {
-                    const vector part = parts[(split * VECTORS + j + i) * THREADS];
-#pragma unroll
-                    for (int e = 0; e < 4; ++e)
-                        sums[(j + i) * 4 + e] += part.lane[e];
-                }
-        }
-        return true;
     }
 
     static RAMMER_MEMBER void store(const float (&sums)[columns / 2], float *into, uint32_t warp) {

@@ -93,13 +93,6 @@ RAMMER_INLINE void rammer_store_relaxed(uint64_t *address, uint64_t value) {
 RAMMER_INLINE void rammer_add_release(uint32_t *address, uint32_t value) {
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
 }
-/* What was there before. */
-RAMMER_INLINE uint32_t rammer_add_acq_rel(uint32_t *address, uint32_t value) {
-    uint32_t before;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
-                 : "=r"(before) : "l"(address), "r"(value) : "memory");
-    return before;
-}
 
 /* One store of 1, 2 or 4 words. What compilers make of a vector in C++ is at times a store for each element. */
 template <int words> RAMMER_INLINE void rammer_store_words(void *to, const uint32_t (&from)[words]) {

@@ -52,7 +52,6 @@ template <int number, int threads> RAMMER_INLINE void rammer_named_barrier(void)
 /* --- Copies by tensor map. What threads did to memory comes before what copies and products do behind a fence. ------------- */
 
 RAMMER_INLINE void rammer_fence_proxy_async(void) { asm volatile("fence.proxy.async;" : : : "memory"); }
-RAMMER_INLINE void rammer_fence_proxy_async_shared(void) { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 RAMMER_INLINE void rammer_prefetch_tensor_map(const void *map) {
     asm volatile("prefetch.tensormap [%0];" : : "l"(map) : "memory");
 }

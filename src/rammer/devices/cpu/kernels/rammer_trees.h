@@ -15,24 +15,23 @@
 
 /* --- Words of 64 rows --------------------------------------------------------------------------------------------- */
 
-RAMMER_VECTOR(uint8_t, 16, rammer_u8x16)
 RAMMER_VECTOR(uint8_t, 32, rammer_u8x32)
 RAMMER_VECTOR(uint8_t, 64, rammer_u8x64)
 RAMMER_VECTOR(uint16_t, 32, rammer_u16x32)
-typedef char rammer_i8x64 __attribute__((vector_size(64)));
-typedef char rammer_i8x32 __attribute__((vector_size(32)));
-typedef char rammer_i8x16 __attribute__((vector_size(16)));
-typedef short rammer_i16x32 __attribute__((vector_size(64)));
+typedef char rammer_char64 __attribute__((vector_size(64)));
+typedef char rammer_char32 __attribute__((vector_size(32)));
+typedef char rammer_char16 __attribute__((vector_size(16)));
+typedef short rammer_short32 __attribute__((vector_size(64)));
 
 /* Which of 64 bytes, each 0 or 255, are set. */
 RAMMER_INLINE uint64_t rammer_set_bytes(const uint8_t *bytes) {
     uint64_t found = 0;
 #if defined(__AVX2__)
     for (int i = 0; i < 64; i += 32)
-        found |= (uint64_t)(uint32_t)__builtin_ia32_pmovmskb256((rammer_i8x32)RAMMER_LOAD(rammer_u8x32, bytes + i)) << i;
+        found |= (uint64_t)(uint32_t)__builtin_ia32_pmovmskb256((rammer_char32)RAMMER_LOAD(rammer_u8x32, bytes + i)) << i;
 #elif defined(__SSE2__)
     for (int i = 0; i < 64; i += 16)
-        found |= (uint64_t)(uint32_t)__builtin_ia32_pmovmskb128((rammer_i8x16)RAMMER_LOAD(rammer_u8x16, bytes + i)) << i;
+        found |= (uint64_t)(uint32_t)__builtin_ia32_pmovmskb128((rammer_char16)RAMMER_LOAD(rammer_u8x16, bytes + i)) << i;
 #else
     for (int i = 0; i < 64; i += 8) {
         uint64_t eight = 0; /* byte r moves to bit r of the highest byte */
@@ -47,7 +46,7 @@ RAMMER_INLINE uint64_t rammer_set_bytes(const uint8_t *bytes) {
 RAMMER_INLINE uint64_t rammer_above_u8(const uint8_t *codes, uint32_t bound) {
 #if defined(__AVX512BW__)
     const rammer_u8x64 bounds = (rammer_u8x64){0} + (uint8_t)bound;
-    return (uint64_t)__builtin_ia32_ucmpb512_mask((rammer_i8x64)RAMMER_LOAD(rammer_u8x64, codes), (rammer_i8x64)bounds, 6,
+    return (uint64_t)__builtin_ia32_ucmpb512_mask((rammer_char64)RAMMER_LOAD(rammer_u8x64, codes), (rammer_char64)bounds, 6,
                                                   (uint64_t)-1);
 #else
     uint8_t bytes[64] __attribute__((aligned(64)));
@@ -60,10 +59,10 @@ RAMMER_INLINE uint64_t rammer_above_u8(const uint8_t *codes, uint32_t bound) {
 RAMMER_INLINE uint64_t rammer_above_u16(const uint16_t *codes, uint32_t bound) {
 #if defined(__AVX512BW__)
     const rammer_u16x32 bounds = (rammer_u16x32){0} + (uint16_t)bound;
-    const rammer_i16x32 low = (rammer_i16x32)RAMMER_LOAD(rammer_u16x32, codes);
-    const rammer_i16x32 high = (rammer_i16x32)RAMMER_LOAD(rammer_u16x32, codes + 32);
-    const uint32_t first = __builtin_ia32_ucmpw512_mask(low, (rammer_i16x32)bounds, 6, (uint32_t)-1);
-    const uint32_t second = __builtin_ia32_ucmpw512_mask(high, (rammer_i16x32)bounds, 6, (uint32_t)-1);
+    const rammer_short32 low = (rammer_short32)RAMMER_LOAD(rammer_u16x32, codes);
+    const rammer_short32 high = (rammer_short32)RAMMER_LOAD(rammer_u16x32, codes + 32);
+    const uint32_t first = __builtin_ia32_ucmpw512_mask(low, (rammer_short32)bounds, 6, (uint32_t)-1);
+    const uint32_t second = __builtin_ia32_ucmpw512_mask(high, (rammer_short32)bounds, 6, (uint32_t)-1);
     return (uint64_t)second << 32 | first;
 #else
     uint8_t bytes[64] __attribute__((aligned(64)));

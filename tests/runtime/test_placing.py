@@ -215,11 +215,18 @@ def test_fewer_units_than_cores_are_a_warning(
     monkeypatch.setattr(CpuDevice, "usual_veus", lambda self: cores)
     with caplog.at_level(logging.WARNING, "rammer.runtime"):
         rammer.load(saved)
-    expected = f"{saved} is for 2 execution units, this machine has 5 cores: name a number, veus=5 or veus=2"
+    expected = f"{saved} is for 2 vEUs, this machine has 5 cores: name a number, veus=5 or veus=2"
     assert said(caplog, "rammer.runtime.artifact") == [expected] * told
     caplog.clear()
     with caplog.at_level(logging.WARNING, "rammer.runtime"):
         rammer.load(saved, veus=2)
+    assert not said(caplog, "rammer.runtime.artifact")
+
+
+def test_models_of_one_unit_are_no_warning(saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rammer.load(saved, veus=1).save(tmp_path / "one")
+    with caplog.at_level(logging.WARNING, "rammer.runtime"):
+        rammer.load(tmp_path / "one")
     assert not said(caplog, "rammer.runtime.artifact")
 
 

@@ -182,10 +182,17 @@ class _Reading:
         )
 
     def advise(self, device: Device) -> None:
-        """Say so where the machine has more execution units than the programs, and nobody named a number."""
-        if self.options.veus is None and isinstance(device, Placing) and self.widest < (here := device.usual_veus()):
+        """Say so where the machine has more execution units than the programs, and nobody named a number.
+
+        Programs of one unit are for calls side by side: they use all cores as they are.
+        """
+        if (
+            self.options.veus is None
+            and isinstance(device, Placing)
+            and 1 < self.widest < (here := device.usual_veus())
+        ):
             _log.warning(
-                "%s is for %d execution units, this machine has %d cores: name a number, veus=%d or veus=%d",
+                "%s is for %d vEUs, this machine has %d cores: name a number, veus=%d or veus=%d",
                 *(self.path, self.widest, here, here, self.widest),
             )
 

@@ -54,7 +54,7 @@ PAPER = ("resnext", "nasnet", "alexnet", "deepspeech2", "lstm_tc", "seq2seq")
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "resnext": {"blocks": 1, "cardinality": 4, "width": 8},
-    "nasnet": {"cells": 1, "filters": 8},
+    "nasnet": {"cells": 1, "reductions": 1, "filters": 8},
     "alexnet": {"channels": (8, 16, 16, 16, 8), "hidden": 32, "classes": 10},
     "deepspeech2": {"frames": 40, "layers": 2, "hidden": 16},
     "lstm_tc": {"steps": 5, "layers": 3, "hidden": 16},

@@ -87,14 +87,22 @@ REDUCTION_CELL = Cell(
 )
 
 
-def plan(cells: int) -> tuple[Cell, ...]:
-    """All cells in order: three stages of `cells` normal cells with a reduction cell between them."""
+def plan(cells: int, reductions: int = REDUCTIONS) -> tuple[Cell, ...]:
+    """All cells in order: stages of `cells` normal cells with a reduction cell between them."""
     stage = (NORMAL_CELL,) * cells
-    return stage + (REDUCTION_CELL, *stage) * REDUCTIONS
+    return stage + (REDUCTION_CELL, *stage) * reductions
 
 
-def build(*, seed: int = 0, batch: int = 1, cells: int = 6, filters: int = 32, classes: int = 10) -> onnx.ModelProto:
-    """Three stages of `cells` normal cells; `filters` in a block of the first stage, doubled at each reduction.
+def build(
+    *,
+    seed: int = 0,
+    batch: int = 1,
+    cells: int = 6,
+    reductions: int = REDUCTIONS,
+    filters: int = 32,
+    classes: int = 10,
+) -> onnx.ModelProto:
+    """Stages of `cells` normal cells, a reduction cell between them; it doubles the `filters` in a block of the first.
 
     Input `image` (batch, 3, 32, 32), output (batch, classes), float32.
     """
@@ -106,7 +114,7 @@ def build(*, seed: int = 0, batch: int = 1, cells: int = 6, filters: int = 32, c
     x = operators.batch_norm(graph, "bn", x, weights.batch_norm(rng, stem_channels), epsilon=EPSILON)
 
     previous = x
-    for index, cell in enumerate(plan(cells)):
+    for index, cell in enumerate(plan(cells, reductions)):
         filters *= cell.stride
         previous, x = x, _cell(graph, rng, f"cells.{index}", cell, filters, x, previous)
 

@@ -76,8 +76,14 @@ def check(errors: Mapping[str, float]) -> None:
     assert all(error < TOLERANCE for error in errors.values()), errors
 
 
-@pytest.mark.parametrize("name", PAPER)
-@pytest.mark.parametrize("veus", VEUS)
+@pytest.mark.parametrize(
+    ("name", "veus"),
+    [
+        pytest.param(name, veus, marks=[pytest.mark.long] * (name == "nasnet" and veus != 2))
+        for name in PAPER
+        for veus in VEUS
+    ],
+)
 def test_processor(name, veus):
     check(errors_of(name, device="cpu", veus=veus))
 

@@ -1,8 +1,9 @@
 """Random models from file to answer: every plan is accepted, and all of its runs agree with ONNX Runtime.
 
-Each model is compiled with both policies for 1 to 4 vEUs. The reference device runs each plan under random and unkind
-interleavings, the processor runs it several times. One model in three mixes in integers, truth values and 16-bit
-floats; every other one is compiled for a processor so slow that even the smallest operator spreads over all vEUs.
+Each model is compiled with all policies for 1 to 4 vEUs. The reference device runs each plan under random and unkind
+interleavings, the processor runs those of one number of vEUs (of all four in the long run) several times. One model in
+three mixes in integers, truth values and 16-bit floats; every other one is compiled for a processor so slow that even
+the smallest operator spreads over all vEUs.
 """
 
 import multiprocessing
@@ -18,7 +19,7 @@ from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.ir.program import Plan, Wait
 from rammer.options import CompileOptions
-from tests.support.agreement import Agreement, attempt_seed, check_seed, compare, pickers, without_costs
+from tests.support.agreement import VEUS, Agreement, attempt_seed, check_seed, compare, pickers, without_costs
 from tests.support.plans import run_reference
 from tests.support.random_graphs import random_model
 
@@ -28,7 +29,7 @@ MANY_GRAPHS = range(1_000, 2_000)
 
 @pytest.mark.parametrize("seed", GRAPHS)
 def test_compiled_model_agrees(seed):
-    check_seed(seed)
+    check_seed(seed, built=[1 + seed // 2 % 4] if seed < 100 else VEUS)
 
 
 @pytest.mark.long

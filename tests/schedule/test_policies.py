@@ -45,32 +45,34 @@ def _total_us(graph, policy: str, veus: int, cost: TileCosts) -> float:
 
 
 @every_policy
-@given(graph=task_graphs, target=devices, cost=costs)
-def test_every_task_runs_once(policy, graph, target, cost):
+@given(graph=task_graphs, target=devices, cost=costs, generator=randoms)
+def test_what_holds_for_every_schedule(policy, graph, target, cost, generator):
     schedule = policy(graph, target, cost)
+    assert policy(graph, target, cost) == schedule
+    assert all(program.veus == target.veu_count for program in schedule.programs)
+    _check_every_task_runs_once(graph, schedule)
+    producers = all_pairs_dependencies(graph, schedule.choice)
+    _check_dependencies_are_ordered(schedule, producers)
+    _check_a_run_ends_with_producers_first(schedule, producers, generator)
+    _check_thresholds_are_all_signals_of_a_counter(schedule)
+
+
+def _check_every_task_runs_once(graph, schedule):
     expected = [
         RTask(operator.id, index)
         for operator, kernel in zip(graph.operators, kernels_of(graph, schedule.choice), strict=True)
         for index in range(kernel.task_count)
     ]
     assert sorted(task for program in schedule.programs for _, _, task in program.tasks()) == expected
-    assert all(program.veus == target.veu_count for program in schedule.programs)
 
 
-@every_policy
-@given(graph=task_graphs, target=devices, cost=costs)
-def test_every_dependency_is_ordered(policy, graph, target, cost):
-    schedule = policy(graph, target, cost)
+def _check_dependencies_are_ordered(schedule, producers):
     order = HappensBefore(schedule)
-    for task, producers in all_pairs_dependencies(graph, schedule.choice).items():
-        assert all(order.ordered(producer, task) for producer in producers)
+    for task, earlier in producers.items():
+        assert all(order.ordered(producer, task) for producer in earlier)
 
 
-@every_policy
-@given(graph=task_graphs, target=devices, generator=randoms)
-def test_random_runs_reach_the_end_with_producers_first(policy, graph, target, generator):
-    schedule = policy(graph, target, TileCosts())
-    producers = all_pairs_dependencies(graph, schedule.choice)
+def _check_a_run_ends_with_producers_first(schedule, producers, generator):
     ended: set[RTask] = set()
     for event, task in random_run(schedule, generator):
         if event == "start":
@@ -80,20 +82,12 @@ def test_random_runs_reach_the_end_with_producers_first(policy, graph, target, g
     assert ended == set(producers)
 
 
-@every_policy
-@given(graph=task_graphs, target=devices)
-def test_thresholds_are_all_signals_of_a_counter(policy, graph, target):
-    for program in policy(graph, target, TileCosts()).programs:
+def _check_thresholds_are_all_signals_of_a_counter(schedule):
+    for program in schedule.programs:
         steps = list(itertools.chain.from_iterable(program.steps))
         signals = [step.counter for step in steps if isinstance(step, Signal)]
         assert {step.counter for step in steps if hasattr(step, "counter")} == set(range(program.counter_count))
         assert all(step.threshold == signals.count(step.counter) for step in steps if hasattr(step, "threshold"))
-
-
-@every_policy
-@given(graph=task_graphs, target=devices, cost=costs)
-def test_two_calls_agree(policy, graph, target, cost):
-    assert policy(graph, target, cost) == policy(graph, target, cost)
 
 
 @every_policy
@@ -244,19 +238,15 @@ def test_wavefront_fast_takes_the_fastest_kernels_of_a_wave_that_overfills_the_d
 
 
 @given(graph=task_graphs, target=devices, cost=costs)
-def test_auto_takes_the_best_of_those_that_it_tries(graph, target, cost):
+def test_auto_takes_the_best_of_those_that_it_tries_once_each(graph, target, cost):
     tried = {name: POLICIES[name](graph, target, cost) for name in TRIED}
     times_us = {name: simulate(graph, found, target, cost).total_us for name, found in tried.items()}
     found = POLICIES["auto"](graph, target, cost)
     assert found == tried[found.policy]
     assert times_us[found.policy] == min(times_us.values())
-
-
-@given(graph=task_graphs, target=devices, cost=costs)
-def test_auto_tries_each_schedule_once(graph, target, cost):
-    found = auto.schedules(graph, target, cost)
-    assert all(one == POLICIES[one.policy](graph, target, cost) for one in found)
-    assert len({(one.choice, one.programs) for one in found}) == len(found)
+    each = auto.schedules(graph, target, cost)
+    assert all(one == tried[one.policy] for one in each)
+    assert len({(one.choice, one.programs) for one in each}) == len(each)
 
 
 def test_auto_without_operators_gives_an_empty_program():

@@ -129,12 +129,17 @@ def compiled(model, tmp_path, device="cuda:sm_90", **settings):
     return found.build(found.emit(plan, vdevice), options).files[CUBIN]
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+def few(names, *quick):
+    """These names; all but the quick ones are marked, so that `make test-cuda` has them and `make test` does not."""
+    return [pytest.param(name, marks=[pytest.mark.long] * (name not in quick)) for name in names]
+
+
+@pytest.mark.parametrize("name", few(NETWORKS, "resnext", "lstm_tc", "llama"))
 def test_small_network_compiles(name, tmp_path):
     assert bytes(compiled(NETWORKS[name](**SMALL[name]), tmp_path))[:4] == b"\x7fELF"
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] * (n == "nasnet")) for n in PAPER])
+@pytest.mark.parametrize("name", few(PAPER, "resnext", "lstm_tc"))
 def test_small_network_compiles_for_halves_of_multiprocessors(name, tmp_path):
     assert bytes(compiled(NETWORKS[name](**SMALL[name]), tmp_path, veus=264))[:4] == b"\x7fELF"
 
@@ -153,11 +158,16 @@ def test_small_network_compiles_for_other_architectures(name, architecture, tmp_
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
+@pytest.mark.parametrize("architecture", few(["sm_80", "sm_90", "sm_120"], "sm_90"))
 def test_tensor_cores_compile(architecture, precision, tmp_path):
     model = NETWORKS["resnext"](**SMALL["resnext"])
-    for veus in (None, 2 * NAMED[architecture].multiprocessors):
-        assert compiled(model, tmp_path, f"cuda:{architecture}", precision=precision, veus=veus)
+    assert compiled(model, tmp_path, f"cuda:{architecture}", precision=precision)
+
+
+@pytest.mark.parametrize("architecture", few(["sm_80", "sm_90", "sm_120"], "sm_90"))
+def test_tensor_cores_compile_for_halves_of_multiprocessors(architecture, tmp_path):
+    model, veus = NETWORKS["resnext"](**SMALL["resnext"]), 2 * NAMED[architecture].multiprocessors
+    assert compiled(model, tmp_path, f"cuda:{architecture}", precision="fp16", veus=veus)
 
 
 def test_machine_code_is_kept(tmp_path, monkeypatch):

@@ -5,6 +5,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rammer import extending
+from rammer.operators import registry
+
 # A test's outcome depends neither on chance nor on the machine's speed.
 settings.register_profile("rammer", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rammer")
@@ -19,3 +22,10 @@ def _cache_of_the_tests(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAMMER_CACHE_DIR", str(folder / "rammer-cache"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _registers(monkeypatch):
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(extending, "_KERNELS", {})
+    monkeypatch.setattr(registry, "_CUSTOM", {})

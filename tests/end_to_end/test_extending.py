@@ -13,13 +13,6 @@ from rammer.operators import registry
 SOFT_CLIP = "com.example.SoftClip"
 
 
-@pytest.fixture(autouse=True)
-def _registers(monkeypatch):
-    """What a test registers is gone after it."""
-    monkeypatch.setattr(extending, "_KERNELS", {})
-    monkeypatch.setattr(registry, "_CUSTOM", {})
-
-
 def soft_clip(x, *, limit=2.0):
     """`x / (|x| / limit + 1)`."""
     axes = spatial_axes(x.shape)

@@ -13,7 +13,6 @@ from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.errors import KernelRejectedError
 from rammer.expressions import DType, ReduceFn, load, plain_result, reduced, reduction_axes, spatial_axes
 from rammer.frontends.onnx import load_graph
-from rammer.operators import registry
 from rammer.options import CompileOptions
 
 CENTRE = "com.example.Centre"
@@ -37,12 +36,6 @@ static __device__ void task(
     }
 }
 """
-
-
-@pytest.fixture(autouse=True)
-def _registers(monkeypatch):
-    monkeypatch.setattr(extending, "_KERNELS", {})
-    monkeypatch.setattr(registry, "_CUSTOM", {})
 
 
 def register(code, tiles=((4, None), (1, None))):

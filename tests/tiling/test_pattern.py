@@ -6,17 +6,9 @@ import pytest
 from rammer.ir.expr import Axis, Load, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, load
 from rammer.ir.kernel_form import Skeleton
 from rammer.ir.types import DType, Layout, TensorType
+from rammer.tiling.borders import borders, is_blockable
 from rammer.tiling.packing import packed_operands, preferred_layouts, scattered_operands
-from rammer.tiling.pattern import (
-    borders,
-    contraction,
-    free_axes,
-    is_blockable,
-    lies_in_lanes,
-    plain_load,
-    product_skeleton,
-    sliding_axes,
-)
+from rammer.tiling.pattern import contraction, free_axes, lies_in_lanes, plain_load, product_skeleton, sliding_axes
 from tests.support.kernels import AVX2, AVX512, conv, lstm_cell, types
 from tests.support.operators import expression
 

@@ -66,8 +66,7 @@ class Executable:
         tasks: Buffer = b"",
         initial: Sequence[Array] = (),
     ) -> None:
-        self.name = printable(name)
-        self.signature = signature
+        self.name, self.signature = printable(name), signature
         self._output_names = [port.name for port in signature.outputs]
         self._sizes_bytes = [port.type.nbytes for port in (*signature.inputs, *signature.outputs)]
         # What views of arrays that fit mostly hold behind the address. An input need not be writable.
@@ -75,10 +74,8 @@ class Executable:
         self._output_views = [(*expected_view(port), True) for port in signature.outputs]
         self.device = device.name
         self._load: Callable[[Source, Binary], Loaded] = partial(device.load, options=options)
-        self._source = source
-        self._binary = binary
-        self._report = report
-        self._tasks = tasks
+        self._source, self._binary = source, binary
+        self._report, self._tasks = report, tasks
         self._initial = tuple(initial)
         self._apart: list[int] = []  # where arrays begin that were found to lie apart: those of the next call often do
         self._host_rooms = [room_for(port.type) for port in signature.outputs]
@@ -303,9 +300,8 @@ class Executable:
             return self._loaded.trace(arrays, results)
         if self._resident is not None:
             return self._resident.trace(arrays, results, self._state.memory)
-        return self._state.on_host.peek(
-            lambda read, written: self._loaded.trace([*arrays, *read], [*results, *written])
-        )
+        trace, on_host = self._loaded.trace, self._state.on_host
+        return on_host.peek(lambda read, written: trace([*arrays, *read], [*results, *written]))
 
     def _traced_inputs(self, inputs: tuple[object, ...], named: Mapping[str, object]) -> Sequence[Any]:
         """The inputs of a traced run in order."""

@@ -19,7 +19,8 @@ from rammer.ir.region import affine, interval_of
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
 from rammer.tiling.addresses import Accesses, Address, Check, Linear, Part, address_of
-from rammer.tiling.pattern import Border, choice_of, chosen_axes
+from rammer.tiling.borders import Border
+from rammer.tiling.pattern import choice_of, chosen_axes
 
 
 class Operands(Accesses):

@@ -16,18 +16,9 @@ from rammer.ir.kernel_form import MicroKernelForm
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
+from rammer.tiling.borders import borders, is_blockable
 from rammer.tiling.packing import pack_points, packed_operands, scattered_operands
-from rammer.tiling.pattern import (
-    Contraction,
-    Group,
-    borders,
-    contraction,
-    is_blockable,
-    lies_in_lanes,
-    plain_load,
-    sliding_axes,
-    stride_along,
-)
+from rammer.tiling.pattern import Contraction, Group, contraction, lies_in_lanes, plain_load, sliding_axes, stride_along
 
 _MAX_ROWS = 16
 _MAX_VECTORS = 8

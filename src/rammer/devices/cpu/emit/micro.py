@@ -13,15 +13,13 @@ from rammer.devices.cpu.emit.nest import Range, within
 from rammer.ir.expr import Axis, Expr, Load, nodes
 from rammer.ir.types import DType, TensorType
 from rammer.tiling.addresses import Linear, Part
+from rammer.tiling.borders import Border, borders, is_settled
 from rammer.tiling.pattern import (
     QUAD,
-    Border,
     Contraction,
     Group,
     Term,
-    borders,
     broadcast_loads,
-    is_settled,
     reduction_order,
     sliding_axes,
     stride_along,

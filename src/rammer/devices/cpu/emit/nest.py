@@ -10,7 +10,7 @@ from rammer.devices.codegen.scope import Operands, Position, Scope
 from rammer.ir.expr import Axis, Expr, Load
 from rammer.ir.region import Interval, interval_of
 from rammer.tiling.addresses import Address, Linear, combine
-from rammer.tiling.pattern import Border, borders_of
+from rammer.tiling.borders import Border, borders_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,8 @@ from rammer.devices.cpu.emit.pack import emit_packs
 from rammer.ir.expr import Axis
 from rammer.ir.kernel_form import MicroKernelForm
 from rammer.ir.task import RKernel
-from rammer.tiling.pattern import Border, Term, contraction, stride_along
+from rammer.tiling.borders import Border
+from rammer.tiling.pattern import Term, contraction, stride_along
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,8 @@ from rammer.devices.cpu.emit.taps import MAX_TAPS, Settled, settle
 from rammer.ir.evaluate import identity
 from rammer.ir.expr import Axis, Call, Load, Reduce, ScalarFn, nodes, substitute
 from rammer.tiling.addresses import Address, Linear
-from rammer.tiling.pattern import Border, borders, reduction_order
+from rammer.tiling.borders import Border, borders
+from rammer.tiling.pattern import reduction_order
 
 # Vectors of partial results: several, so that one result does not wait for the one before.
 _STRIP_VECTORS = 4

@@ -15,7 +15,7 @@ from rammer.devices.codegen.scope import Scope
 from rammer.devices.cpu.emit.nest import Loop, parts_of
 from rammer.ir.expr import Axis, Expr, Reduce
 from rammer.ir.region import Interval
-from rammer.tiling.pattern import Border
+from rammer.tiling.borders import Border
 
 MAX_TAPS = 25
 _MAX_LINES = 256  # of taps, in all runs together

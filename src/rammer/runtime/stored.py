@@ -7,7 +7,7 @@ stored as the recipe; what it is made of is a section, too.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -71,19 +71,26 @@ def restored(flat: Mapping[str, memoryview]) -> Sections:
     """
     content: dict[str, memoryview] = {}
     written: dict[str, memoryview] = {}
-    for full_name, section in flat.items():
-        name, has_form, form = full_name.partition(_FORM)
-        if name in content or name in written:
-            raise SchemaError("its header names a section twice")
-        try:
-            if form == _RECIPE:
-                written[name] = section
-            elif form == _DEFLATED:
-                content[name] = inflated(section)
-            else:
-                content[name] = widened(section, form) if has_form else section
-        except (KeyError, ValueError) as error:
-            raise SchemaError(f"section '{full_name}' is stored in a form that is not known") from error
+    pending: list[Iterator[None]] = []
+    with ThreadPoolExecutor() as pool:
+        for full_name, section in flat.items():
+            name, has_form, form = full_name.partition(_FORM)
+            if name in content or name in written:
+                raise SchemaError("its header names a section twice")
+            try:
+                if form == _RECIPE:
+                    written[name] = section
+                elif form == _DEFLATED:
+                    content[name] = inflated(section)
+                elif has_form:
+                    content[name], end = widened(section, form, pool)
+                    pending.append(end)
+                else:
+                    content[name] = section
+            except (KeyError, ValueError) as error:
+                raise SchemaError(f"section '{full_name}' is stored in a form that is not known") from error
+        for end in pending:
+            list(end)
     recipes = {name: read_recipe(text, content) for name, text in written.items()}
     try:
         with ThreadPoolExecutor() as pool:

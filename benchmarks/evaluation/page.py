@@ -72,10 +72,12 @@ def _latency(networks: Figures) -> str:
     mean = math.exp(statistics.fmean(math.log(p[_BASE]["run_us"] / p[_OURS]["run_us"]) for p in networks.values()))
     gaps = [abs(one["simulated_us"] / one["run_us"] - 1) for p in networks.values() for one in p.values()]
     taus = [_kendall([(one["simulated_us"], one["run_us"]) for one in p.values()]) for p in networks.values()]
-    return f"""## Six networks
+    missing = [title for name, title in _TITLES.items() if f"{name}-1" not in networks]
+    left_out = f" Not measured at batch 1: {', '.join(missing)}." if missing else ""
+    return f"""## The paper's networks
 
 Medians of whole runs in microseconds, the programs in turns. The last two columns are {_BASE}'s and {_OURS}'s: the part
-of all units' time that rTasks take, and what a unit spends outside of them, in the mean.
+of all units' time that rTasks take, and what a unit spends outside of them, in the mean.{left_out}
 
 {_table(heads, rows)}
 

@@ -70,3 +70,15 @@ def test_long_tasks_go_first():
     trial = placer.place(graph.operators, {0: 0, 1: 0, 2: 0}, ProgramTimes(Handovers(target)))
     assert [step.job.task.operator for step in trial.steps] == [2, 0, 1]
     assert trial.end_us == 2.0
+
+
+def test_a_trial_that_would_end_too_late_is_given_up():
+    maker = TaskGraphMaker()
+    graph = maker.finish([maker.elementwise([maker.input((3, 4))], tiles=[(1, 4)])])
+    target = device(2)
+    placer, times = Placer(graph, Estimates(graph, target, TileCosts())), ProgramTimes(Handovers(target))
+    whole = placer.place(graph.operators, {0: 0}, times)
+    assert placer.place_by(whole.end_us - 0.5, graph.operators, {0: 0}, times) is None
+    again = placer.place_by(whole.end_us, graph.operators, {0: 0}, times)
+    assert again is not None
+    assert again.steps == whole.steps

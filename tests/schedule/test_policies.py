@@ -13,6 +13,7 @@ from rammer.ir.program import Signal
 from rammer.ir.task import RTask, kernels_of
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.happens_before import HappensBefore
+from rammer.schedule.placement import Placer
 from rammer.schedule.policies import POLICIES, auto, critical_path, wavefront
 from rammer.schedule.simulator import simulate
 from tests.support.agreement import DISTINCT
@@ -171,6 +172,20 @@ def test_a_wave_that_overfills_the_device_takes_the_most_efficient_kernels_if_fa
 def test_a_wave_that_overfills_the_device_keeps_the_fastest_kernels_if_faster():
     cost = TileCosts(by_tile={(2, 4): 3.0, (16, 4): 22.0})
     assert wavefront.schedule(_wave(3, (16, 4), (2, 4)), device(8), cost).choice == (1,) * 3
+
+
+def test_equal_selections_of_a_wave_are_placed_once(monkeypatch):
+    placed = []
+    place = Placer.place_by
+
+    def noted(placer, latest_us, operators, selection, times):
+        placed.append(dict(selection))
+        return place(placer, latest_us, operators, selection, times)
+
+    monkeypatch.setattr(Placer, "place_by", noted)
+    cost = TileCosts(by_tile={(2, 4): 3.0, (16, 4): 22.0})
+    wavefront.schedule(_wave(3, (16, 4), (2, 4)), device(7), cost)
+    assert placed == [dict.fromkeys(range(3), 1), dict.fromkeys(range(3), 0)]
 
 
 @pytest.mark.parametrize(("tiles", "pick"), [(((4, 4), (16, 4)), 0), (((2, 4), (16, 4)), 1)], ids=["fits", "overfills"])

@@ -11,6 +11,7 @@ Times are estimates, carried along from trial to trial: nothing is simulated twi
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -184,6 +185,14 @@ class Placer:
             selection: a candidate for each.
             times: the rProgram; left as it is.
         """
+        trial = self.place_by(math.inf, operators, selection, times)
+        assert trial is not None  # nothing ends after that
+        return trial
+
+    def place_by(
+        self, latest_us: float, operators: Sequence[ROperator], selection: Selection, times: ProgramTimes
+    ) -> Trial | None:
+        """As `place`; None as soon as an rTask ends after `latest_us`."""
         jobs = [job for operator in operators for job in self._jobs(operator, selection[operator.id], times)]
         idle_us = float(times.free_us.min())
         jobs.sort(key=lambda job: job.urgency(idle_us))
@@ -207,8 +216,11 @@ class Placer:
                 if waiting and waiting[0].starts_us(free_us)[veu] <= start_us:
                     job = waiting[0]
                     start_us = float(job.starts_us(free_us)[veu])
-            free_us[veu] = start_us + job.task_us
-            steps[job.task] = Step(job, veu, float(free_us[veu]))
+            end_us = start_us + job.task_us
+            if end_us > latest_us:
+                return None
+            free_us[veu] = end_us
+            steps[job.task] = Step(job, veu, end_us)
         return Trial(selection, tuple(steps.values()), free_us)
 
     def place_on(self, veu: int, operator: ROperator, pick: int, times: ProgramTimes) -> Trial:

@@ -116,11 +116,15 @@ class _Wavefront:
         whole_us = sum(work_us)
         shares = [max(1, int(self._veus * work / whole_us)) if work > 0 else 1 for work in work_us]
         best = self._placer.place(wave, self._fastest(wave, shares), times)
+        tried = [best.selection]
         for selection in (*self._rounds(wave), efficient, fastest):
             # No placement beats an even load, which spares most trials.
             load_us = sum(self._estimates.work_us(operator, selection[operator.id]) for operator in wave)
-            if (float(times.free_us.sum()) + load_us) / self._veus < best.end_us:
-                trial = self._placer.place(wave, selection, times)
+            if selection in tried or (float(times.free_us.sum()) + load_us) / self._veus >= best.end_us:
+                continue
+            tried.append(selection)
+            trial = self._placer.place_by(best.end_us, wave, selection, times)
+            if trial is not None:
                 best = min(best, trial, key=lambda one: (one.end_us, float(one.free_us.sum())))
         return best
 

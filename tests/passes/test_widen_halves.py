@@ -63,6 +63,31 @@ def test_readers_of_an_output_read_it_unrounded():
         np.testing.assert_array_equal(found, wanted.astype(np.float16))
 
 
+@pytest.mark.parametrize("kind", ["Gather", "GatherElements"])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_a_table_of_which_a_part_is_looked_up_stays(dtype, kind):
+    net = Net()
+    positions = np.array([[3, 0, 1, 2, 2]] if kind == "GatherElements" else [3, 0, 1])
+    places = net.input(*positions.shape, dtype=DType.INT64)
+    found = net.add(kind, net.constant(W.astype(HALVES[dtype])), places, axis=0)
+    graph = widened(net, net.add("Mul", found, found), found)
+    assert kinds(graph) == [kind, "Cast", "Mul", "Cast"]
+    assert [array.dtype for array in graph.constants.values()] == [HALVES[dtype]]
+    rows = W.astype(HALVES[dtype])
+    rows = rows[positions] if kind == "Gather" else np.take_along_axis(rows, positions, 0)
+    wide = rows.astype(np.float32)
+    for value, wanted in zip(evaluate_graph(graph, [positions]), (wide * wide, rows), strict=True):
+        np.testing.assert_array_equal(value, wanted.astype(HALVES[dtype]))
+
+
+def test_a_table_that_is_read_as_often_as_it_is_large_is_widened():
+    net = Net()
+    positions = net.input(4, dtype=DType.INT64)
+    graph = widened(net, net.add("Gather", net.constant(W.astype(np.float16)), positions, axis=0))
+    assert kinds(graph) == ["Gather", "Cast"]
+    assert types_of(graph) == [DType.FLOAT32, DType.FLOAT16]
+
+
 def test_other_types_stay():
     net = Net()
     x = net.input(3, 4, dtype=DType.FLOAT16)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 from pathlib import Path
 
@@ -16,9 +18,15 @@ from rammer.errors import (
 )
 from rammer.runtime import container, narrow
 from rammer.runtime.container import Json, open_container, write_container
+from tests.support.artifacts import header_of, with_header
 
 META: dict[str, Json] = {"name": "m", "shapes": [[1, 2], []], "flag": True}
-SECTIONS = {"small": b"abc", "empty": b"", "large": np.arange(5000, dtype=np.int32).tobytes()}
+SECTIONS = {
+    "small": b"abc",
+    "empty": b"",
+    "large": np.arange(5000, dtype=np.int32).tobytes(),
+    "stored in 16 bits": np.arange(2500, dtype=np.float32).tobytes(),
+}
 
 
 @pytest.fixture
@@ -37,7 +45,7 @@ def test_round_trip(artifact: Path) -> None:
 def test_sections_span_several_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "_PIECE_BYTES", 1000)
     write_container(tmp_path / "m", META, SECTIONS)
-    assert bytes(open_container(tmp_path / "m").sections()["large"]) == SECTIONS["large"]
+    assert {name: bytes(section) for name, section in open_container(tmp_path / "m").sections().items()} == SECTIONS
 
 
 def test_same_content_gives_the_same_bytes(artifact: Path, tmp_path: Path) -> None:
@@ -105,6 +113,19 @@ def test_every_changed_byte_is_found(artifact: Path) -> None:
         with pytest.raises((ArtifactCorruptError, ArtifactVersionError)):
             open_container(artifact).sections()
         whole[position] ^= 0x20
+
+
+def test_a_digest_too_few_or_too_many_is_found(artifact: Path) -> None:
+    header = header_of(artifact)
+    for section in range(len(SECTIONS)):
+        for change in (lambda digests: digests[:-1], lambda digests: [*digests, "0" * 64]):
+            changed = copy.deepcopy(header)
+            entry = changed["sections"][section]
+            entry[2] = change(entry[2])
+            if changed != header:
+                with_header(artifact, json.dumps(changed).encode())
+                with pytest.raises(ArtifactCorruptError, match="does not match its checksum"):
+                    open_container(artifact).sections()
 
 
 def test_another_version_says_which(artifact: Path) -> None:

@@ -5,7 +5,8 @@
 All arithmetic of 16-bit floats is float32 arithmetic anyway. Where values between operators are float32, too, they are
 widened once instead of wherever they are read, and products, filterings and fusions are those of a float32 model. What
 is rounded are inputs, outputs, states, and what the model itself casts to 16 bits: where ONNX Runtime rounds on
-processors.
+processors. Tables of which a run looks up a part stay as they are: what was looked up is widened, and the table is not
+made twice as large as a saved model is loaded.
 
 Ordering restriction: after `unroll`, since composite operators are not rewritten; before every pass that knows
 operators by kind, operands and attributes.
@@ -16,6 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rammer.ir.evaluate import converted
+from rammer.ir.expr import Load, nodes
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
@@ -49,7 +51,7 @@ class _Widening:
     def add(self, operator: Operator) -> None:
         """Add an operator, on float32 if it is one of 16-bit floats."""
         rewriter = self.rewriter
-        if not any(map(self._is_half, (*operator.inputs, *operator.outputs))):
+        if not any(map(self._is_half, (*operator.inputs, *operator.outputs))) or self._looks_up(operator):
             rewriter.insert(operator)
             return
         definition = definition_of(operator.kind)
@@ -73,6 +75,15 @@ class _Widening:
 
     def _is_half(self, value: int) -> bool:
         return self._graph.values[value].type.dtype.is_half
+
+    def _looks_up(self, operator: Operator) -> bool:
+        """Whether it copies less than all of a constant, from where another operand says."""
+        body = operator.expr.roots[0] if operator.expr is not None else None
+        if not isinstance(body, Load) or not any(isinstance(node, Load) for node in nodes(*body.indices)):
+            return False
+        table = operator.inputs[body.slot]
+        sizes = [self._graph.values[value].type.size for value in (operator.outputs[0], table)]
+        return table in self._graph.constants and sizes[0] < sizes[1]
 
     def _widened(self, value: int) -> int:
         """The float32 value that stands for one of 16 bits."""

@@ -30,6 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -42,7 +43,7 @@ from rammer.errors import (
 from rammer.files import open_file
 from rammer.ir.recipe import Recipe
 from rammer.ir.schema import Schema, SchemaError, read_json
-from rammer.runtime.stored import Sections, restored, stored
+from rammer.runtime.stored import Restoring, Sections, stored
 
 FORMAT_VERSION = 1
 _MAGIC = b"RAMMER\r\n"
@@ -141,13 +142,29 @@ class Container:
                 raise corrupt(self._source, f"section '{name}' is cut short or altered")
         if offset != len(self._content):
             raise corrupt(self._source, f"it is {len(self._content)} bytes long instead of {offset}")
-        for (name, _, expected), actual in zip(self._table, _digests(sections.values()), strict=True):
-            if list(expected) != actual:
-                raise corrupt(self._source, f"section '{name}' does not match its checksum")
         try:
-            return restored(sections)
+            restoring = Restoring(sections)
+            self._check(sections, restoring)
+            return restoring.sections()
         except SchemaError as error:
             raise corrupt(self._source, str(error)) from error
+
+    def _check(self, sections: Mapping[str, memoryview], restoring: Restoring) -> None:
+        """Compare all digests; each piece is widened by the core that has just read it."""
+
+        def fits(name: str, piece: slice, expected: str) -> bool:
+            if hashlib.sha256(sections[name][piece]).hexdigest() != expected:
+                return False
+            restoring.widen(name, piece)
+            return True
+
+        with ThreadPoolExecutor() as pool:
+            found = {
+                name: pool.map(partial(fits, name), _pieces(length), digests) for name, length, digests in self._table
+            }
+            for name, length, digests in self._table:
+                if len(digests) != len(_pieces(length)) or not all(found[name]):
+                    raise corrupt(self._source, f"section '{name}' does not match its checksum")
 
 
 def open_container(path: str | os.PathLike[str]) -> Container:
@@ -217,10 +234,11 @@ def _padding(size_bytes: int) -> int:
 
 def _digests(sections: Iterable[memoryview]) -> list[list[str]]:
     """Per section the digests of its pieces, computed on all cores (hashing releases the interpreter's lock)."""
-    pieces = [
-        [section[start : start + _PIECE_BYTES] for start in range(0, section.nbytes, _PIECE_BYTES)]
-        for section in sections
-    ]
+    pieces = [[section[piece] for piece in _pieces(section.nbytes)] for section in sections]
     with ThreadPoolExecutor() as pool:
         hexes = pool.map(lambda piece: hashlib.sha256(piece).hexdigest(), itertools.chain(*pieces))
         return [[next(hexes) for _ in group] for group in pieces]
+
+
+def _pieces(size_bytes: int) -> list[slice]:
+    return [slice(start, min(start + _PIECE_BYTES, size_bytes)) for start in range(0, size_bytes, _PIECE_BYTES)]

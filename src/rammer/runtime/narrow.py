@@ -6,8 +6,7 @@ the models. What is widened again is equal bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping
 from functools import cache
 
 import numpy as np
@@ -19,7 +18,7 @@ _Words = npt.NDArray[np.uint32]
 _Halves = npt.NDArray[np.uint16]
 
 _LEAST_BYTES = 8 << 10  # less is not worth a look
-_PIECE_WORDS = 128 << 10  # several for a matrix, so that all cores take part
+_PIECE_WORDS = 128 << 10  # what is read and written at a time stays in a core's cache
 
 
 def _to_float16(words: _Words, halves: _Halves) -> None:
@@ -65,18 +64,25 @@ def narrowed(section: memoryview) -> tuple[str, memoryview] | None:
     return None
 
 
-def widened(section: memoryview, name: str, pool: Executor) -> tuple[memoryview, Iterator[None]]:
-    """A section as it was before `narrowed` gave it and the name; it is there when the second result has ended.
+class Widening:
+    """A section as it was before `narrowed` gave it and the name: `section` is whole once all its parts were widened.
 
     Raises:
         KeyError: no such type.
         ValueError: an odd number of bytes.
     """
-    _, widen = _CONVERSIONS[name]
-    halves = np.frombuffer(section, np.uint16)
-    memory = fresh_pages(2 * section.nbytes)
-    words = np.frombuffer(memory, np.uint32)
-    return memory, pool.map(lambda piece: widen(halves[piece], words[piece]), _pieces(halves.size))
+
+    def __init__(self, narrow: memoryview, name: str) -> None:
+        _, self._widen = _CONVERSIONS[name]
+        self._halves = np.frombuffer(narrow, np.uint16)
+        self.section = fresh_pages(2 * narrow.nbytes)
+        self._words = np.frombuffer(self.section, np.uint32)
+
+    def widen(self, part: slice) -> None:
+        """Widen some bytes of the narrow section, an even number from an even one on. For several threads at once."""
+        start = part.start // 2
+        for piece in _pieces(part.stop // 2 - start, start):
+            self._widen(self._halves[piece], self._words[piece])
 
 
 def _fits(words: _Words, halves: _Halves, conversion: _Conversion) -> bool:
@@ -88,5 +94,6 @@ def _fits(words: _Words, halves: _Halves, conversion: _Conversion) -> bool:
     return np.array_equal(again, words)
 
 
-def _pieces(count: int) -> list[slice]:
-    return [slice(start, start + _PIECE_WORDS) for start in range(0, count, _PIECE_WORDS)]
+def _pieces(count: int, begin: int = 0) -> list[slice]:
+    end = begin + count
+    return [slice(start, min(start + _PIECE_WORDS, end)) for start in range(begin, end, _PIECE_WORDS)]

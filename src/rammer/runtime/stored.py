@@ -7,7 +7,7 @@ stored as the recipe; what it is made of is a section, too.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,7 +16,7 @@ from rammer.ir.recipe import Array, Recipe
 from rammer.ir.schema import SchemaError
 from rammer.ir.types import Layout
 from rammer.runtime.deflated import deflated, inflated
-from rammer.runtime.narrow import narrowed, widened
+from rammer.runtime.narrow import Widening, narrowed
 from rammer.runtime.pages import fresh_pages
 from rammer.runtime.recipes import read_recipe, recipe_bytes
 
@@ -63,42 +63,64 @@ def stored(sections: Mapping[str, memoryview], recipes: Mapping[str, Recipe]) ->
     return flat
 
 
-def restored(flat: Mapping[str, memoryview]) -> Sections:
-    """The sections that `stored` was given, and what they are made of.
+class Restoring:
+    """The way back from what `stored` gave, whose parts are widened while a file is checked.
 
     Raises:
-        SchemaError: their forms are not known, or do not fit together.
+        SchemaError: a form is not known, or a section is there twice.
     """
-    content: dict[str, memoryview] = {}
-    written: dict[str, memoryview] = {}
-    pending: list[Iterator[None]] = []
-    with ThreadPoolExecutor() as pool:
+
+    def __init__(self, flat: Mapping[str, memoryview]) -> None:
+        self._flat = flat
+        self._widening: dict[str, Widening] = {}
+        names: set[str] = set()
         for full_name, section in flat.items():
             name, has_form, form = full_name.partition(_FORM)
-            if name in content or name in written:
+            if name in names:
                 raise SchemaError("its header names a section twice")
-            try:
-                if form == _RECIPE:
-                    written[name] = section
-                elif form == _DEFLATED:
+            names.add(name)
+            if has_form and form not in (_RECIPE, _DEFLATED):
+                try:
+                    self._widening[full_name] = Widening(section, form)
+                except (KeyError, ValueError) as error:
+                    raise _unknown(full_name) from error
+
+    def widen(self, full_name: str, part: slice) -> None:
+        """Widen some bytes of a section, if it is stored narrow; each byte's turn comes once. For several threads."""
+        if full_name in self._widening:
+            self._widening[full_name].widen(part)
+
+    def sections(self) -> Sections:
+        """The sections that `stored` was given, and what they are made of, once all parts are widened.
+
+        Raises:
+            SchemaError: they do not fit together.
+        """
+        content: dict[str, memoryview] = {}
+        written: dict[str, memoryview] = {}
+        for full_name, section in self._flat.items():
+            name, _, form = full_name.partition(_FORM)
+            if form == _RECIPE:
+                written[name] = section
+            elif form == _DEFLATED:
+                try:
                     content[name] = inflated(section)
-                elif has_form:
-                    content[name], end = widened(section, form, pool)
-                    pending.append(end)
-                else:
-                    content[name] = section
-            except (KeyError, ValueError) as error:
-                raise SchemaError(f"section '{full_name}' is stored in a form that is not known") from error
-        for end in pending:
-            list(end)
-    recipes = {name: read_recipe(text, content) for name, text in written.items()}
-    try:
-        with ThreadPoolExecutor() as pool:
-            made = dict(zip(recipes, pool.map(_made, recipes.values()), strict=True))
-    except (ValueError, MemoryError) as error:
-        raise SchemaError(f"its recipes cannot be followed: {error}") from error
-    names = (full_name.partition(_FORM)[0] for full_name in flat)
-    return Sections({name: content[name] if name in content else made[name] for name in names}, recipes)
+                except ValueError as error:
+                    raise _unknown(full_name) from error
+            else:
+                content[name] = self._widening[full_name].section if full_name in self._widening else section
+        recipes = {name: read_recipe(text, content) for name, text in written.items()}
+        try:
+            with ThreadPoolExecutor() as pool:
+                made = dict(zip(recipes, pool.map(_made, recipes.values()), strict=True))
+        except (ValueError, MemoryError) as error:
+            raise SchemaError(f"its recipes cannot be followed: {error}") from error
+        names = (full_name.partition(_FORM)[0] for full_name in self._flat)
+        return Sections({name: content[name] if name in content else made[name] for name in names}, recipes)
+
+
+def _unknown(full_name: str) -> SchemaError:
+    return SchemaError(f"section '{full_name}' is stored in a form that is not known")
 
 
 def _named(bases: Mapping[int, Array], sections: Mapping[str, memoryview]) -> dict[int, str]:

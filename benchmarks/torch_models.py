@@ -78,11 +78,8 @@ def transformer(name: str) -> Made:
         "suppress_tokens": None,
         "begin_suppress_tokens": None,
     }
-    speech = {k: v for k, v in SMALL.items() if k != "vocab_size"} | {
-        "conv_dim": (32,) * 7,
-        "num_conv_pos_embeddings": 16,
-        "num_conv_pos_embedding_groups": 4,
-    }
+    convolved = {"conv_dim": (32,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+    speech = {k: v for k, v in SMALL.items() if k != "vocab_size"} | convolved
     clip = {"text_config": {**SMALL, "max_position_embeddings": 32, **ends}, "vision_config": vision}
     makers: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
         "bert": lambda: (T.BertModel(T.BertConfig(**positioned)), ids),
@@ -111,10 +108,7 @@ def transformer(name: str) -> Made:
         ),
         "vit": lambda: (T.ViTForImageClassification(T.ViTConfig(**vision)), {"pixel_values": image}),
         "clip": lambda: (T.CLIPModel(T.CLIPConfig(projection_dim=32, **clip)), {**ids, "pixel_values": image}),
-        "wav2vec2": lambda: (
-            T.Wav2Vec2Model(T.Wav2Vec2Config(**speech)),
-            {"input_values": torch.randn(1, 3200)},
-        ),
+        "wav2vec2": lambda: (T.Wav2Vec2Model(T.Wav2Vec2Config(**speech)), {"input_values": torch.randn(1, 3200)}),
     }
     module, kwargs = makers[name]()
     return module, (), kwargs

@@ -1,5 +1,7 @@
 """compile_graph(): the whole pipeline on one page. Data flows one way; a verifier stands after every step.
 
+The last one proves the plan while the device's compilers work on it.
+
 model ─frontends─▶ Graph ─passes─▶ Graph ─lowering─▶ TaskGraph ─schedule─▶ Plan ─devices─▶ Executable
                                                          └─profiler─▶ costs ─┘
 """
@@ -8,6 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -77,8 +81,10 @@ def compile_graph(
     tasks = lower_graph(graph, vdevice, options, dump, progress)
     measured = measure_kernels(tasks, device, vdevice, options, progress)
     costs = MeasuredCosts(measured, ModelCosts(vdevice))
-    plan = schedule_tasks(tasks, vdevice, costs, options, dump, progress, run_times(device, options))
-    return build_plan(plan, measured, device, vdevice, options, progress, partial(kind, **interface_of(graph)))
+    progress("schedule", 0, 1)
+    plan = lay_out(tasks, choose_schedule(tasks, vdevice, costs, options, run_times(device, options)), vdevice)
+    made = partial(kind, **interface_of(graph))
+    return build_plan(plan, measured, device, vdevice, options, progress, made, partial(prove, plan, vdevice, dump))
 
 
 def find_target(options: CompileOptions) -> tuple[Device, VDevice]:
@@ -107,17 +113,19 @@ def build_plan(
     options: CompileOptions,
     progress: Progress,
     kind: Callable[..., Executable],
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Executable:
-    """From a verified plan to what runs it.
+    """From a plan to what runs it.
 
     Args:
-        plan: the plan.
+        plan: the plan. One that is not verified yet is so by `meanwhile`.
         measured: times of rKernels that it was made with.
         device: what it is for.
         vdevice: the device's description.
         options: how to build and run it.
         progress: is told of the building.
         kind: makes the executable; it has the signature and the states' initial values.
+        meanwhile: is called while the device's compilers work, which need no Python.
 
     Raises:
         DeviceError: the machine cannot do what was asked.
@@ -125,12 +133,18 @@ def build_plan(
     with timed("emit") as step:
         source = device.emit(plan, vdevice)
         step.made = f"{len(source.files)} files, {size_text(sum(map(len, source.files.values())))}"
+
+    def explained() -> tuple[bytes, bytes]:
+        meanwhile()
+        with timed("report"):
+            return explain(plan, measured, vdevice), saved_tasks(plan, measured) if isinstance(device, Placing) else b""
+
     progress("build", 0, 1)
-    with timed("build"):
-        binary = device.build(source, options, lambda done, total: progress("build", done, total))
-    with timed("report"):
-        report = explain(plan, measured, vdevice)
-        tasks = saved_tasks(plan, measured) if isinstance(device, Placing) else b""
+    with ThreadPoolExecutor(1) as beside:
+        with timed("build"):
+            explaining = beside.submit(copy_context().run, explained)
+            binary = device.build(source, options, lambda done, total: progress("build", done, total))
+        report, tasks = explaining.result()
     return kind(
         name=plan.graph.name, device=device, source=source, binary=binary, report=report, tasks=tasks, options=options
     )
@@ -281,15 +295,30 @@ def plan_memory(tasks: TaskGraph, schedule: Schedule, vdevice: VDevice, dump: Du
     Raises:
         OutOfMemoryError: it takes more memory than the device has.
     """
+    plan = lay_out(tasks, schedule, vdevice)
+    prove(plan, vdevice, dump)
+    return plan
+
+
+def lay_out(tasks: TaskGraph, schedule: Schedule, vdevice: VDevice) -> Plan:
+    """From a schedule to a plan that is to be proved.
+
+    Raises:
+        OutOfMemoryError: it takes more memory than the device has.
+    """
     with timed("memory") as step:
         arenas = memory.plan(tasks, schedule, vdevice.alignment_bytes, vdevice.homes)
         step.made = f"{size_text(arenas.arena_bytes)} for {len(arenas.offsets_bytes)} tensors"
     plan = Plan(graph=tasks, schedule=schedule, memory=arenas)
     check_plan(plan, vdevice)
+    return plan
+
+
+def prove(plan: Plan, vdevice: VDevice, dump: Dump) -> None:
+    """Verify a plan, and dump it."""
     with timed("program", "verify"):
         verify_program.verify(plan, vdevice)
     dump.write("program", plan)
-    return plan
 
 
 def interface_of(graph: Graph) -> dict[str, Any]:

@@ -1,5 +1,6 @@
-"""Files around the code say what the code says."""
+"""Files around the code say what the code says, and files of code are short."""
 
+import ast
 import re
 import runpy
 import sys
@@ -17,6 +18,40 @@ ROOT = Path(__file__).resolve().parents[2]
 def targets():
     """The targets of the Makefile that are meant to be called."""
     return set(re.findall(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def code_files(*endings):
+    folders = ("src", "tests", "benchmarks", "examples")
+    return [file for folder in folders for file in (ROOT / folder).rglob("*") if file.suffix in endings]
+
+
+def has_room_for_a_long_function(text):
+    """Whether so many lines lie between a function and the next that is not in it, which is quicker than to parse."""
+    heads = [(text.count("\n", 0, found.start()), len(found[1])) for found in re.finditer(r"(?m)^( *)def ", text)]
+    heads.append((text.count("\n"), 0))
+    ends = [next(line for line, inner in heads[i + 1 :] if inner <= indent) for i, (_, indent) in enumerate(heads[:-1])]
+    return any(end - start > 60 for (start, _), end in zip(heads, ends, strict=False))
+
+
+def lines_of(function):
+    """The lines of a function, without those of its docstring."""
+    first = function.body[0]
+    documented = ast.get_docstring(function) is not None
+    return function.end_lineno - function.lineno + 1 - (first.end_lineno - first.lineno + 1 if documented else 0)
+
+
+def test_no_file_of_code_has_more_than_500_lines():
+    files = code_files(".py", ".c", ".cpp", ".h", ".cu", ".cuh")
+    assert len(files) > 500
+    assert [file.name for file in files if file.read_bytes().count(b"\n") > 500] == []
+
+
+def test_no_function_has_more_than_60_lines():
+    texts = [file.read_text() for file in code_files(".py")]
+    trees = [ast.parse(text) for text in texts if has_room_for_a_long_function(text)]
+    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    assert len(functions) > 300
+    assert [function.name for function in functions if lines_of(function) > 60] == []
 
 
 def test_one_version():

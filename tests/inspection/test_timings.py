@@ -1,5 +1,6 @@
 """`--timings`: steps time themselves where somebody records, and come as a table of 80 columns."""
 
+import threading
 from io import StringIO
 from unittest import mock
 
@@ -7,6 +8,9 @@ import pytest
 from rich.console import Console
 
 from examples.two_branches import build_model
+from rammer import compiler
+from rammer.devices.reference.device import ReferenceDevice
+from rammer.errors import VerificationError
 from rammer.inspection.timings import timings_shown, timings_table
 from rammer.kinds import compile_with
 from rammer.options import CompileOptions
@@ -88,6 +92,26 @@ def test_every_step_of_a_compilation_times_itself():
     named = {step.name: step for step in steps if not step.group}
     assert list(named) == ["read", "lower", "schedule", "memory", "emit", "build", "report"]
     assert named["lower"].made.startswith("5 rOperators, ")
+
+
+def test_a_plan_is_proved_while_it_is_built(monkeypatch):
+    proving, built = threading.Event(), threading.Event()
+
+    class Device(ReferenceDevice):
+        def build(self, *arguments):
+            assert proving.wait(60)
+            built.set()
+            return super().build(*arguments)
+
+    def verify(plan, vdevice):
+        proving.set()
+        assert built.wait(60)
+        raise VerificationError("P100", "a fault")
+
+    monkeypatch.setattr(compiler, "find_device", lambda name: Device())
+    monkeypatch.setattr("rammer.verify.program.verify", verify)
+    with pytest.raises(VerificationError, match="a fault"):
+        compile_with(build_model(), CompileOptions(device="reference", veus=2))
 
 
 @pytest.mark.parametrize("wanted", [True, False])

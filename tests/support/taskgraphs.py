@@ -326,8 +326,7 @@ def random_task_graph(generator: random.Random, operators: int) -> TaskGraph:
             case "unary":
                 result = maker.elementwise([source], tiles=tiles((rows, columns)))
             case "binary":
-                fitting = [other for other in pool if maker.shape(other) == (rows, columns)]
-                other = generator.choice(fitting)
+                other = generator.choice([other for other in pool if maker.shape(other) == (rows, columns)])
                 used.add(other)
                 result = maker.elementwise([source, other], tiles=tiles((rows, columns)))
             case "matmul":

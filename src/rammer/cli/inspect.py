@@ -69,23 +69,11 @@ def inspect_command(
 
     Example: rammer inspect model.rammer --html report.html --trace
     """
-    if timeline is not None:
-        if timeline.suffix not in {".html", ".json"}:
-            raise OptionError(f"--timeline {timeline}", hint="end its name in .html (a page) or .json (a trace)")
-        check_folder("--timeline", timeline)
-    if html is not None:
-        check_folder("--html", html)
-    elif trace or beside is not None:
-        raise OptionError("--trace and --beside are of a page", hint="name its file with --html")
-    if beside is not None:
-        check_model("--beside", beside)
-    if dump_dir is not None:
-        check_new_folder("--dump-dir", dump_dir)
+    _check_files(timeline, html, beside, dump_dir, traced=trace)
     if survey:
         _survey(model, options, as_json=as_json)
         return
     from rammer.cli.sets import choose, report_of
-    from rammer.inspection import tables
     from rammer.inspection.timings import timings_shown
     from rammer.runtime.executable import Executable
 
@@ -102,22 +90,46 @@ def inspect_command(
     executable = choose(opened, entry, options.input_shapes).program
     report = report_of(executable)
     if timeline is not None:
-        _write(
-            timeline, _traced(executable).to_html() if timeline.suffix == ".html" else _traced(executable).to_perfetto()
-        )
+        run = _traced(executable)
+        _write(timeline, run.to_html() if timeline.suffix == ".html" else run.to_perfetto())
     if html is not None:
         other = None if beside is None else choose(open_model(beside, CompileOptions()), entry, {}).program
         _write(html, _page(executable, other, str(model), str(beside), traced=trace))
     if as_json:
         print_json(report)
         return
+    _print(report, executable, kernels=kernels)
+    for written in (html, timeline):
+        if written is not None:
+            say(f"wrote {written}")
+
+
+def _print(report: Report, executable: Executable, *, kernels: bool) -> None:
+    """Print the tables of one program, with every candidate rKernel or the chosen ones."""
+    from rammer.inspection import tables
+
     output.print(tables.summary(report))
     say(str(executable.signature))
     listed = tables.candidates if kernels else tables.operators
     output.print(listed(report, wide=is_wide()))
-    for written in (html, timeline):
-        if written is not None:
-            say(f"wrote {written}")
+
+
+def _check_files(
+    timeline: Path | None, html: Path | None, beside: Path | None, dump_dir: Path | None, *, traced: bool
+) -> None:
+    """Whether the files that were named can be read and written, before anything long is done."""
+    if timeline is not None:
+        if timeline.suffix not in {".html", ".json"}:
+            raise OptionError(f"--timeline {timeline}", hint="end its name in .html (a page) or .json (a trace)")
+        check_folder("--timeline", timeline)
+    if html is not None:
+        check_folder("--html", html)
+    elif traced or beside is not None:
+        raise OptionError("--trace and --beside are of a page", hint="name its file with --html")
+    if beside is not None:
+        check_model("--beside", beside)
+    if dump_dir is not None:
+        check_new_folder("--dump-dir", dump_dir)
 
 
 def _survey(model: Path, options: CompileOptions, *, as_json: bool) -> None:

@@ -101,11 +101,7 @@ def load_artifact(
             sections = container.sections()
         programs = ProgramSet(limit=max(len(devices), DEFAULT_LIMIT))
         for device, program in zip(devices, meta["programs"], strict=True):
-            stored, placed = _Files("", sections), program["sections"]
-            own = Sections(
-                {name: memoryview(stored[section]) for name, section in placed.items()},
-                {name: sections.recipes[section] for name, section in placed.items() if section in sections.recipes},
-            )
+            own = _of_program(sections, program["sections"])
             programs.add(reading.executable(program["meta"], device, own), program["entry"])
         if devices and advise:
             reading.advise(devices[0])
@@ -206,6 +202,15 @@ class _Reading:
                 f"{self.path} was built for another machine ({reason}) and cannot be rebuilt here: {error.message}",
                 hint=error.hint or "compile the model on this machine",
             ) from error
+
+
+def _of_program(sections: Sections, placed: Mapping[str, str]) -> Sections:
+    """The sections of a program of a set, whose file has each of them once."""
+    stored = _Files("", sections)
+    return Sections(
+        {name: memoryview(stored[section]) for name, section in placed.items()},
+        {name: sections.recipes[section] for name, section in placed.items() if section in sections.recipes},
+    )
 
 
 def _initial(sections: Mapping[str, memoryview], position: int, port: Port) -> Array:

@@ -92,20 +92,8 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         DeviceUnavailableError: the GPU is too old.
         OptionError: more units than can be resident together.
     """
-    if gpu.capability < OLDEST:
-        major, minor = OLDEST
-        raise DeviceUnavailableError(
-            f"{gpu.name} has compute capability {gpu.capability[0]}.{gpu.capability[1]}",
-            hint=f"Rammer needs {major}.{minor} (Ampere) or newer; compile for the device 'cpu' instead",
-        )
     count = gpu.multiprocessors if veus is None else veus
-    blocks = -(-count // gpu.multiprocessors)
-    if blocks > MOST_BLOCKS:
-        raise OptionError(
-            f"veus={count}",
-            hint=f"{gpu.name} holds {gpu.multiprocessors} blocks, or {MOST_BLOCKS * gpu.multiprocessors}, "
-            "two on a multiprocessor",
-        )
+    blocks = _blocks(gpu, count)
     clock = f"{gpu.clock_ghz:g} GHz; {gpu.provenance}"
     lanes = gpu.lanes_per_multiprocessor // blocks
     threads = MULTIPROCESSOR_THREADS // blocks
@@ -142,6 +130,24 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         compiler=compiler,
         products_reach_peak=False,
     )
+
+
+def _blocks(gpu: Gpu, count: int) -> int:
+    """How many of so many blocks a multiprocessor holds; raises what `describe` says."""
+    if gpu.capability < OLDEST:
+        major, minor = OLDEST
+        raise DeviceUnavailableError(
+            f"{gpu.name} has compute capability {gpu.capability[0]}.{gpu.capability[1]}",
+            hint=f"Rammer needs {major}.{minor} (Ampere) or newer; compile for the device 'cpu' instead",
+        )
+    blocks = -(-count // gpu.multiprocessors)
+    if blocks > MOST_BLOCKS:
+        raise OptionError(
+            f"veus={count}",
+            hint=f"{gpu.name} holds {gpu.multiprocessors} blocks, or {MOST_BLOCKS * gpu.multiprocessors}, "
+            "two on a multiprocessor",
+        )
+    return blocks
 
 
 def _slowdown(dtype: DType) -> int:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from rammer.devices.cuda.driver import find_driver, read_gpu
+from rammer.devices.cuda.encoded_maps import encoded
 from rammer.devices.cuda.kernel import load_kernel
 from rammer.devices.cuda.memory import Memory
-from rammer.devices.cuda.source import SKELETONS, header_text
+from rammer.devices.cuda.source import SKELETONS, WARPGROUPS, header_text
+from rammer.devices.cuda.tables import MAP_BYTES
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.ir.graph import Array
 
@@ -19,15 +25,28 @@ _PROGRAMS = Path(__file__).parents[1] / "devices" / "cuda" / "skeletons"
 
 def skeleton_text(name: str, threads: int, macros: Mapping[str, object]) -> str:
     """The program of a skeleton, for blocks of so many threads and the sizes that `macros` give."""
-    headers = map(header_text, SKELETONS)
+    headers = map(header_text, SKELETONS + (WARPGROUPS if name == "warpgroup_gemm" else ()))
     sizes = [f"#define {macro} {value}" for macro, value in macros.items()]
-    scratch = "extern __shared__ __align__(128) char rammer_scratch[];"
+    scratch = "extern __shared__ __align__(1024) char rammer_scratch[];"
     program = (_PROGRAMS / f"{name}.cu").read_text()
     return "\n".join([f"#define RAMMER_THREADS {threads}", *headers, *sizes, scratch, program])
 
 
-def run_on_gpu(text: str, threads: int, scratch_bytes: int, arrays: Sequence[Array]) -> None:
+def maps_of(api: Any, table: npt.NDArray[np.void], addresses: Sequence[int]) -> Array:
+    """Tensor maps of arrays at these addresses, which are the segments of `table`, as code wants them aligned."""
+    maps = encoded(api, table, addresses).reshape(-1)
+    room = np.empty(maps.size + MAP_BYTES, np.uint8)
+    start = -room.ctypes.data % MAP_BYTES
+    room[start : start + maps.size] = maps
+    return room[start : start + maps.size]
+
+
+def run_on_gpu(
+    text: str, threads: int, scratch_bytes: int, arrays: Sequence[Array], table: npt.NDArray[np.void] | None = None
+) -> None:
     """Run a program as one block on the first GPU; it reads and writes arrays in place.
+
+    Where there is a table of tensor maps of these arrays, the maps come before them.
 
     Raises:
         DeviceUnavailableError: no GPU, or one that cannot run it.
@@ -43,7 +62,8 @@ def run_on_gpu(text: str, threads: int, scratch_bytes: int, arrays: Sequence[Arr
             driver, memory, code, architecture=architecture, blocks=1, threads=threads, scratch_bytes=scratch_bytes
         )
         addresses = [memory.copied(array) for array in arrays]
-        values = [ctypes.c_void_p(address) for address in addresses]
+        maps = [] if table is None else [memory.copied(maps_of(driver.api, table, addresses))]
+        values = [ctypes.c_void_p(address) for address in (*maps, *addresses)]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         kernel.launch(0, ctypes.addressof(pointers))
         driver.call("cuCtxSynchronize")

@@ -2,15 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from rammer.devices.cuda.encoded_maps import FORMATS
+from rammer.devices.cuda.tables import TENSOR_MAP
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.ir.graph import Array
+from rammer.ir.types import DType
 from tests.support.host_cuda import ORDERS
-from tests.support.skeletons import ENTRY, run_on_gpu, skeleton_text
+from tests.support.skeletons import ENTRY, maps_of, run_on_gpu, skeleton_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +29,7 @@ class Program:
     threads: int = 128
     scratch_bytes: int = 96 << 10
     tolerance: float = 1e-5
+    table: npt.NDArray[np.void] | None = None
 
     @property
     def text(self) -> str:
@@ -38,6 +43,56 @@ class Program:
         np.testing.assert_array_equal(np.isnan(found), np.isnan(self.wanted))
         errors, most = np.abs(found - self.wanted), np.nanmax(np.abs(self.wanted))
         np.testing.assert_array_less(np.nan_to_num(errors), self.tolerance * most)
+
+
+def depthwise(height, width, channels, taps, stride=1, dilation=1, vector=1, points=1):
+    x, w = random(height, width, channels), random(taps, taps, channels, seed=1)
+    padding = (taps - 1) * dilation // 2
+    padded = np.pad(x.astype(np.float64), ((padding, padding), (padding, padding), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, [(taps - 1) * dilation + 1] * 2, (0, 1))
+    windows = windows[::stride, ::stride, :, ::dilation, ::dilation]
+    wanted = np.maximum(np.einsum("ijcuv,uvc->ijc", windows, w), 0)
+    names = ("HEIGHT", "WIDTH", "CHANNELS", "TAPS", "STRIDE", "DILATION", "PADDING", "VECTOR", "POINTS")
+    sizes = (height, width, channels, taps, stride, dilation, padding, vector, points)
+    return Program(name="depthwise", macros=dict(zip(names, sizes, strict=True)), inputs=[x, w], wanted=wanted)
+
+
+def warpgroup_gemm(rows, columns, k, dtype=DType.FLOAT16, groups=1, slabs=1, stages=3, swapped=False, constant="B"):
+    """A product of matrices of 16 bits or TF32 in one tile; `constant` may be copied before the rTask waits."""
+    bits = 32 if dtype is DType.TF32 else 16
+    first, second = (columns, rows) if swapped else (rows, columns)
+    tile = -(-second // 8) * 8
+    a, b = (random(side, k, seed=side) / np.sqrt(k).astype(np.float32) for side in (first, second))
+    stored = [
+        one.astype(np.float16) if bits == 16 else (one.view(np.uint32) & 0xFFFFE000).view(np.float32) for one in (a, b)
+    ]
+    squares, bias = 1 + random(rows) ** 2, random(columns)
+    product = stored[0].astype(np.float64) @ stored[1].astype(np.float64).T
+    wanted = np.maximum((product.T if swapped else product) / np.sqrt(squares)[:, np.newaxis] + bias, 0)
+    slab = 1024 // bits
+    whole, per_row = k % slab == 0, k * bits // 8
+    table = np.array(
+        [
+            (
+                *(i, list(FORMATS).index(dtype), 0),
+                (slab if whole else k, side, k // slab if whole else 1, 1),
+                (per_row, 128, per_row),
+                (slab, points, slabs, 1),
+            )
+            for i, (side, points) in enumerate(((first, groups * 64), (second, tile)))
+        ],
+        dtype=TENSOR_MAP,
+    )
+    macros = {
+        "FORMAT": "RAMMER_TF32" if bits == 32 else "RAMMER_F16",
+        "ELEMENT": "float" if bits == 32 else "uint16_t",
+        **dict(zip(("GROUPS", "N", "SLABS", "STAGES"), (groups, tile, slabs, stages), strict=True)),
+        "SWAPPED": str(swapped).lower(),
+        **dict(zip(("ROWS", "COLUMNS", "K"), (rows, columns, k), strict=True)),
+        **{f"{one}_IS_CONSTANT": str(one in constant).lower() for one in "AB"},
+    }
+    inputs = [*(one.view(np.uint16) if bits == 16 else one for one in stored), squares, bias]
+    return Program(name="warpgroup_gemm", macros=macros, inputs=inputs, wanted=wanted, threads=512, table=table)
 
 
 def random(*shape, seed=0):
@@ -221,6 +276,16 @@ PROGRAMS = {
     "gemv by rows, points and vectors left over": gemv_rows(37, 808, 64, 8),
     "gemv by rows, a point at a time": gemv_rows(5, 256, 32, 1),
     "gemv, a point a thread": gemv(300, 20, 128),
+    "depthwise": depthwise(7, 9, 12, 3),
+    "depthwise, vectors and runs of points": depthwise(8, 10, 32, 5, vector=4, points=4),
+    "depthwise, strides": depthwise(9, 11, 8, 3, stride=2, vector=2, points=2),
+    "depthwise, dilations": depthwise(9, 8, 4, 3, dilation=2, vector=4, points=3),
+    "gemm of a warpgroup": warpgroup_gemm(64, 32, 256),
+    "gemm of a warpgroup, ragged": warpgroup_gemm(50, 21, 200, slabs=1),
+    "gemm of a warpgroup, one stage": warpgroup_gemm(60, 40, 64, stages=2, constant=""),
+    "gemm of two warpgroups, two slabs": warpgroup_gemm(128, 64, 512, groups=2, slabs=2, stages=2, constant="AB"),
+    "gemm of a warpgroup, swapped": warpgroup_gemm(16, 64, 320, swapped=True, constant="A"),
+    "gemm of a warpgroup of TF32": warpgroup_gemm(64, 24, 160, dtype=DType.TF32),
     "map": pointwise(24 * 70, 1, 1),
     "map, vectors in turns": pointwise(24 * 70, 4, 2),
     "rows of a block": reduce_rows(3, 600, 128, 4, 2),
@@ -256,16 +321,20 @@ def test_compiles_alone(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_on_the_host(name, gpu):
     program = PROGRAMS[name]
+
+    def run(arrays, order):
+        addresses = [one.ctypes.data for one in arrays]
+        maps = [] if program.table is None else [maps_of(gpu.api, program.table, addresses)]
+        gpu.launch(program.text, ENTRY, 1, program.threads, [*maps, *arrays], program.scratch_bytes, order)
+
     for order in ORDERS:
-        program.check(
-            lambda arrays, order=order: gpu.launch(
-                program.text, ENTRY, 1, program.threads, arrays, program.scratch_bytes, order
-            )
-        )
+        program.check(partial(run, order=order))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_on_a_gpu(name):
     program = PROGRAMS[name]
-    program.check(lambda arrays: run_on_gpu(program.text, program.threads, program.scratch_bytes, arrays))
+    program.check(
+        lambda arrays: run_on_gpu(program.text, program.threads, program.scratch_bytes, arrays, program.table)
+    )

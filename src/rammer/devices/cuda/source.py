@@ -55,9 +55,9 @@ _RUNTIME = (
     ("rammer.devices.cuda", "runtime/walk.cuh"),
     ("rammer.devices.cuda", "runtime/runs.cuh"),
 )
-_WARPGROUPS = (
+WARPGROUPS = (
     ("rammer.devices.cuda", "kernels/rammer_intrinsics_sm90.cuh"),
-    ("rammer.devices.cuda", "kernels/rammer_gemm_sm90.cuh"),
+    ("rammer.devices.cuda", "skeletons/gemm_sm90.cuh"),
 )
 _INTERPRETER = ("rammer.devices.cuda", "runtime/interpreter.cuh")
 
@@ -182,7 +182,7 @@ def translation_unit(
         "SCRATCH_ALIGNMENT": _SWIZZLED_BYTES if has_warpgroups else _LINE_BYTES,
     }
     macros = "".join(f"#define RAMMER_{name} {size}\n" for name, size in sizes.items())
-    headers = map(header_text, SKELETONS + _RUNTIME + (_WARPGROUPS if has_warpgroups else ()))
+    headers = map(header_text, SKELETONS + _RUNTIME + (WARPGROUPS if has_warpgroups else ()))
     functions = [kernel.text for kernel in kernels.values()]
     functions += [emit_walk(symbol, *walk) for symbol, walk in walks.items()]
     loops = {symbol: kernel.loop for symbol, kernel in kernels.items() if kernel.loop is not None}

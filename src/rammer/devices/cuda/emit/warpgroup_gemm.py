@@ -1,4 +1,4 @@
-"""The skeleton `gemm` by warpgroups: what its rKernels bring to `kernels/rammer_gemm_sm90.cuh`.
+"""The skeleton `gemm` by warpgroups: what its rKernels bring to `skeletons/gemm_sm90.cuh`.
 
 Sums are computed by code that is inlined into the interpreter, once for all rKernels of equal tiles. An rKernel brings
 where an rTask's tile lies, and the function that makes results of the sums.

@@ -5,6 +5,8 @@
 #ifndef RAMMER_KERNEL_CUH
 #define RAMMER_KERNEL_CUH
 
+#define RAMMER_ALL 0xffffffffu /* lanes of a warp */
+
 #ifndef NAN
 #define NAN __int_as_float(0x7fc00000)
 #endif

@@ -10,8 +10,6 @@
 #ifndef RAMMER_WALK_CUH
 #define RAMMER_WALK_CUH
 
-#define RAMMER_ALL 0xffffffffu /* lanes of a warp */
-
 enum {
     RAMMER_LINE_BYTES = 128,
     RAMMER_WARP = 32,

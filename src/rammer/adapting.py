@@ -7,8 +7,7 @@ same rKernels only the tables differ, places and order, so they give the same bi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -30,15 +29,16 @@ from rammer.inspection.dump import Dump
 from rammer.ir.program import Plan, Schedule
 from rammer.ir.saved_tasks import saved_tasks
 from rammer.ir.sizes import check_arrays
-from rammer.ir.task import TaskGraph
-from rammer.ir.vdevice import CostModel, VDevice
+from rammer.ir.vdevice import VDevice
 from rammer.kinds import read_with
 from rammer.options import CompileOptions
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
-from rammer.runtime.adaptive import AdaptiveModel, Arm
+from rammer.runtime.adaptive import AdaptiveModel
+from rammer.runtime.contest import WHOLE, Arm, Parts
 from rammer.runtime.executable import Executable
 from rammer.runtime.learnt import Learnt
+from rammer.schedule.exploration import Exploration, Options
 from rammer.schedule.policies import POLICIES
 from rammer.schedule.simulator import simulate
 
@@ -93,45 +93,86 @@ def adapt_with(
 
     first = planned(choose_schedule(tasks, vdevice, costs, options, run_times(device, options)))
     learnt = None if store is None else Learnt(store / f"{_digest_of_model(first, vdevice)}.json")
-    arms = _arms(tasks, first.schedule, vdevice, costs, lambda schedule: build(planned(schedule)), bits)
+    policies = [POLICIES[name] for name in _TRIED]
+    exploration = Exploration(tasks, first.schedule, vdevice, costs, policies, any_bits=bits == "any")
+
+    def predicted_us(schedule: Schedule) -> float:
+        return simulate(tasks, schedule, vdevice, costs).total_us
+
+    arms = _Arms(exploration, first.schedule, predicted_us, lambda schedule: build(planned(schedule)))
     digest = _digest(first.schedule)
-    return AdaptiveModel(build(first), arms, budget_runs, max_slowdown, digest=digest, learnt=learnt)
+    return AdaptiveModel(build(first), arms.all(), budget_runs, max_slowdown, digest=digest, learnt=learnt)
 
 
-def _arms(
-    tasks: TaskGraph,
-    first: Schedule,
-    vdevice: VDevice,
-    costs: CostModel,
-    build: Callable[[Schedule], Executable],
-    bits: str,
-) -> Iterator[Arm]:
-    """Other schedules: of the same rKernels, then, where bits may differ, of others; each once."""
-    first_us = simulate(tasks, first, vdevice, costs).total_us
-    known = [first]
-    fixed = replace(
-        tasks,
-        operators=tuple(
-            replace(operator, kernels=(operator.kernels[pick],))
-            for operator, pick in zip(tasks.operators, first.choice, strict=True)
-        ),
-    )
-    for graph, what in ((fixed, "places and order"), (tasks, "rKernels")):
-        if graph is tasks and bits == "same":
+class _Arms:
+    """What is tried of a model: schedules by other policies, then for each epoch the best of any of them."""
+
+    def __init__(
+        self,
+        exploration: Exploration,
+        first: Schedule,
+        predicted_us: Callable[[Schedule], float],
+        build: Callable[[Schedule], Executable],
+    ) -> None:
+        self._exploration, self._predicted_us, self._build = exploration, predicted_us, build
+        self._first_us = predicted_us(first) or 1.0
+        self._known = [first]
+
+    def all(self) -> Iterator[Arm]:
+        """Every arm; which comes next may depend on what became of those before."""
+        for option in self._exploration.wholes():
+            source, place = option
+            name = f"{_TRIED[place - 1]}, places and order" if place else f"{_TRIED[source - 1]}, rKernels"
+            options = dict.fromkeys(self._exploration.parts, option)
+            yield from self._whole(self._exploration.whole(option), name, options)
+        if self._exploration.has_epochs:
+            yield from self._by_epochs()
+            best = self._exploration.composed(self._exploration.best, barriers=False)
+            yield from self._whole(best, "each epoch's best", {})
+
+    def _whole(self, schedule: Schedule, name: str, options: Options) -> Iterator[Arm]:
+        """A schedule that is judged as a whole, unless it was before; if it gains, parts have these options."""
+        if any((schedule.choice, schedule.programs) == (one.choice, one.programs) for one in self._known):
             return
-        for policy in _TRIED:
-            schedule = POLICIES[policy](graph, vdevice, costs)
-            if graph is fixed:
-                schedule = replace(schedule, choice=first.choice)
-            if all((schedule.choice, schedule.programs) != (one.choice, one.programs) for one in known):
-                known.append(schedule)
-                predicted = simulate(tasks, schedule, vdevice, costs).total_us / first_us if first_us else 1.0
-                yield Arm(
-                    name=f"{policy}, {what}",
-                    digest=_digest(schedule),
-                    predicted=predicted,
-                    build=partial(build, schedule),
-                )
+        self._known.append(schedule)
+
+        def learn(gains: Mapping[str, bool]) -> None:
+            if gains[WHOLE]:
+                self._exploration.take(options)
+
+        yield self._arm(schedule, name, learn)
+
+    def _by_epochs(self) -> Iterator[Arm]:
+        """Programs with a barrier behind each epoch, so that each part is judged apart."""
+        exploration = self._exploration
+        changes = exploration.changes()
+        change = next(changes, None)
+        while change is not None:
+            gains: dict[str, bool] = {}
+            beside = exploration.composed(exploration.best, barriers=True)
+            schedule = exploration.composed({**exploration.best, **change}, barriers=True)
+            parts = Parts(
+                programs={part: exploration.parts[part] for part in change},
+                digest=_digest(beside),
+                beside=partial(self._build, beside),
+            )
+            yield self._arm(schedule, "other options", gains.update, parts)
+            try:
+                change = changes.send(gains)
+            except StopIteration:
+                return
+
+    def _arm(
+        self, schedule: Schedule, name: str, learn: Callable[[Mapping[str, bool]], None], parts: Parts | None = None
+    ) -> Arm:
+        return Arm(
+            name=name,
+            digest=_digest(schedule),
+            predicted=self._predicted_us(schedule) / self._first_us,
+            build=partial(self._build, schedule),
+            learn=learn,
+            parts=parts,
+        )
 
 
 def _digest(schedule: Schedule) -> str:

@@ -9,7 +9,7 @@ from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import Figure
 from rammer.ir.workload import Workload
 from rammer.roller.construct import construct
-from rammer.roller.model import ModelCosts, predict
+from rammer.roller.model import ModelCosts, memory_us, predict
 from rammer.roller.tile import footprint_bytes, reuse_score, scale_out, task_count, traffic_bytes
 from tests.support.kernels import AVX512, NEON, Bound, conv, machine, types
 from tests.support.operators import expression, row_major
@@ -166,3 +166,16 @@ def test_predicted_time_grows_with_the_work():
     small, large = (kernels_of(matmul(n, 256, 256), {1})[-1] for n in (128, 1024))
     total = [kernel.task_count * predict(kernel, AVX512).task_us for kernel in (small, large)]
     assert 4 < total[1] / total[0] < 16
+
+
+def test_units_that_move_data_side_by_side_share_what_all_get_together():
+    """Memory brings one unit 15 bytes a nanosecond, four of them 20; L2 has no figure for all together."""
+    expr = expression("Add", types((1 << 22,), (1 << 22,)))
+    alone = machine(veus=4)
+    total = Figure(20e3, "a test")
+    shared = replace(alone, levels=(*alone.levels[:-1], replace(alone.levels[-1], total_bandwidth_bytes_per_us=total)))
+    for tasks, slower in ((1, 1.0), (2, 1.5), (4, 3.0), (16, 3.0)):
+        tile = (expr.axes[0].extent // tasks,)
+        assert memory_us(expr, tile, shared) == pytest.approx(slower * memory_us(expr, tile, alone))
+    small = expression("Add", types((1 << 12,), (1 << 12,)))
+    assert memory_us(small, (1 << 10,), shared) == memory_us(small, (1 << 10,), alone)

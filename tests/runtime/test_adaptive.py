@@ -9,7 +9,8 @@ import pytest
 import rammer
 from examples.two_branches import build_model
 from rammer.errors import CacheError, OptionError
-from rammer.runtime.adaptive import AdaptiveModel, Arm
+from rammer.runtime.adaptive import AdaptiveModel
+from rammer.runtime.contest import Arm
 from rammer.runtime.executable import Executable
 from rammer.runtime.learnt import Learnt, Outcome
 

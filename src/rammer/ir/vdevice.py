@@ -37,6 +37,11 @@ class MemoryLevel:
     shared: bool
     scratchpad: bool = False
 
+    def share_bytes_per_us(self, veus: int) -> float:
+        """What each of so many vEUs gets that move data side by side."""
+        own, total = self.bandwidth_bytes_per_us.value, self.total_bandwidth_bytes_per_us
+        return own if total is None else min(own, total.value / max(1, veus))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VEU:

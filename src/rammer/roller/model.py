@@ -64,13 +64,15 @@ def predict(kernel: RKernel, vdevice: VDevice) -> Prediction:
 def memory_us(expr: TensorExpr, task: TaskTile, vdevice: VDevice) -> float:
     """Time to move an rTask's data tiles from the innermost level that holds what a vEU has of all operands.
 
-    A level of its own holds the vEU's share of the rTasks, one that is shared all of them, a scratchpad nothing.
+    A level of its own holds the vEU's share of the rTasks, one that is shared all of them, a scratchpad nothing. As
+    many rTasks as there are vEUs move data side by side.
     """
     whole_bytes = footprint_bytes(expr, tuple(axis.extent for axis in expr.axes))
     task_bytes = footprint_bytes(expr, task)
-    own_bytes = min(whole_bytes, task_bytes * -(-task_count(expr, task) // vdevice.veu_count))
+    tasks = task_count(expr, task)
+    own_bytes = min(whole_bytes, task_bytes * -(-tasks // vdevice.veu_count))
     levels = [level for level in vdevice.levels if not level.scratchpad]
     level = next(
         (level for level in levels if (whole_bytes if level.shared else own_bytes) <= level.capacity_bytes), levels[-1]
     )
-    return task_bytes / level.bandwidth_bytes_per_us.value
+    return task_bytes / level.share_bytes_per_us(min(tasks, vdevice.veu_count))

@@ -11,39 +11,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from rammer.errors import RammerError
+from rammer.runtime.contest import WHOLE, Arm, Contest
 from rammer.runtime.executable import Executable
 from rammer.runtime.learnt import Learnt, Outcome
-from rammer.runtime.trials import Trial, Verdict
+from rammer.runtime.trials import Verdict
 
 _log = logging.getLogger(__name__)
-
-_COLD_CALLS = 2
-"""Of a program that is tried, and of the other one beside it: they do not count."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
-    """A program that may be tried.
-
-    Attributes:
-        name: the policy that scheduled it, and what it changes.
-        digest: of its schedule: equal for equal programs.
-        predicted: its simulated time over that of the first program.
-        build: makes it, proved and compiled.
-    """
-
-    name: str
-    digest: str
-    predicted: float
-    build: Callable[[], Executable]
 
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """An arm's program; `outcome` is what became of it in an earlier trial, if that is known."""
+    """An arm's program, what it is compared with (None: what runs then), and whether it is known to be quicker."""
 
     arm: Arm
     program: Executable
+    known: Executable | None
     outcome: Outcome | None
 
 
@@ -88,9 +70,7 @@ class AdaptiveModel:
         self._clock = clock
         self._lock = threading.Lock()
         self._history: list[Outcome] = []
-        self._tried: tuple[Arm, Executable, Trial] | None = None
-        self._known_us: float | None = None
-        self._calls = 0
+        self._tried: Contest | None = None
         self._builder: ThreadPoolExecutor | None = ThreadPoolExecutor(1, thread_name_prefix="rammer-adapt")
         self._next: Future[_Built | None] | None = self._builder.submit(self._build_next)
 
@@ -116,20 +96,15 @@ class AdaptiveModel:
             self._take_next()
             if self._tried is None:
                 return self._best(*inputs, **named)
-            # Of two pairs in a row, one begins with the newcomer: being first is no advantage.
-            second, first_is_new = self._calls % 2 == 1, self._calls // 2 % 2 == 1
-            is_new = first_is_new is not second
-            arm, newcomer, trial = self._tried
+            program = self._best if self._tried.known is None else self._tried.known
+            if self._tried.is_new:
+                program = self._tried.newcomer
             begin = self._clock()
-            results = (newcomer if is_new else self._best)(*inputs, **named)
-            took_us = 1e6 * (self._clock() - begin)
-            self._left -= is_new
-            self._calls += 1
-            if not second:
-                self._known_us = took_us
-            elif self._calls > _COLD_CALLS and self._known_us is not None:
-                known_us, new_us = (self._known_us, took_us) if is_new else (took_us, self._known_us)
-                self._decide(arm, newcomer, trial, trial.pair(known_us, new_us))
+            results = program(*inputs, **named)
+            self._left -= program is not self._best
+            self._tried.note(1e6 * (self._clock() - begin))
+            if self._tried.is_decided:
+                self._decide(self._tried)
             if self._left <= 0:
                 self._settle()
             return results
@@ -151,27 +126,31 @@ class AdaptiveModel:
         if built is None:
             self._settle()
             return
-        self._calls, self._next = 0, None
+        self._next = None
         if built.outcome is None:
-            self._tried = (built.arm, built.program, Trial(self._max_slowdown))
+            self._tried = Contest(built.arm, built.program, built.known, self._max_slowdown)
             return
         self._history.append(built.outcome)
         self._take_over(built.arm, built.program)
         self._build_on()
 
-    def _decide(self, arm: Arm, newcomer: Executable, trial: Trial, verdict: Verdict | None) -> None:
-        if verdict is None:
-            return
-        outcome = self._note(arm.name, verdict.value, len(trial.ratios), trial.ratio)
-        if self._learnt is not None:
-            self._learnt.keep(arm.digest, self._digest, outcome)
-        if verdict is Verdict.QUICKER:
-            self._take_over(arm, newcomer)
+    def _decide(self, contest: Contest) -> None:
+        arm = contest.arm
+        for name, verdict in contest.verdicts.items():
+            trial = contest.trials[name]
+            outcome = self._note(_title(arm, name), verdict.value, len(trial.ratios), trial.ratio)
+            if self._learnt is not None:
+                self._learnt.keep(_digest(arm, name), self._against(arm), outcome)
+        if contest.verdicts.get(WHOLE) is Verdict.QUICKER:
+            self._take_over(arm, contest.newcomer)
+        else:
+            arm.learn({name: verdict is Verdict.QUICKER for name, verdict in contest.verdicts.items()})
         self._tried = None
         self._build_on()
 
     def _take_over(self, arm: Arm, newcomer: Executable) -> None:
         self._best, self._digest = newcomer, arm.digest
+        arm.learn({WHOLE: True})
 
     def _build_on(self) -> None:
         if self._builder is not None:
@@ -182,19 +161,38 @@ class AdaptiveModel:
         for arm in self._arms:
             if self.is_settled:
                 break
-            outcome = None if self._learnt is None else self._learnt.find(arm.digest, self._digest)
-            if outcome is not None and outcome.verdict != Verdict.QUICKER.value:
-                self._history.append(outcome)
+            outcomes = self._known_of(arm)
+            if outcomes is not None and (arm.parts is not None or outcomes[0].verdict != Verdict.QUICKER.value):
+                self._history += outcomes
+                gains = [outcome.verdict == Verdict.QUICKER.value for outcome in outcomes]
+                arm.learn(dict(zip(arm.names, gains, strict=True)))
                 continue
             if arm.predicted > self._max_slowdown:
-                self._note(arm.name, "predicted too slow", 0, None)
+                self._pass_over(arm, "predicted too slow")
                 continue
             try:
-                return _Built(arm, arm.build(), outcome)
+                known = None if arm.parts is None else arm.parts.beside()
+                return _Built(arm, arm.build(), known, None if outcomes is None else outcomes[0])
             except RammerError as error:
                 _log.warning("%s cannot be tried: %s", arm.name, error)
-                self._note(arm.name, "failed", 0, None)
+                self._pass_over(arm, "failed")
         return None
+
+    def _known_of(self, arm: Arm) -> list[Outcome] | None:
+        """What became of each of its parts in an earlier trial; None where that is not known of all."""
+        if self._learnt is None:
+            return None
+        found = [self._learnt.find(_digest(arm, name), self._against(arm)) for name in arm.names]
+        known = [outcome for outcome in found if outcome is not None]
+        return known if len(known) == len(found) else None
+
+    def _against(self, arm: Arm) -> str:
+        """The digest of the program that an arm is compared with."""
+        return self._digest if arm.parts is None else arm.parts.digest
+
+    def _pass_over(self, arm: Arm, why: str) -> None:
+        self._note(arm.name, why, 0, None)
+        arm.learn(dict.fromkeys(arm.names, False))
 
     def _note(self, name: str, verdict: str, pairs: int, ratio: float | None) -> Outcome:
         _log.info("%s: %s after %d pairs", name, verdict, pairs)
@@ -206,3 +204,12 @@ class AdaptiveModel:
         if self._builder is not None:
             self._builder.shutdown(wait=False, cancel_futures=True)
         self._builder = self._next = self._tried = None
+
+
+def _title(arm: Arm, part: str) -> str:
+    return arm.name if part == WHOLE else f"{arm.name}: {part}"
+
+
+def _digest(arm: Arm, part: str) -> str:
+    """Equal for equal parts of equal programs."""
+    return arm.digest if part == WHOLE else f"{arm.digest}: {part}"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from rammer.devices.addressed import array_at
 from rammer.devices.base import Binary, Progress, Source, Trace, no_progress
 from rammer.devices.reference.execution import Interpreter
 from rammer.devices.reference.pickers import Random
@@ -17,7 +15,7 @@ from rammer.ir.graph import Array
 from rammer.ir.kernel_form import Skeleton
 from rammer.ir.program import Plan
 from rammer.ir.schema import SchemaError
-from rammer.ir.types import DType, TensorType
+from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.options import CompileOptions
 
@@ -56,7 +54,7 @@ class ReferenceLoaded:
         """Run the model once; see `OnHost.run_at`."""
         ports = (*self._graph.inputs, *self._graph.outputs)
         arrays = [
-            _array_at(address, self._graph.tensors[port].type) for address, port in zip(addresses, ports, strict=True)
+            array_at(address, self._graph.tensors[port].type) for address, port in zip(addresses, ports, strict=True)
         ]
         count = len(self._graph.inputs)
         self.run(arrays[:count], arrays[count:])
@@ -116,14 +114,6 @@ class ReferenceDevice:
                 hint=f"compile the model for the device '{self.name}'",
             )
         return ReferenceLoaded(source.plan, self.seed)
-
-
-def _array_at(address: int, type_: TensorType) -> Array:
-    if type_.nbytes == 0:
-        return np.empty(type_.shape, type_.dtype.numpy)
-    memory = memoryview((ctypes.c_char * type_.nbytes).from_address(address))
-    array: Array = np.frombuffer(memory.cast("B"), type_.dtype.numpy)
-    return array.reshape(type_.shape)
 
 
 def describe(veus: int) -> VDevice:

@@ -1,0 +1,127 @@
+"""Programs that are judged part by part, by the times of their rPrograms; and models that explore their epochs."""
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+import rammer
+from benchmarks.networks import NETWORKS, SMALL
+from rammer.runtime import contest
+from rammer.runtime.adaptive import AdaptiveModel
+from rammer.runtime.contest import Arm, Contest, Parts
+from rammer.runtime.executable import Executable
+from rammer.runtime.learnt import Learnt
+from rammer.runtime.recorded import record
+from rammer.runtime.trials import Verdict
+from tests.support.small_models import layer_model
+
+DEADLINE_S = 300.0
+NAMES = {"a": (0,), "b": (1, 2)}
+
+
+class Fake(Executable):
+    """A program whose rPrograms take given times, in microseconds."""
+
+    def __init__(self, *programs_us):
+        self.times_us = list(programs_us)
+        self.calls = 0
+
+    def __call__(self, x):  # type: ignore[override]
+        self.calls += 1
+        return x
+
+    def programs_us(self):
+        return self.times_us
+
+
+@pytest.fixture(autouse=True)
+def fakes_tell_their_times(monkeypatch):
+    monkeypatch.setattr(contest, "record", lambda program: program if isinstance(program, Fake) else record(program))
+
+
+def arm_of(newcomer, known, learn=lambda gains: None, predicted=1.0):
+    parts = Parts(programs=NAMES, digest="known", beside=lambda: known)
+    return Arm(name="new", digest="new", predicted=predicted, build=lambda: newcomer, learn=learn, parts=parts)
+
+
+def verdicts(newcomer, known, max_slowdown=3.0):
+    found = Contest(arm_of(newcomer, known), newcomer, known, max_slowdown)
+    while not found.is_decided:
+        found.note(1.0)
+    return found.verdicts
+
+
+def test_each_part_has_its_own_verdict():
+    known = Fake(10.0, 5.0, 5.0)
+    assert verdicts(Fake(5.0, 5.0, 8.0), known) == {"a": Verdict.QUICKER, "b": Verdict.NO_QUICKER}
+    assert verdicts(Fake(10.0, 2.0, 7.0), known) == {"a": Verdict.NO_QUICKER, "b": Verdict.QUICKER}
+
+
+def test_a_part_that_is_far_too_slow_ends_it_all():
+    assert verdicts(Fake(5.0, 50.0, 5.0), Fake(10.0, 5.0, 5.0)) == {"a": Verdict.NO_QUICKER, "b": Verdict.TOO_SLOW}
+
+
+def settle(model):
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not model.is_settled:
+        assert time.monotonic() < deadline_s, "it goes on trying"
+        assert model(7) == 7
+        time.sleep(1e-3)
+
+
+def test_parts_that_gain_are_told_and_take_no_place(tmp_path):
+    """Nor are they tried again by a model that has the same store."""
+    told: list[Mapping[str, bool]] = []
+    learnt = Learnt(tmp_path / "learnt.json")
+    newcomer, known = Fake(5.0, 5.0, 8.0), Fake(10.0, 5.0, 5.0)
+    calls: list[int] = []
+    for _ in range(2):
+        first = Fake(1.0)
+        calls.append(newcomer.calls + known.calls)
+        model = AdaptiveModel(first, iter([arm_of(newcomer, known, told.append)]), 1000, 3.0, learnt=learnt)
+        settle(model)
+        assert model.freeze() is first
+        assert [(one.name, one.verdict) for one in model.history] == [("new: a", "quicker"), ("new: b", "no quicker")]
+    assert told == [{"a": True, "b": False}] * 2
+    assert newcomer.calls + known.calls == calls[1]
+
+
+def test_calls_of_both_programs_count():
+    first, newcomer, known = Fake(1.0), Fake(10.0, 5.0, 5.0), Fake(10.0, 5.0, 5.0)
+    model = AdaptiveModel(first, iter([arm_of(newcomer, known)]), 20, 3.0)
+    settle(model)
+    assert newcomer.calls + known.calls == 20
+
+
+def test_what_is_predicted_to_be_slow_gains_nothing():
+    told: list[Mapping[str, bool]] = []
+    model = AdaptiveModel(Fake(1.0), iter([arm_of(Fake(1.0), Fake(1.0), told.append, predicted=9.0)]), 100, 2.0)
+    settle(model)
+    assert told == [{"a": False, "b": False}]
+
+
+def test_recorded_programs_know_how_long_their_rprograms_took():
+    x = np.ones((2, 3), np.float32)
+    program = rammer.compile(layer_model(), "cpu", veus=2)
+    expected = program(x)
+    recorded = record(program)
+    np.testing.assert_array_equal(program(x), expected)
+    assert len(recorded.programs_us()) == len(program.report["programs"])
+    assert sum(recorded.programs_us()) > 0
+
+
+def test_a_network_explores_its_epochs_and_every_call_is_right(monkeypatch):
+    monkeypatch.setattr("rammer.schedule.exploration._EPOCH_US", 0.0)
+    network = NETWORKS["resnext"](seed=0, **SMALL["resnext"])
+    net = rammer.compile(network, "cpu", veus=2)
+    (port,) = net.signature.inputs
+    x = np.random.default_rng(0).standard_normal(port.type.shape).astype(np.float32)
+    expected = net(x)
+    model = rammer.adapt(network, "cpu", veus=2, budget_runs=600, max_slowdown=20.0)
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not model.is_settled:
+        assert time.monotonic() < deadline_s, "it goes on trying"
+        np.testing.assert_array_equal(model(x), expected)
+    assert any("epoch" in one.name for one in model.history)

@@ -201,6 +201,18 @@ def lower_graph(
         ModelError: the model cannot be used.
         OptionError: no such policy.
     """
+    return lower_rewritten(rewrite_graph(graph, vdevice, options, dump, progress), vdevice, options, dump, progress)
+
+
+def rewrite_graph(
+    graph: Graph, vdevice: VDevice, options: CompileOptions, dump: Dump, progress: Progress = silent
+) -> Graph:
+    """From an imported graph to what is lowered: every pass, with a verifier after each.
+
+    Raises:
+        ModelError: the model cannot be used.
+        OptionError: no such policy.
+    """
     if options.policy not in POLICIES:
         raise OptionError(f"policy '{options.policy}'", hint=f"choose one of {', '.join(POLICIES)}")
 
@@ -218,7 +230,13 @@ def lower_graph(
         done += 1
 
     after("import", graph)
-    graph = run_passes(graph, vdevice, after, options.numerics)
+    return run_passes(graph, vdevice, after, options.numerics)
+
+
+def lower_rewritten(
+    graph: Graph, vdevice: VDevice, options: CompileOptions, dump: Dump, progress: Progress = silent
+) -> TaskGraph:
+    """From a graph that went through the passes to verified rOperators, with candidates for `vdevice`."""
     progress("lower", 0, 1)
     with timed("lower") as step:
         tasks = lower(graph, vdevice, to_measure=options.tune != "none")

@@ -1,8 +1,8 @@
 """compile_together(): the pipeline for several models that become one program.
 
-Each model goes through passes and lowering by itself, and its schedule is made for some of the execution units, as if
-there were no others. Then the schedules are joined, and what comes after is as for one model: one memory plan, one
-proof, one program.
+Each model goes through passes by itself, for the whole device, and is lowered and scheduled for some of the execution
+units, as if there were no others. Then the schedules are joined, and what comes after is as for one model: one memory
+plan, one proof, one program.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from rammer.compiler import (
     build_plan,
     choose_schedule,
     find_target,
-    lower_graph,
+    lower_rewritten,
     measure_kernels,
     plan_memory,
+    rewrite_graph,
     run_times,
     signature_of,
     silent,
@@ -118,8 +119,8 @@ def plan_together(
         if id(model.graph) not in known:
             check_arrays(model.graph, vdevice)
             dump = Dump(None if options.dump_dir is None else options.dump_dir / model.name)
-            tasks = lower_graph(model.graph, vdevice, options, dump, progress)
-            known[id(model.graph)] = _Planner(tasks, vdevice, options, measure(tasks), run_us, even)
+            graph = rewrite_graph(model.graph, vdevice, options, dump, progress)
+            known[id(model.graph)] = _Planner(graph, vdevice, options, measure, run_us, even)
     planners = [known[id(model.graph)] for model in models]
     progress("schedule", 0, 1)
     with timed("partitions") as step:
@@ -130,7 +131,10 @@ def plan_together(
         step.made = ", ".join(f"{len(partition.models)} on {len(partition.veus)} vEUs" for partition in partitions)
     order = [(number, partition.veus) for partition in partitions for number in partition.models]
     placed = {number: Placed(schedule=planners[number].schedule(veus), veus=veus) for number, veus in order}
-    members = [Member(name=model.name, tasks=planner.tasks) for model, planner in zip(models, planners, strict=True)]
+    members = [
+        Member(name=model.name, tasks=planner.tasks(placed[number].veus))
+        for number, (model, planner) in enumerate(zip(models, planners, strict=True))
+    ]
     tasks = joined_tasks.join("+".join(model.name for model in models), members)
     with timed("tasks", "verify"):
         verify_tasks.verify(tasks)
@@ -156,35 +160,44 @@ def joined_signature(models: Sequence[Model]) -> Signature:
 class _Planner:
     """Schedules of one model for parts of the device, each made once, and how long they would take.
 
+    rKernels are those for the part: how an rOperator is best cut follows from how many units there are. Passes are for
+    the whole device, since what is next to a part is not idle.
+
     What simulation gets wrong of a model is much the same on any number of units, so that one measured run, on an even
     share, corrects it.
     """
 
     def __init__(
         self,
-        tasks: TaskGraph,
+        graph: Graph,
         vdevice: VDevice,
         options: CompileOptions,
-        measured: Mapping[RKernel, Figure],
+        measure: Measure,
         run_us: RunUs | None,
         even: int,
     ) -> None:
-        self.tasks = tasks
+        self._graph = graph
         self._vdevice = vdevice
         self._options = options
         self._quick = replace(options, policy=_QUICK.get(options.policy, options.policy))
-        self._measured = measured
+        self._measure = measure
         self._run_us = run_us
         self._even = even
+        self._lowered: dict[tuple[int, ...], tuple[TaskGraph, CostModel]] = {}
         self._schedules: dict[tuple[str, tuple[int, ...]], Schedule] = {}
         self._times_us: dict[tuple[int, ...], float] = {}
+
+    def tasks(self, veus: range) -> TaskGraph:
+        """The rOperators, with candidates for some vEUs."""
+        return self._lower(self._share(veus))[0]
 
     def schedule(self, veus: range, *, quickly: bool = False) -> Schedule:
         """The schedule for some vEUs, or one that is made `quickly`; those of equal homes are as good as each other."""
         share, options = self._share(veus), self._quick if quickly else self._options
         key = options.policy, share.homes
         if key not in self._schedules:
-            self._schedules[key] = choose_schedule(self.tasks, share, self._costs(share), options, self._run_us)
+            tasks, costs = self._lower(share)
+            self._schedules[key] = choose_schedule(tasks, share, costs, options, self._run_us)
         return self._schedules[key]
 
     def time_us(self, veus: range) -> float:
@@ -198,18 +211,23 @@ class _Planner:
         if self._run_us is None or not self._simulated_us(veus):
             return 1.0
         share = self._share(veus)
-        plan = plan_memory(self.tasks, self.schedule(veus, quickly=True), share, Dump(None))
+        plan = plan_memory(self.tasks(veus), self.schedule(veus, quickly=True), share, Dump(None))
         return self._run_us(plan, share) / self._simulated_us(veus)
 
     def _simulated_us(self, veus: range) -> float:
         share = self._share(veus)
         if share.homes not in self._times_us:
-            timeline = simulate(self.tasks, self.schedule(veus, quickly=True), share, self._costs(share))
+            tasks, costs = self._lower(share)
+            timeline = simulate(tasks, self.schedule(veus, quickly=True), share, costs)
             self._times_us[share.homes] = timeline.total_us
         return self._times_us[share.homes]
 
-    def _costs(self, share: VDevice) -> CostModel:
-        return MeasuredCosts(self._measured, ModelCosts(share))
+    def _lower(self, share: VDevice) -> tuple[TaskGraph, CostModel]:
+        """The rOperators with candidates for a part of the device, and what these cost."""
+        if share.homes not in self._lowered:
+            tasks = lower_rewritten(self._graph, share, self._options, Dump(None))
+            self._lowered[share.homes] = tasks, MeasuredCosts(self._measure(tasks), ModelCosts(share))
+        return self._lowered[share.homes]
 
     def _share(self, veus: range) -> VDevice:
         """A part of the device's execution units."""

@@ -11,11 +11,12 @@ from onnx import helper
 import rammer
 from benchmarks.networks import NETWORKS, SMALL
 from rammer import together
-from rammer.compiler import lower_graph, schedule_tasks
+from rammer.compiler import lower_rewritten, rewrite_graph, schedule_tasks
 from rammer.devices.registry import find_device
 from rammer.errors import ArgumentError, DeviceUnavailableError, InputShapeError, NotAModelError, OptionError
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
+from rammer.ir.task import ROperator
 from rammer.options import CompileOptions
 from rammer.roller.model import ModelCosts
 from rammer.schedule.partitions import Partition
@@ -65,13 +66,29 @@ def test_random_models_together_give_the_bits_that_each_gives_alone(seed, policy
     expected = []
     for (graph, _), own, span in zip(members, inputs, spans, strict=True):
         share = replace(vdevice, veus=tuple(vdevice.veus[veu] for veu in span))
-        alone = schedule_tasks(
-            lower_graph(graph, vdevice, options, Dump(None)), share, ModelCosts(share), options, Dump(None)
-        )
+        tasks = lower_rewritten(rewrite_graph(graph, vdevice, options, Dump(None)), share, options, Dump(None))
+        alone = schedule_tasks(tasks, share, ModelCosts(share), options, Dump(None))
         expected += run_reference(alone, own, pickers(len(span), seed)[0])
     for picker in pickers(3, seed):
         found = run_reference(plan, [array for own in inputs for array in own], picker)
         assert [array.tobytes() for array in found] == [array.tobytes() for array in expected]
+
+
+def test_rkernels_are_those_for_as_many_units_as_a_model_has(monkeypatch):
+    spans = [range(100), range(100, 132)]
+    fix_lanes(monkeypatch, spans)
+    options = CompileOptions(device="cuda:sm_90")
+    vdevice = find_device(options.device).describe(options)
+    graph = load_graph(mlp_model())
+    found = plan_together([Model(name=name, graph=graph) for name in "ab"], vdevice, options).graph.operators
+    rewritten = rewrite_graph(graph, vdevice, options, Dump(None))
+    wanted: list[ROperator] = []
+    for_all = lower_rewritten(rewritten, vdevice, options, Dump(None)).operators
+    for span in spans:
+        share = replace(vdevice, veus=vdevice.veus[span.start : span.stop])
+        wanted += lower_rewritten(rewritten, share, options, Dump(None)).operators
+    assert [operator.kernels for operator in found] == [operator.kernels for operator in wanted]
+    assert [operator.kernels for operator in found] != [operator.kernels for operator in (*for_all, *for_all)]
 
 
 @pytest.mark.parametrize("spans", TOGETHER.values(), ids=TOGETHER)

@@ -106,18 +106,37 @@ def test_tagged_results_are_seen_a_tagged_hand_over_later():
     assert _times(simulate(graph, schedule, target, TileCosts(element_us=1.0)))[1] == (2.125, 4.125)
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_weights_that_another_operator_has_too_are_there_already(shared):
+KEEPING = replace(device(1, task_overhead_us=0.25), kept_share=0.5)
+"""A unit where an rTask takes half its time if its weights are there, else all of it and the overhead."""
+
+
+def _with_weights(*constants: int):
+    """rOperators of one rTask of 2 elements each, which keep the weights with these numbers."""
     maker = TaskGraphMaker()
-    weights = [maker.constant((1, 2)) for _ in range(2)]
-    results = [maker.elementwise([weights[0 if shared else position]]) for position in range(2)]
-    graph = maker.finish(results)
+    weights = [maker.constant((1, 2)) for _ in range(1 + max(constants))]
+    graph = maker.finish([maker.elementwise([weights[number]]) for number in constants])
     form = PersistentRnnForm(threads=32, across=8, columns=1, weight_registers=4)
     kernels = [replace(one.kernels[0], form=form, constants=frozenset({0})) for one in graph.operators]
     operators = [replace(one, kernels=(kernel,)) for one, kernel in zip(graph.operators, kernels, strict=True)]
-    target = replace(device(1, task_overhead_us=0.25), kept_share=0.5)
-    estimates = Estimates(replace(graph, operators=tuple(operators)), target, TileCosts(element_us=1.0))
+    return replace(graph, operators=tuple(operators))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_weights_that_another_operator_has_too_are_there_already(shared):
+    estimates = Estimates(_with_weights(0, 0 if shared else 1), KEEPING, TileCosts(element_us=1.0))
     assert estimates.task_us == (((1.0,),) * 2 if shared else ((2.25,),) * 2)
+
+
+@pytest.mark.parametrize(("order", "total_us"), [((0, 2, 1, 3), 5.25), ((0, 1, 2, 3), 7.75)])
+def test_weights_are_fetched_again_where_others_took_their_place(order, total_us):
+    """The first of all is there; then each change of weights takes 1.25 us more."""
+    schedule = Schedule(
+        policy="made",
+        choice=(0,) * 4,
+        programs=(RProgram(steps=(tuple(map(_execute, order)),), counter_count=0),),
+    )
+    timeline = simulate(_with_weights(0, 1, 0, 1), schedule, KEEPING, TileCosts(element_us=1.0))
+    assert timeline.total_us == total_us
 
 
 def test_a_wait_ends_with_the_signal_that_reaches_its_threshold():

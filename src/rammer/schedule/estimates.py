@@ -22,6 +22,7 @@ class Estimates:
         task_us: per rOperator and candidate rKernel, one rTask with the interpreter's overhead. What keeps weights that
             other rOperators have too, as the steps of a recurrent layer do, finds them there and walks from rTask to
             rTask by itself.
+        fetch_us: likewise, what it takes longer where its vEU has just kept other weights; 0 for what keeps none.
         early_us: likewise, how long before its inputs are there an rTask may have started: that overhead, where rTasks
             wait by themselves.
     """
@@ -45,6 +46,13 @@ class Estimates:
             for operator in graph.operators
         )
 
+        self.fetch_us = tuple(
+            tuple(
+                known[kernel] * (1 - device.kept_share) + overhead_us if self._is_kept(operator, kernel) else 0.0
+                for kernel in operator.kernels
+            )
+            for operator in graph.operators
+        )
         self.early_us = tuple(
             tuple(
                 overhead_us if device.starts_early and not self._is_kept(operator, kernel) else 0.0
@@ -55,10 +63,13 @@ class Estimates:
 
     def _is_kept(self, operator: ROperator, kernel: RKernel) -> bool:
         """Whether an rTask finds its constants on its vEU, where another rOperator's left them."""
-        if not kernel.form.kept_bytes:
-            return False
+        return kernel.form.kept_bytes > 0 and self._readers[self.kept_constant(operator, kernel)] > 1
+
+    @staticmethod
+    def kept_constant(operator: ROperator, kernel: RKernel) -> int:
+        """The tensor of the weights that an rKernel keeps: the largest constant that it reads."""
         largest = max(kernel.constants, key=lambda slot: kernel.expr.inputs[slot].nbytes)
-        return self._readers[operator.reads[largest].tensor] > 1
+        return operator.reads[largest].tensor
 
     def _whole_us(self, operator: ROperator, kernel: RKernel, task_us: float) -> float:
         """The time of an rTask, with what it takes beyond that of the rKernel alone or saves of it."""

@@ -4,8 +4,9 @@ Rules: a vEU goes through its steps in order. An rTask takes its estimated time.
 that gives it and a hand-over later by all others; a Wait ends when as many signals as its threshold are seen. Waits
 and signals take no time of their own. Tagged results are seen by all vEUs a tagged hand-over later, and an rTask that
 takes some starts when it sees all of them. Where rTasks wait by themselves, their overhead passes meanwhile: they start
-so much before what they wait for is seen, but not before the rTask ahead has ended. The first rProgram starts when the
-device has started; others follow as `Estimates.program_us` says.
+so much before what they wait for is seen, but not before the rTask ahead has ended. Weights that a vEU keeps for later
+rTasks are fetched again where others took their place meanwhile; the first that it keeps come while it waits. The first
+rProgram starts when the device has started; others follow as `Estimates.program_us` says.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.program import Execute, RProgram, Schedule, Signal, Wait
-from rammer.ir.task import RTask, TaskGraph
+from rammer.ir.task import RTask, TaskGraph, kernels_of
 from rammer.ir.timeline import Span, Timeline
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.dependencies import Predecessors, TaskSet, find_tagged
@@ -32,6 +33,7 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
     estimates = Estimates(graph, device, costs)
     tagged = find_tagged(graph, schedule.choice)
     task_us = [times[pick] for times, pick in zip(estimates.task_us, schedule.choice, strict=True)]
+    kept = _Kept(graph, schedule.choice, estimates)
     early_us = [times[pick] for times, pick in zip(estimates.early_us, schedule.choice, strict=True)]
     waiting = [0.0] * max((program.veus for program in schedule.programs), default=device.veu_count)
     spans: list[Span] = []
@@ -39,13 +41,36 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
     for number, program in enumerate(schedule.programs):
         if number > 0:
             now += estimates.program_us
-        run = _ProgramRun(number, program, task_us, early_us, tagged, estimates, now)
+        run = _ProgramRun(number, program, task_us, early_us, tagged, kept, estimates, now)
         run.play()
         now = max(run.times, default=now)
         for veu, waited in enumerate(run.waiting):
             waiting[veu] += waited
         spans.extend(span for own in run.spans for span in own)
     return Timeline(spans=tuple(spans), waiting_us=tuple(waiting), total_us=now)
+
+
+class _Kept:
+    """Which weights each vEU keeps."""
+
+    def __init__(self, graph: TaskGraph, choice: Sequence[int], estimates: Estimates) -> None:
+        self._fetch_us = [times[pick] for times, pick in zip(estimates.fetch_us, choice, strict=True)]
+        self._constants = {
+            operator.id: estimates.kept_constant(operator, kernel)
+            for operator, kernel, fetch_us in zip(
+                graph.operators, kernels_of(graph, choice), self._fetch_us, strict=True
+            )
+            if fetch_us
+        }
+        self._at: dict[int, tuple[int, int]] = {}
+
+    def fetch_us(self, veu: int, task: RTask) -> float:
+        """What an rTask that starts on a vEU takes longer, since its weights are not there any more."""
+        constant = self._constants.get(task.operator)
+        if constant is None:
+            return 0.0
+        before, self._at[veu] = self._at.get(veu), (constant, task.tile)
+        return 0.0 if before in (None, self._at[veu]) else self._fetch_us[task.operator]
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +100,7 @@ class _ProgramRun:
         task_us: Sequence[float],
         early_us: Sequence[float],
         tagged: Mapping[RTask, Predecessors],
+        kept: _Kept,
         estimates: Estimates,
         start_us: float,
     ) -> None:
@@ -82,6 +108,7 @@ class _ProgramRun:
         self._program = program
         self._task_us = task_us
         self._early_us = early_us
+        self._kept = kept
         self._taken: dict[RTask, list[_Taken]] = {}
         self._made: dict[RTask, list[_Taken]] = {}
         self._handovers, self._tagged_handovers = estimates.handovers, estimates.tagged_handovers
@@ -137,7 +164,7 @@ class _ProgramRun:
                 ready = max([self.times[veu], *(results.arrivals.seen_us(veu) for results in taken)])
                 start = max(self._ended[veu], ready - self._early_us[task.operator])
                 self.waiting[veu] += start - self._ended[veu]
-                end = start + self._task_us[task.operator]
+                end = start + self._task_us[task.operator] + self._kept.fetch_us(veu, task)
                 self.spans[veu].append(Span(program=self._number, veu=veu, task=task, start_us=start, end_us=end))
                 self.times[veu] = self._ended[veu] = end
                 for results in self._made.get(task, ()):

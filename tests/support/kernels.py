@@ -19,13 +19,14 @@ from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.devices.vector.rules import VectorRules
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Array, Attribute
+from rammer.ir.kernel_form import GemmForm
 from rammer.ir.task import Binding, RKernel, RTile
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.ir.workload import Workload
 from rammer.lowering.canonical import View, canonical
 from rammer.roller.construct import construct
-from rammer.tiling.gemm import gemm_form
+from rammer.tiling.gemm import gemm_form, of_float32
 from rammer.tiling.packing import preferred_layouts
 from tests.support.operators import expression
 
@@ -203,7 +204,9 @@ def _layout(type_: TensorType, channels_last: bool) -> Layout:
 def with_task(kernel: RKernel, task: tuple[int, ...], room_bytes: int = 160 << 10) -> Any:
     """The rKernel with an rTask of another size, and so much shared memory."""
     tile = RTile(task=task, lane=kernel.tile.lane)
-    form = gemm_form(kernel.expr, kernel.layouts, tile, kernel.form.threads, room_bytes)
+    assert isinstance(kernel.form, GemmForm)
+    of_float = of_float32([kernel.form.instruction])
+    form = gemm_form(kernel.expr, kernel.layouts, tile, kernel.form.threads, room_bytes, of_float)
     assert form is not None
     return replace(kernel, tile=tile, form=form)
 

@@ -44,7 +44,8 @@ class Instruction(enum.StrEnum):
     MMA_TF32 = "mma.m16n8k8.tf32"  # tensor cores from here on: a warp at a time, float32 sums
     MMA_BF16 = "mma.m16n8k16.bf16"
     MMA_F16 = "mma.m16n8k16.f16"
-    WGMMA_TF32 = "wgmma.m64nNk8.tf32"  # likewise, a warpgroup at a time, from shared memory
+    MMA_F64 = "mma.m16n8k8.f64"  # likewise, of float32 that is widened: float64 products and sums
+    WGMMA_TF32 = "wgmma.m64nNk8.tf32"  # a warpgroup at a time, from shared memory: float32 sums
     WGMMA_BF16 = "wgmma.m64nNk16.bf16"
     WGMMA_F16 = "wgmma.m64nNk16.f16"
 

@@ -39,6 +39,7 @@ class AttentionTile:
 
 ATTENTION_TILES: Mapping[Instruction, AttentionTile] = {
     Instruction.FFMA: AttentionTile(depth=8, keys=8, columns=32, padding=4, stages_weights=True),
+    Instruction.MMA_F64: AttentionTile(depth=16, keys=8, columns=16, padding=8, stages_weights=False),
     Instruction.MMA_BF16: AttentionTile(depth=16, keys=16, columns=16, padding=8, stages_weights=False),
     Instruction.MMA_F16: AttentionTile(depth=16, keys=16, columns=16, padding=8, stages_weights=False),
 }
@@ -93,8 +94,11 @@ class AttentionBlock:
 
 
 @lru_cache(maxsize=1024)
-def block_of(expr: TensorExpr) -> AttentionBlock | None:
-    """Attention that a block can compute; None where the expression is none, or its elements are not so."""
+def block_of(expr: TensorExpr, of_float: Instruction = Instruction.FFMA) -> AttentionBlock | None:
+    """Attention that a block can compute; None where the expression is none, or its elements are not so.
+
+    `of_float` multiplies float32 (`gemm.of_float32`).
+    """
     found = attention(expr)
     if found is None or any(axis.extent == 0 for axis in (*expr.axes, found.keys, *found.depth)):
         return None
@@ -103,9 +107,7 @@ def block_of(expr: TensorExpr) -> AttentionBlock | None:
     dtypes = {None if inner is None else inner.dtype for inner in narrow}
     instruction = _ROUNDED.get(dtype) if len(dtypes) == 1 and (dtype := dtypes.pop()) is not None else None
     if instruction is None:
-        return AttentionBlock(
-            found=found, instruction=Instruction.FFMA, query=found.query, key=found.key, value=found.value
-        )
+        return AttentionBlock(found=found, instruction=of_float, query=found.query, key=found.key, value=found.value)
     query, key, value = (inner for inner in narrow[:3] if inner is not None)
     return AttentionBlock(found=found, instruction=instruction, query=query, key=key, value=value)
 

@@ -7,7 +7,7 @@ batch. Operands pass through shared memory, K-innermost, in pipeline stages; eac
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -47,27 +47,37 @@ class InstructionTile:
 
 INSTRUCTION_TILES: Mapping[Instruction, InstructionTile] = {
     Instruction.FFMA: InstructionTile(k=4, padding=4),
+    Instruction.MMA_F64: InstructionTile(k=8, padding=8),
     Instruction.MMA_TF32: InstructionTile(k=16, padding=4),
     Instruction.MMA_BF16: InstructionTile(k=16, padding=16),
     Instruction.MMA_F16: InstructionTile(k=16, padding=16),
 }
 
+OF_FLOAT = (Instruction.FFMA, Instruction.MMA_F64)
+"""What multiplies float32 as it is."""
+
 # More hide no more where arithmetic takes longer than copies.
 _STAGES: Mapping[Instruction, int] = {
     Instruction.FFMA: 2,
+    Instruction.MMA_F64: 2,
     Instruction.MMA_TF32: 3,
     Instruction.MMA_BF16: 3,
     Instruction.MMA_F16: 3,
 }
 
 
-def instruction_of(found: Contraction) -> Instruction:
-    """What can multiply all products of a contraction."""
+def instruction_of(found: Contraction, of_float: Instruction = Instruction.FFMA) -> Instruction:
+    """What can multiply all products of a contraction; `of_float` multiplies float32."""
     kinds = {_rounding(operand) for term in found.terms for operand in term.operands}
-    return kinds.pop() if len(kinds) == 1 else Instruction.FFMA
+    return (kinds.pop() if len(kinds) == 1 else None) or of_float
 
 
-def _rounding(operand: Expr) -> Instruction:
+def of_float32(available: Collection[Instruction]) -> Instruction:
+    """What multiplies float32 where these instructions are available."""
+    return Instruction.MMA_F64 if Instruction.MMA_F64 in available else Instruction.FFMA
+
+
+def _rounding(operand: Expr) -> Instruction | None:
     match operand:
         case Cast(DType.FLOAT32, inner) if inner.dtype is DType.TF32:
             return Instruction.MMA_TF32
@@ -75,7 +85,7 @@ def _rounding(operand: Expr) -> Instruction:
             return Instruction.MMA_BF16
         case Cast(DType.FLOAT32, inner) if inner.dtype is DType.FLOAT16:
             return Instruction.MMA_F16
-    return Instruction.FFMA
+    return None
 
 
 def staged_operand(operand: Expr, instruction: Instruction) -> Expr:
@@ -84,7 +94,7 @@ def staged_operand(operand: Expr, instruction: Instruction) -> Expr:
     Rounding is left to what multiplies.
     """
     match operand:
-        case _ if instruction is Instruction.FFMA:
+        case _ if instruction in OF_FLOAT:
             return operand
         case Cast(_, Cast(_, inner)) if inner.dtype is DType.FLOAT32:
             return inner
@@ -160,7 +170,12 @@ class _Product:
 
 
 def gemm_form(
-    expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, threads: int, room_bytes: int
+    expr: TensorExpr,
+    layouts: tuple[Layout, ...],
+    tile: RTile,
+    threads: int,
+    room_bytes: int,
+    of_float: Instruction = Instruction.FFMA,
 ) -> GemmForm | None:
     """The form of rTasks of a tile; None where there are too few sums, or sums that warps do not hold.
 
@@ -170,8 +185,9 @@ def gemm_form(
         tile: what an rTask computes.
         threads: of a block.
         room_bytes: shared memory for operands and sums.
+        of_float: one of `OF_FLOAT`.
     """
-    product = None if tile.lane is None else _product(expr, layouts, tile.lane)
+    product = None if tile.lane is None else _product(expr, layouts, tile.lane, of_float)
     if product is None:
         return None
     sizes = dict(zip(expr.axes, tile.task, strict=True))
@@ -199,6 +215,8 @@ def _form(product: _Product, threads: int, room_bytes: int, height: int, width: 
     stages = min(_STAGES[product.instruction], max(2, room_bytes // (element_bytes * (WARP + of_k.padding))))
     room = room_bytes // (stages * element_bytes) - of_k.padding
     slices = min(slices, _power_below(room // of_k.k))
+    if product.instruction is Instruction.MMA_F64:  # of others, so far, as many as there are warps
+        slices = _slices_in_line(of_k, room, slices, product.extents)
     k = _stage_k(room, max(of_k.least_k, slices * of_k.k), product.extents)
     stages = min(stages, 1 + (tiles if overlapped else 1) * -(-elements // k))
     threadblock = GemmShape(m, n, k)
@@ -217,7 +235,7 @@ def _form(product: _Product, threads: int, room_bytes: int, height: int, width: 
 
 
 @lru_cache(maxsize=1024)
-def _product(expr: TensorExpr, layouts: tuple[Layout, ...], lane: int) -> _Product | None:
+def _product(expr: TensorExpr, layouts: tuple[Layout, ...], lane: int, of_float: Instruction) -> _Product | None:
     """An expression as a product along a lane; None where it is none of float32, or has sums that warps do not hold."""
     found = contraction(expr)
     if found is None or found.terms[0].reduce.dtype is not DType.FLOAT32:
@@ -226,7 +244,7 @@ def _product(expr: TensorExpr, layouts: tuple[Layout, ...], lane: int) -> _Produ
     if held * 16 * 8 > _MAX_HELD * WARP:
         return None
     longest = max(found.groups, key=lambda group: math.prod(axis.extent for axis in group.axes))
-    instruction = instruction_of(found)
+    instruction = instruction_of(found, of_float)
 
     def side_bytes(operands: Sequence[Expr]) -> int:
         return sum(staged_operand(operand, instruction).dtype.itemsize_bytes for operand in operands)
@@ -287,6 +305,15 @@ def _threadblock_tile(
         else:
             n = _up(n // 2, warp_n)
     return m, n
+
+
+def _slices_in_line(of_k: InstructionTile, room: int, slices: int, extents: Sequence[int]) -> int:
+    """The most slices, so many or half as many and so on, with which stages are in line with the axes; else so many."""
+    for fewer in (slices >> halved for halved in range(slices.bit_length())):
+        least = max(of_k.least_k, fewer * of_k.k)
+        if any(moving_axes(extents, step) for step in range(least, min(room, _MAX_K) + 1, least)):
+            return fewer
+    return slices
 
 
 def _stage_k(room: int, least: int, extents: Sequence[int]) -> int:

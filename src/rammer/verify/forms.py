@@ -25,6 +25,7 @@ from rammer.ir.task import RKernel
 from rammer.tiling.attention import attention
 from rammer.tiling.depthwise import depthwise
 from rammer.tiling.flash_attention import block_of
+from rammer.tiling.gemm import of_float32
 from rammer.tiling.gemv_rows import gemv_rows_form
 from rammer.tiling.pattern import contraction
 from rammer.tiling.trees import tree_sum
@@ -121,7 +122,7 @@ def _depthwise_fault(kernel: RKernel, form: DepthwiseForm) -> tuple[str, str] | 
 
 def _attention_fault(kernel: RKernel, form: FlashAttentionForm) -> tuple[str, str] | None:
     """How a block's part of attention does not fit the expression, or its tile."""
-    block = block_of(kernel.expr)
+    block = block_of(kernel.expr, of_float32([form.instruction]))
     if block is None or block.instruction is not form.instruction:
         return "T10", f"multiplies by {form.instruction} what are no such queries, keys and values"
     sizes = (form.row_warps, form.column_warps, form.teams, form.team_keys, form.stages)

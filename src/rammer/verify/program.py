@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from rammer.errors import VerificationError
-from rammer.ir.kernel_form import WarpgroupGemmForm
+from rammer.ir.kernel_form import FlashAttentionForm, GemmForm, WarpgroupGemmForm
 from rammer.ir.program import Plan, RProgram, Signal, Wait
 from rammer.ir.task import Tensor, TensorRole
 from rammer.ir.types import DType
@@ -49,6 +49,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "P18": "An rTask takes the threads that a vEU has.",
     }
 )
+_OF_INSTRUCTIONS = (GemmForm, WarpgroupGemmForm, FlashAttentionForm)
 
 
 def verify(plan: Plan, device: VDevice) -> None:
@@ -85,7 +86,7 @@ def _check_choice(plan: Plan, device: VDevice) -> None:
                 f"{name} needs the skeleton '{kernel.form.skeleton}'; {device.name} has {', '.join(device.skeletons)}"
             )
             raise VerificationError("P16", message, where=where)
-        if isinstance(kernel.form, WarpgroupGemmForm) and kernel.form.instruction not in device.instructions:
+        if isinstance(kernel.form, _OF_INSTRUCTIONS) and kernel.form.instruction not in device.instructions:
             message = f"{name} needs the instruction {kernel.form.instruction.value}, which {device.name} has not"
             raise VerificationError("P16", message, where=where)
         if private and kernel.form.scratch_bytes > max(private):

@@ -89,7 +89,7 @@ def test_forms_cover_their_rtasks(name, veus, precision):
     for kernel in kernels:
         assert isinstance(kernel.form, FlashAttentionForm)
         assert form_fault(kernel) is None
-        assert (kernel.form.instruction is Instruction.FFMA) == (precision == "fp32")
+        assert (kernel.form.instruction is Instruction.MMA_F64) == (precision == "fp32")
         steps = -(-SHAPES[name][3] // kernel.form.keys)
         assert kernel.form.stages <= steps
         assert kernel.form.stages > 1 or steps == 1

@@ -259,7 +259,7 @@ def test_tiles_with_sums_over_different_axes_are_not_overlapped():
 
 def test_tiles_are_overlapped_if_there_is_room_for_their_sums():
     kernel = of_several_tiles()
-    assert [with_task(kernel, kernel.tile.task, kib << 10).form.overlapped for kib in (160, 48, 32)] == [
+    assert [with_task(kernel, kernel.tile.task, kib << 10).form.overlapped for kib in (160, 48, 24)] == [
         True,
         True,
         False,

@@ -188,13 +188,13 @@ def persistent_rnn(units, length, across, columns=1, steps=5, **macros):
     )
 
 
-def attention(queries, keys, depth, width, dtype=np.float16, heads=1, extreme=False, **macros):
+def attention(queries, keys, depth, width, dtype=np.float16, heads=1, extreme=False, doubles=False, **macros):
     """Attention of `heads` heads of queries to one of keys; with `extreme`, with scores that are not finite."""
     half = dtype == np.float16
+    warp = "half_attention<rammer_f16, " if half else "double_attention<" if doubles else "float_attention<"
+    unit = 16 if half or doubles else 32
     macros = {"ROW_WARPS": 1, "COLUMN_WARPS": 1, "TEAMS": 4, "TEAM_KEYS": 16 if half else 8, **macros}
-    columns = (
-        -(-width // (16 * macros["COLUMN_WARPS"])) * 16 if half else -(-width // (32 * macros["COLUMN_WARPS"])) * 32
-    )
+    columns = -(-width // (unit * macros["COLUMN_WARPS"])) * unit
     tile = f"{depth}, {macros['TEAM_KEYS']}, {columns}"
     sizes = {
         "HEADS": heads,
@@ -207,8 +207,8 @@ def attention(queries, keys, depth, width, dtype=np.float16, heads=1, extreme=Fa
         "STAGES": 2,
         "CAUSAL": "false",
         "ELEMENT": "uint16_t" if half else "float",
-        "PADDING": 8 if half else 4,
-        "WARP_TILE": f"rammer_half_attention<rammer_f16, {tile}>" if half else f"rammer_float_attention<{tile}>",
+        "PADDING": 8 if half or doubles else 4,
+        "WARP_TILE": f"rammer_{warp}{tile}>",
     }
     macros = sizes | macros
     q, k, v = random(heads, queries, depth), random(keys, depth, seed=1), random(keys, width, seed=2)
@@ -239,6 +239,7 @@ HALVES = {
     "PADDING": 16,
     "WARP_TILE": "rammer_half_products<rammer_f16, 32, 16>",
 }
+DOUBLES = {"PADDING": 8, "WARP_TILE": "rammer_double_products<32, 16>"}
 PROGRAMS = {
     "gemm": gemm(50, 100, 70),
     "gemm, overlapped": gemm(50, 100, 70, OVERLAPPED="true"),
@@ -250,6 +251,8 @@ PROGRAMS = {
     ),
     "gemm of halves": gemm(50, 100, 70, **HALVES),
     "gemm of halves, overlapped": gemm(50, 100, 70, OVERLAPPED="true", **HALVES),
+    "gemm in doubles": gemm(50, 100, 70, **DOUBLES),
+    "gemm in doubles, overlapped": gemm(50, 100, 70, OVERLAPPED="true", **DOUBLES),
     "attention": attention(20, 150, 64, 64, heads=2),
     "attention, several warps of rows": attention(50, 70, 32, 24, ROW_WARPS=2, TEAMS=2, TEAM_KEYS=32),
     "attention, one warp of keys": attention(50, 70, 64, 64, ROW_WARPS=4, TEAMS=1, STAGES=3),
@@ -267,6 +270,17 @@ PROGRAMS = {
     "attention of floats, wide": attention(16, 40, 128, 256, np.float32, COLUMN_WARPS=2, TEAMS=2),
     "attention of floats, causal": attention(60, 90, 64, 64, np.float32, CAUSAL="true", ROW_WARPS=2, TEAMS=2),
     "attention of floats, scores that are not finite": attention(20, 150, 64, 64, np.float32, extreme=True),
+    "attention in doubles": attention(20, 150, 64, 64, np.float32, heads=2, doubles=True),
+    "attention in doubles, several warps of rows": attention(
+        50, 70, 48, 24, np.float32, doubles=True, ROW_WARPS=2, TEAMS=2, TEAM_KEYS=32
+    ),
+    "attention in doubles, wide": attention(16, 40, 128, 128, np.float32, doubles=True, COLUMN_WARPS=2, TEAMS=2),
+    "attention in doubles, causal": attention(
+        60, 90, 64, 64, np.float32, doubles=True, CAUSAL="true", ROW_WARPS=2, TEAMS=2
+    ),
+    "attention in doubles, scores that are not finite": attention(
+        20, 150, 64, 64, np.float32, extreme=True, doubles=True
+    ),
     "gemv": gemv(100, 70, 64),
     "gemv, vectors": gemv(96, 301, 64, vector=4),
     "gemv, few points": gemv(8, 1000, 8, vector=4, meets="true"),

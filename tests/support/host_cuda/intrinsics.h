@@ -322,6 +322,24 @@ HOST_MMA(rammer_mma_tf32, 1, __uint_as_float(word & 0xffffe000u)) /* the machine
 HOST_MMA(rammer_mma_f16, 2, rammer_widen_f16((uint16_t)(word >> 16 * place)))
 HOST_MMA(rammer_mma_bf16, 2, rammer_widen_bf16((uint16_t)(word >> 16 * place)))
 
+/* Likewise of float64: element j of a row, and j + 4 in the upper ones. */
+struct host_doubles {
+    double *sums, a[4], b[2];
+};
+RAMMER_INLINE void rammer_mma_f64(double (&sums)[4], double a0, double a1, double a2, double a3, double b0, double b1) {
+    host_doubles mine = {sums, {a0, a1, a2, a3}, {b0, b1}};
+    host_together("rammer_mma_f64", 0xffffffffu, &mine, [](void *const *lanes, unsigned) {
+        for (unsigned row = 0; row < 16; ++row)
+            for (unsigned column = 0; column < 8; ++column) {
+                double total = 0;
+                for (unsigned k = 0; k < 8; ++k)
+                    total += ((const host_doubles *)lanes[row % 8 * 4 + k % 4])->a[row / 8 + k / 4 * 2] *
+                             ((const host_doubles *)lanes[column * 4 + k % 4])->b[k / 4];
+                ((host_doubles *)lanes[row % 8 * 4 + column / 2])->sums[row / 8 * 2 + column % 2] += total;
+            }
+    });
+}
+
 RAMMER_INLINE void rammer_barrier_sync(void) { host_barrier("__syncthreads()", 0, 0, false); }
 template <int threads> RAMMER_INLINE void rammer_barrier_sync_named(uint32_t number) {
     host_barrier("rammer_barrier_sync_named()", number, threads, false);

@@ -38,6 +38,22 @@ class Operands(Accesses):
         self.chosen = _chosen_whole(kernel)
         self.choices = {node: choice for node in self.free if (choice := choice_of(node)) is not None}
 
+    def below(self, node: Expr) -> tuple[Expr, ...]:
+        """As of `Accesses`; what is one function here takes that function's operand."""
+        operand = self.erf_plus_one(node)
+        return super().below(node) if operand is None else (operand,)
+
+    def erf_plus_one(self, node: Expr) -> Expr | None:
+        """The x of `erf(x) + 1` where results are of 16 bits: that has a function of its own (GELU)."""
+        match node:
+            case Call(ScalarFn.ADD, (Call(ScalarFn.ERF, (x,)), Const(1.0, DType.FLOAT32))):
+                pass
+            case Call(ScalarFn.ADD, (Const(1.0, DType.FLOAT32), Call(ScalarFn.ERF, (x,)))):
+                pass
+            case _:
+                return None
+        return x if all(output.type.dtype.is_half for output in self.kernel.expr.outputs) else None
+
     def plain_address(self, load: Load) -> Address:
         """The address of a load as if it needed no checks."""
         return address_of(load.indices, self.layouts[load.slot])
@@ -218,6 +234,8 @@ class Scope:
                 return self._shared(node, self._elements)
             case Load():
                 text = self._load(node)
+            case _ if (operand := self.operands.erf_plus_one(node)) is not None:
+                text = f"rammer_erf_plus_one_f32({self._known(operand)})"
             case Call(fn, args):
                 text = self._call(fn, args)
             case Cast(type_, arg):

@@ -33,10 +33,13 @@ SKELETONS = (
 INSTRUCTIONS = (Instruction.FFMA, Instruction.MMA_TF32, Instruction.MMA_BF16, Instruction.MMA_F16)
 """What products are made of."""
 
-WARPGROUP_INSTRUCTIONS = (Instruction.WGMMA_TF32, Instruction.WGMMA_BF16, Instruction.WGMMA_F16)
-"""What blocks that have a multiprocessor of compute capability 9.0 to themselves have beside these."""
+DOUBLE_INSTRUCTIONS = (Instruction.MMA_F64,)
+"""What multiprocessors of compute capability 9.0 have beside these, with as many multiply-adds a cycle as FFMA."""
 
-_WARPGROUPS = (9, 0)
+WARPGROUP_INSTRUCTIONS = (Instruction.WGMMA_TF32, Instruction.WGMMA_BF16, Instruction.WGMMA_F16)
+"""What blocks that have such a multiprocessor to themselves have, too."""
+
+_HOPPER = (9, 0)
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")  # on tensor cores but for the first
 _SECTOR_BYTES = 32
 _SHARED_BYTES_PER_CYCLE = 128  # of a multiprocessor
@@ -118,7 +121,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         starts_early=True,
         skeletons=SKELETONS,
         rules=GpuRules(),
-        instructions=INSTRUCTIONS + (WARPGROUP_INSTRUCTIONS if gpu.capability == _WARPGROUPS and blocks == 1 else ()),
+        instructions=_instructions(gpu, blocks),
         threads=threads,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         array_alignment_bytes=ARRAY_ALIGNMENT_BYTES,
@@ -148,6 +151,13 @@ def _blocks(gpu: Gpu, count: int) -> int:
             "two on a multiprocessor",
         )
     return blocks
+
+
+def _instructions(gpu: Gpu, blocks: int) -> tuple[Instruction, ...]:
+    """What multiplies in one of so many blocks of a multiprocessor."""
+    if gpu.capability != _HOPPER:
+        return INSTRUCTIONS
+    return INSTRUCTIONS + DOUBLE_INSTRUCTIONS + (WARPGROUP_INSTRUCTIONS if blocks == 1 else ())
 
 
 def _slowdown(dtype: DType) -> int:

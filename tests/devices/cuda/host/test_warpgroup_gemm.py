@@ -1,5 +1,6 @@
 """Products that warpgroups multiply: operands either way round, stages, ragged edges, batches, in several orders."""
 
+import math
 from unittest import mock
 
 import numpy as np
@@ -143,3 +144,18 @@ def test_quotients_by_numbers_are_rounded_correctly(gpu):
     found = gpu.run(gpu.load(source), [x], wanted, next(iter(orders(plan.veus))))
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16])
+def test_erf_plus_one_is_a_function_of_its_own_for_results_of_16_bits(dtype, gpu):
+    x = np.linspace(-6, 6, 64 * 64).reshape(64, 64).astype(helper.tensor_dtype_to_np_dtype(dtype))
+    x[0, :4] = [np.inf, -np.inf, np.nan, -0.0]
+    nodes = [helper.make_node("Erf", ["x"], ["e"]), helper.make_node("Add", ["one", "e"], ["y"])]
+    model = small_model(nodes, {"x": (dtype, x.shape)}, {"y": (dtype, x.shape)}, {"one": np.ones((), x.dtype)})
+    plan, vdevice = gpu.plan(model, precision="fp32")
+    source = source_of(plan, vdevice)
+    is_own = bytes(source.files[CODE]).count(b"rammer_erf_plus_one_f32(") > 1  # besides the function itself
+    assert is_own == (dtype == TensorProto.FLOAT16)
+    wanted = np.vectorize(lambda one: math.erfc(-one))(x.astype(np.float64))
+    (found,) = gpu.run(gpu.load(source), [x], [x], next(iter(orders(plan.veus))))
+    np.testing.assert_allclose(found, wanted, rtol=2.0**-11 if is_own else 3e-7, atol=7e-7)

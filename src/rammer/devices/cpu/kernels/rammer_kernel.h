@@ -261,6 +261,8 @@ RAMMER_INLINE float rammer_erf_f32(float a) {
     return x < 1.0f ? a * p : copysignf(1.0f - rammer_exp_f32(q), a);
 }
 
+RAMMER_INLINE float rammer_erf_plus_one_f32(float a) { return rammer_erf_f32(a) + 1.0f; }
+
 RAMMER_INLINE float rammer_ratio_f32(float a, float b) { return a / b; }
 RAMMER_INLINE float rammer_quotient_f32(float a, float b) { return a / b; }
 RAMMER_INLINE double rammer_ratio_f64(double a, double b) { return a / b; }

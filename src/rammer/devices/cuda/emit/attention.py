@@ -19,10 +19,12 @@ from rammer.ir.kernel_form import FlashAttentionForm, Instruction
 from rammer.tiling.addresses import Linear
 from rammer.tiling.attention import Attention
 from rammer.tiling.flash_attention import AttentionBlock, block_of
+from rammer.tiling.gemm import of_float32
 from rammer.tiling.pattern import reduction_order
 
 _WARP_TILES: Mapping[Instruction, str] = {
     Instruction.FFMA: "rammer_float_attention<",
+    Instruction.MMA_F64: "rammer_double_attention<",
     Instruction.MMA_BF16: "rammer_half_attention<rammer_bf16, ",
     Instruction.MMA_F16: "rammer_half_attention<rammer_f16, ",
 }
@@ -30,7 +32,7 @@ _WARP_TILES: Mapping[Instruction, str] = {
 
 def emit_attention(scope: Scope, sides: Sequence[Side], form: FlashAttentionForm, unwritten: Collection[int]) -> None:
     """Write what computes one rTask; nobody writes the slots that are `unwritten`."""
-    block = block_of(scope.operands.kernel.expr)
+    block = block_of(scope.operands.kernel.expr, of_float32([form.instruction]))
     if block is None:
         raise ValueError("the skeleton 'attention' takes attention")
     found, writer = block.found, scope.writer

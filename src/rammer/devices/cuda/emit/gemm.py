@@ -24,6 +24,7 @@ from rammer.tiling.pattern import Contraction, Group, contraction, window_points
 
 _WARP_TILES: Mapping[Instruction, str] = {
     Instruction.FFMA: "rammer_multiply_adds<",
+    Instruction.MMA_F64: "rammer_double_products<",
     Instruction.MMA_TF32: "rammer_tf32_products<",
     Instruction.MMA_BF16: "rammer_half_products<rammer_bf16, ",
     Instruction.MMA_F16: "rammer_half_products<rammer_f16, ",

@@ -237,6 +237,14 @@ RAMMER_MMA(rammer_mma_tf32, "m16n8k8", "tf32")
 RAMMER_MMA(rammer_mma_f16, "m16n8k16", "f16")
 RAMMER_MMA(rammer_mma_bf16, "m16n8k16", "bf16")
 
+/* Likewise mma.sync.m16n8k8 of float64, on GPUs of compute capability 9.0 and later. */
+RAMMER_INLINE void rammer_mma_f64(double (&sums)[4], double a0, double a1, double a2, double a3, double b0, double b1) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+d"(sums[0]), "+d"(sums[1]), "+d"(sums[2]), "+d"(sums[3])
+                 : "d"(a0), "d"(a1), "d"(a2), "d"(a3), "d"(b0), "d"(b1));
+}
+
 /* --- Barriers and time. --------------------------------------------------------------------------------------------- */
 
 /* The barrier of __syncthreads(), without the promise that warps come to it whole: it gathers their lanes first. */

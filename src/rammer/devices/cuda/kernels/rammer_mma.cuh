@@ -58,9 +58,9 @@ template <int rows, int columns> struct rammer_multiply_adds {
 
 /* --- The same by tensor cores: products of 16 rows by 8 columns, four threads to a row. ------------------------------- */
 
-template <int rows, int columns> struct rammer_tensor_sums {
+template <int rows, int columns, typename Sum = float> struct rammer_tensor_sums {
     enum { M = rows, N = columns };
-    float sums[rows / 16][columns / 8][4] = {};
+    Sum sums[rows / 16][columns / 8][4] = {};
 
     /* Writes the warp's sums, rows `pitch` elements apart. */
     template <int pitch> RAMMER_MEMBER void store(float *into) const {
@@ -71,7 +71,39 @@ template <int rows, int columns> struct rammer_tensor_sums {
             for (int j = 0; j < columns / 8; ++j)
 #pragma unroll
                 for (int k = 0; k < 4; ++k)
-                    into[(i * 16 + k / 2 * 8 + row) * pitch + j * 8 + column + k % 2] = sums[i][j][k];
+                    into[(i * 16 + k / 2 * 8 + row) * pitch + j * 8 + column + k % 2] = (float)sums[i][j][k];
+    }
+};
+
+RAMMER_INLINE void rammer_load_widened(double (&into)[2], const float *from) {
+    float pair[2];
+    rammer_load_vector<2>(pair, from);
+    into[0] = (double)pair[0];
+    into[1] = (double)pair[1];
+}
+
+/* Float32 in float64: products are exact, and a sum is rounded once it is there. Pitches are 8 more than a multiple of 16. */
+template <int rows, int columns> struct rammer_double_products : rammer_tensor_sums<rows, columns, double> {
+    /* Adds the products of `depth` elements, a multiple of 8. The order of a sum is free: a thread has two neighbours. */
+    template <int depth, int pitch> RAMMER_MEMBER void multiply(const float *a_points, const float *b_points) {
+        const uint32_t place = threadIdx.x % 32 / 4 * pitch + threadIdx.x % 4 * 2;
+        a_points += place;
+        b_points += place;
+#pragma unroll 1
+        for (int element = 0; element < depth; element += 8) {
+            double a[rows / 8][2];
+#pragma unroll
+            for (int i = 0; i < rows / 8; ++i)
+                rammer_load_widened(a[i], a_points + i * 8 * pitch + element);
+#pragma unroll
+            for (int j = 0; j < columns / 8; ++j) {
+                double b[2];
+                rammer_load_widened(b, b_points + j * 8 * pitch + element);
+#pragma unroll
+                for (int i = 0; i < rows / 16; ++i)
+                    rammer_mma_f64(this->sums[i][j], a[2 * i][0], a[2 * i + 1][0], a[2 * i][1], a[2 * i + 1][1], b[0], b[1]);
+            }
+        }
     }
 };
 

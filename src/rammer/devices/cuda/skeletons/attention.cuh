@@ -95,6 +95,94 @@ template <int depth, int keys, int columns> struct rammer_float_attention {
     }
 };
 
+/* Float32 in float64 by tensor cores: products are exact, scores and weights are rounded once. Of each 8 keys a thread has
+ * two; which, is such that neither rows of keys nor of values that a warp reads together lie in the same banks. */
+template <int depth, int keys, int columns> struct rammer_double_attention {
+    typedef float Element;
+    enum { M = 16, KEYS = keys, N = columns, ROWS = 2, HELD = keys / 4, PADDING = 8, WEIGHT_BYTES = 0 };
+    struct Scores {
+        float warp[keys / 8][4];
+        RAMMER_MEMBER float &at(int i, int j) { return warp[j / 2][i * 2 + j % 2]; }
+    };
+    double sums[columns / 8][4] = {};
+
+    static RAMMER_MEMBER uint32_t row(uint32_t i) { return i * 8 + threadIdx.x % 32 / 4; }
+    static RAMMER_MEMBER uint32_t key(uint32_t j) { return j / 2 * 8 + key_of(threadIdx.x % 4, j % 2); }
+    static RAMMER_MEMBER float decay(float x) { return rammer_exp_f32(x); }
+    template <typename Fn> static RAMMER_MEMBER float across(float x, Fn fn) {
+        x = fn(x, __shfl_xor_sync(0xffffffffu, x, 1));
+        return fn(x, __shfl_xor_sync(0xffffffffu, x, 2));
+    }
+    static RAMMER_MEMBER void multiply(Scores &scores, const float *queries, const float *from) {
+        constexpr int pitch = depth + PADDING;
+        const uint32_t lane = threadIdx.x % 32, place = lane % 4 * 2;
+        queries += lane / 4 * pitch + place;
+        from += key_of(lane / 8, lane / 4 % 2) * pitch + place;
+        double products[keys / 8][4] = {};
+#pragma unroll 1
+        for (int element = 0; element < depth; element += 8) {
+            double a[2][2];
+            rammer_load_widened(a[0], queries + element);
+            rammer_load_widened(a[1], queries + 8 * pitch + element);
+#pragma unroll
+            for (int j = 0; j < keys / 8; ++j) {
+                double b[2];
+                rammer_load_widened(b, from + j * 8 * pitch + element);
+                rammer_mma_f64(products[j], a[0][0], a[1][0], a[0][1], a[1][1], b[0], b[1]);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < keys / 8; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                scores.warp[j][i] = (float)products[j][i];
+    }
+
+    /* Which thread has which weights is the same for sums as for operands. */
+    template <int pitch> RAMMER_MEMBER void add_values(Scores &scores, const float *values, char *) {
+        const uint32_t lane = threadIdx.x % 32;
+        const float *const even = values + key_of(lane % 4, 0) * pitch + lane / 4;
+        const float *const odd = values + key_of(lane % 4, 1) * pitch + lane / 4;
+#pragma unroll
+        for (int j = 0; j < keys / 8; ++j) {
+            double a[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                a[i] = (double)scores.warp[j][i];
+#pragma unroll
+            for (int n = 0; n < columns / 8; ++n) {
+                const double b[2] = {(double)even[j * 8 * pitch + n * 8], (double)odd[j * 8 * pitch + n * 8]};
+                rammer_mma_f64(sums[n], a[0], a[2], a[1], a[3], b[0], b[1]);
+            }
+        }
+    }
+
+    RAMMER_MEMBER void rescale(int i, float factor) {
+#pragma unroll
+        for (int n = 0; n < columns / 8; ++n) {
+            sums[n][i * 2] *= (double)factor;
+            sums[n][i * 2 + 1] *= (double)factor;
+        }
+    }
+
+    template <int pitch> RAMMER_MEMBER void store(float *into) const {
+#pragma unroll
+        for (int n = 0; n < columns / 8; ++n)
+#pragma unroll
+            for (int i = 0; i < ROWS; ++i) {
+                const float pair[2] = {(float)sums[n][i * 2], (float)sums[n][i * 2 + 1]};
+                rammer_stage_vector<2>(into + row(i) * pitch + n * 8 + threadIdx.x % 4 * 2, pair);
+            }
+    }
+
+  private:
+    /* The keys 0, 2, 1, 3 and 5, 7, 4, 6 of four threads. */
+    static RAMMER_MEMBER uint32_t key_of(uint32_t thread, uint32_t second) {
+        const uint32_t first = thread % 2 * 2 + thread / 2;
+        return second ? (first ^ 1) + 4 : first;
+    }
+};
+
 /* Floats of 16 bits by tensor cores; sums are float32, and weights are rounded before they are multiplied. */
 template <typename Format, int depth, int keys, int columns> struct rammer_half_attention {
     typedef uint16_t Element;

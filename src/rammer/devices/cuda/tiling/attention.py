@@ -16,19 +16,20 @@ from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.tiling.flash_attention import AttentionBlock, block_of
-from rammer.tiling.gemm import WARP
+from rammer.tiling.gemm import WARP, of_float32
 from rammer.tiling.pattern import joint_of, stride_along
 
 _TEAM_KEYS = (8, 16, 32, 48, 64)
-_MOST_COLUMNS = 128  # of a warp
-_MOST_HELD = 96  # sums and scores of a thread, in registers
+_MOST_HELD = 96  # registers of a thread for sums and scores
+_MOST_COLUMNS = 4 * _MOST_HELD // 3  # of a warp, in registers of four bytes: scores take the rest
 _STAGES = (2, 3)  # fewer if there are fewer steps
 _QUARTER_THREADS = 128  # that quarter a multiprocessor's blocks
 
 
 def attention_kernels(workload: Workload, vdevice: VDevice, time: AttentionTime) -> list[RKernel]:
     """The best rKernel of each number of rows, in no order; none where the expression is no attention."""
-    block = block_of(workload.expr) if Skeleton.ATTENTION in vdevice.skeletons else None
+    of_float = of_float32(vdevice.instructions)
+    block = block_of(workload.expr, of_float) if Skeleton.ATTENTION in vdevice.skeletons else None
     if block is None or not block.found.has_affine_loads:
         return []
     best: dict[tuple[int, ...], tuple[float, FlashAttentionForm]] = {}
@@ -55,7 +56,8 @@ def _task(workload: Workload, block: AttentionBlock, rows: int) -> tuple[int, ..
 def _forms(block: AttentionBlock, vdevice: VDevice, row_warps: int) -> Iterator[FlashAttentionForm]:
     """Forms with so many warps along rows, whose operands have room, with as many teams as have keys or fewer."""
     columns = math.prod(axis.extent for axis in block.found.columns)
-    column_warps = -(-columns // _MOST_COLUMNS)
+    words = _words(block.instruction)
+    column_warps = -(-columns * words // _MOST_COLUMNS)
     keys, room = block.found.keys.extent, room_bytes(vdevice)
     most = vdevice.threads // WARP // (row_warps * column_warps)
     team_keys = [size for size in _TEAM_KEYS if size % block.tile.keys == 0]
@@ -72,9 +74,14 @@ def _forms(block: AttentionBlock, vdevice: VDevice, row_warps: int) -> Iterator[
             stages=min(most_stages, steps),
         )
         form = replace(form, scratch_bytes=block.scratch_bytes(form))
-        held = ATTENTION_ROWS * (size + block.warp_columns(form)) // WARP
+        held = ATTENTION_ROWS * (size + block.warp_columns(form)) * words // WARP
         if held <= _MOST_HELD and form.scratch_bytes <= room:
             yield form
+
+
+def _words(instruction: Instruction) -> int:
+    """Registers of a sum."""
+    return 2 if instruction is Instruction.MMA_F64 else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +119,8 @@ class AttentionTime:
         """Cycles of a quarter for a step of one warp."""
         keys, depth, columns = form.team_keys, block.depth, block.warp_columns(form)
         elements = ATTENTION_ROWS * keys / WARP * self.own.score_cycles
+        if form.instruction is Instruction.MMA_F64:
+            return elements + keys / 8 * (depth + columns) / 8 * self.own.double_cycles
         if form.instruction is not Instruction.FFMA:
             return elements + keys / 8 * (depth + columns) / 16 * self.own.product_cycles
         multiply_adds = ATTENTION_ROWS * keys / WARP * (depth + columns) * self.figures.multiply_add_cycles

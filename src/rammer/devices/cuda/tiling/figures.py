@@ -127,6 +127,7 @@ class AttentionFigures:
         step_us: a barrier, and what follows on each other within a step of keys.
         score_cycles: a score of each thread of a warp, beside its products.
         product_cycles: 16 rows by 8 columns of 16 elements by tensor cores, with reading them.
+        double_cycles: likewise of 8 elements in float64.
         bytes_per_us: from L2 into one multiprocessor.
         computed_per_us: elements of operands that do not lie in memory as they are multiplied; nominal.
     """
@@ -136,6 +137,7 @@ class AttentionFigures:
     step_us: float
     score_cycles: float
     product_cycles: float
+    double_cycles: float
     bytes_per_us: float
     computed_per_us: float
 
@@ -176,6 +178,7 @@ H200 = Figures(
     multiply_add_cycles=1.36,
     read_cycles=4.69,
     tensor_cores={
+        Instruction.MMA_F64: TensorCoreCycles(product=32.5, read=1.5),
         Instruction.MMA_TF32: TensorCoreCycles(product=10.0, read=14.0),
         Instruction.MMA_BF16: TensorCoreCycles(product=5.64, read=7.75),
         Instruction.MMA_F16: TensorCoreCycles(product=5.64, read=7.75),
@@ -216,6 +219,7 @@ H200_ATTENTION = AttentionFigures(
     step_us=0.3,
     score_cycles=10.0,
     product_cycles=10.0,
+    double_cycles=36.0,
     bytes_per_us=113e3,
     computed_per_us=800.0,
 )

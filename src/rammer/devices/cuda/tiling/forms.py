@@ -11,7 +11,7 @@ from rammer.ir.task import RTile
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
-from rammer.tiling.gemm import LEAST_ROWS, WARP, gemm_form
+from rammer.tiling.gemm import LEAST_ROWS, WARP, gemm_form, of_float32
 from rammer.tiling.gemv import gemv_form, vector_slots
 from rammer.tiling.pattern import Contraction, chosen_axes, stride_along
 from rammer.tiling.persistent_rnn import persistent_rnn_form
@@ -41,7 +41,8 @@ def staged_form(workload: Workload, tile: RTile, vdevice: VDevice) -> GemmForm |
     """The form of a product in tiles, None where it has too few rows or columns, or is of tagged elements."""
     if any(layout.tagged for layout in workload.layouts[: len(workload.expr.inputs)]):
         return None  # lanes would wait one by one where a block stages together
-    return gemm_form(workload.expr, workload.layouts, tile, vdevice.threads, room_bytes(vdevice))
+    of_float = of_float32(vdevice.instructions)
+    return gemm_form(workload.expr, workload.layouts, tile, vdevice.threads, room_bytes(vdevice), of_float)
 
 
 def room_bytes(vdevice: VDevice) -> int:

@@ -47,6 +47,7 @@ from rammer.roller.construct import whole_us
 from rammer.roller.model import memory_us, predict
 from rammer.roller.tile import scale_out
 from rammer.tiling.flash_attention import block_of
+from rammer.tiling.gemm import of_float32
 from rammer.tiling.pattern import contraction
 from rammer.tiling.warpgroup_gemm import Matrix, matrix_product, product_of, row_slots
 
@@ -117,7 +118,7 @@ class GpuRules:
         """Time of one full rTask's instructions and of the loads that wait for each other, in microseconds."""
         match kernel.form:
             case FlashAttentionForm() as form:
-                block = block_of(kernel.expr)
+                block = block_of(kernel.expr, of_float32([form.instruction]))
                 assert block is not None  # it has the form
                 return self._attention_time.task_us(block, form, kernel.layouts, vdevice)
             case DepthwiseForm() as form:

@@ -53,6 +53,22 @@ def test_a_queue_runs_in_order_with_the_overhead_of_each_task():
     assert timeline.busy_us == (5.5,)
 
 
+@pytest.mark.parametrize(("last_us", "start_us"), [(0.75, 2.75), (0.25, 2.5)])
+def test_hand_overs_take_what_they_take_the_last_of_many_units(last_us, start_us):
+    schedule = Schedule(
+        policy="made",
+        choice=(0, 0, 0),
+        programs=(
+            RProgram(
+                steps=((_execute(0), Signal(0), Wait(0, 1), _execute(2)), (Wait(0, 1), _execute(1))), counter_count=1
+            ),
+        ),
+    )
+    target = replace(device(2, handover_us=0.5), last_handover_us=Figure(last_us, "assumed"))
+    timeline = simulate(_independent(2, 3, 1), schedule, target, TileCosts(element_us=1.0))
+    assert _times(timeline) == {0: (0.0, 2.0), 2: (2.0, 3.0), 1: (start_us, start_us + 3.0)}
+
+
 def test_a_signal_reaches_another_unit_a_hand_over_later():
     timeline = _run(_independent(2, 3), ((_execute(0), Signal(0)), (Wait(0, 1), _execute(1))))
     assert _times(timeline) == {0: (0.0, 2.0), 1: (2.5, 5.5)}

@@ -122,6 +122,8 @@ class VDevice:
         kept_share: of an rTask's time, what it takes where its vEU has kept its constants already.
         own_cache_bytes: so much of what was written on a vEU is in a cache of its own; 0 where it has none.
         longest_task_us: what an rTask may take, since a run hears signals between rTasks; None: as long as it needs.
+        last_handover_us: until the last of many vEUs can go on that wait for others of the same home, which is what a
+            run of many hand-overs waits for; None: they all go on alike.
         tagged_handover_us: until another vEU has data that it waits for by their tags; None where it cannot.
         products_reach_peak: whether products take about what `flops_per_us` says.
         remote_handover_us: `[i][j]` is `handover_us` from a vEU at home in memory i to one in another memory j.
@@ -154,6 +156,7 @@ class VDevice:
     kept_share: float = 1.0
     own_cache_bytes: int = 0
     longest_task_us: float | None = None
+    last_handover_us: Figure | None = None
     tagged_handover_us: Figure | None = None
     start_us: Figure = Figure(0.0, "taken for nothing")
     starts_early: bool = False
@@ -175,6 +178,12 @@ class VDevice:
     def memories(self) -> int:
         """Number of memories, each as large as the outermost level: one but where vEUs have different homes."""
         return 1 + max(self.homes)
+
+    @property
+    def late_us(self) -> float:
+        """How much later than usual the last of many vEUs goes on."""
+        last = self.last_handover_us
+        return 0.0 if last is None else max(0.0, last.value - self.handover_us.value)
 
     def handover_between(self, home: int, other: int) -> Figure:
         """What a hand-over takes from a vEU of one home to another vEU, of the same or another home."""

@@ -16,6 +16,7 @@ class Estimates:
         handovers: from the end of an rTask to the start of one that waits for it on another vEU.
         tagged_handovers: the same of tagged results.
         handover_us: the least of the first.
+        late_us: what a simulated hand-over takes beyond the first; policies choose by the usual one.
         step_us: what it adds to a chain of rTasks on several vEUs; less where the next one starts while it waits.
         program_us: from the end of an rProgram to the start of the next. At the least that is a global barrier: one
             hand-over to learn that all vEUs are done and one to tell them all.
@@ -31,6 +32,7 @@ class Estimates:
         self.handovers = Handovers(device)
         self.tagged_handovers = Handovers(device, tagged=True)
         self.handover_us = self.handovers.least_us
+        self.late_us = device.late_us
         self.program_us = 2 * self.handovers.most_us
         overhead_us = device.task_overhead_us.value
         self.step_us = self.handover_us - (overhead_us if device.starts_early else 0.0)

@@ -1,12 +1,13 @@
 """A run of any schedule on any vDevice, played through with estimated times.
 
 Rules: a vEU goes through its steps in order. An rTask takes its estimated time. A signal is seen at once by the vEU
-that gives it and a hand-over later by all others; a Wait ends when as many signals as its threshold are seen. Waits
-and signals take no time of their own. Tagged results are seen by all vEUs a tagged hand-over later, and an rTask that
-takes some starts when it sees all of them. Where rTasks wait by themselves, their overhead passes meanwhile: they start
-so much before what they wait for is seen, but not before the rTask ahead has ended. Weights that a vEU keeps for later
-rTasks are fetched again where others took their place meanwhile; the first that it keeps come while it waits. The first
-rProgram starts when the device has started; others follow as `Estimates.program_us` says.
+that gives it and a hand-over later by all others, as late as by the last of many; a Wait ends when as many signals as
+its threshold are seen. Waits and signals take no time of their own. Tagged results are seen by all vEUs a tagged
+hand-over later, and an rTask that takes some starts when it sees all of them. Where rTasks wait by themselves, their
+overhead passes meanwhile: they start so much before what they wait for is seen, but not before the rTask ahead has
+ended. Weights that a vEU keeps for later rTasks are fetched again where others took their place meanwhile; the first
+that it keeps come while it waits. The first rProgram starts when the device has started; others follow as
+`Estimates.program_us` says.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ class _ProgramRun:
         self._taken: dict[RTask, list[_Taken]] = {}
         self._made: dict[RTask, list[_Taken]] = {}
         self._handovers, self._tagged_handovers = estimates.handovers, estimates.tagged_handovers
+        self._late_us = estimates.late_us
         self._note_tagged(tagged)
         self.times = [start_us] * program.veus
         self._ended = [start_us] * program.veus
@@ -186,5 +188,8 @@ class _ProgramRun:
 
     def _seen_us(self, veu: int, signals: Sequence[tuple[float, int]], threshold: int) -> float:
         """When `threshold` of the signals, which are in the order of time, are seen by a vEU."""
-        seen = sorted(time + self._handovers.between_us(giver, veu) for time, giver in signals)
+        seen = sorted(
+            time if giver == veu else time + self._handovers.between_us(giver, veu) + self._late_us
+            for time, giver in signals
+        )
         return seen[threshold - 1] if threshold > 0 else 0.0

@@ -46,6 +46,11 @@ _SHARED_BYTES_PER_CYCLE = 128  # of a multiprocessor
 _L2_BYTES_PER_CYCLE = 64  # likewise, while the others read little
 _ELSEWHERE = "by a program of its own on an NVIDIA H200 (CUDA 13.0), not by this device"
 _HANDOVER_US = Figure(0.94, f"measured once, {_ELSEWHERE}: 132 blocks meet at one counter in L2")
+_LAST_HANDOVER_US = Figure(
+    1.09,
+    "traces of NASNet, ResNeXt-29 and AlexNet on an NVIDIA H200: hand-overs of 0.9 us in the median, the longest of an "
+    "rOperator 1.1 to 1.4; with 1.09 their simulated runs end when they do",
+)
 _TAGGED_HANDOVER_US = Figure(
     0.6, f"measured once, {_ELSEWHERE}: a flag goes through L2 from block to block, 0.41 to 0.59 us, rounded up"
 )
@@ -115,6 +120,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
             for dtype in DType
         },
         handover_us=peaks.figure(peaks.handover_us, _HANDOVER_US),
+        last_handover_us=_LAST_HANDOVER_US,
         tagged_handover_us=peaks.figure(peaks.tagged_handover_us, _TAGGED_HANDOVER_US),
         task_overhead_us=peaks.figure(peaks.task_overhead_us, _TASK_OVERHEAD_US),
         start_us=_START_US,

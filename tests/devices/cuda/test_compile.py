@@ -6,6 +6,9 @@ Needs the `cuda` extra, but neither a GPU nor a driver. `make test-cuda` runs al
 import ctypes
 import io
 import re
+from dataclasses import replace
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,10 +17,11 @@ from onnx import helper
 import rammer
 from benchmarks.networks import NETWORKS, PAPER, SMALL
 from rammer.compiler import plan_graph
-from rammer.devices.base import no_progress
+from rammer.devices.base import Source, no_progress
 from rammer.devices.codegen.tables import CALLER, CONSTANT
 from rammer.devices.cuda.architecture import NAMED
-from rammer.devices.cuda.build import CUBIN, DELAYS_MACRO, TRACE_MACRO, build
+from rammer.devices.cuda.build import CUBIN, DELAYS_MACRO, TRACE_MACRO, build, compile_source
+from rammer.devices.cuda.emit.dispatch import CALLED
 from rammer.devices.cuda.limits import MOST_ARRAYS
 from rammer.devices.cuda.source import translation_unit
 from rammer.devices.cuda.source_files import CODE
@@ -114,6 +118,40 @@ def test_a_model_without_elements_to_compute_compiles(op_type, ports, constants,
     nodes = [helper.make_node(op_type, [*ports, *constants], ["y"])]
     model = small_model(nodes, ports, {"y": (FLOAT, (0, 8))}, constants)
     assert bytes(compiled(model, tmp_path))[:4] == b"\x7fELF"
+
+
+FUNCTION = CALLED + " void f{0}(const rammer_record *record) {{ ((float *)record)[threadIdx.x] = {0}; }}"
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_functions_are_compiled_one_by_one_where_there_is_a_linker(is_there):
+    toolchain = find_toolchain()
+    if is_there and toolchain.linker is None:
+        pytest.skip("needs nvJitLink")
+    calls = 'extern "C" __global__ void calls(const rammer_record *record) { f0(record); f1(record); }'
+    text = "\n".join([EMPTY, *map(FUNCTION.format, range(2)), calls])
+    found = replace(toolchain, linker=toolchain.linker if is_there else None)
+    code = found.cubin(text, "sm_90", relocatable=True)
+    assert code[:4] == b"\x7fELF"
+    assert int.from_bytes(code[16:18], "little") == 2  # an executable
+    assert (b".text.f1" in code) == is_there  # a section of its own
+
+
+@pytest.mark.parametrize(("functions", "wanted"), [(128, False), (129, True)])
+def test_a_program_of_many_functions_is_relocatable(functions, wanted, tmp_path):
+    text = "\n".join(["", *map(FUNCTION.format, range(functions))])
+    source = Source(device="cuda", files={CODE: text.encode()})
+    asked = []
+
+    def cubin(text, architecture, macros, *, relocatable):
+        asked.append(relocatable)
+        assert text.count("#pragma nv_abi") == (functions if relocatable else 0)
+        return b""
+
+    found = SimpleNamespace(version="1", cubin=cubin)
+    with mock.patch("rammer.devices.cuda.build.find_toolchain", return_value=found):
+        compile_source(source, "sm_90", CompileOptions(cache_dir=tmp_path), trace=False)
+    assert asked == [wanted]
 
 
 def test_compiler_error_is_shown():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rammer.devices.base import Binary, Progress, Source
 from rammer.devices.cache import CodeCache, content_key
 from rammer.devices.cuda.architecture import KIND
+from rammer.devices.cuda.emit.dispatch import CALLED
 from rammer.devices.cuda.source_files import CODE
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.ir.schema import SchemaError, check_schema
@@ -13,6 +14,9 @@ from rammer.options import CompileOptions
 CUBIN = "program.cubin"
 TRACE_MACRO = "RAMMER_TRACE"
 DELAYS_MACRO = "RAMMER_DELAYS"
+_MOST_TOGETHER = 128  # functions of rKernels that are translated with the interpreter: more take long (ADR 0015)
+_FEW_KEPT = f"#ifdef __CUDACC_RDC__\n#pragma nv_abi preserve_n_data(8)\n#endif\n{CALLED}"
+"""The same in relocatable code: of the caller's registers, a function keeps as few as can be asked for."""
 
 
 def build(source: Source, architecture: str, options: CompileOptions, progress: Progress) -> Binary:
@@ -32,11 +36,13 @@ def compile_source(source: Source, architecture: str, options: CompileOptions, *
     toolchain = find_toolchain()
     cache = CodeCache(options.cache_dir, options.cache_bytes)
     macros = [macro for macro, is_wanted in ((TRACE_MACRO, trace), (DELAYS_MACRO, options.delays)) if is_wanted]
-    text = bytes(source.files[CODE])
-    key = content_key(toolchain.version, architecture, *macros, text)
+    text = bytes(source.files[CODE]).decode()
+    key = content_key(toolchain.version, architecture, *macros, text.encode())
     code = cache.get(key)
     if code is None:
-        code = toolchain.cubin(text.decode(), architecture, macros)
+        many = text.count(f"\n{CALLED} void ") > _MOST_TOGETHER
+        text = text.replace(CALLED, _FEW_KEPT) if many else text
+        code = toolchain.cubin(text, architecture, macros, relocatable=many)
         cache.put(key, code)
     return code
 

@@ -78,7 +78,7 @@ def test_nothing_is_tagged_that_others_read():
     assert not any(tensor.layout.tagged for tensor in graph.tensors)
 
 
-@pytest.mark.parametrize(("batch", "units", "layers", "tagged"), [(4, 64, 2, 5), (5, 64, 2, 0), (4, 256, 30, 0)])
+@pytest.mark.parametrize(("batch", "units", "layers", "tagged"), [(4, 64, 2, 5), (65, 64, 2, 0), (4, 256, 30, 0)])
 def test_states_of_a_batch_are_tagged_where_weights_stay(batch, units, layers, tagged):
     """Those of thirty layers would not all have units."""
     model = NETWORKS["lstm_tc"](batch=batch, layers=layers, steps=3, hidden=units)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rammer.ir.kernel_form import PersistentRnnForm
 from rammer.ir.program import Execute, RProgram, Schedule, Signal, Wait
 from rammer.ir.task import RTask
 from rammer.ir.vdevice import Figure
@@ -17,7 +16,7 @@ from rammer.schedule.happens_before import HappensBefore
 from rammer.schedule.policies import POLICIES
 from rammer.schedule.simulator import simulate
 from tests.support.schedules import costs, task_graphs
-from tests.support.taskgraphs import TaskGraphMaker, TileCosts, chain, device
+from tests.support.taskgraphs import RESIDENT, TaskGraphMaker, TileCosts, chain, device
 
 
 def _independent(*elements: int):
@@ -131,8 +130,7 @@ def _with_weights(*constants: int):
     maker = TaskGraphMaker()
     weights = [maker.constant((1, 2)) for _ in range(1 + max(constants))]
     graph = maker.finish([maker.elementwise([weights[number]]) for number in constants])
-    form = PersistentRnnForm(threads=32, across=8, columns=1, weight_registers=4)
-    kernels = [replace(one.kernels[0], form=form, constants=frozenset({0})) for one in graph.operators]
+    kernels = [replace(one.kernels[0], form=RESIDENT, constants=frozenset({0})) for one in graph.operators]
     operators = [replace(one, kernels=(kernel,)) for one, kernel in zip(graph.operators, kernels, strict=True)]
     return replace(graph, operators=tuple(operators))
 

@@ -22,10 +22,21 @@ import numpy as np
 from rammer.devices.vector.rules import VectorRules
 from rammer.ir.expr import Axis, Expr, Output, Reduce, ReduceFn, TensorExpr, const, load
 from rammer.ir.graph import Array
-from rammer.ir.kernel_form import MapForm, ReduceForm
+from rammer.ir.kernel_form import Instruction, MapForm, PersistentRnnForm, ReduceForm
 from rammer.ir.task import Binding, RKernel, ROperator, RTile, TaskGraph, Tensor, TensorRole
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
+
+RESIDENT = PersistentRnnForm(
+    threads=512,
+    instruction=Instruction.FFMA,
+    across=8,
+    slices=16,
+    columns=1,
+    weight_registers=4,
+    weight_bytes=4 * 512 * 4,
+)
+"""Weights that stay, of one vector."""
 
 Tiles = Sequence[Sequence[int]]
 F32 = DType.FLOAT32

@@ -19,7 +19,6 @@ from rammer.ir.kernel_form import (
     Instruction,
     KernelForm,
     MapForm,
-    PersistentRnnForm,
     ReduceForm,
     WarpgroupGemmForm,
 )
@@ -30,6 +29,7 @@ from rammer.verify import tasks
 from tests.support.expressions import grouped, one_operator
 from tests.support.plans import with_sources
 from tests.support.taskgraphs import (
+    RESIDENT,
     TaskGraphMaker,
     branches,
     chain,
@@ -234,11 +234,15 @@ def vectors_that_threads_do_not_share_out(graph: TaskGraph) -> TaskGraph:
 
 
 def rows_that_do_not_divide_a_warp(graph: TaskGraph) -> TaskGraph:
-    return as_product(graph, PersistentRnnForm(threads=512, across=3, columns=1, weight_registers=1))
+    return as_product(graph, replace(RESIDENT, across=3))
 
 
 def columns_that_do_not_divide_a_tile(graph: TaskGraph) -> TaskGraph:
-    return as_product(graph, PersistentRnnForm(threads=512, across=8, columns=7, weight_registers=1))
+    return as_product(graph, replace(RESIDENT, columns=7))
+
+
+def slices_that_warps_do_not_have(graph: TaskGraph) -> TaskGraph:
+    return as_product(graph, replace(RESIDENT, slices=17))
 
 
 def product_without_a_sum(graph: TaskGraph) -> TaskGraph:
@@ -378,6 +382,7 @@ BROKEN: list[tuple[str, Callable[[TaskGraph], TaskGraph], str]] = [
     ("T09", vectors_that_threads_do_not_share_out, "node-2"),
     ("T09", rows_that_do_not_divide_a_warp, "node-2"),
     ("T09", columns_that_do_not_divide_a_tile, "node-2"),
+    ("T09", slices_that_warps_do_not_have, "node-2"),
     ("T10", product_without_a_sum, "node-1"),
     ("T10", map_with_reduction, "node-2"),
     ("T10", warpgroups_without_matrices, "node-2"),

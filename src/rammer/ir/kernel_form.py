@@ -13,8 +13,6 @@ from typing import NamedTuple
 ATTENTION_ROWS = 16
 """Rows of a warp in the skeleton `attention` of GPUs."""
 
-_REGISTER_BYTES = 4
-
 
 class Skeleton(enum.StrEnum):
     """The loop structure of an rKernel, by the name that libraries give it."""
@@ -42,6 +40,9 @@ class Instruction(enum.StrEnum):
 
     FFMA = "ffma"  # float32, thread by thread
     MMA_TF32 = "mma.m16n8k8.tf32"  # tensor cores from here on: a warp at a time, float32 sums
+    MMA_3XTF32 = (
+        "3 mma.m16n8k8.tf32"  # float32 as sums of two numbers in TF32; the product of the lesser ones is left out
+    )
     MMA_BF16 = "mma.m16n8k16.bf16"
     MMA_F16 = "mma.m16n8k16.f16"
     MMA_F64 = "mma.m16n8k8.f64"  # likewise, of float32 that is widened: float64 products and sums
@@ -423,18 +424,22 @@ class GemvRowsForm(KernelForm):
 class PersistentRnnForm(KernelForm):
     """A cell of a recurrent layer whose weights stay in registers from rTask to rTask of its vEU.
 
-    `across` lanes of each warp have different rows (gates of units), the others split the vectors, of which there are
-    `columns` (elements of the batch). Weights take `weight_registers` of each thread.
+    Vectors, `columns` of them (elements of the batch), are cut into `slices`; warps that have the same one have other
+    rows (gates of units), and so have `across` lanes of a warp. Weights are `weight_bytes` and take `weight_registers`
+    of each thread.
     """
 
+    instruction: Instruction
     across: int
+    slices: int
     columns: int
     weight_registers: int
+    weight_bytes: int
 
     @property
     def kept_bytes(self) -> int:
         """See `KernelForm`."""
-        return self.threads * self.weight_registers * _REGISTER_BYTES
+        return self.weight_bytes
 
     @property
     def skeleton(self) -> Skeleton:
@@ -444,7 +449,7 @@ class PersistentRnnForm(KernelForm):
     @property
     def details(self) -> str:
         """See `KernelForm`."""
-        columns = f", {self.columns} columns" if self.columns > 1 else ""
+        columns = f", {self.columns} columns, {self.slices} slices, {self.instruction}" if self.columns > 1 else ""
         return f"{self.weight_registers} weights a thread, {self.across} rows across a warp{columns}"
 
 

@@ -92,6 +92,11 @@ class DType(enum.Enum):
         return self.is_half or self is DType.TF32
 
     @property
+    def can_be_tagged(self) -> bool:
+        """Whether an element and a tag of its size can be one word."""
+        return self is DType.FLOAT32 or self.is_rounded
+
+    @property
     def compute(self) -> DType:
         """The type arithmetic runs in: float32 for floats of fewer bits, the type itself otherwise."""
         return DType.FLOAT32 if self.is_rounded else self

@@ -117,6 +117,7 @@ class VDevice:
             innermost in weights; others want the lanes innermost.
         precisions: those that products of float32 can run in.
         precision: the one that was asked for.
+        numerics: likewise (docs/numerics.md).
         compiler: what makes its code.
         stationary_bytes: constants that a vEU keeps for the next rTask that uses the same; 0 where it keeps none.
         kept_share: of an rTask's time, what it takes where its vEU has kept its constants already.
@@ -151,6 +152,7 @@ class VDevice:
     staged_rows: int | None = None
     precisions: tuple[str, ...] = ("fp32",)
     precision: str = "fp32"
+    numerics: str = "default"
     compiler: str = ""
     stationary_bytes: int = 0
     kept_share: float = 1.0

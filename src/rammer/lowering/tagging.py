@@ -53,21 +53,23 @@ def tagged_tensors(
     wanted: set[int] = set()
     others: set[int] = set()
     for work in works:
-        vectors = _vector_lengths(work.expr) or staying.lengths(work)
+        vectors = _vector_lengths(work.expr)
+        stay = staying.lengths(work) if vectors is None else None
+        vectors = stay if vectors is None else vectors
         for slot, (binding, type_) in enumerate(zip(work.reads, work.expr.inputs, strict=True)):
             if vectors is None:
                 if work.expr.reductions:
                     others.add(_root(tensors, binding))
             elif vectors.get(slot, type_.size) > _MAX_ELEMENTS:
                 others.add(_root(tensors, binding))
-            elif slot in vectors:
+            elif slot in vectors and (stay or type_.dtype is DType.FLOAT32):
                 wanted.add(_root(tensors, binding))
         if vectors is None:
             others.update(_root(tensors, binding) for binding in work.writes)
     chosen = {
         tensor
         for tensor in (wanted - others) | late
-        if tensors[tensor].role is TensorRole.INTERMEDIATE and tensors[tensor].type.dtype is DType.FLOAT32
+        if tensors[tensor].role is TensorRole.INTERMEDIATE and tensors[tensor].type.dtype.can_be_tagged
     }
     return frozenset(t.id for t in tensors if (t.id if t.alias_of is None else t.alias_of) in chosen)
 

@@ -5,32 +5,29 @@ batch: all rTasks of one tile then multiply the same weights, as the cells of a 
 that weights do not have are *columns*, the others *units*. Sums with the same vectors are a *part*. Every unit of the
 tile has some gates (`gates.py`); number `gate * units + unit` is a *row*.
 
-Each warp multiplies a slice of every vector for all rows: neighbouring lanes have neighbouring rows, and the lanes that
-are left over split the slice. So parts are multiplied one after another, as they come, and nothing is added over warps
-before the last of them. A weight is multiplied with the vectors of all columns of the tile.
+Warps multiply slices of every vector (`rnn_shares.py`). So parts are multiplied one after another, as they come, and
+nothing is added over warps before the last of them. A weight is multiplied with the vectors of all columns of the tile,
+of several by tensor cores.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
-from rammer.ir.kernel_form import PersistentRnnForm
+from rammer.ir.kernel_form import Instruction, PersistentRnnForm
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.tiling.addresses import Accesses, accesses_of
 from rammer.tiling.gates import Gate, find_gates
-from rammer.tiling.gemm import WARP
+from rammer.tiling.gemm import WARP, instruction_of
 from rammer.tiling.pattern import Contraction, Term, contraction, reduction_order
+from rammer.tiling.rnn_shares import Shares, ways
 
-_VECTOR = 4
-_MAX_ROWS = 256  # whose sums of all warps lie in shared memory
-_MAX_SUMS = 24  # of a thread, for all columns: registers are left for the vectors
-_MAX_REGISTERS = 88  # of a thread, for weights and sums: with more, the compiler stores some in local memory
-_ACROSS = (32, 16, 8, 4, 2, 1)  # the more, the fewer exchanges between lanes
+_MAX_ROWS = 256  # whose sums of all slices lie in shared memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +52,9 @@ class Part:
 
     `form` is all about the weights but what they load.
 
-    Each of the `warps` has a slice of the vector, which `deep` lanes split: a lane has `elements` for each of `slots`
-    rows, from its row number `first_slot` on; their weights begin at `weights_at` among its registers, or among its
-    words of shared memory if they are `stored` there. The slices begin at element `vector_at` of shared memory.
+    A slice of the vector has `slice` elements, and `pitch` in shared memory, where slices begin at element `vector_at`.
+    A lane has `elements` for each of `slots` rows, from its row number `first_slot` on; their `weights` begin at
+    `weights_at` among its registers.
     """
 
     axes: tuple[Axis, ...]
@@ -65,12 +62,12 @@ class Part:
     weight: Expr
     form: tuple[object, ...]
     tables: Mapping[int, int]
-    warps: int
-    deep: int
+    slice: int
+    pitch: int
     elements: int
     first_slot: int
     slots: int
-    stored: bool
+    weights: int
     weights_at: int
     vector_at: int
 
@@ -88,47 +85,20 @@ class Part:
         """The axes, those along which the vector lies first; `layouts` are those of the slots."""
         return tuple(reversed(reduction_order(self.loads, self.axes, layouts)))
 
-    @property
-    def slice(self) -> int:
-        """Elements of the vector that a warp takes."""
-        return _slice(self.axes, self.warps)
-
-    @property
-    def is_even(self) -> bool:
-        """Whether every lane has as many elements as any other."""
-        return self.length == self.warps * self.pitch
-
-    @property
-    def pitch(self) -> int:
-        """Elements of shared memory that a slice has."""
-        return self.deep * self.elements
-
-    @property
-    def vector_width(self) -> int:
-        """Neighbouring elements that a lane loads together."""
-        return math.gcd(self.elements, _VECTOR)
-
-    @property
-    def weights(self) -> int:
-        """Those of a thread."""
-        return self.slots * self.elements
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistentRnn:
     """How an rTask of a persistent recurrent layer is shared out: its parts, its gates, and the operands that stay.
 
-    `column_axes` are those of the columns. `across` is how many lanes of each of the `warps` have different rows.
+    `column_axes` are those of the columns.
     """
 
     tile: tuple[object, ...]
-    warps: int
     units: int
-    columns: int
     column_axes: tuple[Axis, ...]
     gates: tuple[Gate, ...]
     parts: tuple[Part, ...]
-    across: int
+    shares: Shares
     kept: tuple[int, ...]
 
     @property
@@ -137,8 +107,8 @@ class PersistentRnn:
         parts = tuple((part.axes, part.form, tuple(part.tables)) for part in self.parts)
         return Resident(
             family=Family(
-                arrangement=(self.tile, len(self.gates), self.across, parts),
-                registers=self.registers,
+                arrangement=(self.tile, len(self.gates), self.shares, parts),
+                registers=self.weights,
                 vectors=self.vectors,
             ),
             kept=self.kept,
@@ -146,63 +116,56 @@ class PersistentRnn:
         )
 
     @property
+    def columns(self) -> int:
+        """Of the rTask."""
+        return self.shares.columns
+
+    @property
     def points(self) -> int:
         """Units of all columns; number `column * units + unit` is a point."""
         return self.units * self.columns
 
     @property
-    def rows(self) -> int:
-        """Gates of all units."""
-        return self.units * len(self.gates)
-
-    @property
     def points_per_warp(self) -> int:
-        """Points of which a warp does the epilogue, a lane for each gate."""
+        """Points of one vector of which a warp does the epilogue, a lane for each gate."""
         return WARP // len(self.gates)
 
     @property
     def point_warps(self) -> int:
-        """Warps that do the epilogue."""
+        """Warps that do the epilogue of one vector."""
         return -(-self.points // self.points_per_warp)
 
     @property
-    def slots(self) -> int:
-        """Rows that a lane adds to."""
-        return -(-self.rows // self.across)
-
-    @property
     def column_pitch(self) -> int:
-        """Elements of shared memory that hold the slices of a column's vectors."""
-        return sum(self.warps * part.pitch for part in self.parts)
+        """Elements of shared memory from one column's vectors to the next one's: all slices, and padding."""
+        pitch, tensor = sum(self.shares.slices * part.pitch for part in self.parts), self.shares.tensor
+        return pitch if tensor is None else -(-pitch // (2 * tensor.padding)) * 2 * tensor.padding + tensor.padding
 
     @property
     def vectors(self) -> int:
-        """Elements of shared memory that hold the slices of vectors; stored weights lie behind them, then sums."""
-        return self.columns * self.column_pitch
+        """Words of shared memory that hold the slices of vectors; sums lie behind them."""
+        tensor = self.shares.tensor
+        element_bytes = DType.FLOAT32.itemsize_bytes if tensor is None else tensor.element_bytes
+        return self.shares.padded * self.column_pitch * element_bytes // DType.FLOAT32.itemsize_bytes
 
     @property
     def kept_at(self) -> int:
-        """Where constants of the epilogue begin in shared memory, in elements: first the biases of all points."""
-        return self.vectors + self.stored * self.warps * WARP + self.warps * self.rows * self.columns
-
-    @property
-    def registers(self) -> int:
-        """Registers of a thread that hold weights."""
-        return sum(part.weights for part in self.parts if not part.stored)
-
-    @property
-    def stored(self) -> int:
-        """Weights of a thread in shared memory."""
-        return sum(part.weights for part in self.parts if part.stored)
+        """Where constants of the epilogue begin in shared memory, in words: first the biases of all rows."""
+        return self.vectors + self.shares.slices * self.shares.row_pitch * self.shares.padded
 
     @property
     def weights(self) -> int:
-        """All weights of a thread."""
-        return self.registers + self.stored
+        """Registers of a thread that hold weights."""
+        return sum(part.weights for part in self.parts)
+
+    @property
+    def at_once(self) -> int:
+        """Columns whose sums a thread holds together, 0 if there is no room for any."""
+        return self.shares.at_once(self.weights)
 
     @property
     def weight_bytes(self) -> int:
-        """All weights."""
+        """All weights, as float32."""
         return sum(len(part.tables) * part.length for part in self.parts) * self.units * DType.FLOAT32.itemsize_bytes
 
 
@@ -234,6 +197,7 @@ def persistent_rnn_form(
     constants: frozenset[int],
     threads: int,
     stationary_bytes: int,
+    room_bytes: int,
 ) -> PersistentRnnForm | None:
     """The form of rTasks of a tile; None where there are no weights to keep, or too many.
 
@@ -244,30 +208,32 @@ def persistent_rnn_form(
         constants: slots that are constants.
         threads: of a block.
         stationary_bytes: weights that a block keeps at most.
+        room_bytes: of shared memory.
     """
     found = contraction(expr)
-    if found is None or not constants or math.prod(tile.task) > threads:
+    if found is None or not constants:
         return None
     products = _products(layouts, found, constants)
     if products is None:
         return None
-    plan = min(_plans(expr, tile, products, constants, threads, _ACROSS), key=lambda one: one.weights)
-    fits = (
-        plan.weights * threads * DType.FLOAT32.itemsize_bytes <= stationary_bytes
-        and plan.rows <= _MAX_ROWS
-        and (plan.columns == 1 or plan.slots * plan.columns <= _MAX_SUMS)
-        and plan.points <= plan.points_per_warp * plan.warps
-        and plan.weight_bytes <= stationary_bytes
-    )
-    if not fits:
+    plan = min(_plans(expr, tile, products, constants, threads // WARP), key=lambda one: one.weights)
+    rows, kept = plan.shares.rows, len(kept_loads(accesses_of(expr, layouts), plan))
+    scratch_bytes = (plan.kept_at + rows + kept * plan.points) * DType.FLOAT32.itemsize_bytes
+    fits = rows <= _MAX_ROWS and plan.weight_bytes <= stationary_bytes and scratch_bytes <= room_bytes
+    if plan.shares.tensor is None:
+        fits &= plan.weights * threads * DType.FLOAT32.itemsize_bytes <= stationary_bytes
+        fits &= plan.points <= plan.points_per_warp * plan.shares.warps
+    if not fits or not plan.at_once:
         return None
-    kept = len(kept_loads(accesses_of(expr, layouts), plan))
     return PersistentRnnForm(
         threads=threads,
-        scratch_bytes=(plan.kept_at + plan.rows * plan.columns + kept * plan.points) * DType.FLOAT32.itemsize_bytes,
-        across=plan.across,
+        scratch_bytes=scratch_bytes,
+        instruction=plan.shares.instruction,
+        across=plan.shares.across,
+        slices=plan.shares.slices,
         columns=plan.columns,
         weight_registers=plan.weights,
+        weight_bytes=plan.weight_bytes,
     )
 
 
@@ -289,8 +255,8 @@ def plan_of(kernel: RKernel) -> PersistentRnn:
     products = None if found is None else _products(kernel.layouts, found, kernel.constants)
     if products is None or not isinstance(form, PersistentRnnForm):
         raise ValueError("its weights do not stay")
-    (plan,) = _plans(kernel.expr, kernel.tile, products, kernel.constants, form.threads, (form.across,))
-    return plan
+    plans = _plans(kernel.expr, kernel.tile, products, kernel.constants, form.threads // WARP)
+    return next(plan for plan in plans if (plan.shares.across, plan.shares.slices) == (form.across, form.slices))
 
 
 def kept_loads(accesses: Accesses, plan: PersistentRnn) -> list[Load]:
@@ -313,16 +279,15 @@ def _plans(
     tile: RTile,
     products: Mapping[Term, _Product],
     constants: frozenset[int],
-    threads: int,
-    all_across: Sequence[int],
+    warps: int,
 ) -> list[PersistentRnn]:
-    """How threads share out products, for each number of lanes of a warp that may have different rows."""
+    """How threads may share out products."""
     found = contraction(expr)
     assert found is not None  # it has products
     along = _columns(found, products)
     sizes = dict(zip(expr.axes, tile.task, strict=True))
     columns = math.prod(sizes[axis] for axis in along)
-    units, warps = math.prod(tile.task) // columns, threads // WARP
+    units = math.prod(tile.task) // columns
     parts = {key: number for number, key in enumerate(dict.fromkeys(product.key for product in products.values()))}
     stay = [load for load in expr.loads if load.slot in constants and found.free[load].isdisjoint(along)]
     gates = find_gates(expr.roots, {term: parts[products[term].key] for term in products}, stay)
@@ -330,22 +295,27 @@ def _plans(
     for number, gate in enumerate(gates):
         for term in gate.terms:
             members[parts[products[term].key]][number] = products[term]
+    lengths = [math.prod(axis.extent for axis in products[min(products)].axes) for products in members]
     return [
         PersistentRnn(
             tile=(expr.axes, tile.task),
-            warps=warps,
             units=units,
-            columns=columns,
             column_axes=along,
             gates=gates,
-            parts=_placed(
-                _parts(members, units, warps, across), _MAX_REGISTERS - columns * -(-units * len(gates) // across)
-            ),
-            across=across,
+            parts=_parts(members, units, shares),
+            shares=shares,
             kept=tuple(sorted(constants)),
         )
-        for across in all_across
+        for shares in ways(_multiplier(found, columns), warps, units * len(gates), columns, lengths)
     ]
+
+
+def _multiplier(found: Contraction, columns: int) -> Instruction:
+    """What multiplies vectors of some columns."""
+    instruction = instruction_of(found)
+    if columns == 1:
+        return Instruction.FFMA
+    return Instruction.MMA_3XTF32 if instruction is Instruction.FFMA else instruction
 
 
 def _columns(found: Contraction, products: Mapping[Term, _Product]) -> tuple[Axis, ...]:
@@ -384,50 +354,34 @@ def _product(
     return _Product(axes=term.reduce.axes, vector=vector, weight=weight, slot=load.slot, form=form)
 
 
-def _parts(members: Sequence[Mapping[int, _Product]], units: int, warps: int, across: int) -> list[Part]:
-    """The parts, from their products by gate, where `across` lanes of each of the warps have different rows."""
+def _parts(members: Sequence[Mapping[int, _Product]], units: int, shares: Shares) -> tuple[Part, ...]:
+    """The parts, from their products by gate."""
     parts: list[Part] = []
-    vector_at = 0
-    deep = WARP // across
+    vector_at = weights_at = 0
     for products in members:
         typical = products[min(products)]
-        elements = -(-_slice(typical.axes, warps) // deep)
-        first_slot = min(products) * units // across
+        length = math.prod(axis.extent for axis in typical.axes)
+        elements = shares.elements(length)
+        first_slot, end_slot = 0, shares.slots
+        if shares.tensor is None:
+            first_slot = min(products) * units // shares.across
+            end_slot = -(-(max(products) + 1) * units // shares.across)
         part = Part(
             axes=typical.axes,
             vector=typical.vector,
             weight=typical.weight,
             form=typical.form,
             tables={gate: product.slot for gate, product in products.items()},
-            warps=warps,
-            deep=deep,
+            slice=shares.slice(length),
+            pitch=shares.deep * elements,
             elements=elements,
             first_slot=first_slot,
-            slots=-(-(max(products) + 1) * units // across) - first_slot,
-            stored=False,
-            weights_at=0,
+            slots=end_slot - first_slot,
+            weights=(end_slot - first_slot) * shares.words(elements),
+            weights_at=weights_at,
             vector_at=vector_at,
         )
         parts.append(part)
-        vector_at += warps * part.pitch
-    return parts
-
-
-def _placed(parts: Sequence[Part], free: int) -> tuple[Part, ...]:
-    """The parts with their weights where `free` registers hold some.
-
-    Others lie in shared memory: those of the first parts, which are multiplied while later vectors are on their way.
-    """
-    missing = sum(part.weights for part in parts) - free
-    placed: list[Part] = []
-    ends = {False: 0, True: 0}
-    for part in parts:
-        stored = missing > 0
-        placed.append(replace(part, stored=stored, weights_at=ends[stored]))
-        ends[stored] += part.weights
-        missing -= part.weights
-    return tuple(placed)
-
-
-def _slice(axes: Sequence[Axis], warps: int) -> int:
-    return -(-math.prod(axis.extent for axis in axes) // warps)
+        vector_at += shares.slices * part.pitch
+        weights_at += part.weights
+    return tuple(parts)

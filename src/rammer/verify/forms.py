@@ -178,9 +178,11 @@ def _threads_fault(form: KernelForm, points: int) -> str | None:
         case GemvForm(threads=threads, width=width, vector=vector):
             if width < 1 or width % vector or threads % (width // vector):
                 return f"shares out {width} points among {threads} threads, {vector} to each"
-        case PersistentRnnForm(across=across, columns=columns):
+        case PersistentRnnForm(threads=threads, across=across, slices=slices, columns=columns):
             if across < 1 or _WARP % across:
                 return f"has {across} rows across a warp"
+            if not 1 <= slices <= threads // _WARP:
+                return f"cuts vectors into {slices} slices for {threads // _WARP} warps"
             if columns < 1 or points % columns:
                 return f"has {points} points in {columns} columns"
     return None

@@ -19,7 +19,6 @@ from rammer.errors import VerificationError
 from rammer.ir.kernel_form import FlashAttentionForm, GemmForm, WarpgroupGemmForm
 from rammer.ir.program import Plan, RProgram, Signal, Wait
 from rammer.ir.task import Tensor, TensorRole
-from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.verify.footprints import Footprints, IntArray, Region
 from rammer.verify.naming import describe_operator, describe_step, describe_tensor, sources_of
@@ -163,7 +162,7 @@ def _check_tagged(plan: Plan, device: VDevice) -> None:
     memories = np.array([memory.memory_of(tensor) for tensor in memory.offsets_bytes], dtype=np.int64)
     for tagged in (tensor for tensor in plan.graph.tensors if tensor.layout.tagged):
         root = plan.graph.root(tagged.id)
-        is_possible = device.tagged_handover_us is not None and tagged.type.dtype is DType.FLOAT32
+        is_possible = device.tagged_handover_us is not None and tagged.type.dtype.can_be_tagged
         if not is_possible or not root.layout.tagged or not _in_arena(root):
             raise VerificationError("P17", f"{describe_tensor(tagged)} cannot be tagged on {device.name}")
         start = memory.offsets_bytes[root.id]

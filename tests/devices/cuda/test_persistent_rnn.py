@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from rammer.devices.cuda.describe import MAX_WEIGHTS
 from rammer.devices.cuda.emit.kernel import emit_kernel
 from rammer.devices.cuda.emit.persistent_rnn import loaded_together
 from rammer.devices.cuda.source import translation_unit
 from rammer.devices.registry import find_device
 from rammer.ir.expr import Load, ScalarFn, const, rebuild
-from rammer.ir.kernel_form import PersistentRnnForm
+from rammer.ir.kernel_form import Instruction, PersistentRnnForm
 from rammer.options import CompileOptions
 from rammer.roller.construct import construct
 from rammer.tiling.gemm import WARP
@@ -33,26 +32,38 @@ def persistent(name, vdevice=H200):
     return [(kernel, plan_of(kernel)) for kernel in kernels if isinstance(kernel.form, PersistentRnnForm)]
 
 
-@pytest.mark.parametrize(
+ON_DEVICES = pytest.mark.parametrize(
     ("name", "vdevice"),
     [
         *(pytest.param(name, H200, id=name) for name in CELLS),
         *(pytest.param(name, IN_HALVES, id=f"{name}, in halves") for name in CELLS if name not in TOO_LARGE),
     ],
 )
+
+
+@ON_DEVICES
 def test_every_product_is_some_lanes(name, vdevice):
     assert persistent(name, vdevice)
     for kernel, plan in persistent(name, vdevice):
-        assert plan.weights == kernel.form.weight_registers <= MAX_WEIGHTS
+        shares = plan.shares
+        assert plan.weights == kernel.form.weight_registers
+        assert kernel.form.weight_bytes <= vdevice.stationary_bytes
         for part in plan.parts:
             held: Counter[tuple[int, int]] = Counter()
             for thread in range(vdevice.threads):
                 warp, lane = divmod(thread, WARP)
-                deep, across = divmod(lane, plan.across)
-                rows = [(part.first_slot + i) * plan.across + across for i in range(part.slots)]
-                places = range(deep * part.elements, (deep + 1) * part.elements)
-                elements = [warp * part.slice + place for place in places if place < part.slice]
-                held.update((row, element) for row in rows for element in elements)
+                (slice_, group), (deep, across) = divmod(warp, shares.groups), divmod(lane, shares.across)
+                places = [deep * part.elements + i for i in range(part.elements)]
+                if shares.tensor is not None:
+                    deep, across, step = lane % 4, lane // 4, shares.tensor.elements
+                    places = [i // step * 4 * step + deep * step + i % step for i in range(part.elements)]
+                slots = range(
+                    group * shares.slots + part.first_slot, group * shares.slots + part.first_slot + part.slots
+                )
+                rows = [slot * shares.across + across for slot in slots]
+                elements = [slice_ * part.slice + place for place in places if place < part.slice]
+                if slice_ < shares.slices:
+                    held.update((row, element) for row in rows for element in elements)
             rows = [total * plan.units + unit for total in part.tables for unit in range(plan.units)]
             assert all(held[row, element] == 1 for row in rows for element in range(part.length))
 
@@ -61,15 +72,43 @@ def test_every_product_is_some_lanes(name, vdevice):
 def test_a_weight_is_multiplied_with_all_vectors_of_a_batch(name, columns):
     for kernel, plan in persistent(name):
         assert plan.columns == kernel.form.columns == columns
+        assert (kernel.form.instruction is Instruction.FFMA) == (columns == 1)
         assert plan.units == kernel.tile.task[-1]
         assert plan.points == plan.units * plan.columns
         assert [axis.extent for axis in plan.column_axes] == ([] if columns == 1 else [columns])
 
 
-@pytest.mark.parametrize("batch", [5, 100])
-def test_vectors_of_a_larger_batch_are_multiplied_as_matrices(batch):
+@pytest.mark.parametrize(("batch", "stay"), [(2, True), (16, True), (64, False), (100, False)])
+def test_vectors_of_a_large_batch_are_multiplied_in_tiles(batch, stay):
+    """Those of 64 elements in float32 would take more shared memory than there is."""
     workload = Bound(lstm_cell(batch, 256, 256), {3, 4, 5}, H200).workload.tagged()
-    assert not any(isinstance(kernel.form, PersistentRnnForm) for kernel in construct(workload, H200))
+    kernels = construct(workload, H200)
+    assert any(isinstance(kernel.form, PersistentRnnForm) for kernel in kernels) == stay
+
+
+def test_strict_numerics_do_not_split_float32():
+    cell = lstm_cell(4, 256, 256)
+    for numerics, stay in (("default", True), ("strict", False)):
+        device = replace(H200, numerics=numerics)
+        kernels = construct(Bound(cell, {3, 4, 5}, device).workload.tagged(), device)
+        assert any(isinstance(kernel.form, PersistentRnnForm) for kernel in kernels) == stay
+    assert find_device("cuda:sm_90").describe(CompileOptions(numerics="strict")).numerics == "strict"
+
+
+@ON_DEVICES
+def test_what_a_warp_reads_together_lies_in_different_banks(name, vdevice):
+    for _, plan in persistent(name, vdevice):
+        tensor = plan.shares.tensor
+        if tensor is not None:
+            together = 16 // (tensor.elements * tensor.element_bytes) * 8  # lanes that read 128 bytes
+            places = [lane // 4 * plan.column_pitch + lane % 4 * tensor.elements for lane in range(together)]
+            chunk_bytes = tensor.elements * tensor.element_bytes
+            assert (
+                len({place * tensor.element_bytes // chunk_bytes % (128 // chunk_bytes) for place in places})
+                == together
+            )
+            stored = {(lane % 4 * 2 * plan.shares.row_pitch + lane // 4) % WARP for lane in range(WARP)}
+            assert len(stored) == WARP
 
 
 def test_vectors_of_a_batch_are_tagged():

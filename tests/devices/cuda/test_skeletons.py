@@ -169,7 +169,7 @@ def epilogue(rows, columns, width, pitch, ahead):
     return Program(name="epilogue", macros=macros, inputs=[x, bias], wanted=np.maximum(x.astype(np.float64) + bias, 0))
 
 
-def persistent_rnn(units, length, across, columns=1, steps=5, **macros):
+def recurrent(name, units, length, columns=1, steps=5, threads=256, tolerance=1e-5, **macros):
     x, bias, scale = random(steps, columns, length), random(2, units), random(units)
     weights, recurrent = random(2, units, length) / np.sqrt(length), random(units, units) / np.sqrt(units)
     states = np.zeros((steps + 1, columns, units))
@@ -180,12 +180,25 @@ def persistent_rnn(units, length, across, columns=1, steps=5, **macros):
         gate, value = (x[step] @ one.T.astype(np.float64) + shift for one, shift in zip(weights, bias, strict=True))
         value += states[step] @ recurrent.T.astype(np.float64)
         states[step + 1] = np.tanh(value) / (1 + np.exp(-gate)) * scale
-    sizes = {"UNITS": units, "COLUMNS": columns, "LENGTH": length, "ACROSS": across, "STEPS": steps}
-    defaults = {"TOGETHER": "false", "MEETS": "false", "STORED": "false"}
-    inputs = [x, weights.astype(np.float32), recurrent.astype(np.float32), bias, scale]
     return Program(
-        name="persistent_rnn", macros=sizes | defaults | macros, inputs=inputs, wanted=states, first=first, threads=256
+        name=name,
+        macros={"UNITS": units, "LENGTH": length, "STEPS": steps, "MEETS": "false"} | macros,
+        inputs=[x, weights.astype(np.float32), recurrent.astype(np.float32), bias, scale],
+        wanted=states,
+        first=first,
+        threads=threads,
+        tolerance=tolerance,
     )
+
+
+def persistent_rnn(units, length, across, **macros):
+    return recurrent("persistent_rnn", units, length, ACROSS=across, **{"TOGETHER": "false"} | macros)
+
+
+def persistent_rnn_batch(units, length, columns, slices, precision="f32", at_once=None, tolerance=1e-5, **macros):
+    macros |= {"COLUMNS": columns, "SLICES": slices, "FORMAT": f"rammer_rnn_{precision}"}
+    macros["AT_ONCE"] = at_once or -(-columns // 8) * 8
+    return recurrent("persistent_rnn_batch", units, length, columns, tolerance=tolerance, **macros)
 
 
 def attention(queries, keys, depth, width, dtype=np.float16, heads=1, extreme=False, doubles=False, **macros):
@@ -318,11 +331,14 @@ PROGRAMS = {
     "persistent RNN, vectors together": persistent_rnn(20, 64, 8, TOGETHER="true"),
     "persistent RNN, lanes apart": persistent_rnn(40, 72, 32, MEETS="true"),
     "persistent RNN, one row across": persistent_rnn(3, 50, 1),
-    "persistent RNN, columns": persistent_rnn(12, 100, 16, columns=3),
-    "persistent RNN, columns together": persistent_rnn(10, 24, 8, columns=2, TOGETHER="true"),
-    "persistent RNN, columns, one row across": persistent_rnn(3, 50, 1, columns=4),
-    "persistent RNN, many elements of a thread": persistent_rnn(16, 300, 32, columns=4),
-    "persistent RNN, weights in shared memory": persistent_rnn(24, 100, 16, columns=4, STORED="true"),
+    "persistent RNN, several elements of a thread": persistent_rnn(16, 300, 32),
+    "persistent RNN of a batch": persistent_rnn_batch(20, 100, 3, slices=2),
+    "persistent RNN of a batch, lanes apart": persistent_rnn_batch(12, 72, 9, slices=1, MEETS="true"),
+    "persistent RNN of a batch, some columns at once": persistent_rnn_batch(32, 64, 16, slices=3, at_once=8),
+    "persistent RNN of a batch, several rows of a lane": persistent_rnn_batch(40, 24, 4, slices=8),
+    "persistent RNN of a batch, TF32": persistent_rnn_batch(24, 100, 20, 2, "tf32", 8, 1e-3),
+    "persistent RNN of a batch, fp16": persistent_rnn_batch(20, 70, 16, 2, "f16", tolerance=1e-3),
+    "persistent RNN of a batch, bf16": persistent_rnn_batch(36, 64, 11, 3, "bf16", tolerance=1e-2),
 }
 
 

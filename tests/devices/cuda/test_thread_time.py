@@ -1,5 +1,7 @@
 """What the model of a GPU counts of rKernels that are no products in tiles, and what it says beside measured times."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,6 @@ from rammer.devices.cuda.tiling.thread_time import resident_us
 from rammer.devices.cuda.tiling.thread_work import thread_work
 from rammer.devices.registry import find_device
 from rammer.ir.expr import Axis
-from rammer.ir.kernel_form import PersistentRnnForm
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.ir.workload import Workload
 from rammer.options import CompileOptions
@@ -17,6 +18,7 @@ from rammer.roller.construct import construct
 from rammer.roller.model import predict
 from tests.support.kernels import conv, types
 from tests.support.operators import expression
+from tests.support.taskgraphs import RESIDENT
 
 H200 = find_device("cuda:sm_90").describe(CompileOptions())
 CACHE_BYTES = 64 << 10
@@ -122,6 +124,6 @@ def test_longer_rows_take_longer_and_so_do_more_of_them():
 
 
 def test_weights_that_stay_are_loaded_first():
-    few, many = (PersistentRnnForm(threads=512, across=8, columns=1, weight_registers=count) for count in (1, 64))
+    few, many = (replace(RESIDENT, weight_registers=count) for count in (1, 64))
     assert 0.7 < resident_us(few, H200_THREADS) < 1.1  # as EfficientNet's gates take
     assert resident_us(many, H200_THREADS) > 2 * resident_us(few, H200_THREADS)

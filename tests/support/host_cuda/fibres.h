@@ -22,6 +22,13 @@ struct Copy {
     unsigned bytes, group;
 };
 
+struct Look {
+    const void *at;
+    uint64_t seen;
+    unsigned bytes;
+};
+constexpr unsigned MOST_LOOKS = 16; /* of a thread at different words, again and again */
+
 struct Fibre : host_thread {
     State state;
     bool started;
@@ -31,9 +38,9 @@ struct Fibre : host_thread {
     const char *purpose; /* that it waits for */
     int barrier;         /* where it waits */
     int votes;           /* that it came with, then of all */
-    const void *looked_at;
-    uint64_t seen;
-    unsigned looks;
+    Look looks[MOST_LOOKS]; /* at what others write, since the last barrier */
+    unsigned look_count;
+    unsigned same; /* looks one after another that saw what others had */
     Copy *copies;
     unsigned copy_count, copy_room, groups; /* `groups` have ended */
 };

@@ -184,16 +184,20 @@ RAMMER_INLINE uint32_t rammer_narrow_f16x2(float low, float high) {
     return rammer_narrow_f16(low) | (uint32_t)rammer_narrow_f16(high) << 16;
 }
 RAMMER_INLINE uint32_t rammer_round_tf32(float x) { return rammer_narrow_tf32(x); }
+RAMMER_INLINE uint32_t rammer_leading_bits(float x) { return __float_as_uint(x) & 0xffffe000u; }
 RAMMER_INLINE float rammer_rcp_approx(float x) { return 1.0f / x; }
 RAMMER_INLINE float rammer_exp2_approx(float x) { return exp2f(x); }
 
 template <typename T> static inline T host_load(const T *address) {
-    host_look(address, *address);
+    host_look(address, *address, sizeof(T));
     return *(const volatile T *)address;
 }
 RAMMER_INLINE uint32_t rammer_load_acquire(const uint32_t *address) { return host_load(address); }
 RAMMER_INLINE uint32_t rammer_load_relaxed(const uint32_t *address) { return host_load(address); }
 RAMMER_INLINE uint64_t rammer_load_relaxed(const uint64_t *address) { return host_load(address); }
+RAMMER_INLINE void rammer_store_relaxed(uint32_t *address, uint32_t value) {
+    host_atomic(address, [=](uint32_t) { return value; });
+}
 RAMMER_INLINE void rammer_store_relaxed(uint64_t *address, uint64_t value) {
     host_atomic(address, [=](uint64_t) { return value; });
 }

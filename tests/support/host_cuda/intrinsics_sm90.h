@@ -50,7 +50,7 @@ RAMMER_INLINE void rammer_mbarrier_expect(uint32_t at, uint32_t bytes) {
 }
 RAMMER_INLINE bool rammer_mbarrier_try_wait(uint32_t at, uint32_t parity) {
     const host_mbarrier *barrier = (const host_mbarrier *)host_in_shared(at);
-    host_look(barrier, host_bits<uint64_t>(*barrier));
+    host_look(barrier, host_bits<uint64_t>(*barrier), sizeof(uint64_t));
     return barrier->phase != parity;
 }
 RAMMER_INLINE void rammer_mbarrier_wait(uint32_t at, uint32_t parity) {

@@ -33,7 +33,7 @@ void host_point(void);
 
 /* The same before a load of what others change. Who looks again and again sleeps until `host_changed` says that somebody
  * wrote there, or until nobody else can go on: then time passes. */
-void host_look(const void *address, uint64_t value);
+void host_look(const void *address, uint64_t value, unsigned bytes);
 void host_changed(const void *address);
 
 /* Waits until `count` threads of the block (0: all that have not ended) have come to barrier `number`, all for the same

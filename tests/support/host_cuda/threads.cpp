@@ -10,7 +10,25 @@ using namespace host;
 
 namespace {
 
-constexpr unsigned LOOKS_AWAKE = 3; /* at the same value, before a thread sleeps */
+constexpr unsigned LOOKS_AWAKE = 3; /* at the same value of each word, before a thread sleeps */
+
+Look *find_look(Fibre *fibre, const void *address) {
+    for (unsigned i = 0; i < fibre->look_count; ++i)
+        if (fibre->looks[i].at == address)
+            return &fibre->looks[i];
+    return nullptr;
+}
+
+/* Whether any word has changed behind a thread's last look at it, which is then one at what it is now. */
+bool see_changes(Fibre *fibre) {
+    bool changed = false;
+    for (unsigned i = 0; i < fibre->look_count; ++i) {
+        Look &look = fibre->looks[i];
+        changed |= memcmp(look.at, &look.seen, look.bytes) != 0;
+        memcpy(&look.seen, look.at, look.bytes);
+    }
+    return changed;
+}
 
 }  // namespace
 
@@ -47,11 +65,15 @@ void host_count(const char *name) {
 
 void host_point(void) { switch_over(); }
 
-void host_look(const void *address, uint64_t value) {
-    here->looks = here->looked_at == address && here->seen == value ? here->looks + 1 : 1;
-    here->looked_at = address;
-    here->seen = value;
-    if (here->looks <= LOOKS_AWAKE) {
+void host_look(const void *address, uint64_t value, unsigned bytes) {
+    Look *look = find_look(here, address);
+    here->same = look && look->seen == value ? here->same + 1 : 0;
+    if (!look) {
+        here->look_count %= MOST_LOOKS;
+        look = &here->looks[here->look_count++];
+    }
+    *look = {address, value, bytes};
+    if (here->same < LOOKS_AWAKE * here->look_count || see_changes(here)) {
         switch_over();
         return;
     }
@@ -63,7 +85,7 @@ void host_changed(const void *address) {
     unsigned kept = 0;
     for (unsigned i = 0; i < lookers.count; ++i) {
         Fibre *const fibre = lookers.fibres[i];
-        if (fibre->looked_at == address)
+        if (find_look(fibre, address))
             set_state(fibre, READY);
         else
             lookers.fibres[kept++] = fibre;
@@ -81,7 +103,7 @@ int host_barrier(const char *purpose, int number, unsigned count, bool vote) {
                   barrier.wanted, purpose, count);
     ++barrier.here;
     barrier.votes += vote;
-    here->looked_at = nullptr;
+    here->look_count = here->same = 0;
     here->barrier = number;
     here->purpose = purpose;
     set_state(here, WAITS);

@@ -45,7 +45,8 @@ class CudaDevice:
         gpu = self._gpu()
         described = self.architecture is not None or options.figures == "described"
         peaks = NOT_MEASURED if described else find_peaks(gpu, options)
-        return replace(describe(gpu, options.veus, _compiler(), peaks), precision=options.precision)
+        vdevice = describe(gpu, options.veus, _compiler(), peaks)
+        return replace(vdevice, precision=options.precision, numerics=options.numerics)
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:
         """One translation unit, tables and constants; see `Device.emit`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -42,6 +42,12 @@ from rammer.tiling.persistent_rnn import Resident, plan_of
 
 TAGGED_STORE = "rammer_store_flagged"
 _INT32_ADDRESSES = 1 << 31
+_TAGGED: Mapping[DType, str] = {
+    DType.FLOAT32: "rammer_tagged",
+    DType.TF32: "rammer_tagged_bits",
+    DType.FLOAT16: "rammer_tagged_half",
+    DType.BFLOAT16: "rammer_tagged_half",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +73,7 @@ def emit_kernel(
 
         void symbol(const rammer_record *record)
 
-        void symbol::load_weights(char *const *pointers, uint32_t tile, float *shared, float *weights)
+        void symbol::load_weights(char *const *pointers, uint32_t tile, float *weights)
         void symbol::keep_constants(char *const *pointers, uint32_t tile, float *shared)
         void symbol::step(char *const *pointers, uint32_t tile, uint32_t position, float *shared, const float *weights)
 
@@ -198,7 +204,7 @@ def _emit_persistent_rnn(kernel: RKernel, symbol: str, unwritten: Collection[int
 
     with writer.block(f"struct {symbol}", ";"):
         declare_cell(writer, plan, kernel.layouts, meets=takes_any_apart(kernel))
-        with function("load_weights", "float *shared, float *weights", resident.weights) as (scope, sides):
+        with function("load_weights", "float *weights", resident.weights) as (scope, sides):
             emit_load_weights(scope, sides, plan)
         with function("keep_constants", "float *shared", plan.kept) as (scope, sides):
             emit_keep_constants(scope, sides, plan)
@@ -244,5 +250,5 @@ def _operand_lines(operands: Operands, slots: Collection[int]) -> list[str]:
 def _storage(dtype: DType, layout: Layout) -> str:
     """The type in memory, tagged or not."""
     if layout.tagged:
-        return "rammer_tagged"
+        return _TAGGED[dtype]
     return storage_type(dtype)

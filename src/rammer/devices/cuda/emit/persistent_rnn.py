@@ -13,11 +13,20 @@ from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.dispatch import CALLED
 from rammer.devices.cuda.emit.loads import Early
 from rammer.devices.cuda.emit.points import Side, decode, decode_inside, guarded, lane_first
+from rammer.devices.cuda.emit.wait import takes_apart
 from rammer.ir.expr import Load, ScalarFn
+from rammer.ir.kernel_form import Instruction
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 from rammer.tiling.gemm import WARP
 from rammer.tiling.persistent_rnn import Family, Part, PersistentRnn, epilogue_loads, kept_loads
+
+_FORMATS: Mapping[Instruction, str] = {
+    Instruction.MMA_3XTF32: "rammer_rnn_f32",
+    Instruction.MMA_TF32: "rammer_rnn_tf32",
+    Instruction.MMA_BF16: "rammer_rnn_bf16",
+    Instruction.MMA_F16: "rammer_rnn_f16",
+}
 
 
 def emit_walk(symbol: str, family: Family, members: Mapping[int, str]) -> str:
@@ -38,17 +47,29 @@ def emit_walk(symbol: str, family: Family, members: Mapping[int, str]) -> str:
 
 def declare_cell(writer: Writer, plan: PersistentRnn, layouts: Sequence[Layout], *, meets: bool) -> None:
     """Write the sizes of a cell: the type `rnn`."""
+    shares = plan.shares
+    if shares.tensor is not None:
+        names = []
+        for part in plan.parts:
+            names.append(writer.name("part"))
+            sizes = [part.length, part.pitch, part.elements, part.weights_at, part.vector_at]
+            writer.line(f"typedef rammer_rnn_batch_part<{_arguments(sizes)}> {names[-1]};")
+        sizes = [plan.units, plan.columns, len(plan.gates), shares.slices, shares.slots, plan.at_once]
+        sizes += [plan.column_pitch, shares.row_pitch, meets]
+        types = ", ".join([_FORMATS[shares.instruction], *names])
+        writer.line(f"typedef rammer_rnn_batch<{_arguments(sizes)}, {types}> rnn;")
+        return
     names = []
     for number, together in enumerate(loaded_together(plan, layouts)):
-        end = plan.warps * WARP
+        end = shares.warps * WARP
         for part in together:
-            sizes = [part.length, part.slice, part.pitch, part.elements, part.first_slot, part.slots, part.stored]
+            sizes = [part.length, part.slice, part.pitch, part.elements, part.first_slot, part.slots]
             sizes += [part.weights_at, part.vector_at, number, end, part is together[-1]]
             names.append(writer.name("part"))
             writer.line(f"typedef rammer_rnn_part<{_arguments(sizes)}> {names[-1]};")
-            end = max(0, end - _loading_threads(part, plan))
-    sizes = [plan.units, plan.columns, len(plan.gates), plan.across, plan.column_pitch, plan.stored]
-    writer.line(f"typedef rammer_rnn<{_arguments([*sizes, meets])}, {', '.join(names)}> rnn;")
+            end = max(0, end - _loading_threads(part))
+    sizes = [plan.units, len(plan.gates), shares.across, plan.column_pitch, meets]
+    writer.line(f"typedef rammer_rnn<{_arguments(sizes)}, {', '.join(names)}> rnn;")
 
 
 def _arguments(sizes: Sequence[int]) -> str:
@@ -57,13 +78,13 @@ def _arguments(sizes: Sequence[int]) -> str:
 
 
 def loaded_together(plan: PersistentRnn, layouts: Sequence[Layout]) -> list[list[Part]]:
-    """The parts, those side by side whose vectors can be loaded at once: each element by a thread without a point."""
+    """The parts, those together whose vectors can be loaded at once: each element by a thread without a point."""
     groups: list[list[Part]] = []
     for part in plan.parts:
         last = groups[-1] if groups else []
         is_tagged = all(layouts[load.slot].tagged for one in (*last, part) for load in one.loads)
-        threads = sum(_loading_threads(one, plan) for one in (*last, part))
-        if last and is_tagged and threads <= (plan.warps - plan.point_warps) * WARP:
+        threads = sum(_loading_threads(one) for one in (*last, part))
+        if last and is_tagged and threads <= (plan.shares.warps - plan.point_warps) * WARP:
             last.append(part)
         else:
             groups.append([part])
@@ -91,7 +112,7 @@ def emit_load_weights(scope: Scope, sides: Sequence[Side], plan: PersistentRnn) 
                 value = scope.enter({**at_units, **at_elements}).value(part.weight)
                 conditions = " && ".join(["present", *_adds(part, plan)])
                 writer.line(f"return {conditions} ? {value} : 0.0f;")
-    writer.line(f"rnn::load_weights(shared, weights, {', '.join(names)});")
+    writer.line(f"rnn::load_weights(weights, {', '.join(names)});")
 
 
 def emit_keep_constants(scope: Scope, sides: Sequence[Side], plan: PersistentRnn) -> None:
@@ -119,7 +140,8 @@ def emit_step(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, unwritte
         unwritten: slots that no rTask writes.
     """
     writer, kernel = scope.writer, scope.operands.kernel
-    names = [_emit_vector(scope, sides, plan, part) for part in plan.parts]
+    emit_vector = _emit_vector if plan.shares.tensor is None else _emit_batch_vectors
+    names = [emit_vector(scope, sides, plan, part) for part in plan.parts]
     _emit_activate(writer, plan)
     _emit_epilogue(scope, _point_sides(kernel, sides, plan), plan)
     read = {load.slot for part in plan.parts for load in part.loads}
@@ -134,7 +156,7 @@ def _emit_vector(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, part:
     """Write how elements of a part's vectors are looked at and taken; returns the functors."""
     writer, kernel, readers = scope.writer, scope.operands.kernel, scope.operands.readers
     elements = [Side.whole(axis) for axis in part.fastest_first(kernel.layouts)]
-    elements += [side for side in reversed(sides) if side.axis in plan.column_axes]
+    elements += _column_sides(sides, plan)
     # What may be padding is looked at where it is taken.
     looked = {load: writer.name("v") for load in part.loads if load.fill is None}
     name = writer.name("vector")
@@ -160,14 +182,63 @@ def _emit_vector(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, part:
     return f"rammer_vectors{{look_{name}, take_{name}}}"
 
 
+def _emit_batch_vectors(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, part: Part) -> str:
+    """Write how elements of a part's vectors are looked at, waited for and taken; returns the functors."""
+    writer, kernel, readers = scope.writer, scope.operands.kernel, scope.operands.readers
+    elements = [Side.whole(axis) for axis in part.fastest_first(kernel.layouts)]
+    columns = _column_sides(sides, plan)
+
+    def at_element() -> Scope:
+        inside, _ = decode_inside(writer, "element", elements)
+        column, _ = decode_inside(writer, "column", columns)
+        return scope.enter({**inside, **column})
+
+    looked = {load: writer.name("v") for load in part.loads if load.fill is None}
+    name = writer.name("vector")
+    with writer.block(f"struct rammer_{name}", ";"):
+        for load, field in looked.items():
+            writer.line(f"{_looked(load, readers)} {field};")
+    with writer.block(f"const auto look_{name} = [&](uint32_t column, uint32_t element)", ";"):
+        at = at_element()
+        values = []
+        for load in looked:
+            place = f"&in{load.slot}[{at.element(load)[0]}]"
+            values.append(f"rammer_look({place})" if load.slot in readers else at.value(load))
+        writer.line(f"return rammer_{name}{{{', '.join(values)}}};")
+    tagged = [f"tag.is_in(looked.{field})" for load, field in looked.items() if load.slot in readers]
+    captured = "[tag = rammer_tag::now()]" if tagged else "[]"
+    there = " && ".join(tagged) or "true"
+    writer.line(f"const auto there_{name} = {captured}(const rammer_{name} &looked) {{ return {there}; }};")
+    whole = str(not any(takes_apart(kernel, load.slot) for load in looked)).lower()
+    poll = f"rammer_flagged_poll<{whole}>{{rammer_at(position)}}" if tagged else "rammer_no_poll{}"
+    parameters = f"uint32_t column, uint32_t element, const rammer_{name} &looked"
+    with writer.block(f"const auto take_{name} = [&]({parameters})", ";"):
+        at = at_element()
+        for load, field in looked.items():
+            value = f"rammer_element(in{load.slot}, looked.{field})" if load.slot in readers else f"looked.{field}"
+            at.bind(load, writer.let(C_TYPES[load.dtype], writer.name("taken"), value))
+        writer.line(f"return {at.value(part.vector)};")
+    return f"rammer_batch_vectors{{look_{name}, there_{name}, {poll}, take_{name}}}"
+
+
+def _looked(load: Load, readers: Mapping[int, str]) -> str:
+    """The type of what is looked at: an element, with its tag if it has one."""
+    if load.slot not in readers:
+        return C_TYPES[load.dtype]
+    return "uint32_t" if load.dtype.is_half else "uint64_t"
+
+
+def _column_sides(sides: Sequence[Side], plan: PersistentRnn) -> list[Side]:
+    return [side for side in reversed(sides) if side.axis in plan.column_axes]
+
+
 def _unit_sides(sides: Sequence[Side], plan: PersistentRnn) -> list[Side]:
     return [side for side in sides if side.axis not in plan.column_axes]
 
 
 def _point_sides(kernel: RKernel, sides: Sequence[Side], plan: PersistentRnn) -> list[Side]:
     """In the order in which points are numbered: units before columns."""
-    columns = [side for side in reversed(sides) if side.axis in plan.column_axes]
-    return [*lane_first(kernel, _unit_sides(sides, plan)), *columns]
+    return [*lane_first(kernel, _unit_sides(sides, plan)), *_column_sides(sides, plan)]
 
 
 def _emit_epilogue(scope: Scope, points: Sequence[Side], plan: PersistentRnn) -> None:
@@ -209,14 +280,16 @@ def _emit_activate(writer: Writer, plan: PersistentRnn) -> None:
         writer.line(f"return {chosen};")
 
 
-def _loading_threads(part: Part, plan: PersistentRnn) -> int:
-    """How many threads load an element each of a part's vectors: whole warps."""
-    return -(-part.length * plan.columns // WARP) * WARP
+def _loading_threads(part: Part) -> int:
+    """How many threads load an element each of a part's vector: whole warps."""
+    return -(-part.length // WARP) * WARP
 
 
 def _adds(part: Part, plan: PersistentRnn) -> list[str]:
     """The condition that a part adds to the gate of a row."""
-    rows = range(part.first_slot * plan.across, (part.first_slot + part.slots) * plan.across)
+    rows = range(plan.shares.rows)
+    if plan.shares.tensor is None:
+        rows = range(part.first_slot * plan.shares.across, (part.first_slot + part.slots) * plan.shares.across)
     own = {gate * plan.units + unit for gate in part.tables for unit in range(plan.units)}
     return [] if own.issuperset(rows) else [f"({' || '.join(f'gate == {gate}u' for gate in part.tables)})"]
 

@@ -56,6 +56,13 @@ RAMMER_INLINE uint32_t rammer_round_tf32(float x) {
     return bits;
 }
 
+/* The leading bits of a float, as TF32 has them. They are computed where they are asked for, not kept from before a loop. */
+RAMMER_INLINE uint32_t rammer_leading_bits(float x) {
+    uint32_t bits;
+    asm volatile("and.b32 %0, %1, 0xffffe000;" : "=r"(bits) : "r"(__float_as_uint(x)));
+    return bits;
+}
+
 /* 1 / x within one unit in the last place. */
 RAMMER_INLINE float rammer_rcp_approx(float x) {
     float reciprocal;
@@ -86,6 +93,9 @@ RAMMER_INLINE uint64_t rammer_load_relaxed(const uint64_t *address) {
     uint64_t value;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
     return value;
+}
+RAMMER_INLINE void rammer_store_relaxed(uint32_t *address, uint32_t value) {
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
 }
 RAMMER_INLINE void rammer_store_relaxed(uint64_t *address, uint64_t value) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(address), "l"(value) : "memory");

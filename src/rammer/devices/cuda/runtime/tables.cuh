@@ -61,6 +61,18 @@ struct __align__(8) rammer_tagged {
     uint32_t tag;
 };
 
+/* The same of the bits of a float in TF32. */
+struct __align__(8) rammer_tagged_bits {
+    uint32_t value;
+    uint32_t tag;
+};
+
+/* The same of 16 bits. */
+struct __align__(4) rammer_tagged_half {
+    uint16_t value;
+    uint16_t tag;
+};
+
 /* What a vEU keeps from run to run. Runs follow each other, so each counts them by itself: nobody tells a run its number,
  * and a launch may be repeated as it is.
  *

@@ -80,6 +80,29 @@ static __device__ __forceinline__ bool rammer_await(uint32_t counter, uint32_t w
 static __device__ __forceinline__ uint64_t rammer_look(const rammer_tagged *from) {
     return rammer_load_relaxed((const uint64_t *)from);
 }
+static __device__ __forceinline__ uint64_t rammer_look(const rammer_tagged_bits *from) {
+    return rammer_load_relaxed((const uint64_t *)from);
+}
+static __device__ __forceinline__ uint32_t rammer_look(const rammer_tagged_half *from) {
+    return rammer_load_relaxed((const uint32_t *)from);
+}
+
+
+/* The tag of this run: whether what was looked at has it. Elements of 16 bits have half of it, which comes again behind runs
+ * that each write all elements. */
+struct rammer_tag {
+    uint32_t tag;
+    static __device__ __forceinline__ rammer_tag now(void) { return {rammer_queue.tag}; }
+    __device__ __forceinline__ bool is_in(uint64_t word) const { return (uint32_t)(word >> 32) == tag; }
+    __device__ __forceinline__ bool is_in(uint32_t word) const { return word >> 16 == (tag & 0xffffu); }
+};
+
+/* The element that was looked at. */
+static __device__ __forceinline__ float rammer_element(const rammer_tagged *, uint64_t word) {
+    return __uint_as_float((uint32_t)word);
+}
+static __device__ __forceinline__ uint32_t rammer_element(const rammer_tagged_bits *, uint64_t word) { return (uint32_t)word; }
+static __device__ __forceinline__ uint16_t rammer_element(const rammer_tagged_half *, uint32_t word) { return (uint16_t)word; }
 
 /* Whether `holds` of every lane of a warp that is whole, or of this lane. */
 template <bool whole> static __device__ __forceinline__ bool rammer_agree(bool holds) {
@@ -107,6 +130,29 @@ static __device__ __forceinline__ bool rammer_poll_flagged(const rammer_tagged *
     return is_there;
 }
 
+/* The same for elements that the rTask of a record takes, of which a thread has several or one of fewer bits: calls again() until
+ * are_there(), or until the run is given up. */
+template <bool whole> struct rammer_flagged_poll {
+    const rammer_record *record;
+    template <typename AreThere, typename Again>
+    __device__ __forceinline__ void operator()(AreThere are_there, Again again) const {
+        bool came = are_there();
+        if (!rammer_agree<whole>(came)) {
+            uint64_t deadline_ns = 0;
+            uint32_t poll = 1;
+#pragma unroll 1
+            do {
+                again();
+                came = are_there();
+                if (++poll % RAMMER_POLLS == 0 && !rammer_agree<whole>(rammer_is_in_time(&deadline_ns)))
+                    break;
+            } while (!rammer_agree<whole>(came));
+        }
+        if (!came)
+            atomicMin(&rammer_queue.late, record->step + record->wait_count);
+    }
+};
+
 /* The element at `from` for the rTask of a record; anything if the run is given up. The first look at it is on its way before
  * anything else is done (ADR 0014). */
 template <bool whole> struct rammer_flagged_loader {
@@ -120,6 +166,12 @@ template <bool whole> struct rammer_flagged_loader {
             atomicMin(&rammer_queue.late, record->step + record->wait_count);
         return value;
     }
+    template <typename Tagged> __device__ __forceinline__ auto operator()(const Tagged *from) const {
+        auto word = rammer_look(from);
+        const rammer_tag tag = rammer_tag::now();
+        rammer_flagged_poll<whole>{record}([&] { return tag.is_in(word); }, [&] { word = rammer_look(from); });
+        return rammer_element(from, word);
+    }
 };
 typedef rammer_flagged_loader<false> rammer_load_flagged;
 typedef rammer_flagged_loader<true> rammer_load_flagged_by_warps;
@@ -128,6 +180,13 @@ typedef rammer_flagged_loader<true> rammer_load_flagged_by_warps;
 static __device__ __forceinline__ void rammer_store_flagged(rammer_tagged *to, float value) {
     const uint64_t word = (uint64_t)rammer_queue.tag << 32 | __float_as_uint(value);
     rammer_store_relaxed((uint64_t *)to, word);
+}
+
+static __device__ __forceinline__ void rammer_store_flagged(rammer_tagged_bits *to, uint32_t value) {
+    rammer_store_relaxed((uint64_t *)to, (uint64_t)rammer_queue.tag << 32 | value);
+}
+static __device__ __forceinline__ void rammer_store_flagged(rammer_tagged_half *to, uint16_t value) {
+    rammer_store_relaxed((uint32_t *)to, rammer_queue.tag << 16 | value);
 }
 
 /* Starts to fetch the chunk of records from `first` on. */

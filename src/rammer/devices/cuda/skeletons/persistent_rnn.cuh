@@ -1,15 +1,14 @@
 /* The skeleton `persistent_rnn`: a cell of a recurrent layer whose weights stay in registers while its vEU walks a run of
- * records (runtime/runs.cuh), for `columns` elements of a batch together.
+ * records (runtime/runs.cuh).
  *
  *     load_weights: the weights into registers, at the beginning of a run
  *     keep_constants: those of the epilogue into shared memory, where another rKernel was before
  *     step: for each record
- *       for each part, short ones together: load its vectors, one for each column; each warp multiplies its slice of them
- *       into the sums of all rows
+ *       for each part, short ones together: load its vector; each warp multiplies its slice of it into the sums of all rows
  *       put the sums of all lanes that have the same row together, then those of all warps
  *       for each gate: its activation; for each point: the epilogue
  *
- * A cell has `units` units of some gates; number `gate * units + unit` is a row, number `column * units + unit` a point.
+ * A cell has `units` units of some gates; number `gate * units + unit` is a row, and each unit a point of the epilogue.
  * Neighbouring lanes have neighbouring rows, `across` of them; the lanes that are left over split a warp's slice of a vector.
  */
 #ifndef RAMMER_PERSISTENT_RNN_CUH
@@ -67,14 +66,13 @@ template <int pitch> RAMMER_INLINE float rammer_sum_warps(const float *from) {
     return rammer_sum_halves<RAMMER_THREADS / 32>(sums);
 }
 
-/* Vectors of `length` elements, one for each column, and the weights that they are multiplied with. Each warp has a slice of
- * them, whose lanes have `elements` each; slices begin at element `vector_at` of a column's shared memory, `pitch` apart. A
- * lane's weights are those of `slots` rows from its row number `first_slot` on, at `weights_at` among its registers, or among
- * its words of shared memory if they are `stored` there. Parts of one `group` are loaded together, each by the threads before
- * number `end`; one of them is the `last`. */
+/* A vector of `length` elements, and the weights that it is multiplied with. Each warp has a slice of it, whose lanes have
+ * `elements` each; slices begin at element `vector_at` of shared memory, `pitch` apart. A lane's weights are those of `slots`
+ * rows from its row number `first_slot` on, at `weights_at` among its registers. Parts of one `group` are loaded together, each
+ * by the threads before number `end`; one of them is the `last`. */
 template <
-    int length, int slice, int pitch, int elements, int first_slot, int slots, bool stored, int weights_at, int vector_at,
-    int group, int end, bool last>
+    int length, int slice, int pitch, int elements, int first_slot, int slots, int weights_at, int vector_at, int group,
+    int end, bool last>
 struct rammer_rnn_part {
     enum {
         LENGTH = length,
@@ -83,7 +81,6 @@ struct rammer_rnn_part {
         ELEMENTS = elements,
         FIRST_SLOT = first_slot,
         SLOTS = slots,
-        STORED = stored,
         WEIGHTS_AT = weights_at,
         VECTOR_AT = vector_at,
         GROUP = group,
@@ -93,40 +90,35 @@ struct rammer_rnn_part {
     };
 };
 
-/* How elements of a part's vectors are loaded, of all columns one after another: look(number) asks for element `number`,
- * take(number, looked) is what came, once it is there. */
+/* How elements of a part's vector are loaded: look(number) asks for element `number`, take(number, looked) is what came, once
+ * it is there. */
 template <typename Look, typename Take> struct rammer_vectors {
     Look look;
     Take take;
 };
 template <typename Look, typename Take> rammer_vectors(Look, Take) -> rammer_vectors<Look, Take>;
 
-/* A cell. `pitch` elements of shared memory have the slices of all parts of a column. Behind those of all columns lie
- * `stored` weights of each thread, the sums of warps, and the constants of the epilogue. Where threads may wait one by one for
- * elements, `meets`. */
-template <int units, int columns, int gates, int across, int pitch, int stored, bool meets, typename... Parts>
-struct rammer_rnn {
+/* A cell. `pitch` elements of shared memory have the slices of all parts. Behind them lie the sums of warps, and the constants
+ * of the epilogue. Where threads may wait one by one for elements, `meets`. */
+template <int units, int gates, int across, int pitch, bool meets, typename... Parts> struct rammer_rnn {
     enum {
         WARPS = RAMMER_THREADS / 32,
-        POINTS = units * columns,
+        POINTS = units,
         ROWS = units * gates,
-        SUMS = ROWS * columns,
         SLOTS = (ROWS + across - 1) / across,
         POINTS_PER_WARP = 32 / gates,
         POINT_WARPS = (POINTS + POINTS_PER_WARP - 1) / POINTS_PER_WARP,
         LOOKS = 4, /* of a thread together */
-        STORED_AT = pitch * columns,
-        SUMS_AT = STORED_AT + stored * RAMMER_THREADS,
-        BIASES_AT = SUMS_AT + WARPS * SUMS,
-        KEPT_AT = BIASES_AT + SUMS
+        SUMS_AT = pitch,
+        BIASES_AT = SUMS_AT + WARPS * ROWS,
+        KEPT_AT = BIASES_AT + ROWS
     };
     typedef float totals[gates];
 
     /* weight(gate, unit)(element, present), one functor for each part, is a weight, 0 unless it is `present`. All loads are
      * on their way together. */
-    template <typename... Weights>
-    static RAMMER_MEMBER void load_weights(float *shared, float *weights, Weights... weight) {
-        (load_weights_of<Parts>(shared, weights, weight), ...);
+    template <typename... Weights> static RAMMER_MEMBER void load_weights(float *weights, Weights... weight) {
+        (load_weights_of<Parts>(weights, weight), ...);
     }
 
     /* constants(gate, point, float *kept) returns the bias of a gate, and has `count` other constants of a point. */
@@ -143,27 +135,27 @@ struct rammer_rnn {
         }
     }
 
-    /* The work for one record: `fresh` says whether other threads may still write, for the record before,
-     * what this one reads.
+    /* The work for one record: `fresh` says whether other threads may still write, for the record before, what this one reads.
      *
-     * load(point, Early &) starts what the epilogue reads that does not stay. There are `vectors` for each part. activate(gate, sum) is the function of a gate. finish(point, is_first, const totals &,
-     * const float *kept, const Early &) is the epilogue, for each lane; the first one of a point `is_first`. */
+     * load(point, Early &) starts what the epilogue reads that does not stay. There are `vectors` for each part. activate(gate,
+     * sum) is the function of a gate. finish(point, is_first, const totals &, const float *kept, const Early &) is the
+     * epilogue, for each lane; the first one of a point `is_first`. */
     template <typename Early, typename Load, typename Activate, typename Finish, typename... Vectors>
     static RAMMER_MEMBER void step(
         bool fresh, float *shared, const float *weights, Load load, Activate activate, Finish finish, Vectors... vectors
     ) {
         if (fresh)
             __syncthreads();
-        float sums[SLOTS * columns] = {}; /* those of a column side by side */
+        float sums[SLOTS] = {};
         Early early;
         load(point(), early);
-        ((load_vectors_of<Parts>(shared, vectors), multiply_group<Parts>(sums, shared, weights)), ...);
+        ((load_vector_of<Parts>(shared, vectors), multiply_group<Parts>(sums, shared, weights)), ...);
         float *partial = shared + SUMS_AT;
         combine(sums, partial);
         if (threadIdx.x / 32 < POINT_WARPS) {
-            const uint32_t sum = point() / units * ROWS + gate() * units + point() % units;
-            const float bias = shared[BIASES_AT + gate() * POINTS + point()];
-            const float mine = activate(gate(), rammer_sum_warps<SUMS>(partial + sum) + bias);
+            const uint32_t row = gate() * units + point();
+            const float bias = shared[BIASES_AT + row];
+            const float mine = activate(gate(), rammer_sum_warps<ROWS>(partial + row) + bias);
             totals all;
 #pragma unroll
             for (int i = 0; i < gates; ++i)
@@ -182,13 +174,7 @@ struct rammer_rnn {
     static RAMMER_MEMBER uint32_t place(void) { return min(lane() / gates, POINTS_PER_WARP - 1u); }
     static RAMMER_MEMBER uint32_t point(void) { return min(threadIdx.x / 32 * POINTS_PER_WARP + place(), POINTS - 1u); }
 
-    /* Where a thread's weights begin that neighbouring ones of a part's row have: they are loaded together. */
-    template <typename Part> static RAMMER_MEMBER uint32_t stored_at(int slot, int element) {
-        return STORED_AT + (Part::WEIGHTS_AT + slot * Part::ELEMENTS + element) * RAMMER_THREADS + threadIdx.x * Part::VECTOR;
-    }
-
-    template <typename Part, typename Weight>
-    static RAMMER_MEMBER void load_weights_of(float *shared, float *weights, Weight weight) {
+    template <typename Part, typename Weight> static RAMMER_MEMBER void load_weights_of(float *weights, Weight weight) {
         constexpr bool IS_EVEN = Part::LENGTH == WARPS * Part::PITCH;
 #pragma unroll
         for (int i = 0; i < Part::SLOTS; ++i) {
@@ -200,20 +186,16 @@ struct rammer_rnn {
                 const uint32_t element = threadIdx.x / 32 * Part::SLICE + number;
                 const bool present = IS_EVEN || (number < Part::SLICE && element < Part::LENGTH);
                 const uint32_t inside = IS_EVEN ? element : min(element, Part::LENGTH - 1u);
-                const float value = of_row(inside, present);
-                if constexpr (Part::STORED)
-                    shared[stored_at<Part>(i, j / Part::VECTOR * Part::VECTOR) + j % Part::VECTOR] = value;
-                else
-                    weights[Part::WEIGHTS_AT + i * Part::ELEMENTS + j] = value;
+                weights[Part::WEIGHTS_AT + i * Part::ELEMENTS + j] = of_row(inside, present);
             }
         }
     }
 
     /* The last threads first: the first ones may still be finishing points of the record before. Whole warps load flagged
-     * words, those behind the end of the last vector its last element once more. What a thread has several of, it asks for
+     * words, those behind the end of the vector its last element once more. What a thread has several of, it asks for
      * before it takes the first. */
-    template <typename Part, typename Vectors> static RAMMER_MEMBER void load_vectors_of(float *shared, Vectors vectors) {
-        constexpr uint32_t COUNT = Part::LENGTH * columns, LOADING = (COUNT + 31) / 32 * 32;
+    template <typename Part, typename Vectors> static RAMMER_MEMBER void load_vector_of(float *shared, Vectors vectors) {
+        constexpr uint32_t COUNT = Part::LENGTH, LOADING = (COUNT + 31) / 32 * 32;
         constexpr uint32_t FIRST = Part::END > LOADING ? Part::END - LOADING : 0;
         constexpr int TURNS = (LOADING + RAMMER_THREADS - 1) / RAMMER_THREADS;
         if (Part::END != RAMMER_THREADS && threadIdx.x >= Part::END)
@@ -232,11 +214,10 @@ struct rammer_rnn {
                 const uint32_t turn = threadIdx.x - FIRST + (first + i) * RAMMER_THREADS;
                 if (turn >= LOADING)
                     continue;
-                const uint32_t number = min(turn, COUNT - 1), element = number % Part::LENGTH;
-                const float value = vectors.take(number, looked[i]);
+                const uint32_t element = min(turn, COUNT - 1);
+                const float value = vectors.take(element, looked[i]);
                 if (LOADING == COUNT || turn < COUNT)
-                    shared[number / Part::LENGTH * pitch + Part::VECTOR_AT + element / Part::SLICE * Part::PITCH +
-                           element % Part::SLICE] = value;
+                    shared[Part::VECTOR_AT + element / Part::SLICE * Part::PITCH + element % Part::SLICE] = value;
             }
         }
     }
@@ -260,45 +241,30 @@ struct rammer_rnn {
             const float *slice = shared + Part::VECTOR_AT + threadIdx.x / 32 * Part::PITCH + lane() / across * Part::ELEMENTS;
 #pragma unroll
             for (int j = 0; j < Part::ELEMENTS; j += Part::VECTOR) {
-                float weight[Part::SLOTS][Part::VECTOR];
+                float vector[Part::VECTOR];
+                rammer_load_vector<Part::VECTOR>(vector, slice + j);
 #pragma unroll
-                for (int i = 0; i < Part::SLOTS; ++i)
-                    if constexpr (Part::STORED)
-                        rammer_load_vector<Part::VECTOR>(weight[i], shared + stored_at<Part>(i, j));
-                    else
+                for (int k = 0; k < Part::VECTOR; ++k)
 #pragma unroll
-                        for (int k = 0; k < Part::VECTOR; ++k)
-                            weight[i][k] = weights[Part::WEIGHTS_AT + i * Part::ELEMENTS + j + k];
-#pragma unroll
-                for (int column = 0; column < columns; ++column) {
-                    float vector[Part::VECTOR];
-                    rammer_load_vector<Part::VECTOR>(vector, slice + column * pitch + j);
-#pragma unroll
-                    for (int k = 0; k < Part::VECTOR; ++k)
-#pragma unroll
-                        for (int i = 0; i < Part::SLOTS; ++i)
-                            sums[column * SLOTS + Part::FIRST_SLOT + i] += weight[i][k] * vector[k];
-                }
+                    for (int i = 0; i < Part::SLOTS; ++i)
+                        sums[Part::FIRST_SLOT + i] += weights[Part::WEIGHTS_AT + i * Part::ELEMENTS + j + k] * vector[k];
             }
         }
     }
 
     /* Adds the sums of lanes that have the same row, and writes those of each warp where all find them. */
     static RAMMER_MEMBER void combine(float *sums, float *partial) {
-        constexpr int LEFT = rammer_sums_left<SLOTS * columns, across>();
-        constexpr bool HAS_WHOLE_COLUMNS = LEFT % SLOTS == 0 && LEFT * (32 / across) == SLOTS * columns;
-        int present = SLOTS * columns;
-        const uint32_t first = rammer_sum_lanes<SLOTS * columns, across>(sums, &present);
-        if constexpr (HAS_WHOLE_COLUMNS) /* one address for all of a lane */
-            partial += first / SLOTS * ROWS;
-        partial += threadIdx.x / 32 * SUMS + lane() % across;
+        constexpr int LEFT = rammer_sums_left<SLOTS, across>();
+        int present = SLOTS;
+        const uint32_t first = rammer_sum_lanes<SLOTS, across>(sums, &present);
+        partial += threadIdx.x / 32 * ROWS + lane() % across;
 #pragma unroll
         for (int i = 0; i < LEFT; ++i) {
-            const uint32_t number = HAS_WHOLE_COLUMNS ? i : first + i, row = number % SLOTS * across;
-            if (HAS_WHOLE_COLUMNS && i % SLOTS * across + across <= ROWS)
-                partial[i / SLOTS * ROWS + i % SLOTS * across] = sums[i];
+            const uint32_t row = (LEFT == SLOTS ? i : first + i) * across;
+            if (LEFT == SLOTS && i * across + across <= ROWS)
+                partial[row] = sums[i];
             else if (i < present && row + lane() % across < ROWS)
-                partial[number / SLOTS * ROWS + row] = sums[i];
+                partial[row] = sums[i];
         }
         __syncthreads();
     }

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from rammer.ir.expr import Axis, Load, TensorExpr, nodes
-from rammer.ir.kernel_form import GemmForm, KernelForm
+from rammer.ir.kernel_form import GemmForm, Instruction, KernelForm, PersistentRnnForm
 from rammer.ir.task import RTile
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
@@ -19,6 +19,7 @@ from rammer.tiling.reduce import map_form, reduce_form
 from rammer.tiling.rows import outer_reductions
 
 _SECTOR_LANES = 8  # of float32
+_STAYING = 0.93  # of shared memory, for what stays and what it is multiplied with: the rest has records
 _STAGED = 0.7  # of shared memory, for operands: what is left caches those that are copied again
 
 
@@ -33,8 +34,25 @@ def product_form(workload: Workload, tile: RTile, vdevice: VDevice) -> KernelFor
     expr, layouts, threads = workload.expr, workload.layouts, vdevice.threads
     form: KernelForm | None = staged_form(workload, tile, vdevice)
     if form is None and vector_slots(expr) is not None:
-        form = persistent_rnn_form(expr, layouts, tile, workload.constants, threads, vdevice.stationary_bytes)
+        form = staying_form(workload, tile, vdevice)
     return form or gemv_form(expr, layouts, tile, threads, workload.alignments)
+
+
+def staying_form(workload: Workload, tile: RTile, vdevice: VDevice) -> PersistentRnnForm | None:
+    """The form of a product whose weights stay, None where they cannot."""
+    shared = next(level for level in vdevice.levels if not level.shared)
+    form = persistent_rnn_form(
+        workload.expr,
+        workload.layouts,
+        tile,
+        workload.constants,
+        vdevice.threads,
+        vdevice.stationary_bytes,
+        int(shared.capacity_bytes * _STAYING),
+    )
+    if form is not None and form.instruction is Instruction.MMA_3XTF32 and vdevice.numerics == "strict":
+        return None
+    return form
 
 
 def staged_form(workload: Workload, tile: RTile, vdevice: VDevice) -> GemmForm | None:

@@ -1,6 +1,6 @@
 """rTiles whose weights stay on a vEU: the fewest rTasks that leave each with no more weights than a vEU keeps.
 
-Only for few vectors times weights: with more, weights are used often enough within one rTask.
+Only for few vectors times weights.
 """
 
 from __future__ import annotations
@@ -8,20 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from rammer.devices.cuda.tiling.forms import lane_of
+from rammer.devices.cuda.tiling.forms import lane_of, staying_form
 from rammer.ir.expr import Axis, TensorExpr
-from rammer.ir.kernel_form import Instruction
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.tile import scale_out
-from rammer.tiling.gemm import instruction_of
-from rammer.tiling.pattern import Contraction, contraction
-from rammer.tiling.persistent_rnn import column_axes, persistent_rnn_form
+from rammer.tiling.pattern import contraction
+from rammer.tiling.persistent_rnn import column_axes
 
 _LANES = 4  # what an rTask's size is a multiple of: a gate's sums are shared out among lanes evenly
-_MAX_COLUMNS = 4  # registers are left for the sums of so many
+_MAX_COLUMNS = 64  # with more, weights are used often enough within one rTask
 
 
 def persistent_kernel(workload: Workload, vdevice: VDevice) -> RKernel | None:
@@ -34,7 +32,7 @@ def persistent_kernel(workload: Workload, vdevice: VDevice) -> RKernel | None:
     expr, layouts = workload.expr, workload.layouts
     found, columns = contraction(expr), column_axes(expr, layouts, workload.constants)
     lane = None if columns is None else lane_of(expr, layouts, found, vdevice)
-    if found is None or columns is None or lane is None or not _can_have(columns, found, workload):
+    if found is None or columns is None or lane is None or not _can_have(columns, workload):
         return None
     units = tuple(
         axis.extent if axis in columns else min(_LANES, axis.extent) if i == lane else 1
@@ -43,7 +41,7 @@ def persistent_kernel(workload: Workload, vdevice: VDevice) -> RKernel | None:
     count = _task_count(expr, columns, vdevice)
     while count <= vdevice.veu_count:
         tile = RTile(task=scale_out(expr, units, count), lane=lane)
-        form = persistent_rnn_form(expr, layouts, tile, workload.constants, vdevice.threads, vdevice.stationary_bytes)
+        form = staying_form(workload, tile, vdevice)
         if form is not None:
             return workload.kernel(tile, form)
         if not columns:
@@ -52,11 +50,11 @@ def persistent_kernel(workload: Workload, vdevice: VDevice) -> RKernel | None:
     return None
 
 
-def _can_have(columns: Collection[Axis], found: Contraction, workload: Workload) -> bool:
-    """Whether an rTask may multiply so many vectors, which are not rounded."""
+def _can_have(columns: Collection[Axis], workload: Workload) -> bool:
+    """Whether an rTask may multiply so many vectors."""
     count = math.prod(axis.extent for axis in columns)
     is_tagged = any(layout.tagged for layout in workload.layouts[: len(workload.expr.inputs)])
-    return count == 1 or (count <= _MAX_COLUMNS and is_tagged and instruction_of(found) is Instruction.FFMA)
+    return count == 1 or (count <= _MAX_COLUMNS and is_tagged)
 
 
 def _task_count(expr: TensorExpr, columns: Collection[Axis], vdevice: VDevice) -> int:

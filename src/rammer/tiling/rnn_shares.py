@@ -1,0 +1,147 @@
+"""How the threads of a block share out the products of a persistent recurrent layer.
+
+A row is a gate of a unit, a column an element of the batch. Vectors are cut into slices; the warps that have the same
+slice have different rows. Within a warp `across` lanes have different rows and the others split the slice.
+
+One vector is multiplied by multiply-adds: each warp has a slice and all rows. Several are the columns of what tensor
+cores multiply: a warp then has few rows, so that few sums have to be added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rammer.ir.kernel_form import Instruction
+from rammer.tiling.gemm import WARP
+
+_ACROSS = (32, 16, 8, 4, 2, 1)  # the more, the fewer exchanges between lanes
+_TENSOR_ACROSS = 8
+_TILE_ROWS = 16  # of an instruction of a tensor core, two of each lane
+TILE_COLUMNS = 8
+"""Columns of an instruction of a tensor core."""
+_MAX_REGISTERS = 108  # of a thread, for weights and sums of tensor cores: with more, the compiler stores some
+_SLICE_COST = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RnnProducts:
+    """How tensor cores multiply: a lane has `elements` neighbours of a row in an instruction, as two words.
+
+    A vector's element takes `element_bytes` of shared memory. Columns lie an odd multiple of `padding` elements apart,
+    so that what a warp reads together lies in different banks. A result has `sums`, which are added at the end.
+    """
+
+    elements: int
+    element_bytes: int
+    padding: int
+    sums: int
+
+
+_HALVES = RnnProducts(elements=4, element_bytes=2, padding=16, sums=1)
+RNN_PRODUCTS: Mapping[Instruction, RnnProducts] = {
+    Instruction.MMA_3XTF32: RnnProducts(elements=2, element_bytes=8, padding=8, sums=2),
+    Instruction.MMA_TF32: RnnProducts(elements=2, element_bytes=4, padding=8, sums=1),
+    Instruction.MMA_BF16: _HALVES,
+    Instruction.MMA_F16: _HALVES,
+}
+"""By instruction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """What each thread has of `rows` by `columns` sums; see above."""
+
+    warps: int
+    rows: int
+    columns: int
+    instruction: Instruction
+    across: int
+    slices: int
+
+    @property
+    def tensor(self) -> RnnProducts | None:
+        """How tensor cores multiply, if they do."""
+        return RNN_PRODUCTS.get(self.instruction)
+
+    @property
+    def deep(self) -> int:
+        """Lanes that split a slice."""
+        return WARP // self.across
+
+    @property
+    def groups(self) -> int:
+        """Warps that have the same slice."""
+        return self.warps // self.slices
+
+    @property
+    def slots(self) -> int:
+        """Rows that a lane adds to."""
+        if self.tensor is None:
+            return -(-self.rows // self.across)
+        return -(-self.rows // (_TILE_ROWS * self.groups)) * _TILE_ROWS // self.across
+
+    def slice(self, length: int) -> int:
+        """Elements of a vector that a warp takes."""
+        if self.tensor is None:
+            return -(-length // self.slices)
+        return self.elements(length) * self.deep
+
+    def elements(self, length: int) -> int:
+        """Elements of a vector that a lane takes."""
+        step = 1 if self.tensor is None else self.tensor.elements
+        return -(-length // (self.slices * self.deep * step)) * step
+
+    def words(self, elements: int) -> int:
+        """Words that hold a lane's weights of a row."""
+        return elements if self.tensor is None else elements // self.tensor.elements * 2
+
+    @property
+    def padded(self) -> int:
+        """Columns in shared memory."""
+        return 1 if self.tensor is None else _up(self.columns, TILE_COLUMNS)
+
+    @property
+    def row_pitch(self) -> int:
+        """Words between the sums of columns: lanes that have several write to different banks."""
+        return self.rows if self.tensor is None else _up(self.rows - 4, 16) + 4
+
+    def at_once(self, weights: int) -> int:
+        """Columns whose sums a thread holds together beside its weights, 0 if there is no room for any."""
+        if self.tensor is None:
+            return 1
+        each = self.slots * TILE_COLUMNS // self.deep * self.tensor.sums
+        most = min(self.padded // TILE_COLUMNS, (_MAX_REGISTERS - weights) // each)
+        return max((count for count in range(1, most + 1) if self.padded // TILE_COLUMNS % count == 0), default=0) * (
+            TILE_COLUMNS
+        )
+
+
+def ways(instruction: Instruction, warps: int, rows: int, columns: int, lengths: Sequence[int]) -> Iterator[Shares]:
+    """The ways to share out the products of an rTask that may be worth it, of tensor cores the best.
+
+    Args:
+        instruction: what multiplies.
+        warps: of the block.
+        rows: of the rTask.
+        columns: of the rTask.
+        lengths: of the vectors.
+    """
+
+    def one(across: int, slices: int) -> Shares:
+        return Shares(warps=warps, rows=rows, columns=columns, instruction=instruction, across=across, slices=slices)
+
+    if instruction not in RNN_PRODUCTS:
+        yield from (one(across, warps) for across in _ACROSS)
+        return
+    tensor = [one(_TENSOR_ACROSS, slices) for slices in range(1, warps + 1)]
+    yield min(tensor, key=lambda shares: _cost(shares, lengths))
+
+
+def _cost(shares: Shares, lengths: Sequence[int]) -> int:
+    """Weights that a lane multiplies, and what its sums cost beside them: they are written and read for each slice."""
+    return shares.slots * sum(shares.elements(length) for length in lengths) + _SLICE_COST * shares.slices
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

@@ -1,0 +1,78 @@
+/* STEPS cells of one layer in a block: h' = sigmoid(W x + b) * tanh(U x + V h + c) * scale, of UNITS units and COLUMNS columns.
+ *
+ * x is STEPS x COLUMNS x LENGTH; W and U are the rows of `input`, V is `recurrent`; b and c are the rows of `bias`; states is
+ * (STEPS + 1) x COLUMNS x UNITS, of which the first is given. Vectors come when they are looked at for the second time. */
+typedef FORMAT format;
+constexpr int ROWS = 2 * UNITS, GROUPS = RAMMER_THREADS / 32 / SLICES, PADDED = (COLUMNS + 7) / 8 * 8;
+constexpr int SLOTS = (ROWS + 16 * GROUPS - 1) / (16 * GROUPS) * 2, STEP = format::STEP;
+RAMMER_MEMBER constexpr int elements_of(int length) { return (length + SLICES * 4 * STEP - 1) / (SLICES * 4 * STEP) * STEP; }
+constexpr int X_ELEMENTS = elements_of(LENGTH), H_ELEMENTS = elements_of(UNITS);
+constexpr int PADDING = STEP * 4, H_AT = SLICES * 4 * X_ELEMENTS, VECTORS = H_AT + SLICES * 4 * H_ELEMENTS;
+constexpr int PITCH = (VECTORS + 2 * PADDING - 1) / (2 * PADDING) * 2 * PADDING + PADDING;
+constexpr int ROW_PITCH = (ROWS + 11) / 16 * 16 + 4, X_WORDS = X_ELEMENTS / STEP * 2, H_WORDS = H_ELEMENTS / STEP * 2;
+
+typedef rammer_rnn_batch_part<LENGTH, 4 * X_ELEMENTS, X_ELEMENTS, 0, 0> x_part;
+typedef rammer_rnn_batch_part<UNITS, 4 * H_ELEMENTS, H_ELEMENTS, SLOTS * X_WORDS, H_AT> h_part;
+typedef rammer_rnn_batch<UNITS, COLUMNS, 2, SLICES, SLOTS, AT_ONCE, PITCH, ROW_PITCH, MEETS, format, x_part, h_part> rnn;
+
+struct looked {
+    float value;
+    bool again;
+};
+
+struct poll_twice {
+    bool *again;
+    template <typename AreThere, typename Again> RAMMER_MEMBER void operator()(AreThere are_there, Again look) const {
+        *again = true;
+        if (!are_there())
+            look();
+        *again = false;
+    }
+};
+
+extern "C" __global__ void rammer_run(
+    const float *x, const float *input, const float *recurrent, const float *bias, const float *scale, float *states
+) {
+    float weights[SLOTS * (X_WORDS + H_WORDS)] = {};
+    float *shared = (float *)rammer_scratch;
+    const auto of_x = [&](uint32_t gate, uint32_t unit) {
+        const float *row = input + (min(gate, 1u) * UNITS + unit) * LENGTH;
+        return [=](uint32_t element, bool present) { return present ? row[element] : 0.0f; };
+    };
+    const auto of_h = [&](uint32_t gate, uint32_t unit) {
+        const float *row = recurrent + unit * UNITS;
+        return [=](uint32_t element, bool present) { return present && gate == 1 ? row[element] : 0.0f; };
+    };
+    rnn::load_weights(weights, of_x, of_h);
+    for (uint32_t i = threadIdx.x; i < PITCH * PADDED * sizeof(format::element) / sizeof(float); i += RAMMER_THREADS)
+        shared[i] = 0.0f;
+    __syncthreads();
+    rnn::keep_constants<1>(shared, [&](uint32_t gate, uint32_t point, float *kept) {
+        kept[0] = scale[point];
+        return bias[gate * UNITS + point];
+    });
+    struct early {};
+    const auto load = [&](uint32_t, early &) {};
+    const auto activate = [&](uint32_t gate, float sum) {
+        const float sigmoid = 1.0f / (1.0f + expf(-sum)), tanh = tanhf(sum);
+        return gate == 0 ? sigmoid : tanh;
+    };
+    for (uint32_t position = 0; position < STEPS; ++position) {
+        const float *const inputs = x + position * COLUMNS * LENGTH;
+        float *const last = states + position * COLUMNS * UNITS;
+        bool again = false;
+        const auto look_at_x = [&](uint32_t column, uint32_t element) { return looked{inputs[column * LENGTH + element], again}; };
+        const auto look_at_h = [&](uint32_t column, uint32_t element) { return looked{last[column * UNITS + element], again}; };
+        const auto is_there = [&](const looked &one) { return one.again; };
+        const auto take = [&](uint32_t, uint32_t, const looked &one) { return one.value; };
+        const auto finish = [&](uint32_t point, bool is_first, const rnn::totals &totals, const float *kept, const early &) {
+            const float next = totals[0] * totals[1] * kept[point];
+            if (is_first)
+                last[COLUMNS * UNITS + point] = next;
+        };
+        const poll_twice poll{&again};
+        const rammer_batch_vectors of_inputs{look_at_x, is_there, poll, take};
+        const rammer_batch_vectors of_states{look_at_h, is_there, poll, take};
+        rnn::step<early>(true, shared, weights, load, activate, finish, of_inputs, of_states);
+    }
+}

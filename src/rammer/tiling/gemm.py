@@ -277,6 +277,8 @@ def _warp_tile(product: _Product, threads: int, room_bytes: int, height: int, wi
     """M and N of a warp and the slices: as many sums as registers allow, as few slices as keep warps busy."""
     wide = _up(height, 32) * 4 <= _up(height, 16) * 5
     m, n = 32 if wide else 16, 32 if width > 16 else 16 if width > 8 else 8
+    if product.instruction is Instruction.MMA_F64:  # its operands are read fast enough for narrow tiles
+        n = min((size for size in (32, 24, 16, 8) if size <= n), key=lambda size: (_up(width, size), -size))
     most = max(1, math.prod(product.extents) // _SLICE_ELEMENTS)
 
     def slices() -> int:
@@ -284,7 +286,7 @@ def _warp_tile(product: _Product, threads: int, room_bytes: int, height: int, wi
         return _power_below(threads // WARP * m * n // (block_m * block_n))
 
     while (product.held * m * n > _MAX_HELD * WARP or slices() > most) and (m > 16 or n > 8):
-        m, n = (m // 2, n) if m > 16 and m >= n else (m, n // 2)
+        m, n = (m // 2, n) if m > 16 and m >= n else (m, n // 16 * 8)
     return m, n, min(slices(), _power_below(most))
 
 
@@ -293,7 +295,7 @@ def _threadblock_tile(
 ) -> tuple[int, int]:
     """M and N of a threadblock: all of the rTask's, if there are warps and shared memory for them."""
     warp_m, warp_n = warp_tile
-    m, n = (min(_MAX_SIDE, _up(size, unit)) for size, unit in zip(tile, warp_tile, strict=True))
+    m, n = (min(_MAX_SIDE // unit * unit, _up(size, unit)) for size, unit in zip(tile, warp_tile, strict=True))
 
     def fits() -> bool:
         warps = (m // warp_m) * (n // warp_n)

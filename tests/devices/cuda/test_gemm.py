@@ -154,6 +154,25 @@ def test_stages_are_in_line_with_the_axes_where_they_can(name):
         assert moving_axes(extents, kernel.form.threadblock.k) > 0
 
 
+@pytest.mark.parametrize(("width", "of_warp"), [(3072, 24), (2304, 24), (1024, 32)])
+def test_warps_in_float64_leave_no_columns_over(width, of_warp):
+    """Of 128 rows, 132 vEUs have tiles of 48, 72 and 64 columns."""
+    kernels = Bound(expression("MatMul", types((128, 768), (768, width))), [1], H200).kernels
+    kernel = min(kernels, key=lambda one: math.ceil(one.task_count / H200.veu_count) * predict(one, H200).task_us)
+    form = kernel.form
+    assert isinstance(form, GemmForm)
+    assert form.instruction is Instruction.MMA_F64
+    assert kernel.tile.task[1] % form.warp.n == 0
+    assert form.warp.n == of_warp
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_float64_multiplies_float32_where_there_is_as_much_of_it(architecture):
+    vdevice = describe(NAMED[architecture], None)
+    forms = {kernel.form.instruction for kernel in bound("wide", vdevice).kernels}
+    assert forms == {Instruction.MMA_F64 if architecture == "sm_90" else Instruction.FFMA}
+
+
 @pytest.mark.parametrize("elements", [363, 432, 500, 1000])
 def test_the_last_stage_is_about_as_full_as_the_others(elements):
     for kernel in Bound(expression("MatMul", types((64, elements), (elements, 64))), [1], H200).kernels:

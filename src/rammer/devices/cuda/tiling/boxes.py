@@ -7,12 +7,15 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from rammer.ir.expr import Axis, TensorExpr
+from rammer.ir.kernel_form import Instruction
 from rammer.ir.vdevice import VDevice
 from rammer.roller.tile import TaskTile
+from rammer.tiling.gemm import instruction_of, of_float32
 from rammer.tiling.pattern import Contraction
 
 _HEIGHTS = (16, 32, 48, 64, 128)  # rows and lanes that blocks are good at
 _WIDTHS = (16, 32, 64, 128)
+_WIDTHS_OF_DOUBLES = (16, 24, 32, 48, 64, 72, 96, 128)
 _MAX_CUTS = 8  # of an axis of a block's side
 _MAX_SHARES = 5
 
@@ -25,8 +28,10 @@ def boxes(expr: TensorExpr, found: Contraction, lane: Axis, vdevice: VDevice) ->
     rows = found.rows(expr.axes, lane)
     lanes = [axis for axis in expr.axes if axis not in rows and axis in found.lanes]
     batches = [axis for axis in expr.axes if axis not in rows and axis not in lanes]
+    instruction = instruction_of(found, of_float32(vdevice.instructions))
+    widths = _WIDTHS_OF_DOUBLES if instruction is Instruction.MMA_F64 else _WIDTHS
     for of_height in _sides_of(rows, _HEIGHTS):
-        for of_width in _sides_of(lanes, _WIDTHS):
+        for of_width in _sides_of(lanes, widths):
             for row_sizes, lane_sizes in itertools.product(of_height, of_width):
                 sizes = {**row_sizes, **lane_sizes}
                 of_a_batch = math.prod(-(-axis.extent // size) for axis, size in sizes.items())

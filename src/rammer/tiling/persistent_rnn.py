@@ -102,10 +102,10 @@ class PersistentRnn:
     kept: tuple[int, ...]
 
     @property
-    def resident(self) -> Resident:
+    def stationary(self) -> Stationary:
         """What others have to know of it."""
         parts = tuple((part.axes, part.form, tuple(part.tables)) for part in self.parts)
-        return Resident(
+        return Stationary(
             family=Family(
                 arrangement=(self.tile, len(self.gates), self.shares, parts),
                 registers=self.weights,
@@ -171,7 +171,7 @@ class PersistentRnn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What resident rKernels have in common that have the same weights in their registers if they load the same ones.
+    """What stationary rKernels have in common that have the same weights in their registers if they load the same ones.
 
     `registers` is how many of a thread hold weights, `vectors` how many elements of shared memory hold slices.
     """
@@ -182,8 +182,8 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resident:
-    """What a resident rKernel keeps: its family, the operands that stay, and those of them that are weights."""
+class Stationary:
+    """What a stationary rKernel keeps: its family, the operands that stay, and those of them that are weights."""
 
     family: Family
     kept: tuple[int, ...]

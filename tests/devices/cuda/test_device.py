@@ -26,7 +26,7 @@ from rammer.errors import CompilerNotFoundError, DeviceUnavailableError, OptionE
 from rammer.frontends.onnx import load_graph
 from rammer.ir.types import DType
 from rammer.options import CompileOptions
-from rammer.tiling.persistent_rnn import Family, Resident
+from rammer.tiling.persistent_rnn import Family, Stationary
 from tests.support.small_models import layer_model
 
 
@@ -283,17 +283,17 @@ def test_manifest_knows_who_writes_tagged_tensors():
 # --- Records ----------------------------------------------------------------------------------------------------------
 
 
-def records_of(queues, signals, residents=None, slots=((1, 0, 8), (0, 0, 16), (1, 0, 24), (0, 0, 32))):
+def records_of(queues, signals, stationary=None, slots=((1, 0, 8), (0, 0, 16), (1, 0, 24), (0, 0, 32))):
     """Device records of queues of (opcode, a, b, c), two operands each, and where each vEU's begin."""
     steps = np.array([step for queue in queues for step in queue], dtype=RECORD)
     starts = np.cumsum([0, *map(len, queues)]).tolist()
     return device_records(
-        steps, starts, np.array(list(slots), dtype=SLOT), np.array(signals, dtype=np.uint32), 2, residents or {}
+        steps, starts, np.array(list(slots), dtype=SLOT), np.array(signals, dtype=np.uint32), 2, stationary or {}
     )
 
 
-def resident(kept, weights=(0,), registers=8):
-    return Resident(family=Family(arrangement=(), registers=registers, vectors=32), kept=kept, weights=weights)
+def stationary(kept, weights=(0,), registers=8):
+    return Stationary(family=Family(arrangement=(), registers=registers, vectors=32), kept=kept, weights=weights)
 
 
 def test_record_holds_an_rtask_with_its_waits_and_signals():
@@ -326,26 +326,26 @@ def test_run_is_one_rtask_over_the_same_constants():
     task, other_tile, other_constants = (EXECUTE, 3, 1, 0), (EXECUTE, 3, 2, 0), (EXECUTE, 3, 1, 2)
     queues = [[task, task, task, other_tile, other_tile, other_constants, (EXECUTE, 4, 1, 0)], [task]]
     slots = ((1, 0, 8), (0, 0, 16), (1, 0, 24), (0, 0, 32))
-    records, _ = records_of(queues, [], {3: resident(kept=(0,))}, slots)
+    records, _ = records_of(queues, [], {3: stationary(kept=(0,))}, slots)
     assert records["run"].tolist() == [3, 2, 1, 2, 1, 1, 0, 1]
-    records, _ = records_of(queues, [], {3: resident(kept=(1,))}, ((1, 0, 8), (0, 0, 16), (1, 0, 24), (0, 0, 16)))
+    records, _ = records_of(queues, [], {3: stationary(kept=(1,))}, ((1, 0, 8), (0, 0, 16), (1, 0, 24), (0, 0, 16)))
     assert records["run"].tolist() == [3, 2, 1, 2, 1, 1, 0, 1]
 
 
 def test_run_joins_one_of_another_rkernel_over_the_same_weights():
     slots = ((1, 0, 8), (0, 0, 16), (1, 0, 24), (1, 0, 8), (1, 0, 24), (1, 0, 16))
     queue = [(EXECUTE, 3, 1, 0), (EXECUTE, 5, 1, 2), (EXECUTE, 5, 1, 2), (EXECUTE, 3, 1, 4), (WAIT, 0, 1, 0)]
-    here, there = resident(kept=(0, 1), weights=(0,)), resident(kept=(1,), weights=(1,))
+    here, there = stationary(kept=(0, 1), weights=(0,)), stationary(kept=(1,), weights=(1,))
     records, _ = records_of([queue], [1], {3: here, 5: there}, slots)
     assert records["run"].tolist() == [1, 2, 1, 1, 0]
     assert records["joins"].tolist() == [1, 0, 0, 0, 0]
-    records, _ = records_of([queue], [1], {3: here, 5: resident(kept=(1,), weights=(1,), registers=9)}, slots)
+    records, _ = records_of([queue], [1], {3: here, 5: stationary(kept=(1,), weights=(1,), registers=9)}, slots)
     assert not records["joins"].any()
 
 
 def test_run_is_busy_if_one_of_its_records_is():
     task, signal = (EXECUTE, 3, 1, 0), (SIGNAL, 0, 0, 0)
-    records, _ = records_of([[task, task, signal, task], [task, task]], [1], {3: resident(kept=(0,))})
+    records, _ = records_of([[task, task, signal, task], [task, task]], [1], {3: stationary(kept=(0,))})
     assert records["run"].tolist() == [3, 2, 1, 2, 1]
     assert records["busy"].tolist() == [1, 1, 0, 0, 0]
 

@@ -7,7 +7,7 @@ import pytest
 
 from rammer.devices.cuda.tiling.figures import H200_THREADS
 from rammer.devices.cuda.tiling.lines import LINE_BYTES, SECTOR_BYTES, positions, slot_bytes, touched_lines
-from rammer.devices.cuda.tiling.thread_time import resident_us
+from rammer.devices.cuda.tiling.thread_time import stationary_us
 from rammer.devices.cuda.tiling.thread_work import thread_work
 from rammer.devices.registry import find_device
 from rammer.ir.expr import Axis
@@ -125,5 +125,5 @@ def test_longer_rows_take_longer_and_so_do_more_of_them():
 
 def test_weights_that_stay_are_loaded_first():
     few, many = (replace(RESIDENT, weight_registers=count) for count in (1, 64))
-    assert 0.7 < resident_us(few, H200_THREADS) < 1.1  # as EfficientNet's gates take
-    assert resident_us(many, H200_THREADS) > 2 * resident_us(few, H200_THREADS)
+    assert 0.7 < stationary_us(few, H200_THREADS) < 1.1  # as EfficientNet's gates take
+    assert stationary_us(many, H200_THREADS) > 2 * stationary_us(few, H200_THREADS)

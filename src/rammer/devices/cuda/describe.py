@@ -18,7 +18,7 @@ from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 from rammer.tiling.gemm import LEAST_ROWS, WARP
 
 MULTIPROCESSOR_THREADS = 512  # of all its blocks: with 128 registers each they take all 65,536
-MAX_WEIGHTS = 80  # registers of a thread that hold resident weights; the rest is for the work itself
+MAX_WEIGHTS = 80  # registers of a thread that hold stationary weights; the rest is for the work itself
 SKELETONS = (
     Skeleton.MAP,
     Skeleton.REDUCE,

@@ -17,7 +17,7 @@ from rammer.devices.codegen.tables import EXECUTE, SIGNAL, WAIT
 from rammer.devices.cuda.tables import NOTHING, SEGMENT_SHIFT, SIGNALS, WAITS, record_dtype
 
 if TYPE_CHECKING:
-    from rammer.tiling.persistent_rnn import Resident
+    from rammer.tiling.persistent_rnn import Stationary
 
 _PHASE = {WAIT: 0, EXECUTE: 1, SIGNAL: 2}
 _LIMITS = {WAIT: WAITS, EXECUTE: 1, SIGNAL: SIGNALS}
@@ -29,7 +29,7 @@ def device_records(
     slots: npt.NDArray[np.void],
     signals: npt.NDArray[np.uint32],
     room: int,
-    residents: Mapping[int, Resident],
+    stationary: Mapping[int, Stationary],
     maps: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.uint32]]:
     """Records of all vEUs one after another, and where each vEU's begin and end.
@@ -40,7 +40,7 @@ def device_records(
         slots: of all rOperators.
         signals: how often each counter is signalled in a run.
         room: operands that a record has room for.
-        residents: the resident rKernels by number.
+        stationary: the stationary rKernels by number.
         maps: what the records of some rOperators have behind their operands, by where their slots begin: where, and
             addresses.
     """
@@ -62,7 +62,7 @@ def device_records(
     for first_slot, (at, *addresses) in maps.items():
         owners = record_of[(steps["opcode"] == EXECUTE) & (steps["c"] == first_slot)]
         records["operands"][owners, at : at + len(addresses)] = addresses
-    _mark_runs(records, firsts, residents)
+    _mark_runs(records, firsts, stationary)
     return records, np.array(firsts, dtype=np.uint32)
 
 
@@ -111,8 +111,8 @@ def _fill(
         records["operands"][owners] = operands[found]
 
 
-def _mark_runs(records: npt.NDArray[np.void], firsts: Sequence[int], residents: Mapping[int, Resident]) -> None:
-    """Say of each record of a resident rKernel how many from it on are the same rTask over the same constants.
+def _mark_runs(records: npt.NDArray[np.void], firsts: Sequence[int], stationary: Mapping[int, Stationary]) -> None:
+    """Say of each record of a stationary rKernel how many from it on are the same rTask over the same constants.
 
     Of such a run, say whether it has Waits or Signals, and at its end whether the next record has the same weights.
     """
@@ -120,10 +120,10 @@ def _mark_runs(records: npt.NDArray[np.void], firsts: Sequence[int], residents: 
     waits = records["wait_count"] + records["signal_count"] > 0
     ends = {first - 1 for first in firsts[1:]}
     for i in reversed(range(len(records))):
-        here = residents.get(int(kernels[i]))
+        here = stationary.get(int(kernels[i]))
         if here is None:
             continue
-        behind = None if i in ends or tiles[i] != tiles[i + 1] else residents.get(int(kernels[i + 1]))
+        behind = None if i in ends or tiles[i] != tiles[i + 1] else stationary.get(int(kernels[i + 1]))
         goes_on = behind is here and (operands[i][list(here.kept)] == operands[i + 1][list(here.kept)]).all()
         if behind is not None and behind.family == here.family and not goes_on:
             weights = operands[i + 1][list(behind.weights)]

@@ -110,7 +110,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         slot_table,
         np.frombuffer(data[SIGNALS], dtype=SIGNAL_COUNT),
         slots,
-        {number: kernel.resident for number, kernel in enumerate(kernels.values()) if kernel.resident is not None},
+        {number: kernel.stationary for number, kernel in enumerate(kernels.values()) if kernel.stationary is not None},
         maps.operands,
     )
     look_ahead(
@@ -163,8 +163,8 @@ def translation_unit(
     has_warpgroups = any(kernel.loop is not None for kernel in kernels.values())
     families: dict[Family, dict[int, str]] = {}
     for number, (symbol, kernel) in enumerate(kernels.items()):
-        if kernel.resident is not None:
-            families.setdefault(kernel.resident.family, {})[number] = symbol
+        if kernel.stationary is not None:
+            families.setdefault(kernel.stationary.family, {})[number] = symbol
     targets = [Target(symbol, apart=kernel.apart) for symbol, kernel in kernels.items()]
     walks = {f"walk_{min(members)}": (family, members) for family, members in families.items()}
     for symbol, (_, members) in walks.items():

@@ -38,7 +38,7 @@ from rammer.ir.kernel_form import (
 )
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
-from rammer.tiling.persistent_rnn import Resident, plan_of
+from rammer.tiling.persistent_rnn import Stationary, plan_of
 
 TAGGED_STORE = "rammer_store_flagged"
 _INT32_ADDRESSES = 1 << 31
@@ -60,7 +60,7 @@ class KernelText:
     """
 
     text: str
-    resident: Resident | None = None
+    stationary: Stationary | None = None
     apart: bool = False
     loop: str | None = None
     has_rows: bool = False
@@ -184,8 +184,8 @@ def _emit_body(scope: Scope, sides: Sequence[Side], form: KernelForm, unwritten:
 def _emit_persistent_rnn(kernel: RKernel, symbol: str, unwritten: Collection[int]) -> KernelText:
     """The three functions of a persistent RNN, those of a type."""
     plan = plan_of(kernel)
-    resident = plan.resident
-    others = [slot for slot in range(len(kernel.layouts)) if slot not in resident.weights]
+    stationary = plan.stationary
+    others = [slot for slot in range(len(kernel.layouts)) if slot not in stationary.weights]
     writer = _writer(kernel)
     takes = {
         slot: "rammer_load_flagged" if takes_apart(kernel, slot) else "rammer_load_flagged_by_warps"
@@ -204,13 +204,13 @@ def _emit_persistent_rnn(kernel: RKernel, symbol: str, unwritten: Collection[int
 
     with writer.block(f"struct {symbol}", ";"):
         declare_cell(writer, plan, kernel.layouts, meets=takes_any_apart(kernel))
-        with function("load_weights", "float *weights", resident.weights) as (scope, sides):
+        with function("load_weights", "float *weights", stationary.weights) as (scope, sides):
             emit_load_weights(scope, sides, plan)
         with function("keep_constants", "float *shared", plan.kept) as (scope, sides):
             emit_keep_constants(scope, sides, plan)
         with function("step", "uint32_t position, float *shared, const float *weights", others) as (scope, sides):
             emit_step(scope, sides, plan, unwritten)
-    return KernelText(text=writer.text(), resident=resident, apart=takes_any_apart(kernel))
+    return KernelText(text=writer.text(), stationary=stationary, apart=takes_any_apart(kernel))
 
 
 def _writer(kernel: RKernel) -> Writer:

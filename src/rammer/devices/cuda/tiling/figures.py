@@ -70,7 +70,7 @@ class ThreadFigures:
         l2_us, memory_us: a byte from or to L2 and memory, while all multiprocessors read and write.
         exchange_us: a value, within a warp.
         barrier_us: a barrier of several warps, and what passes through shared memory there.
-        resident_us: of an rTask that loads weights into registers to keep them, and of each of these registers.
+        stationary_us: of an rTask that loads weights into registers to keep them, and of each of these registers.
     """
 
     provenance: str
@@ -83,7 +83,7 @@ class ThreadFigures:
     memory_us: float
     exchange_us: float
     barrier_us: float
-    resident_us: tuple[float, float]
+    stationary_us: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ H200_THREADS = ThreadFigures(
     memory_us=2.71e-5,
     exchange_us=0.0142,
     barrier_us=0.149,
-    resident_us=(0.8, 0.02),
+    stationary_us=(0.8, 0.02),
 )
 
 H200_WARPGROUPS = WarpgroupFigures(

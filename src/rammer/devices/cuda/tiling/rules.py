@@ -30,7 +30,7 @@ from rammer.devices.cuda.tiling.forms import general_form, lane_of, product_form
 from rammer.devices.cuda.tiling.gemm_time import gemm_us
 from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernel
-from rammer.devices.cuda.tiling.thread_time import resident_us, thread_us
+from rammer.devices.cuda.tiling.thread_time import stationary_us, thread_us
 from rammer.devices.cuda.tiling.warpgroup import warpgroup_tiles, warpgroup_us
 from rammer.ir.kernel_form import (
     DepthwiseForm,
@@ -130,7 +130,7 @@ class GpuRules:
             case GemvRowsForm() as form:
                 return row_us(kernel, form, vdevice, self.threads)
             case PersistentRnnForm() as form:
-                return resident_us(form, self.threads)
+                return stationary_us(form, self.threads)
         return thread_us(kernel, vdevice, self.threads)
 
     @property

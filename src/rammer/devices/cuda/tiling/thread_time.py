@@ -19,9 +19,9 @@ from rammer.ir.vdevice import VDevice
 _CACHED = 0.3  # of shared memory, which operands of products leave to the cache
 
 
-def resident_us(form: PersistentRnnForm, figures: ThreadFigures) -> float:
+def stationary_us(form: PersistentRnnForm, figures: ThreadFigures) -> float:
     """Time of an rTask that keeps its weights and has loaded them first, in microseconds."""
-    fixed_us, register_us = figures.resident_us
+    fixed_us, register_us = figures.stationary_us
     return fixed_us + form.weight_registers * register_us
 
 

@@ -8,18 +8,26 @@ from typing import Any
 import pytest
 
 from rammer.devices.cuda.emit.kernel import emit_kernel
+from rammer.devices.cuda.tiling import figures
+from rammer.devices.cuda.tiling.rules import GpuRules
 from rammer.devices.reference.device import describe
 from rammer.devices.registry import find_device
-from rammer.ir.kernel_form import GemmForm
+from rammer.ir.expr import Load, nodes
+from rammer.ir.kernel_form import DepthwiseForm, GemmForm
 from rammer.ir.vdevice import Figure
+from rammer.ir.workload import Workload
 from rammer.lowering.lower import lower
 from rammer.options import CompileOptions
 from rammer.passes import channels_last, fuse, fuse_windows, layout, round_products
+from rammer.passes.helpers.predicted import predicted_us
+from rammer.roller.construct import construct
+from rammer.roller.model import predict
 from rammer.tiling.pattern import contraction, window_points
 from tests.support.passes import Net, expression_of, only, rewritten, unchanged
 
 H200 = find_device("cuda:sm_90").describe(CompileOptions())
 CHANNELS = 32
+SLOW = replace(H200, handover_us=Figure(10.0, "nominal: a test"))
 
 
 def on(device=H200):
@@ -56,6 +64,66 @@ def test_so_does_a_pooling(kind):
     y = net.add(kind, net.input(1, CHANNELS, 16, 16), **attributes)
     (product,) = rewritten(net.build(net.conv(y, net.weight(64, CHANNELS, 1, 1))), fuse.run, on()).operators
     assert product.kind == f"{kind}+Conv"
+
+
+def gated(*, keep=False):
+    """Channels that are multiplied with a gate each, computed of themselves, and a product over them."""
+    net = Net()
+    x = net.add("Abs", net.input(1, CHANNELS, 16, 16))
+    gate = net.add("Sigmoid", net.add("ReduceMean", x, axes=(2, 3), keepdims=True))
+    y = net.add("Mul", x, gate, name="gated")
+    z = net.conv(y, net.weight(64, CHANNELS, 1, 1), name="project")
+    return net.build(z, net.add("Neg", y)) if keep else net.build(z)
+
+
+def test_gated_channels_join_their_product():
+    after = rewritten(gated(), fuse.run, on(SLOW))
+    product = only(after, "Mul+Conv")
+    found = contraction(expression_of(product))
+    assert found is not None
+    (term,) = found.terms
+    assert sorted(len([node for node in nodes(operand) if isinstance(node, Load)]) for operand in term.operands) == [
+        1,
+        2,
+    ]
+    assert {source.node for source in product.sources} >= {"gated", "project"}
+
+
+def test_not_if_others_read_what_is_gated():
+    assert unchanged(rewritten(gated(keep=True), fuse.run), on(SLOW))
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_not_of_what_another_product_reads_too(is_shared):
+    """The states of a recurrent layer, say, which then travel element by element."""
+    net = Net()
+    x, other = (net.conv(net.input(1, 8, 16, 16), net.weight(CHANNELS, 8, 1, 1)) for _ in range(2))
+    y = net.add("Mul", x, net.add("Transpose", other, perm=(0, 1, 3, 2)))
+    z = net.conv(y, net.weight(64, CHANNELS, 1, 1))
+    outputs = [z, net.conv(x, net.weight(16, CHANNELS, 3, 3), pad=1)] if is_shared else [z]
+    assert unchanged(net.build(*outputs), on(SLOW)) == is_shared
+
+
+def test_gates_stay_apart_where_computing_them_takes_longer():
+    graph = rewritten(gated(), fuse.run)
+    assert not unchanged(graph, on())
+    rules = GpuRules(figures=replace(figures.H200, computed_cycles=1e5))
+    assert unchanged(graph, on(replace(H200, rules=rules)))
+
+
+def test_operators_are_compared_as_they_are_tiled_when_they_lie_in_memory_as_a_whole():
+    """A depthwise convolution of its own then copies its patch, which takes aligned tensors."""
+    device = replace(H200, precision="fp16")
+    graph = separable(kernel=5, size=14, features=96)
+    round_, lay_out = partial(round_products.run, device=device), partial(layout.run, device=device)
+    after = rewritten(graph, fuse.run, channels_last.run, round_, lay_out, tolerance=2e-2)
+    operator = next(one for one in after.operators if one.name == "depthwise")
+    layouts = tuple(after.values[value].storage for value in (*operator.inputs, *operator.outputs))
+    expr = expression_of(operator)
+    (best, *_) = construct(Workload(expr, layouts, (16,) * len(layouts)), device)
+    assert isinstance(best.form, DepthwiseForm)
+    time_us = predict(best, device).task_us + device.task_overhead_us.value
+    assert predicted_us(expr, layouts, (1,), device, device.veu_count) <= time_us
 
 
 def test_not_for_devices_that_read_operands_from_memory():

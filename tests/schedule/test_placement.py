@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rammer.ir.kernel_form import Instruction, PersistentRnnForm
 from rammer.ir.program import Schedule
 from rammer.ir.task import TaskGraph
 from rammer.schedule.builder import ProgramBuilder
@@ -82,3 +85,26 @@ def test_a_trial_that_would_end_too_late_is_given_up():
     again = placer.place_by(whole.end_us, graph.operators, {0: 0}, times)
     assert again is not None
     assert again.steps == whole.steps
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_loads_weights_to_keep_goes_where_it_can_load_them_while_it_waits(keeps):
+    """Its input is made by vEU 0, which is free last: weights that vEU 1 loads are there when the input is."""
+    maker = TaskGraphMaker()
+    made = maker.elementwise([maker.input((1, 4))])
+    graph = maker.finish([maker.elementwise([made])])
+    (kernel,) = graph.operators[1].kernels
+    if keeps:
+        sizes = {"across": 1, "slices": 1, "columns": 1, "weight_registers": 1, "weight_bytes": 0}
+        form = PersistentRnnForm(threads=32, scratch_bytes=0, instruction=Instruction.FFMA, **sizes)
+        kernel = replace(kernel, form=form, constants=frozenset((0,)))
+    graph = replace(graph, operators=(graph.operators[0], replace(graph.operators[1], kernels=(kernel,))))
+    schedule, expected, _ = _place(graph, 2, TileCosts(), overhead_us=0.25)
+    veus = [veu for veu, _ in expected.values()]
+    assert veus == [0, 1 if keeps else 0]
+    target = device(2, task_overhead_us=0.25, starts_early=True)
+    estimates = Estimates(graph, target, TileCosts())
+    assert estimates.load_us[1] == (estimates.handover_us if keeps else 0.0,)
+    spans = {span.task.operator: span for span in simulate(graph, schedule, target, TileCosts()).spans}
+    made_us = spans[0].end_us + (estimates.handover_us if keeps else 0.0)
+    assert spans[1].end_us == pytest.approx(made_us + estimates.task_us[1][0] - (0.25 if keeps else 0.0))

@@ -145,8 +145,9 @@ class _Fusion:
     def _us(self, operator: Operator) -> float:
         assert operator.expr is not None  # it was looked into
         layouts = tuple(self._graph.values[value].storage for value in (*operator.inputs, *operator.outputs))
+        constants = [slot for slot, value in enumerate(operator.inputs) if value in self._graph.constants]
         expr = rounded(operator.expr, self._device)
-        return predicted_us(expr, layouts, self._device, self._device.veu_count)
+        return predicted_us(expr, layouts, constants, self._device, self._device.veu_count)
 
     def _may_be_softmax(self, value: int) -> bool:
         """Whether what makes a value reduces twice, as a softmax does."""

@@ -1,12 +1,14 @@
-"""fuse_windows: a product computes the short sums that it multiplies, instead of reading them.
+"""fuse_windows: a product computes what it multiplies, a short sum or elementwise work, instead of reading it.
 
     y[c] = sum[k](x[c + k] * v[c, k]), z[m] = sum[c](y[c] * w[m, c])
       ->  z[m] = sum[c](sum[k](x[c + k] * v[c, k]) * w[m, c])
+    y[p, c] = x[p, c] * g[c], z[p, m] = sum[c](y[p, c] * w[m, c])
+      ->  z[p, m] = sum[c](x[p, c] * g[c] * w[m, c])
 
-So does a separable convolution: its depthwise half takes as long to hand over as to compute. Devices that stage the
-operands of products compute such sums where they would copy them. That saves an operator and a hand-over, but rTasks
-with other lanes of the same rows compute the same sums. Roller's model decides, on that share of the units that is an
-operator's own among those beside it.
+The first is a separable convolution, the second one whose channels are gated (squeeze and excite): what comes before
+the product takes as long to hand over as to compute. Devices that stage the operands of products compute such elements
+where they would copy them. That saves an operator and a hand-over, but rTasks with other lanes of the same rows compute
+the same elements. Roller's model decides, on that share of the units that is an operator's own among those beside it.
 
 Ordering restriction: last, for nothing lays out the operands of sums inside of sums.
 """
@@ -23,7 +25,7 @@ from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.passes.helpers.fusion import LARGEST_OPERANDS
 from rammer.passes.helpers.predicted import predicted_us
-from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
 from rammer.passes.helpers.shares import shares
 from rammer.passes.helpers.views import Definition, definition
 from rammer.passes.helpers.work import lift, lower
@@ -40,11 +42,14 @@ def run(graph: Graph, device: VDevice) -> Graph:
     """
     times = _Times(graph, device)
     makers, consumers = graph.producers(), graph.consumers()
+    multiplied = _multiplied(graph)
     fused: dict[tuple[int, ...], Operator] = {}
     gone: set[tuple[int, ...]] = set()
     for operator in graph.operators:
         for value in operator.inputs:
             if value not in makers or value in graph.outputs or len(consumers[value]) > 1:
+                continue
+            if not _reduces(makers[value]) and multiplied.intersection(makers[value].inputs):
                 continue
             whole = _joined(makers[value], operator, graph, device)
             if whole is not None and times.whole_pays(whole, makers[value], operator):
@@ -58,6 +63,23 @@ def run(graph: Graph, device: VDevice) -> Graph:
     return rewriter.finish()
 
 
+def _multiplied(graph: Graph) -> set[int]:
+    """Values that products read, and what has these for parts: the states of recurrent layers travel tagged.
+
+    Elementwise work takes tagged elements; a product that stages its operands would have all of them announced.
+    """
+    products = (one for one in graph.operators if one.expr is not None and contraction(one.expr) is not None)
+    found = {value for product in products for value in product.inputs}
+    for operator in graph.operators:
+        if operator.kind in PLACED_KINDS and found.intersection(operator.inputs):
+            found.update(operator.outputs)
+    return found
+
+
+def _reduces(operator: Operator) -> bool:
+    return operator.expr is not None and bool(operator.expr.reductions)
+
+
 class _Times:
     """How long operators take, as Roller predicts, each on its share of the units."""
 
@@ -66,7 +88,7 @@ class _Times:
         self._device = device
         own = zip(graph.operators, shares(graph, device.veu_count), strict=True)
         self._veus = {operator.outputs: veus for operator, veus in own}
-        self._known: dict[tuple[TensorExpr, tuple[Layout, ...], int], float] = {}
+        self._known: dict[tuple[TensorExpr, tuple[Layout, ...], frozenset[int], int], float] = {}
 
     def whole_pays(self, whole: Operator, maker: Operator, operator: Operator) -> bool:
         """Whether an operator ends sooner than the two that it stands for, the second of which has its results."""
@@ -75,10 +97,11 @@ class _Times:
     def _time_us(self, operator: Operator) -> float:
         assert operator.expr is not None  # a window or a product
         layouts = tuple(self._graph.values[value].storage for value in (*operator.inputs, *operator.outputs))
-        key = (operator.expr, layouts, self._veus[operator.outputs])
+        constants = frozenset(slot for slot, value in enumerate(operator.inputs) if value in self._graph.constants)
+        key = (operator.expr, layouts, constants, self._veus[operator.outputs])
         if key not in self._known:
-            expr, _, veus = key
-            self._known[key] = predicted_us(expr, layouts, self._device, veus)
+            expr, *_, veus = key
+            self._known[key] = predicted_us(expr, layouts, constants, self._device, veus)
         return self._known[key]
 
 
@@ -109,16 +132,16 @@ def _joined(maker: Operator, operator: Operator, graph: Graph, device: VDevice) 
 
 
 def _window(operator: Operator, device: VDevice) -> Definition | None:
-    """The one result of an operator that reduces over few points; None for any other, and for what is staged itself.
+    """The one result of an operator that reduces over few points or none; None for others, and for what is staged.
 
     The axes of its reductions get names that no other operator uses.
     """
     expr = operator.expr
-    if expr is None or len(expr.outputs) != 1 or not expr.reductions:
+    if expr is None or len(expr.outputs) != 1 or operator.kind in PLACED_KINDS or expr.guards:
         return None
     product = contraction(expr)
     points = math.prod(axis.extent for axis in expr.reduce_axes)
-    if not 0 < points <= MAX_WINDOW_POINTS or (product is not None and is_staged(expr, product, device)):
+    if not 0 <= points <= MAX_WINDOW_POINTS or (product is not None and is_staged(expr, product, device)):
         return None
     work = lift(operator)
     (output,) = work.outputs.values()

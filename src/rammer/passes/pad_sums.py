@@ -134,6 +134,7 @@ def _pays(operator: Operator, padded: TensorExpr, graph: Graph, device: VDevice,
     layouts = [graph.values[value].storage for value in (*operator.inputs, *operator.outputs)]
     constants = [slot for slot, value in enumerate(operator.inputs) if value in graph.constants]
     before_us, after_us = (
-        predicted_us(expr, laid_out(expr, layouts, constants, device), device, veus) for expr in (operator.expr, padded)
+        predicted_us(expr, laid_out(expr, layouts, constants, device), constants, device, veus)
+        for expr in (operator.expr, padded)
     )
     return after_us <= _WORTH * before_us

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
-from rammer.ir.expr import Axis, Load, Output, Reduce, TensorExpr, substitute
+from rammer.ir.expr import Axis, Load, Output, Reduce, substitute
 from rammer.ir.graph import Graph, Operator, Value
 from rammer.ir.kernel_form import Skeleton
 from rammer.ir.types import Layout, TensorType
@@ -60,10 +60,11 @@ def run(graph: Graph, device: VDevice) -> Graph:
         device: whose figures decide.
     """
     rewriter = Rewriter(graph)
-    known: dict[tuple[TensorExpr | None, tuple[Layout | None, ...], int], tuple[Axis, int] | None] = {}
+    known: dict[Hashable, tuple[Axis, int] | None] = {}
     for operator, veus in zip(graph.operators, shares(graph, device.veu_count), strict=True):
         layouts = tuple(graph.values[value].layout for value in (*operator.inputs, *operator.outputs))
-        key = (operator.expr, layouts, veus)
+        constants = tuple(value in graph.constants for value in operator.inputs)
+        key = (operator.expr, layouts, constants, veus)
         if key not in known:
             reduces = operator.expr is not None and operator.expr.reductions
             known[key] = _best_cut(operator, graph, device, veus) if reduces else None
@@ -137,7 +138,7 @@ def _time_us(work: Work, graph: Graph, device: VDevice, veus: int) -> float:
     expr, reads = lower(work, lambda value: graph.values[value].type)
     layouts = [graph.values[value].storage for value in (*reads, *work.outputs)]
     constants = {slot for slot, value in enumerate(reads) if value in graph.constants}
-    return predicted_us(expr, laid_out(expr, layouts, constants, device), device, veus)
+    return predicted_us(expr, laid_out(expr, layouts, constants, device), constants, device, veus)
 
 
 def _halves(work: Work, reduction: Reduce, axis: Axis, parts: int, graph: Graph) -> _Halves:

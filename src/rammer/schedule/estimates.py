@@ -26,6 +26,8 @@ class Estimates:
         fetch_us: likewise, what it takes longer where its vEU has just kept other weights; 0 for what keeps none.
         early_us: likewise, how long before its inputs are there an rTask may have started: that overhead, where rTasks
             wait by themselves.
+        load_us: likewise, what it takes before that if it keeps weights which nobody left on its vEU: they come from
+            memory in about the time of a hand-over.
     """
 
     def __init__(self, graph: TaskGraph, device: VDevice, costs: CostModel) -> None:
@@ -61,6 +63,13 @@ class Estimates:
                 for kernel in operator.kernels
             )
             for operator in graph.operators
+        )
+        self.load_us = tuple(
+            tuple(
+                self.handover_us if early_us > 0 and kernel.form.kept_bytes else 0.0
+                for kernel, early_us in zip(operator.kernels, early, strict=True)
+            )
+            for operator, early in zip(graph.operators, self.early_us, strict=True)
         )
 
     def _is_kept(self, operator: ROperator, kernel: RKernel) -> bool:

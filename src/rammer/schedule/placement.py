@@ -3,7 +3,8 @@
 rTasks are taken in the order in which their inputs are there, long ones first among equals. Starts that differ by less
 than a hand-over count as equal. Among equal vEUs the rTask's *keeper* is preferred, which was last to use the same
 constants (a recurrent layer's weights stay in one cache), then the one that made most of its inputs, then the
-earliest. Before a vEU takes an rTask from elsewhere, it takes one whose keeper it is that could start as early.
+earliest. What loads weights first, to keep them, does so while it waits where a vEU is idle, and so prefers none.
+Before a vEU takes an rTask from elsewhere, it takes one whose keeper it is that could start as early.
 
 Times are estimates, carried along from trial to trial: nothing is simulated twice.
 """
@@ -46,13 +47,15 @@ class _Inputs:
 class Job(NamedTuple):
     """An rTask to be placed, and what decides where; a NamedTuple, for there are several for each rTask.
 
-    It may start `early_us` before its inputs are there. Those of its `predecessors` whose results are not tagged are
-    `awaited`. `keeper` is the vEU that was last to use its constants, or, if it is `settled`, the only one for it.
+    It may start `early_us` before its inputs are there, of which it takes `load_us` for what it keeps. Those of its
+    `predecessors` whose results are not tagged are `awaited`. `keeper` is the vEU that was last to use its constants,
+    or, if it is `settled`, the only one for it.
     """
 
     task: RTask
     task_us: float
     early_us: float
+    load_us: float
     predecessors: Predecessors
     awaited: Predecessors
     constants: Constants
@@ -251,7 +254,7 @@ class Placer:
         """The vEU for an rTask and when it starts there."""
         starts_us = job.starts_us(free_us)
         veu = job.keeper if job.keeper is not None and job.settled else int(starts_us.argmin())
-        equal_us = float(starts_us[veu]) + self._estimates.handover_us
+        equal_us = float(starts_us[veu]) + max(0.0, self._estimates.handover_us - job.load_us)
         if job.keeper is not None and starts_us[job.keeper] <= equal_us:
             veu = job.keeper
         elif job.inputs is not None:
@@ -260,7 +263,9 @@ class Placer:
         return veu, float(starts_us[veu])
 
     def _jobs(self, operator: ROperator, pick: int, times: ProgramTimes) -> Iterator[Job]:
-        task_us, early_us = self._estimates.task_us[operator.id][pick], self._estimates.early_us[operator.id][pick]
+        load_us = self._estimates.load_us[operator.id][pick]
+        task_us = self._estimates.task_us[operator.id][pick] + load_us
+        early_us = self._estimates.early_us[operator.id][pick] + load_us
         takes_late = operator.kernels[pick].form.takes_late
         rows = zip(*self._predecessors_of(operator, pick), self._constants(operator, pick), strict=True)
         found = self._stationary.get(operator.id)
@@ -269,7 +274,7 @@ class Placer:
             inputs = times.inputs(awaited if takes_late else predecessors)
             settled = found is not None
             task = RTask(operator.id, index)
-            yield Job(task, task_us, early_us, predecessors, awaited, constants, keeper, settled, inputs)
+            yield Job(task, task_us, early_us, load_us, predecessors, awaited, constants, keeper, settled, inputs)
 
     def _predecessors_of(
         self, operator: ROperator, pick: int

@@ -33,9 +33,14 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
     """
     estimates = Estimates(graph, device, costs)
     tagged = find_tagged(graph, schedule.choice)
-    task_us = [times[pick] for times, pick in zip(estimates.task_us, schedule.choice, strict=True)]
+    load_us = [times[pick] for times, pick in zip(estimates.load_us, schedule.choice, strict=True)]
+    task_us = [
+        times[pick] + load for times, pick, load in zip(estimates.task_us, schedule.choice, load_us, strict=True)
+    ]
+    early_us = [
+        times[pick] + load for times, pick, load in zip(estimates.early_us, schedule.choice, load_us, strict=True)
+    ]
     kept = _Kept(graph, schedule.choice, estimates)
-    early_us = [times[pick] for times, pick in zip(estimates.early_us, schedule.choice, strict=True)]
     waiting = [0.0] * max((program.veus for program in schedule.programs), default=device.veu_count)
     spans: list[Span] = []
     now = device.start_us.value if any(program.veus for program in schedule.programs) else 0.0

@@ -15,7 +15,15 @@ from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
 from rammer.ir.kernel_form import GemmForm, GemmShape, Instruction, Skeleton
 from rammer.ir.task import RTile
 from rammer.ir.types import DType, Layout
-from rammer.tiling.pattern import Contraction, Group, contraction, product_skeleton, reduction_order
+from rammer.tiling.pattern import (
+    Contraction,
+    Group,
+    contraction,
+    joint_of,
+    product_skeleton,
+    reduction_order,
+    window_points,
+)
 
 WARP = 32
 LEAST_ROWS = 4  # and columns; below, weights stream from memory instead
@@ -24,6 +32,7 @@ _MAX_SIDE = 128
 _MAX_HELD = 32  # sums of a thread: registers are left for operands, and shared memory for the sums
 _SLICE_ELEMENTS = 16  # that each slice should have of a sum
 _MAX_K = 256
+_MAX_COMPUTED_K = 2048
 SUMS_PADDING = 8  # elements between rows of the sums in shared memory
 
 
@@ -56,6 +65,7 @@ INSTRUCTION_TILES: Mapping[Instruction, InstructionTile] = {
 OF_FLOAT = (Instruction.FFMA, Instruction.MMA_F64)
 """What multiplies float32 as it is."""
 
+_LEAST_STAGES = 2
 # More hide no more where arithmetic takes longer than copies.
 _STAGES: Mapping[Instruction, int] = {
     Instruction.FFMA: 2,
@@ -103,6 +113,11 @@ def staged_operand(operand: Expr, instruction: Instruction) -> Expr:
     return operand
 
 
+def is_computed(staged: Expr) -> bool:
+    """Whether what is put into shared memory is elementwise work: no copy, no sum, not two in one."""
+    return not isinstance(staged, Load) and not window_points(staged) and joint_of(staged) is None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmAxes:
     """The spatial axes of a product by their part in it, each list fastest first; the batch's are in both or none."""
@@ -134,13 +149,15 @@ class _Product:
     """What a form follows from beside its tile; `_product` makes one for all tiles.
 
     `held` sums of each point; for each group of sums, the bytes of a row's and of a column's element of all its
-    operands, as they are staged, and the extents that it runs over, fastest first; the longest group comes first.
+    operands, as they are staged, and the extents that it runs over, fastest first; the longest group comes first. If an
+    operand `is_computed`, threads wait in each stage for what it is computed of: few stages are long then.
     """
 
     axes: GemmAxes
     held: int
     group_bytes: tuple[tuple[int, int], ...]
     extents: tuple[int, ...]
+    is_computed: bool
     instruction: Instruction
     skeleton: Skeleton
 
@@ -148,6 +165,16 @@ class _Product:
     def tile(self) -> InstructionTile:
         """Of the instruction."""
         return INSTRUCTION_TILES[self.instruction]
+
+    @property
+    def most_stages(self) -> int:
+        """In shared memory at a time."""
+        return _LEAST_STAGES if self.is_computed else _STAGES[self.instruction]
+
+    @property
+    def most_k(self) -> int:
+        """Elements of a stage."""
+        return _MAX_COMPUTED_K if self.is_computed else _MAX_K
 
     def element_bytes(self, m: int, n: int) -> int:
         """Of one element of the longest sums, for so many rows and columns."""
@@ -212,12 +239,13 @@ def _form(product: _Product, threads: int, room_bytes: int, height: int, width: 
     slices = min(slices, _power_below((beside_bytes if overlapped else room_bytes) // sums_bytes))
     if overlapped:
         room_bytes -= slices * sums_bytes
-    stages = min(_STAGES[product.instruction], max(2, room_bytes // (element_bytes * (WARP + of_k.padding))))
+    stages = room_bytes // (element_bytes * (WARP + of_k.padding))
+    stages = min(product.most_stages, max(_LEAST_STAGES, stages))
     room = room_bytes // (stages * element_bytes) - of_k.padding
     slices = min(slices, _power_below(room // of_k.k))
     if product.instruction is Instruction.MMA_F64:  # of others, so far, as many as there are warps
         slices = _slices_in_line(of_k, room, slices, product.extents)
-    k = _stage_k(room, max(of_k.least_k, slices * of_k.k), product.extents)
+    k = _stage_k(min(room, product.most_k), max(of_k.least_k, slices * of_k.k), product.extents)
     stages = min(stages, 1 + (tiles if overlapped else 1) * -(-elements // k))
     threadblock = GemmShape(m, n, k)
     pipeline_bytes, all_sums_bytes = product.pipeline_bytes(threadblock, stages), slices * sums_bytes
@@ -249,6 +277,7 @@ def _product(expr: TensorExpr, layouts: tuple[Layout, ...], lane: int, of_float:
     def side_bytes(operands: Sequence[Expr]) -> int:
         return sum(staged_operand(operand, instruction).dtype.itemsize_bytes for operand in operands)
 
+    staged = [staged_operand(operand, instruction) for term in longest.terms for operand in term.operands]
     groups = (longest, *(group for group in found.groups if group is not longest))
     of_groups = (operands_of(found, group, expr.axes[lane]) for group in groups)
     return _Product(
@@ -256,6 +285,7 @@ def _product(expr: TensorExpr, layouts: tuple[Layout, ...], lane: int, of_float:
         held=held,
         group_bytes=tuple((side_bytes(rows), side_bytes(columns)) for rows, columns in of_groups),
         extents=tuple(axis.extent for axis in reversed(group_order(longest, layouts))),
+        is_computed=any(map(is_computed, staged)),
         instruction=instruction,
         skeleton=product_skeleton(found, expr.axes[lane]),
     )
@@ -324,7 +354,7 @@ def _stage_k(room: int, least: int, extents: Sequence[int]) -> int:
     As many as there is room for; if possible as `moving_axes` wants it, else such that the last stage is about as full.
     """
     elements = math.prod(extents)
-    most = max(least, min(room, _MAX_K, _up(elements, least)) // least * least)
+    most = max(least, min(room, _up(elements, least)) // least * least)
     whole = [step for step in range(most, least - 1, -least) if moving_axes(extents, step)]
     if whole and whole[0] * 2 > most:
         return whole[0]

@@ -50,5 +50,6 @@ def predicted_alone_us(graph: Graph, device: VDevice, veus: int, rest: Callable[
     for operator in done.operators:
         if operator.expr is not None and operator.kind not in PLACED_KINDS:
             layouts = tuple(done.values[value].storage for value in (*operator.inputs, *operator.outputs))
-            total_us += predicted_us(operator.expr, layouts, share, veus) + device.handover_us.value
+            constants = [slot for slot, value in enumerate(operator.inputs) if value in done.constants]
+            total_us += predicted_us(operator.expr, layouts, constants, share, veus) + device.handover_us.value
     return total_us

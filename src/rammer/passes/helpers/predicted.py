@@ -16,17 +16,20 @@ from rammer.tiling.packing import preferred_layouts
 _ALIGNMENT = 16  # elements: of what is no part of a tensor
 
 
-def predicted_us(expr: TensorExpr, layouts: tuple[Layout, ...], device: VDevice, veus: int) -> float:
-    """The time of an operator that has `veus` units to itself, in microseconds.
+def predicted_us(
+    expr: TensorExpr, layouts: tuple[Layout, ...], constants: Collection[int], device: VDevice, veus: int
+) -> float:
+    """The time of an operator that has `veus` units to itself and is bound to whole tensors, in microseconds.
 
     Args:
         expr: what it computes.
         layouts: of what its slots and outputs are bound to, slots first.
+        constants: the slots that are constants.
         device: the machine.
         veus: so many of its units.
     """
     overhead_us = device.task_overhead_us.value
-    kernels = construct(Workload(expr, layouts), device)
+    kernels = construct(Workload(expr, layouts, (_ALIGNMENT,) * len(layouts), frozenset(constants)), device)
     return min(-(-kernel.task_count // veus) * (predict(kernel, device).task_us + overhead_us) for kernel in kernels)
 
 

@@ -78,7 +78,7 @@ template <int across, int vector> struct rammer_columns {
             if (threadIdx.x % 32 < across)
 #pragma unroll
                 for (int i = 0; i < vector; ++i)
-                    parts[part * WIDTH + column() * vector + i] = values[i];
+                    parts[part * WIDTH + i * across + column()] = values[i]; /* neighbours in different banks */
             __syncthreads();
             for (uint32_t i = threadIdx.x; i < WIDTH; i += RAMMER_THREADS) {
                 T each[PARTS];
@@ -90,7 +90,7 @@ template <int across, int vector> struct rammer_columns {
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < vector; ++i)
-                values[i] = whole[column() * vector + i];
+                values[i] = whole[i * across + column()];
         }
     }
 };

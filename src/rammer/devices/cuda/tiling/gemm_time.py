@@ -16,12 +16,21 @@ from rammer.ir.region import Affine, affine
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
-from rammer.tiling.gemm import INSTRUCTION_TILES, WARP, gemm_axes, group_order, operands_of, staged_operand
+from rammer.tiling.gemm import (
+    INSTRUCTION_TILES,
+    WARP,
+    gemm_axes,
+    group_order,
+    is_computed,
+    operands_of,
+    staged_operand,
+)
 from rammer.tiling.pattern import Group, contraction, stride_along, window_points
 from rammer.tiling.windows import Sides, neighbours, points_together
 
 _QUARTER_THREADS = 128  # that quarter a multiprocessor's blocks
 _COPY_BYTES = (16, 8, 4)  # of an instruction
+_COMPUTED_TOGETHER = 4  # by a thread, whose loads are in flight together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +38,14 @@ class _Pass:
     """Sums over the same axes as a block runs through them, whatever its tile.
 
     They are `terms` sums of `elements`. Of each operand of rows, then of each of lanes: how many elements a copy takes;
-    those whose elements are sums themselves.
+    those whose elements are sums themselves; how many elements a thread computes at a time of what is computed.
     """
 
     terms: int
     elements: int
     copied: tuple[tuple[int, ...], tuple[int, ...]]
     windows: tuple[tuple[Expr, ...], tuple[Expr, ...]]
+    computed: tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def gemm_us(kernel: RKernel, form: GemmForm, vdevice: VDevice, figures: Figures) -> float:
@@ -74,7 +84,12 @@ def _cycles(expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, form: Ge
             for size, box, side in zip(sides, boxes, one.windows, strict=True)
             for operand in side
         )
-        cycles += multiply + copy + windows + stages * figures.stage_cycles / quarters
+        turns = stages * sum(
+            math.ceil(size * k / (elements * form.threads * _COMPUTED_TOGETHER))
+            for size, side in zip(sides, one.computed, strict=True)
+            for elements in side
+        )
+        cycles += multiply + copy + windows + turns * figures.computed_cycles + stages * figures.stage_cycles / quarters
     return form.tiles * cycles
 
 
@@ -91,11 +106,15 @@ def _passes(expr: TensorExpr, layouts: tuple[Layout, ...], lane: Axis, instructi
         def copied(operand: Expr) -> int:
             return _elements_per_copy(expr, layouts, group, innermost, staged_operand(operand, instruction))
 
+        def computes(operand: Expr) -> bool:
+            return is_computed(staged_operand(operand, instruction))
+
         return _Pass(
             terms=len(group.terms),
             elements=math.prod(axis.extent for axis in group.axes),
             copied=(tuple(map(copied, rows)), tuple(map(copied, lanes))),
             windows=(tuple(filter(window_points, rows)), tuple(filter(window_points, lanes))),
+            computed=(tuple(map(copied, filter(computes, rows))), tuple(map(copied, filter(computes, lanes)))),
         )
 
     return tuple(map(of, found.groups))

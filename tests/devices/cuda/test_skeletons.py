@@ -1,5 +1,7 @@
 """Each skeleton alone, in a program of its own: it compiles for GPUs, and gives what NumPy does, here and on a GPU."""
 
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -346,6 +348,16 @@ PROGRAMS = {
 def test_compiles_alone(name):
     pytest.importorskip("cuda.core", reason="needs the cuda extra")
     assert find_toolchain().cubin(PROGRAMS[name].text, "sm_90")[:4] == b"\x7fELF"
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("skeleton", dict.fromkeys(program.name for program in PROGRAMS.values()))
+def test_compiles_alone_by_nvcc(skeleton, tmp_path):
+    source = tmp_path / "program.cu"
+    source.write_text(next(program.text for program in PROGRAMS.values() if program.name == skeleton))
+    command = ["nvcc", "-arch=sm_90a", "-std=c++17", "-w", "-cubin", str(source), "-o", str(tmp_path / "program.cubin")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:2000]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -4,7 +4,8 @@
     python -m benchmarks.side_by_side --network mobilenet --threads 16 --device cuda --precision fp16
 
 On a processor the model has one vEU, so that each call takes one core: needs as many idle cores as threads. Rounds of
-one thread and of several take turns, each as long as the others; the middle ratio counts. Inputs are NumPy arrays.
+one thread and of several take turns, each as long as the others; the middle ratio counts. Inputs are NumPy arrays, or
+(`--bound`, on a GPU) tensors of PyTorch in its memory that each thread has bound, with a stream of its own.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ ROUNDS = 5
 ROUND_S = 1.0
 
 
-def calls_a_second(call: Callable[[], object], threads: int) -> float:
-    """What so many threads do together while a round lasts."""
+def calls_a_second(calls: Sequence[Callable[[], object]], end: Callable[[], object]) -> float:
+    """What a thread for each call does together with the others while a round lasts; `end` waits for what is left."""
+    threads = len(calls)
     counts = [0] * threads
     together = threading.Barrier(threads + 1)
     end_s = [0.0]
@@ -32,7 +34,7 @@ def calls_a_second(call: Callable[[], object], threads: int) -> float:
     def work(number: int) -> None:
         together.wait()
         while time.perf_counter() < end_s[0]:
-            call()
+            calls[number]()
             counts[number] += 1
 
     workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
@@ -43,20 +45,26 @@ def calls_a_second(call: Callable[[], object], threads: int) -> float:
     together.wait()
     for worker in workers:
         worker.join()
+    end()
     return sum(counts) / (time.perf_counter() - begin_s)
 
 
-def ratios(net: rammer.Executable, threads: int) -> list[float]:
+def bound(net: rammer.Executable) -> Callable[[], object]:
+    """A call on tensors and a stream of its own, in a GPU's memory."""
+    import torch
+
+    inputs = {name: torch.from_numpy(array).cuda() for name, array in random_inputs(net.signature).items()}
+    return net.bind(inputs, stream=torch.cuda.Stream())
+
+
+def ratios(net: rammer.Executable, threads: int, *, is_bound: bool = False) -> list[float]:
     """Calls a second of so many threads over those of one, by round; prints both."""
     inputs = random_inputs(net.signature)
-
-    def call() -> object:
-        return net.run(inputs)
-
-    calls_a_second(call, threads)  # makes the instances
+    calls = [bound(net) if is_bound else lambda: net.run(inputs) for _ in range(threads)]
+    calls_a_second(calls, net.wait)  # makes the instances
     found = []
     for _ in range(ROUNDS):
-        alone, together = calls_a_second(call, 1), calls_a_second(call, threads)
+        alone, together = calls_a_second(calls[:1], net.wait), calls_a_second(calls, net.wait)
         found.append(together / alone)
         print(f"1 thread {alone:,.1f} calls/s, {threads} threads {together:,.1f}: {found[-1]:.2f} times", flush=True)
     return found
@@ -69,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="fp32", help="of a GPU's products")
+    parser.add_argument("--bound", action="store_true", help="bound tensors in a GPU's memory")
     chosen = parser.parse_args(arguments)
     net: rammer.Executable = rammer.compile(
         NETWORKS[chosen.network](),
@@ -76,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         precision=chosen.precision,
         veus=1 if chosen.device == "cpu" else None,
     )
-    middle = statistics.median(ratios(net, chosen.threads))
+    middle = statistics.median(ratios(net, chosen.threads, is_bound=chosen.bound))
     print(f"{chosen.network}: {middle:.2f} times as many calls with {chosen.threads} threads")
 
 

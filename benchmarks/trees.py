@@ -141,7 +141,7 @@ def _ours(source: TreeEnsemble, x: np.ndarray, threads: int) -> Call:
     for first in range(0, len(x), _PIECE):
         piece = x[first : first + _PIECE]
         if len(piece) not in executables:
-            graph = _graph(source, len(piece))
+            graph = graph_of(source, len(piece))
             executables[len(piece)] = compile_graph(
                 graph, CompileOptions(device="cpu", veus=threads if len(x) > 1 else 1)
             )
@@ -154,7 +154,8 @@ def _ours(source: TreeEnsemble, x: np.ndarray, threads: int) -> Call:
     return run
 
 
-def _graph(source: TreeEnsemble, rows: int) -> Graph:
+def graph_of(source: TreeEnsemble, rows: int) -> Graph:
+    """The graph of an ensemble for so many rows of float32."""
     builder = FoldingBuilder("trees")
     place = SourceLocation(model="trees", node="trees", op_type="TreeEnsemble")
     x = builder.input("x", TensorType(DType.FLOAT32, (rows, source.features)))

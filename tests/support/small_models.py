@@ -141,6 +141,32 @@ def mlp_model(width: int = 64, depth: int = 3) -> onnx.ModelProto:
     return small_model(nodes, {"x": (FLOAT, (8, width))}, {"y": (FLOAT, (8, width))}, constants, name="mlp")
 
 
+def trees_model(rows: int, trees: int = 30, depth: int = 4) -> onnx.ModelProto:
+    """Full regression trees: x[rows,4] to y[rows,1]."""
+    rng, count = np.random.default_rng(0), (2 << depth) - 1
+    inner, node = count // 2, np.tile(np.arange(count), trees)
+    first = np.where(node < inner, 2 * node + 1, 0)
+    leaf = node >= inner
+    attributes = {
+        "nodes_treeids": np.repeat(np.arange(trees), count),
+        "nodes_nodeids": node,
+        "nodes_featureids": rng.integers(0, 4, count * trees),
+        "nodes_values": rng.normal(size=count * trees).astype(np.float32),
+        "nodes_modes": np.where(leaf, "LEAF", "BRANCH_LEQ"),
+        "nodes_truenodeids": first,
+        "nodes_falsenodeids": np.where(leaf, 0, first + 1),
+        "target_treeids": np.repeat(np.arange(trees), count)[leaf],
+        "target_nodeids": node[leaf],
+        "target_ids": np.zeros(leaf.sum(), int),
+        "target_weights": rng.normal(size=leaf.sum()).astype(np.float32),
+    }
+    lists = {name: values.tolist() for name, values in attributes.items()}
+    forest = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=1, **lists)
+    model = small_model([forest], {"x": (FLOAT, (rows, 4))}, {"y": (FLOAT, (rows, 1))}, {}, name="trees")
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    return model
+
+
 def rows_model(rows: int = 3, length: int = 3000) -> onnx.ModelProto:
     """y[rows,length] = softmax(x * 2)."""
     nodes = [

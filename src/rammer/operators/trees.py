@@ -15,11 +15,12 @@ from rammer.operators.attributes import integer
 from rammer.operators.registry import OperatorDef, register, require
 from rammer.operators.scalars import choose, less
 from rammer.operators.shapes import check_dtype, plain_result, reduced, spatial_axes
-from rammer.tiling.trees import TreeSlots, next_node
+from rammer.tiling.trees import NodeFields, TreeSlots, next_node
 
 CODES = frozenset({DType.UINT8, DType.UINT16})
 _REALS = frozenset({DType.FLOAT32, DType.FLOAT64})
 _INT32 = frozenset({DType.INT32})
+_WORDS = frozenset({DType.UINT32, DType.UINT64})
 _COUNTED_PARTS = 32
 """Parts of a column's thresholds that are told apart by comparing with all their edges, which takes no gathers for each
 of many rows."""
@@ -84,8 +85,8 @@ def tree_table(inputs: Sequence[TensorType], attributes: Attributes) -> TensorEx
 def tree_sum(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
     """The sums of the leaves that each row comes to.
 
-    Attributes: depth: int. Operands: see `tiling.trees.TreeSlots`. The result is [N, groups * values of a leaf]; groups
-    of trees have outputs of their own.
+    Attributes: depth, column_bits, bound_bits: int. Operands: see `tiling.trees.TreeSlots`. The result is [N, groups *
+    values of a leaf]; groups of trees have outputs of their own.
 
     Raises:
         InvalidModelError: the operands do not fit.
@@ -137,15 +138,18 @@ def _leaves(
     codes, roots, words, value = inputs
     check_dtype(f"{kind} of codes", codes, CODES)
     check_dtype(f"{kind} of values", value, _REALS)
-    for type_ in (roots, words):
-        check_dtype(f"{kind} of nodes", type_, _INT32)
-    fits = codes.rank == roots.rank == value.rank == 2 and words.shape == (2 * value.shape[0],)
+    check_dtype(f"{kind} of roots", roots, _INT32)
+    check_dtype(f"{kind} of nodes", words, _WORDS)
+    fields = NodeFields(column_bits=integer(attributes, "column_bits"), bound_bits=integer(attributes, "bound_bits"))
+    fits = codes.rank == roots.rank == value.rank == 2 and words.shape == value.shape[:1]
+    fits = fits and min(fields.column_bits, fields.bound_bits) > 0
+    fits = fits and fields.column_bits + fields.bound_bits < 8 * words.dtype.itemsize_bytes
     require(fits, f"{kind} of {codes}: {', '.join(map(str, inputs[1:]))} do not fit")
     row, group, place = Axis("i0", codes.shape[1]), Axis("i1", roots.shape[0]), Axis("i2", value.shape[1])
     tree = Axis("r0", roots.shape[1])
     node = cast(DType.INT64, load(1, roots, [group, tree]))
     for _ in range(integer(attributes, "depth")):
-        node = next_node(node, row, TreeSlots(), tuple(inputs))
+        node = next_node(node, row, TreeSlots(), fields, tuple(inputs))
     return node, (row, group, place), tree
 
 

@@ -17,6 +17,7 @@ from rammer.ir.kernel_form import (
     MapForm,
     MicroKernelForm,
     PersistentRnnForm,
+    SharedTreesForm,
     Skeleton,
     TreesForm,
     WarpgroupGemmForm,
@@ -67,7 +68,7 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
         return _attention_fault(kernel, kernel.form)
     if isinstance(kernel.form, DepthwiseForm):
         return _depthwise_fault(kernel, kernel.form)
-    if isinstance(kernel.form, TreesForm) and tree_sum(kernel.expr) is None:
+    if isinstance(kernel.form, TreesForm | SharedTreesForm) and tree_sum(kernel.expr) is None:
         return "T10", "has the skeleton 'trees', but its expression is no sum of leaves"
     if isinstance(kernel.form, ExternForm):
         return _extern_fault(kernel, kernel.form)

@@ -43,7 +43,10 @@ def sum_of_leaves(rows, *, thresholds=20, **options):
     assert operator.expr is not None
     codes = operator.expr.inputs[0]
     rng = np.random.default_rng(rows)
-    arrays = [rng.integers(0, thresholds + 1, codes.shape).astype(codes.dtype.numpy)]
+    found = tree_sum(operator.expr)
+    assert found is not None
+    most = (1 << found.fields.bound_bits) - 1  # leaves have it for a bound
+    arrays = [rng.integers(0, min(thresholds, most) + 1, codes.shape).astype(codes.dtype.numpy)]
     arrays += [graph.constants[value] for value in operator.inputs[1:]]
     return operator.expr, arrays, evaluate(operator.expr, arrays)[0]
 

@@ -248,6 +248,24 @@ def attention(queries, keys, depth, width, dtype=np.float16, heads=1, extreme=Fa
     return Program(name="attention", macros=macros, inputs=[*inputs, bias], wanted=wanted, tolerance=tolerance)
 
 
+def trees(rows, count, depth, width=1, capacity=0, dtype=np.uint8, **macros):
+    """Full trees over three columns of codes."""
+    rng, size, inner = np.random.default_rng(0), (2 << depth) - 1, (1 << depth) - 1
+    node = np.arange(size)
+    codes = rng.integers(0, 16, (3, rows)).astype(dtype)
+    column, bound = rng.integers(0, 3, (count, size)), rng.integers(0, 15, (count, size))
+    words = np.where(node < inner, column << 30 | (node + 1) << 4 | 15 - bound, 0).astype(np.uint32)
+    values = rng.normal(size=(count, size, width)).astype(np.float32)
+    at, tree, row = np.zeros((count, rows), int), np.arange(count)[:, None], np.arange(rows)
+    for _ in range(depth):
+        at = 2 * at + 1 + (bound[tree, at] < codes[column[tree, at], row])
+    sizes = {"ROWS": rows, "TREES": count, "NODES": count * size, "DEPTH": depth, "WIDTH": width, "CAPACITY": capacity}
+    macros = {"CODE": "uint8_t" if dtype is np.uint8 else "uint16_t", "EACH": 0, "SIDE": 2, "ROOM": 1, **macros}
+    roots = (np.arange(count) * size).astype(np.int32)
+    wanted = values[tree, at].astype(np.float64).sum(axis=0)
+    return Program(name="trees", macros=sizes | macros, inputs=[codes, roots, words, values], wanted=wanted)
+
+
 HALVES = {
     "dtype": np.float16,
     "ELEMENT": "uint16_t",
@@ -296,6 +314,12 @@ PROGRAMS = {
     "attention in doubles, scores that are not finite": attention(
         20, 150, 64, 64, np.float32, extreme=True, doubles=True
     ),
+    "trees, rows of threads": trees(256, 9, 3, capacity=40, EACH=4),
+    "trees, rows of threads, many values": trees(250, 7, 2, width=11, capacity=49, EACH=2, dtype=np.uint16),
+    "trees, rows of threads, trees without room": trees(128, 5, 3, capacity=8, EACH=1, SIDE=4),
+    "trees, pairs": trees(7, 50, 4, width=3, ROOM=20),
+    "trees, pairs, nodes with room": trees(5, 40, 3, capacity=200, ROOM=30, SIDE=1),
+    "trees, pairs, trees without room": trees(3, 10, 3, capacity=8, ROOM=4),
     "gemv": gemv(100, 70, 64),
     "gemv, vectors": gemv(96, 301, 64, vector=4),
     "gemv, few points": gemv(8, 1000, 8, vector=4, meets="true"),

@@ -27,6 +27,7 @@ SKELETONS = (
     Skeleton.GEMV,
     Skeleton.DEPTHWISE,
     Skeleton.ATTENTION,
+    Skeleton.TREES,
     Skeleton.PERSISTENT_RNN,
     Skeleton.EXTERN,
 )

@@ -77,7 +77,7 @@ def _forms(workload: Workload, found: TreeSum) -> list[TreesForm]:
 def _nodes(workload: Workload, found: TreeSum) -> float:
     """Nodes of a tree, in the mean."""
     groups, trees = workload.expr.inputs[found.slots.roots].shape
-    return workload.expr.inputs[found.slots.node].shape[0] / 2 / (groups * trees)
+    return workload.expr.inputs[found.slots.node].shape[0] / (groups * trees)
 
 
 def _scratch_bytes(workload: Workload, found: TreeSum, words: int, nodes: int) -> int:

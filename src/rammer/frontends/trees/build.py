@@ -42,11 +42,13 @@ def add_ensemble(node: ModelNode, rows: Operand, source: TreeEnsemble) -> Operan
         columns.append(node.constant(np.zeros((1, rows.shape[0]), DType.UINT8.numpy)))
     codes = concatenated(node, columns, 0)
     arrays: tuple[Array, ...] = (found.roots, found.words, found.value)
+    fields = found.fields
+    walk = {"depth": found.depth, "column_bits": fields.column_bits, "bound_bits": fields.bound_bits}
     if found.linear is None:
-        total = node.add("TreeSum", codes, *map(node.constant, arrays), depth=found.depth)
+        total = node.add("TreeSum", codes, *map(node.constant, arrays), **walk)
     else:
         parts: tuple[Array, ...] = (*arrays, found.linear.feature, found.linear.coefficient, found.linear.constant)
-        total = node.add("TreeLinearSum", codes, *map(node.constant, parts), compared, depth=found.depth)
+        total = node.add("TreeLinearSum", codes, *map(node.constant, parts), compared, **walk)
     if source.divisor == 1.0:
         return total
     return node.add("Div", total, node.constant(np.array(source.divisor, source.total.numpy)))

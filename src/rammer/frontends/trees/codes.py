@@ -15,12 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.errors import UnsupportedFeatureError
-from rammer.frontends.trees.ensemble import ZERO_REACH, Ints, LinearLeaves, Missing, Reals, TreeEnsemble
+from rammer.frontends.trees.ensemble import ZERO_REACH, Ints, LinearLeaves, Missing, Reals, Tree, TreeEnsemble
 from rammer.ir.types import DType
-from rammer.tiling.trees import BOUND_BITS, MAX_CODE, MAX_COLUMNS
+from rammer.tiling.trees import MAX_CODE, MAX_COLUMNS, NodeFields
 
 Codes = npt.NDArray[np.generic]
 Numbers = npt.NDArray[np.int64]
+
+_NARROW_BITS = 32
+"""Of a node's word, where its fields have room in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,7 +64,8 @@ class CodedEnsemble:
         ranks: the first columns; None: there are none.
         tables: the columns after those; None: there are none.
         roots: [groups, trees]; each group's first tree is its base.
-        words: [2 * nodes]; see `TreeSlots.node`.
+        words: [nodes]; see `TreeSlots.node`.
+        fields: of words.
         value: [nodes, values of a leaf], of the type of the sums.
         depth: comparisons on the longest path.
         linear: leaves that are functions, numbered as the nodes here.
@@ -70,7 +74,8 @@ class CodedEnsemble:
     ranks: Ranks | None
     tables: Tables | None
     roots: Ints
-    words: Ints
+    words: npt.NDArray[np.generic]
+    fields: NodeFields
     value: Reals
     depth: int
     linear: LinearLeaves | None
@@ -96,7 +101,7 @@ def coded(source: TreeEnsemble) -> CodedEnsemble:
             f"trees that compare {len(counts)} features",
             hint=f"there is room for {MAX_COLUMNS}, each counted for every treatment of missing values and categories",
         )
-    column, bound = np.zeros(len(nodes.feature), np.int64), np.full(len(nodes.feature), MAX_CODE, np.int64)
+    column, bound = np.zeros((2, len(nodes.feature)), np.int64)
     missing = []
     for number, (part, line) in enumerate(zip(plain.parts, thresholds, strict=True)):
         column[part], bound[part] = number, np.searchsorted(line, nodes.threshold[part])
@@ -105,20 +110,19 @@ def coded(source: TreeEnsemble) -> CodedEnsemble:
         missing.append(0 if nodes.missing_left[first] and nodes.missing[first] == Missing.NAN else int(at_zero))
     tables = _tables(source, other, dtype, len(plain.parts), column, bound) if other.parts else None
     features = nodes.feature[[part[0] for part in plain.parts]] if plain.parts else np.zeros(0, np.int32)
-    order, begins = _level_order(source)
-    roots, before = _grouped(source, begins)
-    column = np.concatenate([np.zeros(before, np.int64), column[order]])
-    bound = np.concatenate([np.full(before, MAX_CODE), bound[order]])
+    order, roots = _placed(source)
+    zeros = np.zeros((1, source.width))
+    value = np.concatenate([nodes.value, zeros, source.base.reshape(-1, source.width)])
+    fields, words = _packed(source, order, column, bound, max(counts, default=1))
     return CodedEnsemble(
         ranks=_ranks(features, thresholds, missing, dtype, source.compare) if plain.parts else None,
         tables=tables,
         roots=roots,
-        words=np.stack([_first_children(source, order, before), column << BOUND_BITS | bound], 1)
-        .reshape(-1)
-        .astype(np.int32),
-        value=np.concatenate([_bases(source), nodes.value[order]]).astype(source.total.numpy),
+        words=words,
+        fields=fields,
+        value=value[order].astype(source.total.numpy),
         depth=source.depth,
-        linear=None if source.linear is None else _after_bases(source.linear, order, _bases(source)),
+        linear=None if source.linear is None else _placed_leaves(source.linear, order, value[len(nodes.feature) :]),
     )
 
 
@@ -127,25 +131,52 @@ def code_type(most: int) -> DType:
     return DType.UINT8 if most <= 0xFF else DType.UINT16
 
 
-def _level_order(source: TreeEnsemble) -> tuple[Numbers, list[int]]:
-    """The nodes of each tree, level by level, siblings side by side; and where each tree begins."""
-    nodes, pieces, begins, count = source.nodes, list[Numbers](), list[int](), 0
-    for root in source.roots:
-        begins.append(count)
-        level = np.array([root])
-        while level.size:
-            pieces.append(level)
-            count += len(level)
-            inner = level[nodes.feature[level] >= 0]
-            level = np.stack([nodes.left[inner], nodes.right[inner]], 1).reshape(-1)
-    return np.concatenate(pieces), begins
+def _placed(source: TreeEnsemble) -> tuple[Numbers, Ints]:
+    """The nodes in their new order, and where each tree begins, [groups, trees].
+
+    A group's base comes first, then its trees, each level by level, siblings side by side; groups with fewer trees are
+    filled up. What is no node of the ensemble's is numbered behind them: a leaf of zeros, then the bases.
+    """
+    groups, zeros = source.outputs // source.width, len(source.nodes.feature)
+    lines = [source.roots[source.target == group * source.width] for group in range(groups)]
+    longest = max(map(len, lines))
+    pieces, roots, count = list[Numbers](), np.zeros((groups, 1 + longest), np.int32), 0
+    for group, line in enumerate(lines):
+        trees = [np.array([zeros + 1 + group]), *(_level_order(source.nodes, root) for root in line)]
+        for number in range(1 + longest):
+            roots[group, number] = count
+            pieces.append(trees[number] if number < len(trees) else np.array([zeros]))
+            count += len(pieces[-1])
+    return np.concatenate(pieces), roots
 
 
-def _first_children(source: TreeEnsemble, order: Numbers, before: int) -> Numbers:
-    """The first child of each node in the new order, behind so many leaves."""
-    place = np.zeros(len(source.nodes.feature), np.int64)
-    place[order] = before + np.arange(len(order))
-    return np.concatenate([np.arange(before), place[source.nodes.left[order]]])
+def _level_order(nodes: Tree, root: int) -> Numbers:
+    """The nodes of a tree, level by level, siblings side by side."""
+    levels, level = list[Numbers](), np.array([root])
+    while level.size:
+        levels.append(level)
+        inner = level[nodes.feature[level] >= 0]
+        level = np.stack([nodes.left[inner], nodes.right[inner]], 1).reshape(-1)
+    return np.concatenate(levels)
+
+
+def _packed(
+    source: TreeEnsemble, order: Numbers, column: Numbers, bound: Numbers, most: int
+) -> tuple[NodeFields, npt.NDArray[np.generic]]:
+    """The words of nodes in their new order; codes are at most `most`."""
+    nodes = source.nodes
+    is_inner = np.append(nodes.feature >= 0, np.zeros(1 + source.outputs // source.width, np.bool_))[order]
+    place = np.zeros(len(nodes.feature), np.int64)
+    own = order < len(nodes.feature)
+    place[order[own]] = np.flatnonzero(own)
+    inner = order[is_inner]
+    step = place[nodes.left[inner]] - place[inner]
+    widths = (int(column.max()).bit_length(), int(most).bit_length(), int(step.max(initial=0)).bit_length())
+    fields = NodeFields(column_bits=max(1, widths[0]), bound_bits=widths[1])
+    dtype = DType.UINT32 if max(1, widths[0]) + sum(widths[1:]) <= _NARROW_BITS else DType.UINT64
+    words = np.full(len(order), fields.pack(dtype, 0, 0, (1 << widths[1]) - 1), dtype.numpy)
+    words[is_inner] = fields.pack(dtype, column[inner], step, bound[inner])
+    return fields, words
 
 
 class _Columns:
@@ -249,31 +280,13 @@ def _column_codes(source: TreeEnsemble, node: int, thresholds: Reals, numbers: R
     return np.where(is_missing, 0 if nodes.missing_left[node] else most, codes)
 
 
-def _grouped(source: TreeEnsemble, begins: Sequence[int]) -> tuple[Ints, int]:
-    """Roots by group, each with its base first, and how many nodes come before those of the ensemble.
-
-    The first node of all is a leaf of zeros, which groups with fewer trees are filled up with.
-    """
-    groups = source.outputs // source.width
-    first = 1 + groups
-    roots = np.array(begins) + first
-    lines = [[1 + group, *roots[source.target == group * source.width]] for group in range(groups)]
-    longest = max(map(len, lines))
-    return np.array([line + [0] * (longest - len(line)) for line in lines], np.int32), first
-
-
-def _bases(source: TreeEnsemble) -> Reals:
-    """The values of the nodes before those of the ensemble."""
-    return np.concatenate([np.zeros((1, source.width)), source.base.reshape(-1, source.width)])
-
-
-def _after_bases(linear: LinearLeaves, order: Numbers, bases: Reals) -> LinearLeaves:
-    """Linear leaves in the new order, behind leaves that are numbers."""
-    count, terms = len(bases), linear.feature.shape[1]
+def _placed_leaves(linear: LinearLeaves, order: Numbers, numbers: Reals) -> LinearLeaves:
+    """Linear leaves in the new order, with those behind them that are numbers."""
+    count, terms = len(numbers), linear.feature.shape[1]
     return LinearLeaves(
-        feature=np.concatenate([np.full((count, terms), -1, np.int32), linear.feature[order]]),
-        coefficient=np.concatenate([np.zeros((count, terms)), linear.coefficient[order]]),
-        constant=np.concatenate([bases[:, 0], linear.constant[order]]),
+        feature=np.concatenate([linear.feature, np.full((count, terms), -1, np.int32)])[order],
+        coefficient=np.concatenate([linear.coefficient, np.zeros((count, terms))])[order],
+        constant=np.concatenate([linear.constant, numbers[:, 0]])[order],
     )
 
 

@@ -15,6 +15,7 @@ from tests.support.small_models import (
     rows_model,
     states_model,
     streams_model,
+    trees_model,
     vectors_model,
     windows_model,
 )
@@ -33,6 +34,8 @@ PROGRAMS = {
     "cells": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](**SMALL["lstm_tc"]), veus=4),
     "rows that stream": lambda gpu: Program.of(gpu, vectors_model(512, layers=2), veus=4),
     "windows": lambda gpu: Program.of(gpu, windows_model(), veus=2),
+    "trees of many rows": lambda gpu: Program.of(gpu, trees_model(1000), veus=1),
+    "trees of few rows": lambda gpu: Program.of(gpu, trees_model(20, trees=200, depth=6), veus=1),
     "attention": lambda gpu: attention(gpu, 128, 704, "fp16"),
     "attention of a team": lambda gpu: attention(gpu, 64, 704, "fp32"),
     "attention of teams of a warp": lambda gpu: attention(gpu, 16, 1600, "fp16"),

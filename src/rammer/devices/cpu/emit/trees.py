@@ -19,7 +19,14 @@ from rammer.ir.kernel_form import TreesForm
 from rammer.ir.types import DType
 from rammer.tiling.trees import TreeSum, tree_sum
 
-_NAMES = {DType.UINT8: "u8", DType.UINT16: "u16", DType.FLOAT32: "f32", DType.FLOAT64: "f64"}
+_NAMES = {
+    DType.UINT8: "u8",
+    DType.UINT16: "u16",
+    DType.UINT32: "w32",
+    DType.UINT64: "w64",
+    DType.FLOAT32: "f32",
+    DType.FLOAT64: "f64",
+}
 _WORD_ROWS = 64
 
 
@@ -43,7 +50,7 @@ class _Trees:
     def __init__(self, scope: Scope, found: TreeSum, form: TreesForm) -> None:
         self._scope, self._writer, self._found, self._form = scope, scope.writer, found, form
         expr, slots = scope.operands.kernel.expr, found.slots
-        self._codes, self._value = expr.inputs[slots.codes], expr.inputs[slots.value]
+        self._codes, self._node, self._value = (expr.inputs[slot] for slot in (slots.codes, slots.node, slots.value))
         self._groups, self._trees = expr.inputs[slots.roots].shape
         self._steps = scope.operands.layouts[slots.codes].strides
 
@@ -87,9 +94,10 @@ class _Trees:
         with writer.loop("i", "0", str(width * form.rows), lanes=True):
             writer.line("sums[i] = 0;")
         steps = -1 if form.steps is None else form.steps
-        types = f"{_NAMES[self._codes.dtype]}_{_NAMES[self._value.dtype]}"
+        types = "_".join(_NAMES[type_.dtype] for type_ in (self._codes, self._node, self._value))
+        fields = f"(rammer_fields){{{found.fields.column_bits}, {found.fields.bound_bits}}}"
         trees = f"in{slots.roots} + {group} * {self._trees}, {self._trees}, in{slots.node}, in{slots.value}"
-        trees = f"{trees}, {width}, {steps}"
+        trees = f"{trees}, {width}, {fields}, {steps}"
         if form.rows == 1:
             codes = f"in{slots.codes} + {first} * {self._steps[1]}, {self._steps[0]}"
             writer.line(f"rammer_trees_{types}_row({codes}, {trees}, sums);")

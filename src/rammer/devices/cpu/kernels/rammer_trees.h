@@ -11,7 +11,26 @@
 
 #include "rammer_kernel.h"
 
-#define RAMMER_BOUND_BITS 16
+/* What bits of a node's word are what: the highest its column, the lowest how much the greatest bound is above its own,
+ * those between its step. */
+typedef struct {
+    int32_t column_bits, bound_bits;
+} rammer_fields;
+
+#define RAMMER_WORDS(word, word_t)                                                                                    \
+    RAMMER_INLINE int64_t rammer_column_##word(word_t node, rammer_fields fields) {                                   \
+        return (int64_t)(node >> (8 * (int)sizeof(word_t) - fields.column_bits));                                     \
+    }                                                                                                                 \
+    /* The step, and one more for a code that is above the bound: it carries. */                                      \
+    RAMMER_INLINE int32_t rammer_step_##word(word_t node, uint32_t code, rammer_fields fields) {                      \
+        return (int32_t)(((node & ((word_t)-1 >> fields.column_bits)) + code) >> fields.bound_bits);                  \
+    }                                                                                                                 \
+    RAMMER_INLINE uint32_t rammer_bound_##word(word_t node, rammer_fields fields) {                                   \
+        return (uint32_t)(~node & (((word_t)1 << fields.bound_bits) - 1));                                            \
+    }
+
+RAMMER_WORDS(w32, uint32_t)
+RAMMER_WORDS(w64, uint64_t)
 
 /* --- Words of 64 rows --------------------------------------------------------------------------------------------- */
 
@@ -151,46 +170,43 @@ RAMMER_LEAVES(8)
 /* --- Sums --------------------------------------------------------------------------------------------------------- */
 
 /* The child that a row goes to, whose codes are `step` apart. */
-#define RAMMER_NEXT(code, code_t)                                                                                     \
-    RAMMER_INLINE int32_t rammer_next_##code(const int32_t *node, const code_t *codes, int64_t step) {                \
-        const int32_t found = codes[(int64_t)(node[1] >> RAMMER_BOUND_BITS) * step];                                  \
-        int32_t next = node[0] + ((node[1] & ((1 << RAMMER_BOUND_BITS) - 1)) < found);                                \
-        __asm__("" : "+r"(next)); /* gathers would be slower */                                                       \
-        return next;                                                                                                  \
+#define RAMMER_NEXT(code, code_t, word, word_t)                                                                       \
+    RAMMER_INLINE int32_t rammer_next_##code##_##word(int32_t at, const word_t *nodes, const code_t *codes,           \
+                                                      int64_t step, rammer_fields fields) {                           \
+        word_t node = nodes[at];                                                                                      \
+        __asm__("" : "+r"(node)); /* gathers would be slower, and so would be registers of vectors */                 \
+        uint32_t found = codes[rammer_column_##word(node, fields) * step];                                            \
+        __asm__("" : "+r"(found));                                                                                    \
+        return at + rammer_step_##word(node, found, fields);                                                          \
     }
-
-RAMMER_NEXT(u8, uint8_t)
-RAMMER_NEXT(u16, uint16_t)
 
 /* Nodes follow their paths side by side: by `depth` steps, or as many as the longest path has where that is -1 (a leaf is
  * its own child). Node u has its codes at codes[u * apart], `step` apart. Known numbers of steps spare a branch that is
  * guessed wrong at every end. */
-#define RAMMER_PATHS(code, code_t)                                                                                    \
-    RAMMER_INLINE void rammer_paths_##code(int32_t *at, const int paths, const int32_t *nodes, const code_t *codes,   \
-                                           int64_t apart, int64_t step, int64_t depth) {                              \
+#define RAMMER_PATHS(code, code_t, word, word_t)                                                                      \
+    RAMMER_INLINE void rammer_paths_##code##_##word(int32_t *at, const int paths, const word_t *nodes,                \
+                                                    const code_t *codes, int64_t apart, int64_t step,                 \
+                                                    rammer_fields fields, int64_t depth) {                            \
         int32_t moved = 1;                                                                                            \
         for (int64_t i = 0; depth < 0 ? moved : i < depth; i++) {                                                     \
             moved = 0;                                                                                                \
             _Pragma("GCC unroll 16") for (int u = 0; u < paths; u++) {                                                \
-                const int32_t next = rammer_next_##code(nodes + 2 * (int64_t)at[u], codes + u * apart, step);         \
+                const int32_t next = rammer_next_##code##_##word(at[u], nodes, codes + u * apart, step, fields);      \
                 if (depth < 0) moved |= next ^ at[u];                                                                 \
                 at[u] = next;                                                                                         \
             }                                                                                                         \
         }                                                                                                             \
     }
 
-RAMMER_PATHS(u8, uint8_t)
-RAMMER_PATHS(u16, uint16_t)
-
 /* Adds the leaves of a tree to sums[width][step], following the path of each row. Rows are taken by eights. */
-#define RAMMER_FOLLOW(code, code_t, real, real_t)                                                                     \
-    RAMMER_INLINE void rammer_follow_##code##_##real(const code_t *codes, int64_t step, int64_t rows, int32_t root,   \
-                                                     const int32_t *nodes, const real_t *values, int64_t width,       \
-                                                     int64_t depth, real_t *sums) {                                   \
+#define RAMMER_FOLLOW(code, code_t, word, word_t, real, real_t)                                                       \
+    RAMMER_INLINE void rammer_follow_##code##_##word##_##real(const code_t *codes, int64_t step, int64_t rows, int32_t root, \
+                                                     const word_t *nodes, const real_t *values, int64_t width,        \
+                                                     rammer_fields fields, int64_t depth, real_t *sums) {             \
         for (int64_t row = 0; row < rows; row += 8) {                                                                 \
             int32_t at[8];                                                                                            \
             for (int u = 0; u < 8; u++) at[u] = root;                                                                 \
-            rammer_paths_##code(at, 8, nodes, codes + row, 1, step, depth);                                           \
+            rammer_paths_##code##_##word(at, 8, nodes, codes + row, 1, step, fields, depth);                          \
             for (int64_t v = 0; v < width; v++)                                                                       \
                 for (int u = 0; u < 8; u++) sums[v * step + row + u] += values[at[u] * width + v];                    \
         }                                                                                                             \
@@ -198,34 +214,34 @@ RAMMER_PATHS(u16, uint16_t)
 
 /* Adds the leaves of trees to sums[width][64 * words]. Codes are [columns][64 * words]. Trees of up to `most` nodes are
  * taken by words, larger ones by paths. The other arrays are for `most` nodes, or leaves and one more. */
-#define RAMMER_TREE_SUMS(code, code_t, real, real_t, words)                                                           \
-    RAMMER_INLINE void rammer_trees_##code##_##real##_##words(                                                        \
-        const code_t *codes, int64_t count, const int32_t *roots, int64_t trees, const int32_t *nodes,                \
-        const real_t *values, int64_t width, int64_t depth, int64_t most, uint8_t *inner, rammer_rows##words *above,  \
+#define RAMMER_TREE_SUMS(code, code_t, word, word_t, real, real_t, words)                                             \
+    RAMMER_INLINE void rammer_trees_##code##_##word##_##real##_##words(                                               \
+        const code_t *codes, int64_t count, const int32_t *roots, int64_t trees, const word_t *nodes,                 \
+        const real_t *values, int64_t width, rammer_fields fields, int64_t depth, int64_t most, uint8_t *inner, rammer_rows##words *above, \
         rammer_rows##words *node_rows, rammer_rows##words *leaf_rows, int32_t *leaves, real_t *table, real_t *sums) { \
         const int64_t rows = 64 * words;                                                                              \
         rammer_rows##words bits[9];                                                                                   \
         uint8_t numbers[64] __attribute__((aligned(64)));                                                             \
         for (int64_t t = 0; t < trees; t++) {                                                                         \
             RAMMER_IN_ORDER;                                                                                          \
-            const int32_t root = roots[t], *node = nodes + 2 * (int64_t)root;                                         \
+            const int32_t root = roots[t];                                                                            \
             int64_t size = 1;                                                                                         \
             uint64_t *word_above = (uint64_t *)above;                                                                 \
             for (int64_t i = 0; i < size && size <= most; i++)   {                                                    \
                 RAMMER_IN_ORDER;                                                                                      \
-                const int32_t word = node[2 * i + 1];                                                                 \
-                inner[i] = node[2 * i] != root + i;                                                                   \
+                const word_t node = nodes[root + i];                                                                  \
+                inner[i] = rammer_step_##word(node, 0, fields) != 0;                                                  \
                 if (!inner[i]) continue;                                                                              \
                 size += 2;                                                                                            \
-                const code_t *column = codes + (int64_t)(word >> RAMMER_BOUND_BITS) * rows;                           \
+                const code_t *column = codes + rammer_column_##word(node, fields) * rows;                             \
                 _Pragma("GCC unroll 8") for (int64_t w = 0; w < words; w++) *word_above++ =                           \
-                    rammer_above_##code(column + 64 * w, (uint32_t)word & ((1u << RAMMER_BOUND_BITS) - 1));           \
+                    rammer_above_##code(column + 64 * w, rammer_bound_##word(node, fields));                          \
             }                                                                                                         \
             if (size > most) {                                                                                        \
-                rammer_follow_##code##_##real(codes, rows, count, root, nodes, values, width, depth, sums);           \
+                rammer_follow_##code##_##word##_##real(codes, rows, count, root, nodes, values, width, fields, depth, sums); \
                 continue;                                                                                             \
             }                                                                                                         \
-            const int64_t found = rammer_leaf_rows##words(inner, size, above, node_rows, leaf_rows, leaves);         \
+            const int64_t found = rammer_leaf_rows##words(inner, size, above, node_rows, leaf_rows, leaves);          \
             const int64_t used = rammer_leaf_bits##words(leaf_rows, found, bits);                                     \
             for (int64_t v = 0; v < width; v++) {                                                                     \
                 RAMMER_IN_ORDER;                                                                                      \
@@ -242,32 +258,38 @@ RAMMER_PATHS(u16, uint16_t)
     }
 
 /* Adds the leaves of trees to sums[width], for the one row whose codes are `step` apart. */
-#define RAMMER_TREE_ROW(code, code_t, real, real_t)                                                                   \
-    RAMMER_INLINE void rammer_trees_##code##_##real##_row(const code_t *codes, int64_t step, const int32_t *roots,    \
-                                                          int64_t trees, const int32_t *nodes, const real_t *values,  \
-                                                          int64_t width, int64_t depth, real_t *sums) {               \
+#define RAMMER_TREE_ROW(code, code_t, word, word_t, real, real_t)                                                     \
+    RAMMER_INLINE void rammer_trees_##code##_##word##_##real##_row(const code_t *codes, int64_t step, const int32_t *roots, \
+                                                          int64_t trees, const word_t *nodes, const real_t *values,   \
+                                                          int64_t width, rammer_fields fields, int64_t depth, real_t *sums) { \
         const int paths = depth < 0 ? 8 : 16; /* the fewer, the less some wait for the longest */                     \
         for (int64_t t = 0; t < trees; t += paths) {                                                                  \
             const int64_t last = trees - 1;                                                                           \
             int32_t at[16];                                                                                           \
             for (int u = 0; u < paths; u++) at[u] = roots[t + u < last ? t + u : last];                               \
-            rammer_paths_##code(at, paths, nodes, codes, 0, step, depth);                                             \
+            rammer_paths_##code##_##word(at, paths, nodes, codes, 0, step, fields, depth);                            \
             for (int u = 0; u < paths && t + u < trees; u++)                                                          \
                 for (int64_t v = 0; v < width; v++) sums[v] += values[at[u] * width + v];                             \
         }                                                                                                             \
     }
 
-#define RAMMER_TREES_OF(code, code_t, real, real_t)                                                                   \
-    RAMMER_TREE_ROW(code, code_t, real, real_t)                                                                       \
-    RAMMER_FOLLOW(code, code_t, real, real_t)                                                                         \
-    RAMMER_TREE_SUMS(code, code_t, real, real_t, 1)                                                                   \
-    RAMMER_TREE_SUMS(code, code_t, real, real_t, 2)                                                                   \
-    RAMMER_TREE_SUMS(code, code_t, real, real_t, 4)                                                                   \
-    RAMMER_TREE_SUMS(code, code_t, real, real_t, 8)
+#define RAMMER_TREES_OF(code, code_t, word, word_t, real, real_t)                                                     \
+    RAMMER_TREE_ROW(code, code_t, word, word_t, real, real_t)                                                         \
+    RAMMER_FOLLOW(code, code_t, word, word_t, real, real_t)                                                           \
+    RAMMER_TREE_SUMS(code, code_t, word, word_t, real, real_t, 1)                                                     \
+    RAMMER_TREE_SUMS(code, code_t, word, word_t, real, real_t, 2)                                                     \
+    RAMMER_TREE_SUMS(code, code_t, word, word_t, real, real_t, 4)                                                     \
+    RAMMER_TREE_SUMS(code, code_t, word, word_t, real, real_t, 8)
 
-RAMMER_TREES_OF(u8, uint8_t, f32, float)
-RAMMER_TREES_OF(u8, uint8_t, f64, double)
-RAMMER_TREES_OF(u16, uint16_t, f32, float)
-RAMMER_TREES_OF(u16, uint16_t, f64, double)
+#define RAMMER_TREES_ALONG(code, code_t, word, word_t)                                                                \
+    RAMMER_NEXT(code, code_t, word, word_t)                                                                           \
+    RAMMER_PATHS(code, code_t, word, word_t)                                                                          \
+    RAMMER_TREES_OF(code, code_t, word, word_t, f32, float)                                                           \
+    RAMMER_TREES_OF(code, code_t, word, word_t, f64, double)
+
+RAMMER_TREES_ALONG(u8, uint8_t, w32, uint32_t)
+RAMMER_TREES_ALONG(u8, uint8_t, w64, uint64_t)
+RAMMER_TREES_ALONG(u16, uint16_t, w32, uint32_t)
+RAMMER_TREES_ALONG(u16, uint16_t, w64, uint64_t)
 
 #endif

@@ -20,6 +20,7 @@ from rammer.devices.cuda.emit.map import emit_map
 from rammer.devices.cuda.emit.persistent_rnn import declare_cell, emit_keep_constants, emit_load_weights, emit_step
 from rammer.devices.cuda.emit.points import Side, ends, tile_sides
 from rammer.devices.cuda.emit.reduce import emit_reduce
+from rammer.devices.cuda.emit.trees import emit_trees
 from rammer.devices.cuda.emit.wait import emit_meet, emit_wait, takes_any_apart, takes_apart
 from rammer.devices.cuda.emit.warpgroup_gemm import emit_place, emit_results, emit_rows, loop_of
 from rammer.ir.expr import Load
@@ -34,6 +35,7 @@ from rammer.ir.kernel_form import (
     MapForm,
     PersistentRnnForm,
     ReduceForm,
+    SharedTreesForm,
     WarpgroupGemmForm,
 )
 from rammer.ir.task import RKernel
@@ -177,6 +179,8 @@ def _emit_body(scope: Scope, sides: Sequence[Side], form: KernelForm, unwritten:
             emit_attention(scope, sides, form, unwritten)
         case DepthwiseForm():
             emit_depthwise(scope, sides, form)
+        case SharedTreesForm():
+            emit_trees(scope, sides, form)
         case _:
             raise ValueError(f"GPUs have no rKernels of the form {form}")
 

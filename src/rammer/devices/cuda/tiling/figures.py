@@ -167,6 +167,33 @@ class DepthwiseFigures:
     cycles_per_us: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeFigures:
+    """Of walks through decision trees. Cycles are of a multiprocessor.
+
+    Attributes:
+        provenance: of all figures.
+        near_step_cycles: of a warp, for a step of a path through nodes in shared memory, while others are busy, too.
+        far_step_cycles: likewise, through nodes in L2.
+        near_latency_cycles: from the beginning of a step to its end, where nothing else is to be done.
+        far_latency_cycles: likewise.
+        group_cycles: for a group of trees, until their nodes are there.
+        bytes_per_cycle: of nodes, from L2.
+        sum_cycles: to add a tree's leaf, one after the other.
+        cycles_per_us: of the clock.
+    """
+
+    provenance: str
+    near_step_cycles: float
+    far_step_cycles: float
+    near_latency_cycles: float
+    far_latency_cycles: float
+    group_cycles: float
+    bytes_per_cycle: float
+    sum_cycles: float
+    cycles_per_us: float
+
+
 H200 = Figures(
     provenance="fitted to 384 products of 14 networks, fp32 and fp16, on all multiprocessors of an NVIDIA H200: off by "
     "1.13, rank correlation 0.98; tf32 by whole products; windows fitted to 84 products of NASNet, fp16: 1.08; "
@@ -235,5 +262,17 @@ H200_DEPTHWISE = DepthwiseFigures(
     item_instructions=60,
     row_instructions=12,
     alone=3.0,
+    cycles_per_us=1980.0,
+)
+H200_TREES = TreeFigures(
+    provenance="nominal, but for the step through shared memory: 500 trees of depth 6 by a program of its own on an "
+    "NVIDIA H200",
+    near_step_cycles=4.2,
+    far_step_cycles=55.0,
+    near_latency_cycles=90.0,
+    far_latency_cycles=600.0,
+    group_cycles=1500.0,
+    bytes_per_cycle=32.0,
+    sum_cycles=8.0,
     cycles_per_us=1980.0,
 )

@@ -74,7 +74,7 @@ def lane_of(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | No
 
     Where a contraction has rows, its operands are staged in shared memory, and the axis must be one of its lanes; what
     is stored matters most, for operands are copied in any order. Else it is the axis along which most of what is loaded
-    and stored lies side by side; None if only sums lie so.
+    and stored lies side by side, or of what is gathered that along which results are stored; None if only sums lie so.
     """
     in_reductions = {node for reduction in expr.reductions for node in nodes(reduction.body) if isinstance(node, Load)}
     heavy = [load for load in expr.loads if load in in_reductions] or list(expr.loads)
@@ -94,10 +94,16 @@ def lane_of(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | No
         for axis in (() if found is None else found.lanes)
         if found is not None and min(axis.extent, _height(expr, found, axis)) >= LEAST_ROWS
     ]
-    best = max(staged or reversed(expr.axes), key=stored_first if staged else score, default=None)
+    by_stores = staged or (not expr.reductions and any(_is_gathered(load) for load in heavy))
+    best = max(staged or reversed(expr.axes), key=stored_first if by_stores else score, default=None)
     if best is None or (expr.reductions and not staged and score(best)[0] == 0):
         return None
     return expr.axes.index(best)
+
+
+def _is_gathered(load: Load) -> bool:
+    """Whether what is loaded says where: a warp takes it line by line, whatever its lanes run along."""
+    return any(isinstance(node, Load) for node in nodes(*load.indices))
 
 
 def _height(expr: TensorExpr, found: Contraction, lane: Axis) -> int:

@@ -19,11 +19,13 @@ from rammer.devices.cuda.tiling.figures import (
     H200_ATTENTION,
     H200_DEPTHWISE,
     H200_THREADS,
+    H200_TREES,
     H200_WARPGROUPS,
     AttentionFigures,
     DepthwiseFigures,
     Figures,
     ThreadFigures,
+    TreeFigures,
     WarpgroupFigures,
 )
 from rammer.devices.cuda.tiling.forms import general_form, lane_of, product_form, room_bytes, staged_form, units_of
@@ -31,6 +33,7 @@ from rammer.devices.cuda.tiling.gemm_time import gemm_us
 from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernel
 from rammer.devices.cuda.tiling.thread_time import stationary_us, thread_us
+from rammer.devices.cuda.tiling.trees import tree_kernels, trees_us
 from rammer.devices.cuda.tiling.warpgroup import warpgroup_tiles, warpgroup_us
 from rammer.ir.kernel_form import (
     DepthwiseForm,
@@ -38,6 +41,7 @@ from rammer.ir.kernel_form import (
     GemmForm,
     GemvRowsForm,
     PersistentRnnForm,
+    SharedTreesForm,
     WarpgroupGemmForm,
 )
 from rammer.ir.task import RKernel, RTile
@@ -66,6 +70,7 @@ class GpuRules:
     warpgroups: WarpgroupFigures = H200_WARPGROUPS
     attention: AttentionFigures = H200_ATTENTION
     depthwise: DepthwiseFigures = H200_DEPTHWISE
+    trees: TreeFigures = H200_TREES
 
     def candidates(self, workload: Workload, vdevice: VDevice, *, to_measure: bool) -> list[RKernel]:
         """Candidate rKernels, in no order; as many whoever decides."""
@@ -73,6 +78,8 @@ class GpuRules:
             return kernels
         if windows := depthwise_kernels(workload, vdevice, room_bytes(vdevice)):
             return self._best(windows, vdevice)
+        if trees := tree_kernels(workload, vdevice, room_bytes(vdevice)):
+            return trees
         expr = workload.expr
         if by_rows := row_kernels(workload, vdevice):
             return by_rows
@@ -123,6 +130,8 @@ class GpuRules:
                 return self._attention_time.task_us(block, form, kernel.layouts, vdevice)
             case DepthwiseForm() as form:
                 return depthwise_us(kernel, form, vdevice, self.depthwise)
+            case SharedTreesForm() as form:
+                return trees_us(kernel, form, vdevice, self.trees)
             case GemmForm() as form:
                 return gemm_us(kernel, form, vdevice, self.figures)
             case WarpgroupGemmForm() as form:

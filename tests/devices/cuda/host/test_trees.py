@@ -1,0 +1,73 @@
+"""Sums of leaves as blocks compute them, on the host: every form beside the expression in NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rammer.devices.cuda.tiling.forms import room_bytes
+from rammer.devices.cuda.tiling.trees import tree_kernels
+from rammer.ir.evaluate import evaluate
+from rammer.ir.kernel_form import SharedTreesForm
+from rammer.ir.types import DType
+from rammer.tiling.trees import tree_sum
+from rammer.verify.forms import form_fault
+from tests.support.host_cuda import ORDERS, Copies, Order, Policy
+from tests.support.host_cuda.kernels import Case, KernelProgram
+from tests.support.kernels import Bound
+from tests.support.trees import graph_of, random_ensemble
+
+SOME = (*ORDERS[:1], Order(policy=Policy.RANDOM, copies=Copies.LATE, seed=3))
+
+
+def sum_of_leaves(rows, *, thresholds=20, **options):
+    """The expression of an ensemble's sum, its slots' arrays and what it gives."""
+    graph = graph_of(random_ensemble(3, hard=False, values=thresholds, **options), rows)
+    operator = graph.operators[-1]
+    assert operator.expr is not None
+    found = tree_sum(operator.expr)
+    assert found is not None
+    codes = operator.expr.inputs[0]
+    most = min(thresholds, (1 << found.fields.bound_bits) - 1)
+    arrays = [np.random.default_rng(rows).integers(0, most + 1, codes.shape).astype(codes.dtype.numpy)]
+    arrays += [graph.constants[value] for value in operator.inputs[1:]]
+    return operator.expr, arrays
+
+
+def variants(form: SharedTreesForm) -> list[SharedTreesForm]:
+    """With room for all nodes, for a few trees, for small trees only."""
+    return [replace(form, nodes=nodes) for nodes in dict.fromkeys((form.nodes, *((40, 12) if form.nodes else ())))]
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "one row": {"rows": 1, "depth": 4, "width": 2},
+    "few rows": {"rows": 37, "depth": 5, "groups": 2, "total": DType.FLOAT64},
+    "wide codes": {"rows": 130, "depth": 4, "width": 3, "thresholds": 900, "trees": 60, "features": 1},
+    "many rows": {"rows": 2000, "depth": 5, "full": True},
+    "many values": {"rows": 600, "depth": 3, "width": 9, "total": DType.FLOAT64},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forms(name, gpu):
+    expr, arrays = sum_of_leaves(**CASES[name])
+    vdevice = gpu.vdevice(gpu.options(veus=4))
+    bound = Bound(expr, range(1, 4), vdevice)
+    wanted = evaluate(expr, arrays)
+    cases = []
+    for kernel in tree_kernels(bound.workload, vdevice, room_bytes(vdevice)):
+        assert isinstance(kernel.form, SharedTreesForm)
+        for form in variants(kernel.form):
+            made = bound.workload.kernel(kernel.tile, form)
+            assert form_fault(made) is None
+            cases.append(Case(bound=bound, kernel=made, inputs=arrays, wanted=wanted, constants=range(1, 4)))
+    assert cases
+    program = KernelProgram(cases, veus=4)
+    loaded = program.load(gpu)
+    tolerance = 1e-5 if wanted[0].dtype == np.float32 else 1e-13
+    for order in SOME:
+        for case, (found,) in zip(cases, program.outputs(gpu, loaded, order), strict=True):
+            assert np.allclose(found, wanted[0], tolerance, tolerance), case.kernel.form.details

@@ -17,12 +17,11 @@ from rammer.ir.kernel_form import (
     MapForm,
     MicroKernelForm,
     PersistentRnnForm,
-    SharedTreesForm,
     Skeleton,
-    TreesForm,
     WarpgroupGemmForm,
 )
 from rammer.ir.task import RKernel
+from rammer.ir.tree_forms import SharedTreesForm, TreesForm
 from rammer.tiling.attention import attention
 from rammer.tiling.depthwise import depthwise
 from rammer.tiling.flash_attention import block_of

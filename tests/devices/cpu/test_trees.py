@@ -12,8 +12,8 @@ from rammer.devices.cpu.describe import SKELETONS
 from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.errors import VerificationError
 from rammer.ir.evaluate import evaluate
-from rammer.ir.kernel_form import TreesForm
 from rammer.ir.task import RTile
+from rammer.ir.tree_forms import TreesForm
 from rammer.ir.types import DType
 from rammer.operators.builder import GraphBuilder
 from rammer.roller.construct import construct

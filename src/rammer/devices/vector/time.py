@@ -11,8 +11,9 @@ from rammer.devices.vector.attention import attention_us
 from rammer.devices.vector.register import efficiency
 from rammer.devices.vector.trees import trees_us
 from rammer.ir.expr import Axis, Call, Cast, Expr, Load, Reduce, ScalarFn, TensorExpr
-from rammer.ir.kernel_form import PRODUCTS, AttentionForm, MicroKernelForm, Skeleton, TreesForm
+from rammer.ir.kernel_form import PRODUCTS, AttentionForm, MicroKernelForm, Skeleton
 from rammer.ir.task import RKernel
+from rammer.ir.tree_forms import TreesForm
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.tiling.pattern import choices, contraction, free_axes, values

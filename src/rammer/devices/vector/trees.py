@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 
 from rammer.ir.expr import Axis
-from rammer.ir.kernel_form import TreesForm
 from rammer.ir.task import RKernel, RTile
+from rammer.ir.tree_forms import TreesForm
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload

@@ -11,7 +11,7 @@ import pytest
 from rammer.devices.cuda.tiling.forms import room_bytes
 from rammer.devices.cuda.tiling.trees import tree_kernels
 from rammer.ir.evaluate import evaluate
-from rammer.ir.kernel_form import SharedTreesForm
+from rammer.ir.tree_forms import SharedTreesForm
 from rammer.ir.types import DType
 from rammer.tiling.trees import tree_sum
 from rammer.verify.forms import form_fault

@@ -16,8 +16,9 @@ from rammer.devices.cpu.emit.product import emit_product
 from rammer.devices.cpu.emit.reduce import emit_reduce, fold, fold_outside_lanes
 from rammer.devices.cpu.emit.trees import emit_trees
 from rammer.ir.expr import Axis, Expr, Load
-from rammer.ir.kernel_form import AttentionForm, ExternForm, KernelForm, MapForm, MicroKernelForm, ReduceForm, TreesForm
+from rammer.ir.kernel_form import AttentionForm, ExternForm, KernelForm, MapForm, MicroKernelForm, ReduceForm
 from rammer.ir.task import RKernel
+from rammer.ir.tree_forms import TreesForm
 
 
 def emit_kernel(kernel: RKernel, symbol: str) -> str:

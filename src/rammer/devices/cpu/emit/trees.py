@@ -15,7 +15,7 @@ from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.nest import Range
 from rammer.ir.expr import Axis
-from rammer.ir.kernel_form import TreesForm
+from rammer.ir.tree_forms import TreesForm
 from rammer.ir.types import DType
 from rammer.tiling.trees import TreeSum, tree_sum
 

@@ -35,10 +35,10 @@ from rammer.ir.kernel_form import (
     MapForm,
     PersistentRnnForm,
     ReduceForm,
-    SharedTreesForm,
     WarpgroupGemmForm,
 )
 from rammer.ir.task import RKernel
+from rammer.ir.tree_forms import SharedTreesForm
 from rammer.ir.types import DType, Layout
 from rammer.tiling.persistent_rnn import Stationary, plan_of
 

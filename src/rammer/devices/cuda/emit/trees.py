@@ -8,7 +8,7 @@ from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cuda.emit.points import Side, ends
 from rammer.devices.cuda.emit.wait import emit_wait
-from rammer.ir.kernel_form import SharedTreesForm
+from rammer.ir.tree_forms import SharedTreesForm
 from rammer.tiling.trees import tree_sum
 
 

@@ -41,10 +41,10 @@ from rammer.ir.kernel_form import (
     GemmForm,
     GemvRowsForm,
     PersistentRnnForm,
-    SharedTreesForm,
     WarpgroupGemmForm,
 )
 from rammer.ir.task import RKernel, RTile
+from rammer.ir.tree_forms import SharedTreesForm
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.construct import whole_us

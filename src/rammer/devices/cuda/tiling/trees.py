@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator
 
 from rammer.devices.cuda.tiling.figures import TreeFigures
-from rammer.ir.kernel_form import SharedTreesForm
 from rammer.ir.task import RKernel, RTile
+from rammer.ir.tree_forms import SharedTreesForm
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.tiling.gemm import WARP

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rammer.ir import kernel_form
+from rammer.ir import kernel_form, tree_forms
 from rammer.ir.expr import Axis, Call, Cast, Const, Guarded, Load, Output, Reduce, TensorExpr
 from rammer.ir.graph import SourceLocation
 from rammer.ir.kernel_form import KernelForm
@@ -65,7 +65,7 @@ class SavedTasks:
 
 _FORMS = tuple(
     kind
-    for kind in vars(kernel_form).values()
+    for kind in (vars(kernel_form) | vars(tree_forms)).values()
     if isinstance(kind, type) and issubclass(kind, KernelForm) and kind is not KernelForm
 )
 _KINDS: tuple[type, ...] = (

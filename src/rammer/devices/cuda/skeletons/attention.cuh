@@ -4,7 +4,7 @@
  *     wait; start to copy the others, and the queries
  *     each team of warps, for each step of its keys
  *       start to copy a later step's
- *       each warp: the scores of its rows and the keys of the step; a greater one rescales what was summed;
+ *       each warp: the scores of its rows and the keys of the step; a much greater one rescales what was summed;
  *         weights = exp(scores - greatest); total += weights; sums += weights * values
  *     put the sums of teams together in shared memory
  *
@@ -311,6 +311,7 @@ struct rammer_attention {
     };
     typedef rammer_attention_team<WARPS, teams> Team;
     static constexpr int AHEAD = stages > 1 ? stages - 1 : 1;
+    static constexpr float SLACK = 8; /* weights are up to its exponential before what was summed is rescaled */
 
     /* Leaves, at the beginning of scratch, sums of row r and column c at r * PITCH + c, and the row's total at TOTALS + r.
      *
@@ -410,23 +411,34 @@ struct rammer_attention {
                 for (int i = 0; i < Warp::ROWS; ++i)
                     scores.at(i, j) = first + Warp::key(j) < past ? scores.at(i, j) : -INFINITY;
         }
+        float most[Warp::ROWS];
+        bool grows = false;
 #pragma unroll
         for (int i = 0; i < Warp::ROWS; ++i) {
-            float most = greatest[i];
+            most[i] = greatest[i];
 #pragma unroll
             for (int j = 0; j < Warp::HELD; ++j)
-                most = fmaxf(most, scores.at(i, j));
-            most = Warp::across(most, [](float a, float b) { return fmaxf(a, b); });
-            const float from = shift(most), factor = Warp::decay(greatest[i] - from);
-            float total = 0;
+                most[i] = fmaxf(most[i], scores.at(i, j));
+            most[i] = Warp::across(most[i], [](float a, float b) { return fmaxf(a, b); });
+            grows |= most[i] > greatest[i] + SLACK;
+        }
+        if (__any_sync(0xffffffffu, grows)) {
+#pragma unroll
+            for (int i = 0; i < Warp::ROWS; ++i) {
+                const float factor = Warp::decay(greatest[i] - shift(most[i]));
+                totals[i] *= factor;
+                greatest[i] = most[i];
+                warp.rescale(i, factor);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < Warp::ROWS; ++i) {
+            const float from = shift(greatest[i]);
 #pragma unroll
             for (int j = 0; j < Warp::HELD; ++j) {
                 scores.at(i, j) = Warp::decay(scores.at(i, j) - from);
-                total += scores.at(i, j);
+                totals[i] += scores.at(i, j);
             }
-            totals[i] = totals[i] * factor + total;
-            greatest[i] = most;
-            warp.rescale(i, factor);
         }
     }
 

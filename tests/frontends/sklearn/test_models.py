@@ -281,6 +281,16 @@ def test_projections_that_are_fitted_with_targets():
     check(cross_decomposition.PLSRegression(2, scale=False).fit(X, Y), ROWS, tiny=1e-9)
 
 
+def test_components_of_a_singular_covariance_have_no_likelihood():
+    x = np.random.default_rng(0).normal(size=(30, 3))
+    x[:, 2] = 1.0
+    model = decomposition.PCA(2).fit(x)
+    with pytest.raises(np.linalg.LinAlgError):
+        model.score_samples(x)
+    net = check(model, x)
+    assert [method.name for method in net.form.methods] == ["transform"]
+
+
 def test_kernel_pca_refuses_other_kernels():
     with pytest.raises(UnsupportedEstimatorsError, match="kernel"):
         compiled(decomposition.KernelPCA(2, kernel=lambda a, b: a @ b).fit(X))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,14 @@ def _log_likelihood(node: Node, table: Table) -> Tensor:
     _, logarithm = np.linalg.slogdet(precision)
     constant = 0.5 * float(logarithm) - 0.5 * len(precision) * np.log(2 * np.pi)
     return (apart * (apart @ precision)).sum() * -0.5 + float(constant)
+
+
+def _singular(model: Any) -> Iterator[str]:
+    """What a model whose covariance has no inverse raises an error for."""
+    try:
+        model.get_precision()
+    except np.linalg.LinAlgError:
+        yield "score_samples"
 
 
 def _least_squares(node: Node, table: Table) -> Table:
@@ -152,13 +160,13 @@ def _not_the_mean(model: Any) -> Iterable[str]:
 
 
 _LEAST_SQUARES = Entry(methods={"predict": _least_squares_prediction, "transform": _least_squares})
-_PRINCIPAL = Entry(methods={"transform": _principal, "score_samples": _log_likelihood})
+_PRINCIPAL = Entry(methods={"transform": _principal, "score_samples": _log_likelihood}, lacks=_singular)
 
 ENTRIES: Mapping[str, Entry] = {
     "PCA": _PRINCIPAL,
     "IncrementalPCA": _PRINCIPAL,
     "FastICA": Entry(methods={"transform": _independent}),
-    "FactorAnalysis": Entry(methods={"transform": _factors, "score_samples": _log_likelihood}),
+    "FactorAnalysis": Entry(methods={"transform": _factors, "score_samples": _log_likelihood}, lacks=_singular),
     "KernelPCA": Entry(methods={"transform": _kernel_components}, refusals=_unknown_kernel),
     "Nystroem": Entry(methods={"transform": _nystroem}, refusals=_unknown_kernel),
     "RBFSampler": Entry(methods={"transform": _random_features}),

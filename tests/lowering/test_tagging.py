@@ -54,6 +54,15 @@ def test_states_that_products_read_are_tagged(plan):
     assert not steps(plan, Signal)
 
 
+@pytest.mark.parametrize(("precision", "tagged_bytes"), [("fp32", 8), ("fp16", 4), ("bf16", 4), ("tf32", 4)])
+def test_tags_of_a_batch_take_as_much_as_their_elements_but_in_tf32(precision, tagged_bytes):
+    options = replace(OPTIONS, precision=precision)
+    model = load_graph(NETWORKS["lstm_tc"](batch=8, layers=2, steps=3, hidden=64))
+    tensors = plan_graph(model, DEVICE.describe(options), options).graph.tensors
+    sizes = {tensor.nbytes for tensor in tensors if tensor.layout.tagged and tensor.alias_of is None}
+    assert sizes == {8 * 64 * tagged_bytes}
+
+
 def test_products_whose_results_are_tagged_may_have_all_units():
     plan = plan_graph(load_graph(NETWORKS["lstm_tc"](layers=2, steps=3, hidden=512)), H200, OPTIONS)
     makers = [

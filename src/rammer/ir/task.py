@@ -14,7 +14,7 @@ from rammer.ir.interned import Interned
 from rammer.ir.kernel_form import KernelForm
 from rammer.ir.recipe import Recipe
 from rammer.ir.region import Box, Interval, full_box, read_boxes, reshape_box, write_boxes
-from rammer.ir.types import Layout, TensorType
+from rammer.ir.types import DType, Layout, TensorType
 
 
 class TensorRole(enum.Enum):
@@ -39,8 +39,9 @@ class Tensor:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes from one address to the next."""
-        return self.type.dtype.itemsize_bytes * (2 if self.layout.tagged else 1)
+        """Bytes from one address to the next. A tag takes as much as its element, but where TF32 leaves room for it."""
+        has_own = self.layout.tagged and self.type.dtype is not DType.TF32
+        return self.type.dtype.itemsize_bytes * (2 if has_own else 1)
 
     @property
     def nbytes(self) -> int:

@@ -93,7 +93,7 @@ class DType(enum.Enum):
 
     @property
     def can_be_tagged(self) -> bool:
-        """Whether an element and a tag of its size can be one word."""
+        """Whether an element and a tag can be one word."""
         return self is DType.FLOAT32 or self.is_rounded
 
     @property
@@ -181,7 +181,7 @@ class Layout:
     """Where the element with a logical index lies in storage, in elements from the tensor's start.
 
     Logical indices never change with the layout; only addresses do. `span` is the number of elements of
-    storage the tensor takes, padding included. In a tagged layout each element lies beside a tag of its own size, which
+    storage the tensor takes, padding included. In a tagged layout each element lies beside a tag (`Tensor`), which
     says in which run it was written.
     """
 

@@ -27,6 +27,7 @@ from rammer.tiling.gemm import WARP, instruction_of
 from rammer.tiling.pattern import Contraction, Term, contraction, reduction_order
 from rammer.tiling.rnn_shares import Shares, ways
 
+_FEW_REGISTERS = 84  # of a thread: others are free for vectors that are on their way
 _MAX_ROWS = 256  # whose sums of all slices lie in shared memory
 
 
@@ -162,6 +163,11 @@ class PersistentRnn:
     def at_once(self) -> int:
         """Columns whose sums a thread holds together, 0 if there is no room for any."""
         return self.shares.at_once(self.weights)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether registers are left beside weights and sums for more of the vectors."""
+        return self.weights + self.shares.slots * self.at_once // self.shares.deep <= _FEW_REGISTERS
 
     @property
     def weight_bytes(self) -> int:

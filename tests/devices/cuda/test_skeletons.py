@@ -199,6 +199,7 @@ def persistent_rnn(units, length, across, **macros):
 
 def persistent_rnn_batch(units, length, columns, slices, precision="f32", at_once=None, tolerance=1e-5, **macros):
     macros |= {"COLUMNS": columns, "SLICES": slices, "FORMAT": f"rammer_rnn_{precision}"}
+    macros["HAS_ROOM"] = str(precision == "f16").lower()
     macros["AT_ONCE"] = at_once or -(-columns // 8) * 8
     return recurrent("persistent_rnn_batch", units, length, columns, tolerance=tolerance, **macros)
 

@@ -13,7 +13,7 @@ constexpr int ROW_PITCH = (ROWS + 11) / 16 * 16 + 4, X_WORDS = X_ELEMENTS / STEP
 
 typedef rammer_rnn_batch_part<LENGTH, 4 * X_ELEMENTS, X_ELEMENTS, 0, 0> x_part;
 typedef rammer_rnn_batch_part<UNITS, 4 * H_ELEMENTS, H_ELEMENTS, SLOTS * X_WORDS, H_AT> h_part;
-typedef rammer_rnn_batch<UNITS, COLUMNS, 2, SLICES, SLOTS, AT_ONCE, PITCH, ROW_PITCH, MEETS, format, x_part, h_part> rnn;
+typedef rammer_rnn_batch<UNITS, COLUMNS, 2, SLICES, SLOTS, AT_ONCE, HAS_ROOM, PITCH, ROW_PITCH, MEETS, format, x_part, h_part> rnn;
 
 struct looked {
     float value;

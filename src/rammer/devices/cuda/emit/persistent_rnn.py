@@ -55,7 +55,7 @@ def declare_cell(writer: Writer, plan: PersistentRnn, layouts: Sequence[Layout],
             sizes = [part.length, part.pitch, part.elements, part.weights_at, part.vector_at]
             writer.line(f"typedef rammer_rnn_batch_part<{_arguments(sizes)}> {names[-1]};")
         sizes = [plan.units, plan.columns, len(plan.gates), shares.slices, shares.slots, plan.at_once]
-        sizes += [plan.column_pitch, shares.row_pitch, meets]
+        sizes += [plan.has_room, plan.column_pitch, shares.row_pitch, meets]
         types = ", ".join([_FORMATS[shares.instruction], *names])
         writer.line(f"typedef rammer_rnn_batch<{_arguments(sizes)}, {types}> rnn;")
         return
@@ -205,8 +205,8 @@ def _emit_batch_vectors(scope: Scope, sides: Sequence[Side], plan: PersistentRnn
             place = f"&in{load.slot}[{at.element(load)[0]}]"
             values.append(f"rammer_look({place})" if load.slot in readers else at.value(load))
         writer.line(f"return rammer_{name}{{{', '.join(values)}}};")
-    tagged = [f"tag.is_in(looked.{field})" for load, field in looked.items() if load.slot in readers]
-    captured = "[tag = rammer_tag::now()]" if tagged else "[]"
+    tagged = [f"tag.is_in(in{load.slot}, looked.{field})" for load, field in looked.items() if load.slot in readers]
+    captured = "[=, tag = rammer_tag::now()]" if tagged else "[]"
     there = " && ".join(tagged) or "true"
     writer.line(f"const auto there_{name} = {captured}(const rammer_{name} &looked) {{ return {there}; }};")
     whole = str(not any(takes_apart(kernel, load.slot) for load in looked)).lower()
@@ -225,7 +225,7 @@ def _looked(load: Load, readers: Mapping[int, str]) -> str:
     """The type of what is looked at: an element, with its tag if it has one."""
     if load.slot not in readers:
         return C_TYPES[load.dtype]
-    return "uint32_t" if load.dtype.is_half else "uint64_t"
+    return "uint32_t" if load.dtype.is_rounded else "uint64_t"
 
 
 def _column_sides(sides: Sequence[Side], plan: PersistentRnn) -> list[Side]:

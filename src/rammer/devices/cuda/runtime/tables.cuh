@@ -61,10 +61,10 @@ struct __align__(8) rammer_tagged {
     uint32_t tag;
 };
 
-/* The same of the bits of a float in TF32. */
-struct __align__(8) rammer_tagged_bits {
-    uint32_t value;
-    uint32_t tag;
+/* The same of a float in TF32: the tag is in the RAMMER_TAG_BITS that TF32 leaves. */
+#define RAMMER_TAG_BITS 0x1fffu
+struct rammer_tagged_bits {
+    uint32_t word;
 };
 
 /* The same of 16 bits. */

@@ -80,28 +80,35 @@ static __device__ __forceinline__ bool rammer_await(uint32_t counter, uint32_t w
 static __device__ __forceinline__ uint64_t rammer_look(const rammer_tagged *from) {
     return rammer_load_relaxed((const uint64_t *)from);
 }
-static __device__ __forceinline__ uint64_t rammer_look(const rammer_tagged_bits *from) {
-    return rammer_load_relaxed((const uint64_t *)from);
+static __device__ __forceinline__ uint32_t rammer_look(const rammer_tagged_bits *from) {
+    return rammer_load_relaxed((const uint32_t *)from);
 }
 static __device__ __forceinline__ uint32_t rammer_look(const rammer_tagged_half *from) {
     return rammer_load_relaxed((const uint32_t *)from);
 }
 
 
-/* The tag of this run: whether what was looked at has it. Elements of 16 bits have half of it, which comes again behind runs
- * that each write all elements. */
+/* The tag of this run: whether what was looked at has it. Elements of fewer bits have part of it, which comes again behind
+ * runs that each write all elements. */
 struct rammer_tag {
     uint32_t tag;
     static __device__ __forceinline__ rammer_tag now(void) { return {rammer_queue.tag}; }
-    __device__ __forceinline__ bool is_in(uint64_t word) const { return (uint32_t)(word >> 32) == tag; }
-    __device__ __forceinline__ bool is_in(uint32_t word) const { return word >> 16 == (tag & 0xffffu); }
+    __device__ __forceinline__ bool is_in(const rammer_tagged *, uint64_t word) const { return (uint32_t)(word >> 32) == tag; }
+    __device__ __forceinline__ bool is_in(const rammer_tagged_bits *, uint32_t word) const {
+        return ((word ^ tag) & RAMMER_TAG_BITS) == 0;
+    }
+    __device__ __forceinline__ bool is_in(const rammer_tagged_half *, uint32_t word) const {
+        return word >> 16 == (tag & 0xffffu);
+    }
 };
 
 /* The element that was looked at. */
 static __device__ __forceinline__ float rammer_element(const rammer_tagged *, uint64_t word) {
     return __uint_as_float((uint32_t)word);
 }
-static __device__ __forceinline__ uint32_t rammer_element(const rammer_tagged_bits *, uint64_t word) { return (uint32_t)word; }
+static __device__ __forceinline__ uint32_t rammer_element(const rammer_tagged_bits *, uint32_t word) {
+    return word & ~RAMMER_TAG_BITS;
+}
 static __device__ __forceinline__ uint16_t rammer_element(const rammer_tagged_half *, uint32_t word) { return (uint16_t)word; }
 
 /* Whether `holds` of every lane of a warp that is whole, or of this lane. */
@@ -169,7 +176,7 @@ template <bool whole> struct rammer_flagged_loader {
     template <typename Tagged> __device__ __forceinline__ auto operator()(const Tagged *from) const {
         auto word = rammer_look(from);
         const rammer_tag tag = rammer_tag::now();
-        rammer_flagged_poll<whole>{record}([&] { return tag.is_in(word); }, [&] { word = rammer_look(from); });
+        rammer_flagged_poll<whole>{record}([&] { return tag.is_in(from, word); }, [&] { word = rammer_look(from); });
         return rammer_element(from, word);
     }
 };
@@ -183,7 +190,7 @@ static __device__ __forceinline__ void rammer_store_flagged(rammer_tagged *to, f
 }
 
 static __device__ __forceinline__ void rammer_store_flagged(rammer_tagged_bits *to, uint32_t value) {
-    rammer_store_relaxed((uint64_t *)to, (uint64_t)rammer_queue.tag << 32 | value);
+    rammer_store_relaxed((uint32_t *)to, (value & ~RAMMER_TAG_BITS) | (rammer_queue.tag & RAMMER_TAG_BITS));
 }
 static __device__ __forceinline__ void rammer_store_flagged(rammer_tagged_half *to, uint16_t value) {
     rammer_store_relaxed((uint32_t *)to, rammer_queue.tag << 16 | value);

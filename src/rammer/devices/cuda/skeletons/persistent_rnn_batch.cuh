@@ -130,9 +130,9 @@ struct rammer_no_poll {
 
 /* A cell. A column's vectors take `pitch` elements of shared memory. Behind those of all columns lie the sums of `slices`, those
  * of a column `row_pitch` apart, and the constants of the epilogue. A lane has `slots` rows, and the sums of `at_once` columns
- * in registers. Where threads may wait one by one for elements, `meets`. */
+ * in registers; where it `has_room` in them, it looks at more of the vectors together, and sooner. Where threads may wait one by one for elements, `meets`. */
 template <
-    int units, int columns, int gates, int slices, int slots, int at_once, int pitch, int row_pitch, bool meets,
+    int units, int columns, int gates, int slices, int slots, int at_once, bool has_room, int pitch, int row_pitch, bool meets,
     typename Format, typename... Parts>
 struct rammer_rnn_batch {
     typedef typename Format::element element;
@@ -144,7 +144,7 @@ struct rammer_rnn_batch {
         POINTS = units * columns,
         TURNS = (POINTS + RAMMER_THREADS - 1) / RAMMER_THREADS,
         ROWS = units * gates,
-        LOOK_BYTES = 32, /* of a thread together */
+        LOOK_BYTES = has_room ? 64 : 32, /* of a thread together */
         SUMS = row_pitch * PADDED,
         SUMS_AT = pitch * PADDED * (int)sizeof(element) / (int)sizeof(float),
         BIASES_AT = SUMS_AT + slices * SUMS,
@@ -186,7 +186,7 @@ struct rammer_rnn_batch {
         for (int turn = 0; turn < TURNS; ++turn)
             load(point(turn), early[turn]);
         sums own = {};
-        ((bring<Parts>((element *)shared, vectors), meet(), add<Parts>(own, shared, weights)), ...);
+        go_on<void, Parts...>(own, shared, weights, vectors...);
         if (PASSES == 1)
             store(own, shared, 0);
         __syncthreads();
@@ -262,47 +262,74 @@ struct rammer_rnn_batch {
         }
     };
 
-    /* Asks for some before the first is taken, and again for what did not come. */
-    template <typename Part, typename Vectors> static RAMMER_MEMBER void bring(element *slices_of, Vectors vectors) {
+    /* What a thread has looked at together. */
+    template <typename Part, typename Vectors> struct looks {
         typedef share<Part> mine;
-        typedef decltype(vectors.look(0u, 0u)) word;
-        constexpr int LOOKS = sizeof(word) < LOOK_BYTES ? LOOK_BYTES / sizeof(word) : 1;
-        constexpr int AT_A_TIME = mine::TURNS < LOOKS ? mine::TURNS : LOOKS;
+        typedef decltype(((Vectors *)nullptr)->look(0u, 0u)) word;
+        enum {
+            MOST = (int)sizeof(word) < LOOK_BYTES ? LOOK_BYTES / (int)sizeof(word) : 1,
+            COUNT = (int)mine::TURNS < MOST ? (int)mine::TURNS : MOST
+        };
+        word looked[COUNT];
+
+        /* visit(turn, word) for those of some turns. */
+        template <typename Visit> RAMMER_MEMBER void each(int first, Visit visit) {
 #pragma unroll
-        for (int first = 0; first < mine::TURNS; first += AT_A_TIME) {
-            word looked[AT_A_TIME];
-#pragma unroll
-            for (int i = 0; i < AT_A_TIME; ++i)
+            for (int i = 0; i < COUNT; ++i)
                 if (first + i < mine::TURNS && mine::has(first + i))
-                    looked[i] = vectors.look(mine::column(first + i), mine::element(first + i));
+                    visit(first + i, looked[i]);
+        }
+        RAMMER_MEMBER void ask(Vectors &vectors, int first) {
+            each(first, [&](int turn, word &one) { one = vectors.look(mine::column(turn), mine::element(turn)); });
+        }
+        /* Asks again for what did not come, and takes it. */
+        RAMMER_MEMBER void bring(Vectors &vectors, int first, element *into) {
             const auto are_there = [&] {
                 bool all = true;
-#pragma unroll
-                for (int i = 0; i < AT_A_TIME; ++i)
-                    if (first + i < mine::TURNS && mine::has(first + i))
-                        all = vectors.is_there(looked[i]) && all;
+                each(first, [&](int, word &one) { all = vectors.is_there(one) && all; });
                 return all;
             };
             const auto again = [&] {
-#pragma unroll
-                for (int i = 0; i < AT_A_TIME; ++i)
-                    if (first + i < mine::TURNS && mine::has(first + i) && !vectors.is_there(looked[i]))
-                        looked[i] = vectors.look(mine::column(first + i), mine::element(first + i));
+                each(first, [&](int turn, word &one) {
+                    if (!vectors.is_there(one))
+                        one = vectors.look(mine::column(turn), mine::element(turn));
+                });
             };
             vectors.poll(are_there, again);
-#pragma unroll
-            for (int i = 0; i < AT_A_TIME; ++i)
-                if (first + i < mine::TURNS && mine::has(first + i)) {
-                    const uint32_t column = mine::column(first + i), element = mine::element(first + i);
-                    const float value = vectors.take(column, element, looked[i]);
-                    if (mine::is_own(first + i))
-                        slices_of[column * pitch + Part::VECTOR_AT + element] = Format::narrowed(value);
-                }
+            each(first, [&](int turn, word &one) {
+                const float value = vectors.take(mine::column(turn), mine::element(turn), one);
+                if (mine::is_own(turn))
+                    into[mine::column(turn) * pitch + Part::VECTOR_AT + mine::element(turn)] = Format::narrowed(value);
+            });
         }
+    };
+
+    /* Multiplies a part and those behind it. Where there is room, the part before it is multiplied while the first of its own
+     * vectors are on their way. */
+    template <typename Before, typename Part, typename... More, typename Vectors, typename... Others>
+    static RAMMER_MEMBER void go_on(sums &own, float *shared, const float *weights, Vectors vectors, Others... others) {
+        looks<Part, Vectors> some;
+        if (has_room)
+            some.ask(vectors, 0);
+        add((Before *)nullptr, own, shared, weights);
+        if (!has_room)
+            some.ask(vectors, 0);
+        some.bring(vectors, 0, (element *)shared);
+#pragma unroll
+        for (int first = some.COUNT; first < share<Part>::TURNS; first += some.COUNT) {
+            some.ask(vectors, first);
+            some.bring(vectors, first, (element *)shared);
+        }
+        meet();
+        if constexpr (sizeof...(More) == 0)
+            add((Part *)nullptr, own, shared, weights);
+        else
+            go_on<Part, More...>(own, shared, weights, others...);
     }
 
-    /* Adds a part's products to the sums of all columns. */
-    template <typename Part> static RAMMER_MEMBER void add(sums &own, float *shared, const float *weights) {
+    /* Adds a part's products, if there is one, to the sums of all columns. */
+    static RAMMER_MEMBER void add(void *, sums &, float *, const float *) {}
+    template <typename Part> static RAMMER_MEMBER void add(Part *, sums &own, float *shared, const float *weights) {
         if constexpr (PASSES == 1) {
             multiply<Part>(own, (const element *)shared, weights, 0);
         } else {

@@ -8,15 +8,13 @@
  *         weights = exp(scores - greatest); total += weights; sums += weights * values
  *     put the sums of teams together in shared memory
  *
- * An rKernel (emit/attention.py) gives the sizes as constants, and functors: where elements of queries, keys and values
- * lie, what is made of a product, and, when all is done, what is made of sums and totals. Milakov and Gimelshein 2018 have
- * the running maximum, Dao 2023 the shares of warps.
+ * An rKernel (emit/attention.py) gives sizes as constants, and functors: where elements lie, what is made of a product and,
+ * in the end, of sums and totals. Milakov and Gimelshein 2018 have the running maximum, Dao 2023 the shares of warps.
  */
 #ifndef RAMMER_ATTENTION_CUH
 #define RAMMER_ATTENTION_CUH
 
-/* --- What a warp holds: scores of 16 rows by `keys` keys, and sums of these rows by `columns` columns. Of the rows each
- *     thread has `ROWS`, and `HELD` scores of each; lanes that have the same rows are `across` each other. -------------- */
+/* --- Of a warp: 16 rows' scores by `keys`, sums by `columns`; of a thread `ROWS`, `HELD` scores; same rows `across`. --- */
 
 /* Float32: exact products. Threads lie 4 rows by 8 columns, as in rammer_multiply_adds, which has the scores. */
 template <int depth, int keys, int columns> struct rammer_float_attention {

@@ -431,10 +431,9 @@ struct rammer_attention {
         }
 #pragma unroll
         for (int i = 0; i < Warp::ROWS; ++i) {
-            const float from = shift(greatest[i]);
 #pragma unroll
             for (int j = 0; j < Warp::HELD; ++j) {
-                scores.at(i, j) = Warp::decay(scores.at(i, j) - from);
+                scores.at(i, j) = Warp::decay(scores.at(i, j) - shift(greatest[i]));
                 totals[i] += scores.at(i, j);
             }
         }
@@ -478,10 +477,9 @@ struct rammer_attention {
 
     /* Adds, to what lies at a place, what lies there in the other parts. */
     template <int together> static RAMMER_MEMBER void add_parts(float *place, uint32_t size) {
-        float sum[together];
+        float sum[together], other[together];
         rammer_load_vector<together>(sum, place);
         for (int part = 1; part < teams; ++part) {
-            float other[together];
             rammer_load_vector<together>(other, place + part * size);
 #pragma unroll
             for (int i = 0; i < together; ++i)

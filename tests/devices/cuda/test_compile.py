@@ -21,10 +21,9 @@ from rammer.devices.base import Source, no_progress
 from rammer.devices.codegen.tables import CALLER, CONSTANT
 from rammer.devices.cuda.architecture import NAMED
 from rammer.devices.cuda.build import CUBIN, DELAYS_MACRO, TRACE_MACRO, build, compile_source
-from rammer.devices.cuda.emit.dispatch import CALLED
 from rammer.devices.cuda.limits import MOST_ARRAYS
 from rammer.devices.cuda.source import translation_unit
-from rammer.devices.cuda.source_files import CODE
+from rammer.devices.cuda.source_files import CALLED, CODE
 from rammer.devices.cuda.tables import (
     CLOCK,
     COUNTER,

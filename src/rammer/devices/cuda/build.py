@@ -5,8 +5,7 @@ from __future__ import annotations
 from rammer.devices.base import Binary, Progress, Source
 from rammer.devices.cache import CodeCache, content_key
 from rammer.devices.cuda.architecture import KIND
-from rammer.devices.cuda.emit.dispatch import CALLED
-from rammer.devices.cuda.source_files import CODE
+from rammer.devices.cuda.source_files import CALLED, CODE
 from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.ir.schema import SchemaError, check_schema
 from rammer.options import CompileOptions

@@ -15,6 +15,8 @@ from rammer.ir.schema import Schema, SchemaError, read_json
 
 ABI = 9
 CODE = "program.cu"
+CALLED = 'extern "C" __attribute__((used)) __device__ __noinline__'
+"""What a function is that the dispatch calls."""
 LAUNCH = "launch.json"
 DEVICE_RECORDS = "device_records.bin"
 TENSOR_MAPS = "tensor_maps.bin"

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from rammer.devices.codegen.writer import Writer
 
-CALLED = 'extern "C" __attribute__((used)) __device__ __noinline__'
-"""What a function is that the dispatch calls."""
-
 _DONE = "done"
 _APART = "apart"
 

@@ -11,7 +11,6 @@ from rammer.devices.codegen.scope import Operands, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.attention import emit_attention
 from rammer.devices.cuda.emit.depthwise import emit_depthwise
-from rammer.devices.cuda.emit.dispatch import CALLED
 from rammer.devices.cuda.emit.fold import fold
 from rammer.devices.cuda.emit.gemm import emit_gemm
 from rammer.devices.cuda.emit.gemv import STREAM, emit_gemv
@@ -23,6 +22,7 @@ from rammer.devices.cuda.emit.reduce import emit_reduce
 from rammer.devices.cuda.emit.trees import emit_trees
 from rammer.devices.cuda.emit.wait import emit_meet, emit_wait, takes_any_apart, takes_apart
 from rammer.devices.cuda.emit.warpgroup_gemm import emit_place, emit_results, emit_rows, loop_of
+from rammer.devices.cuda.source_files import CALLED
 from rammer.ir.expr import Load
 from rammer.ir.kernel_form import (
     DepthwiseForm,

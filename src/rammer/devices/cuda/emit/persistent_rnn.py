@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from rammer.devices.codegen.scalar import C_TYPES, call_text
 from rammer.devices.codegen.scope import Scope
 from rammer.devices.codegen.writer import Writer
-from rammer.devices.cuda.emit.dispatch import CALLED
 from rammer.devices.cuda.emit.loads import Early
 from rammer.devices.cuda.emit.points import Side, decode, decode_inside, guarded, lane_first
 from rammer.devices.cuda.emit.wait import takes_apart
+from rammer.devices.cuda.source_files import CALLED
 from rammer.ir.expr import Load, ScalarFn
 from rammer.ir.kernel_form import Instruction
 from rammer.ir.task import RKernel

@@ -44,12 +44,12 @@ def layer_model() -> onnx.ModelProto:
     return small_model(nodes, {"x": (FLOAT, (2, 3))}, {"y": (FLOAT, (2, 4))}, {"w": WEIGHT}, name="layer")
 
 
-def vectors_model(size: int = 512, pad: int = 8, layers: int = 6) -> onnx.ModelProto:
-    """y[1,size] from x[1,size] by products with the same two matrices in turn; the second's vectors are padded."""
+def vectors_model(size: int = 512, pad: int = 8, layers: int = 6, rows: int = 1) -> onnx.ModelProto:
+    """y[rows,size] from x[rows,size] by products with two matrices in turn; what the second multiplies is padded."""
     rng = np.random.default_rng(0)
     constants: dict[str, Array] = {
-        name: (rng.standard_normal((rows, size)) / np.sqrt(size)).astype(np.float32)
-        for name, rows in (("w", size), ("v", size + 2 * pad))
+        name: (rng.standard_normal((height, size)) / np.sqrt(size)).astype(np.float32)
+        for name, height in (("w", size), ("v", size + 2 * pad))
     }
     constants["pads"] = np.array([0, pad, 0, pad], dtype=np.int64)
     nodes, x = [], "x"
@@ -61,7 +61,7 @@ def vectors_model(size: int = 512, pad: int = 8, layers: int = 6) -> onnx.ModelP
             helper.make_node("MatMul", [f"padded{layer}", "v"], [f"sum{layer}"]),
             helper.make_node("Tanh", [f"sum{layer}"], [x := f"y{layer}"]),
         ]
-    return small_model(nodes, {"x": (FLOAT, (1, size))}, {x: (FLOAT, (1, size))}, constants, name="vectors")
+    return small_model(nodes, {"x": (FLOAT, (rows, size))}, {x: (FLOAT, (rows, size))}, constants, name="vectors")
 
 
 def streams_model(size: int = 128, layers: int = 3) -> onnx.ModelProto:

@@ -86,6 +86,19 @@ def test_vectors_of_a_large_batch_are_multiplied_in_tiles(batch, stay):
     assert any(isinstance(kernel.form, PersistentRnnForm) for kernel in kernels) == stay
 
 
+def test_vectors_of_a_batch_stay_only_where_they_are_tagged_themselves():
+    workload = Bound(lstm_cell(4, 256, 256), {3, 4, 5}, H200).workload
+    (plan,) = (plan_of(one) for one in construct(workload.tagged(), H200) if isinstance(one.form, PersistentRnnForm))
+    vectors = {load.slot for part in plan.parts for load in part.loads}
+    others = set(range(len(workload.expr.inputs))) - vectors - workload.constants
+    assert vectors
+    assert others
+    for slots, stay in ((vectors, True), (others, False)):
+        layouts = tuple(replace(one, tagged=slot in slots) for slot, one in enumerate(workload.layouts))
+        kernels = construct(replace(workload, layouts=layouts), H200)
+        assert any(isinstance(kernel.form, PersistentRnnForm) for kernel in kernels) == stay
+
+
 def test_strict_numerics_do_not_split_float32():
     cell = lstm_cell(4, 256, 256)
     for numerics, stay in (("default", True), ("strict", False)):

@@ -32,6 +32,8 @@ PROGRAMS = {
     "tiles": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](steps=1, layers=1, hidden=32, batch=128), veus=1),
     "cells that stream": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](steps=1, layers=1, hidden=128), veus=1),
     "cells": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](**SMALL["lstm_tc"]), veus=4),
+    "vectors of a batch": lambda gpu: Program.of(gpu, vectors_model(64, layers=2, rows=8), veus=4),
+    "cells of a batch": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](batch=2, **SMALL["lstm_tc"]), veus=4),
     "rows that stream": lambda gpu: Program.of(gpu, vectors_model(512, layers=2), veus=4),
     "windows": lambda gpu: Program.of(gpu, windows_model(), veus=2),
     "trees of many rows": lambda gpu: Program.of(gpu, trees_model(1000), veus=1),
@@ -42,10 +44,15 @@ PROGRAMS = {
     "attention of teams of a warp": lambda gpu: attention(gpu, 16, 1600, "fp16"),
     "attention of a step": lambda gpu: attention(gpu, 16, 160, "fp32"),
 }
+# What no program comes to, and why.
+UNREACHED = {
+    "step 2: __syncthreads();": "batches with a state that is tagged and an input that another rTask writes, untagged"
+}
 # What no program misses, and why.
 REDUNDANT = {
     "keep_constants 1: __syncwarp();": "a lane reads back what it wrote itself",
     "keep_constants 2: __syncwarp();": "likewise",
+    "keep_constants 3: __syncthreads();": "all are through with a record before a vEU changes to another rKernel",
     "combine 1: rammer_meet();": "it gathers lanes for the compiler of GPUs",
     "gemv 1: rammer_meet();": "likewise",
     "begin 1: rammer_meet();": "likewise, of rows that stream",
@@ -67,7 +74,7 @@ def test_statements(gpu):
     for make in PROGRAMS.values():
         program = make(gpu)
         found |= try_statements(gpu, program.source, partial(program.is_right, chosen=program.orders))
-    assert found.came_to == found.all
+    assert found.all - found.came_to == UNREACHED.keys()
     assert found.came_to - found.missed == REDUNDANT.keys()
 
 

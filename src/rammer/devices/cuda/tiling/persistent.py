@@ -9,13 +9,13 @@ import math
 from collections.abc import Collection
 
 from rammer.devices.cuda.tiling.forms import lane_of, staying_form
-from rammer.ir.expr import Axis, TensorExpr
+from rammer.ir.expr import Axis, Load, TensorExpr, nodes
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.tile import scale_out
-from rammer.tiling.pattern import contraction
+from rammer.tiling.pattern import Contraction, contraction
 from rammer.tiling.persistent_rnn import column_axes
 
 _LANES = 4  # what an rTask's size is a multiple of: a gate's sums are shared out among lanes evenly
@@ -32,7 +32,7 @@ def persistent_kernel(workload: Workload, vdevice: VDevice) -> RKernel | None:
     expr, layouts = workload.expr, workload.layouts
     found, columns = contraction(expr), column_axes(expr, layouts, workload.constants)
     lane = None if columns is None else lane_of(expr, layouts, found, vdevice)
-    if found is None or columns is None or lane is None or not _can_have(columns, workload):
+    if found is None or columns is None or lane is None or not _can_have(columns, found, workload):
         return None
     units = tuple(
         axis.extent if axis in columns else min(_LANES, axis.extent) if i == lane else 1
@@ -50,11 +50,13 @@ def persistent_kernel(workload: Workload, vdevice: VDevice) -> RKernel | None:
     return None
 
 
-def _can_have(columns: Collection[Axis], workload: Workload) -> bool:
+def _can_have(columns: Collection[Axis], found: Contraction, workload: Workload) -> bool:
     """Whether an rTask may multiply so many vectors."""
     count = math.prod(axis.extent for axis in columns)
-    is_tagged = any(layout.tagged for layout in workload.layouts[: len(workload.expr.inputs)])
-    return count == 1 or (count <= _MAX_COLUMNS and is_tagged)
+    multiplied = nodes(*(operand for term in found.terms for operand in term.operands))
+    vectors = {load.slot for load in multiplied if isinstance(load, Load) and not found.free[load].isdisjoint(columns)}
+    are_tagged = any(workload.layouts[slot].tagged for slot in vectors)
+    return count == 1 or (count <= _MAX_COLUMNS and are_tagged)
 
 
 def _task_count(expr: TensorExpr, columns: Collection[Axis], vdevice: VDevice) -> int:

@@ -12,6 +12,7 @@ from rammer.ir.kernel_form import WarpgroupGemmForm
 from rammer.roller.construct import construct
 from tests.support.agreement import relative_difference, run_onnx_runtime
 from tests.support.host_cuda import orders
+from tests.support.products_alone import products_alone
 from tests.support.small_models import small_model
 
 FLOAT16 = TensorProto.FLOAT16
@@ -52,7 +53,8 @@ def run(gpu, model, wanted, inputs):
         return [one for one in own if wanted(one.form)][:1] or plain(rules, kernels, vdevice)
 
     construct.cache_clear()
-    with mock.patch.object(GpuRules, "_best", best), mock.patch("rammer.devices.cuda.tiling.rules._WORTH", np.inf):
+    worth = mock.patch("rammer.devices.cuda.tiling.rules._WORTH", np.inf)
+    with mock.patch.object(GpuRules, "_best", best), worth, products_alone():
         plan, vdevice = gpu.plan(model, precision="fp16", veus=5)
     construct.cache_clear()
     expected = run_onnx_runtime(model, {"x": inputs})

@@ -15,6 +15,7 @@ from rammer.ir.kernel_form import WarpgroupGemmForm
 from rammer.roller.construct import construct
 from tests.support.agreement import relative_difference, run_onnx_runtime
 from tests.support.host_cuda import orders
+from tests.support.products_alone import products_alone
 from tests.support.small_models import FLOAT, small_model
 
 TOLERANCES = {"tf32": 2e-3, "bf16": 2e-2, "fp16": 2e-3}
@@ -65,7 +66,7 @@ def forms_of(gpu, model, wanted=lambda form: True, *, precision="fp16", veus=3):
         return [workload.kernel(tile, form) for tile, form in tiles if wanted(form)][:1] or kernels
 
     construct.cache_clear()
-    with mock.patch.object(GpuRules, "candidates", candidates):
+    with mock.patch.object(GpuRules, "candidates", candidates), products_alone():
         plan, vdevice = gpu.plan(model, precision=precision, veus=veus)
     construct.cache_clear()
     rng = np.random.default_rng(0)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES, call_text
 from rammer.devices.codegen.scope import Scope
@@ -140,8 +140,11 @@ def emit_step(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, unwritte
         unwritten: slots that no rTask writes.
     """
     writer, kernel = scope.writer, scope.operands.kernel
-    emit_vector = _emit_vector if plan.shares.tensor is None else _emit_batch_vectors
-    names = [emit_vector(scope, sides, plan, part) for part in plan.parts]
+    if plan.shares.tensor is None:
+        names = [_emit_vector(scope, part) for part in plan.parts]
+    else:
+        columns = _column_sides(sides, plan)
+        names = [_emit_batch_vectors(scope, columns, part) for part in plan.parts]
     _emit_activate(writer, plan)
     _emit_epilogue(scope, _point_sides(kernel, sides, plan), plan)
     read = {load.slot for part in plan.parts for load in part.loads}
@@ -152,26 +155,17 @@ def emit_step(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, unwritte
     writer.line(f"rnn::step<rammer_early>({fresh}, shared, weights, {functors});")
 
 
-def _emit_vector(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, part: Part) -> str:
-    """Write how elements of a part's vectors are looked at and taken; returns the functors."""
+def _emit_vector(scope: Scope, part: Part) -> str:
+    """Write how elements of a part's vector are looked at and taken; returns the functors."""
     writer, kernel, readers = scope.writer, scope.operands.kernel, scope.operands.readers
     elements = [Side.whole(axis) for axis in part.fastest_first(kernel.layouts)]
-    elements += _column_sides(sides, plan)
-    # What may be padding is looked at where it is taken.
-    looked = {load: writer.name("v") for load in part.loads if load.fill is None}
-    name = writer.name("vector")
-    with writer.block(f"struct rammer_{name}", ";"):
-        for load, field in looked.items():
-            writer.line(f"{'uint64_t' if load.slot in readers else C_TYPES[load.dtype]} {field};")
-    with writer.block(f"const auto look_{name} = [&](uint32_t element)", ";"):
-        inside = scope.enter(decode_inside(writer, "element", elements)[0])
-        values = []
-        for load in looked:
-            place = f"&in{load.slot}[{inside.element(load)[0]}]"
-            values.append(f"rammer_look({place})" if load.slot in readers else inside.value(load))
-        writer.line(f"return rammer_{name}{{{', '.join(values)}}};")
+
+    def at_element() -> Scope:
+        return scope.enter(decode_inside(writer, "element", elements)[0])
+
+    name, looked = _emit_look(writer, part, readers, "uint32_t element", at_element)
     with writer.block(f"const auto take_{name} = [&](uint32_t element, const rammer_{name} &looked)", ";"):
-        inside = scope.enter(decode_inside(writer, "element", elements)[0])
+        inside = at_element()
         for load, field in looked.items():
             value = f"looked.{field}"
             if load.slot in readers:
@@ -182,29 +176,17 @@ def _emit_vector(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, part:
     return f"rammer_vectors{{look_{name}, take_{name}}}"
 
 
-def _emit_batch_vectors(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, part: Part) -> str:
+def _emit_batch_vectors(scope: Scope, columns: Sequence[Side], part: Part) -> str:
     """Write how elements of a part's vectors are looked at, waited for and taken; returns the functors."""
     writer, kernel, readers = scope.writer, scope.operands.kernel, scope.operands.readers
     elements = [Side.whole(axis) for axis in part.fastest_first(kernel.layouts)]
-    columns = _column_sides(sides, plan)
 
     def at_element() -> Scope:
         inside, _ = decode_inside(writer, "element", elements)
         column, _ = decode_inside(writer, "column", columns)
         return scope.enter({**inside, **column})
 
-    looked = {load: writer.name("v") for load in part.loads if load.fill is None}
-    name = writer.name("vector")
-    with writer.block(f"struct rammer_{name}", ";"):
-        for load, field in looked.items():
-            writer.line(f"{_looked(load, readers)} {field};")
-    with writer.block(f"const auto look_{name} = [&](uint32_t column, uint32_t element)", ";"):
-        at = at_element()
-        values = []
-        for load in looked:
-            place = f"&in{load.slot}[{at.element(load)[0]}]"
-            values.append(f"rammer_look({place})" if load.slot in readers else at.value(load))
-        writer.line(f"return rammer_{name}{{{', '.join(values)}}};")
+    name, looked = _emit_look(writer, part, readers, "uint32_t column, uint32_t element", at_element)
     tagged = [f"tag.is_in(in{load.slot}, looked.{field})" for load, field in looked.items() if load.slot in readers]
     captured = "[=, tag = rammer_tag::now()]" if tagged else "[]"
     there = " && ".join(tagged) or "true"
@@ -219,6 +201,28 @@ def _emit_batch_vectors(scope: Scope, sides: Sequence[Side], plan: PersistentRnn
             at.bind(load, writer.let(C_TYPES[load.dtype], writer.name("taken"), value))
         writer.line(f"return {at.value(part.vector)};")
     return f"rammer_batch_vectors{{look_{name}, there_{name}, {poll}, take_{name}}}"
+
+
+def _emit_look(
+    writer: Writer, part: Part, readers: Mapping[int, str], parameters: str, at_element: Callable[[], Scope]
+) -> tuple[str, dict[Load, str]]:
+    """Write the type of what a part's vectors are looked at as, and the functor; returns its name, and a field by load.
+
+    What may be padding is looked at where it is taken.
+    """
+    looked = {load: writer.name("v") for load in part.loads if load.fill is None}
+    name = writer.name("vector")
+    with writer.block(f"struct rammer_{name}", ";"):
+        for load, field in looked.items():
+            writer.line(f"{_looked(load, readers)} {field};")
+    with writer.block(f"const auto look_{name} = [&]({parameters})", ";"):
+        at = at_element()
+        values = []
+        for load in looked:
+            place = f"&in{load.slot}[{at.element(load)[0]}]"
+            values.append(f"rammer_look({place})" if load.slot in readers else at.value(load))
+        writer.line(f"return rammer_{name}{{{', '.join(values)}}};")
+    return name, looked
 
 
 def _looked(load: Load, readers: Mapping[int, str]) -> str:

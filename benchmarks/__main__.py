@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.harness.alone import alone
 from benchmarks.harness.cases import FORMS, build_case
 from benchmarks.harness.contestant import Contestant
 from benchmarks.harness.environment import OUT, environment
@@ -42,6 +43,8 @@ def _compare(arguments: argparse.Namespace) -> int:
     vdevice = find_device(device).describe(CompileOptions(device=device, veus=arguments.veus))
     veus = vdevice.veu_count
     setup = SETUPS[device](veus, arguments.precision)
+    if arguments.alone:
+        setup = alone(setup)
     ours = [setup.ours(policy) for policy in arguments.policies]
     if setup.reference.version() is None:
         name = setup.reference.name
@@ -102,10 +105,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--veus", type=_count, help="execution units, and threads of the peers on the processor (default: all)"
     )
+    parser.add_argument("--alone", action="store_true", help="each in a process of its own (on the processor)")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="where results go (default: out/bench-DEVICE-PRECISION.json)"
     )
     arguments = parser.parse_args()
+    if arguments.alone and arguments.device != "cpu":
+        parser.error("--alone: processes take turns on the processor only")
     arguments.json = arguments.json or OUT / f"bench-{arguments.device}-{arguments.precision}.json"
     return arguments
 

@@ -113,14 +113,14 @@ def _in_turns(
     for number in range(1, rounds + 1):
         progress(number)
         for name in order.sample(list(prepared), len(prepared)):
-            _settle()
+            settle()
             clock.time_us(prepared[name].run, TURN_WARMUP_CALLS)
             times_us[name] += clock.time_us(prepared[name].run, counts[name])
     return times_us
 
 
-def _settle() -> None:
-    """Wait until the threads of whoever ran before have stopped polling for more work: some do so for long."""
+def settle() -> None:
+    """Wait until this process's threads have stopped polling for more work: some runtimes' do so for long."""
     deadline_s = time.monotonic() + SETTLE_S
     used_s = math.inf
     while used_s > QUIET_SHARE * QUIET_S and time.monotonic() < deadline_s:

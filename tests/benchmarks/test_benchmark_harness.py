@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from benchmarks import calls
 from benchmarks.harness import measure as measuring
+from benchmarks.harness.alone import alone
 from benchmarks.harness.cases import FORMS, Case, Form
 from benchmarks.harness.contestant import Prepared
 from benchmarks.harness.gpu import gpu_facts
@@ -50,6 +52,23 @@ class Fake:
         return Prepared(run=run, outputs=lambda: [self.result])
 
 
+@dataclass
+class Elsewhere(Fake):
+    """Says what a process of its own computes: never what this one does."""
+
+    here: int = field(default_factory=os.getpid)
+
+    def prepare(self, case):
+        assert os.getpid() != self.here
+        return super().prepare(case)
+
+
+@dataclass
+class Refusing(Fake):
+    def prepare(self, case):
+        raise ValueError("no such model")
+
+
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch):
     monkeypatch.setattr(measuring, "SETTLE_S", 0.0)
@@ -65,6 +84,29 @@ def measured(*contestants, rounds=4):
         ours=lambda policy: Fake(policy, 1.0),
     )
     return measure(CASE, contestants, setup, rounds=rounds, progress=lambda text: None)
+
+
+def test_contestants_may_have_processes_of_their_own():
+    def setup(contestant):
+        return alone(
+            Setup(
+                region="",
+                clock=FakeClock(),
+                tolerance=1e-4,
+                reference=Fake("reference", 1.0),
+                peers=(contestant,),
+                ours=lambda policy: contestant,
+            )
+        )
+
+    one = setup(Elsewhere("a", 1.0))
+    row = measure(CASE, one.peers, one, rounds=2, progress=lambda text: None)
+    assert row.refusal == ""
+    assert row.timings["a"].calls == 2 * (measuring.TURN_CALLS.stop - 1)
+    wrong = setup(Elsewhere("b", 1.0, result=RIGHT + 1))
+    assert "b by" in measure(CASE, wrong.peers, wrong, rounds=2, progress=lambda text: None).refusal
+    with pytest.raises(RuntimeError, match="c: ValueError: no such model"):
+        setup(Refusing("c", 1.0)).peers[0].prepare(CASE)
 
 
 def test_everybody_gets_as_many_turns_in_changing_order():

@@ -3,7 +3,8 @@
 Forests of scikit-learn are fitted on generated data and called with other rows, which are in the GPU's memory already,
 as results stay there. Hummingbird's programs run as PyTorch runs them, and traced (`torch.jit`) where rows are few; the
 kernel by hand is what one writes in CuPy: a thread for each row, or, of few rows, a block for each row and a thread for
-each tree. Times are medians in microseconds, on the GPU and until the caller knows that it is over.
+each tree. Times are medians in microseconds, on the GPU and until the caller knows that it is over. With `--keep` what
+is fitted and compiled is found in a folder the next time; `--prepare` does no more than that.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.harness.environment import OUT
+from benchmarks.harness.kept import Kept
 from benchmarks.trees import graph_of
 from rammer.compiler import compile_graph
 from rammer.frontends.trees.ensemble import TreeEnsemble
 from rammer.frontends.trees.scikit_learn import read_forest
 from rammer.options import CompileOptions
+from rammer.runtime.executable import Executable
 
 Call = Callable[[], Any]
 
@@ -69,21 +74,28 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=500)
     parser.add_argument("--depths", type=int, nargs="*", default=[3, 6, 8, 10])
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 1000, 100_000, 1_000_000])
+    parser.add_argument("--seconds", type=float, default=0.3, help="of each contestant")
+    parser.add_argument("--keep", type=Path, help="a folder for fitted forests and compiled programs")
+    parser.add_argument("--prepare", action="store_true", help="fit and compile only, into that folder")
     arguments = parser.parse_args()
+    kept, trees = Kept(arguments.keep), arguments.trees
     results = []
     for depth in arguments.depths:
-        fitted = _forest(arguments.trees, depth)
+        fitted = kept.get(f"forest-{trees}-{depth}", partial(_forest, trees, depth))
         source = read_forest(fitted)
-        hummingbird = _hummingbird(fitted)
+        hummingbird = kept.get(f"hummingbird-{trees}-{depth}", partial(_hummingbird, fitted))
         for rows in arguments.rows:
+            ours = kept.executable(f"rammer-{trees}-{depth}-{rows}", partial(_compiled, source, rows))
+            if arguments.prepare:
+                continue
             x = np.random.default_rng(rows).normal(size=(rows, _FEATURES)).astype(np.float32)
-            calls = {"rammer": _ours(source, x), **_peers(hummingbird, x), "by hand": _by_hand(source, x)}
-            us = {name: _medians_us(call) for name, call in calls.items()}
+            calls = {"rammer": _ours(ours, x), **_peers(hummingbird, x), "by hand": _by_hand(source, x)}
+            us = {name: _medians_us(call, arguments.seconds) for name, call in calls.items()}
             times = "  ".join(f"{name} {on_gpu:,.1f} / {called:,.1f}" for name, (on_gpu, called) in us.items())
             print(f"depth {depth:2} {rows:8} rows  us on the GPU / of a call: {times}", flush=True)
-            results.append({"depth": depth, "trees": arguments.trees, "rows": rows, "us": us})
-    OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "gpu_trees.json").write_text(json.dumps(results, indent=1))
+            results.append({"depth": depth, "trees": trees, "rows": rows, "us": us})
+            OUT.mkdir(parents=True, exist_ok=True)
+            (OUT / "gpu_trees.json").write_text(json.dumps(results, indent=1))
 
 
 def _forest(trees: int, depth: int) -> Any:  # noqa: ANN401 - of scikit-learn
@@ -95,7 +107,7 @@ def _forest(trees: int, depth: int) -> Any:  # noqa: ANN401 - of scikit-learn
     return RandomForestRegressor(trees, max_depth=depth, n_jobs=-1, random_state=0, max_features=0.3).fit(x, y)
 
 
-def _medians_us(call: Call, seconds: float = 0.3) -> tuple[float, float]:
+def _medians_us(call: Call, seconds: float) -> tuple[float, float]:
     """Of the GPU's time, behind work that hides the host's, and of a call until it is over."""
     import torch
 
@@ -118,11 +130,14 @@ def _medians_us(call: Call, seconds: float = 0.3) -> tuple[float, float]:
     return statistics.median(on_gpu), statistics.median(called)
 
 
-def _ours(source: TreeEnsemble, x: np.ndarray) -> Call:
+def _compiled(source: TreeEnsemble, rows: int) -> Executable:
+    return compile_graph(graph_of(source, rows), CompileOptions(device="cuda"))
+
+
+def _ours(model: Executable, x: np.ndarray) -> Call:
     import torch
 
-    model = compile_graph(graph_of(source, len(x)), CompileOptions(device="cuda"))
-    y = torch.empty((len(x), source.outputs), dtype=torch.float64, device="cuda")
+    y = torch.empty(model.signature.outputs[0].type.shape, dtype=torch.float64, device="cuda")
     return model.bind({"x": torch.from_numpy(x).cuda()}, outputs={"y": y}, stream=torch.cuda.current_stream())
 
 

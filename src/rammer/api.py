@@ -33,6 +33,7 @@ def compile(
     policy: str = "wavefront",
     precision: str = "fp32",
     numerics: str = "default",
+    trees: str = "auto",
     tune: str = "none",
     veus: int | None = None,
     input_shapes: Mapping[str, Sequence[int] | int] | None = None,
@@ -63,6 +64,8 @@ def compile(
             products for tensor cores; sums and all else stay float32 (ADR 0007).
         numerics: "default" may compute sums of products otherwise than the model writes them, within stated bounds
             (docs/numerics.md); "strict" sums what the model says, in an order that one rTask chooses.
+        trees: of models with decision trees, the strategy that finds leaves: "gemm", "perfect", "traversal", and on
+            processors "quickscorer" and "permutes" (docs/sklearn.md); "auto" chooses by predicted times.
         tune: "measured" chooses rKernels, and what "auto" and several models leave open, by measured times, which are
             kept for later; "none" by predicted ones.
         veus: execution units to use; None takes all there are.
@@ -93,6 +96,7 @@ def compile(
         policy=policy,
         precision=precision,
         numerics=numerics,
+        trees=trees,
         tune=tune,
         input_shapes=_shapes(input_shapes),
         states=dict(state or {}),

@@ -37,6 +37,7 @@ from rammer.profiler.costs import MeasuredCosts
 from rammer.profiler.measure import profile
 from rammer.profiler.whole import measure_plan
 from rammer.roller.model import ModelCosts
+from rammer.roller.trees import check_strategy, check_use
 from rammer.runtime.executable import Executable
 from rammer.runtime.signature import Port, Signature
 from rammer.schedule import memory
@@ -91,13 +92,15 @@ def find_target(options: CompileOptions) -> tuple[Device, VDevice]:
     """The device and its description.
 
     Raises:
-        OptionError: there is no such device, or it lacks the precision.
+        OptionError: there is no such device, or it lacks the precision or the strategy for trees.
         DeviceError: the device is not here.
     """
     device = find_device(options.device)
     vdevice = device.describe(options)
     if externs := kernels_for(vdevice.kind):
         vdevice = replace(vdevice, externs=externs)
+    vdevice = replace(vdevice, trees=options.trees)
+    check_strategy(vdevice)
     if options.precision not in vdevice.precisions:
         raise OptionError(
             f"precision '{options.precision}' on {options.device}", hint=f"it has {', '.join(vdevice.precisions)}"
@@ -236,12 +239,17 @@ def rewrite_graph(
 def lower_rewritten(
     graph: Graph, vdevice: VDevice, options: CompileOptions, dump: Dump, progress: Progress = silent
 ) -> TaskGraph:
-    """From a graph that went through the passes to verified rOperators, with candidates for `vdevice`."""
+    """From a graph that went through the passes to verified rOperators, with candidates for `vdevice`.
+
+    Raises:
+        OptionError: a strategy for trees was asked for that does not hold.
+    """
     progress("lower", 0, 1)
     with timed("lower") as step:
         tasks = lower(graph, vdevice, to_measure=options.tune != "none")
         candidates = {kernel for operator in tasks.operators for kernel in operator.kernels}
         step.made = f"{len(tasks.operators)} rOperators, {len(candidates)} rKernels"
+    check_use(tasks, vdevice)
     with timed("tasks", "verify"):
         verify_tasks.verify(tasks)
     dump.write("tasks", tasks)

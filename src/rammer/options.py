@@ -20,6 +20,9 @@ NUMERICS = ("default", "strict")
 POLICY_NAMES = ("wavefront", "sequential", "ios", "ios-tiles", "wavefront-fast", "critical-path", "auto")
 """Of the scheduling policies, which `rammer.schedule.policies` holds."""
 
+TREES = ("auto", "gemm", "perfect", "traversal", "quickscorer", "permutes")
+"""Strategies for decision trees, which `rammer.ir.tree_forms.TreeStrategy` explains; "auto" leaves it to Roller."""
+
 TUNINGS = ("none", "measured")
 _FIGURES = ("described", "measured")
 
@@ -61,6 +64,7 @@ class CompileOptions:
             operands of products.
         numerics: "default" may compute sums of products otherwise than the model writes them, within stated bounds
             (docs/numerics.md); "strict" sums what the model says, in an order that one rTask chooses.
+        trees: how decision trees find the leaf of a row: one of `TREES` (docs/sklearn.md), "auto" by predicted times.
         veus: execution units to use (`RAMMER_VEUS`); None leaves it to the device. More than a GPU has multiprocessors,
             up to twice as many, are two on each.
         input_shapes: shapes for inputs with symbolic dimensions, by name.
@@ -88,6 +92,7 @@ class CompileOptions:
     policy: str = "wavefront"
     precision: str = "fp32"
     numerics: str = "default"
+    trees: str = "auto"
     veus: int | None = field(default_factory=_variable("RAMMER_VEUS", int, lambda: None))
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
@@ -107,6 +112,8 @@ class CompileOptions:
             raise OptionError(f"precision '{self.precision}'", hint=f"choose one of {', '.join(_PRECISIONS)}")
         if self.numerics not in NUMERICS:
             raise OptionError(f"numerics '{self.numerics}'", hint=f"choose one of {', '.join(NUMERICS)}")
+        if self.trees not in TREES:
+            raise OptionError(f"trees '{self.trees}'", hint=f"choose one of {', '.join(TREES)}")
         if self.tune not in TUNINGS:
             raise OptionError(f"tune '{self.tune}'", hint=f"choose one of {', '.join(TUNINGS)}")
         if self.figures not in (None, *_FIGURES):

@@ -41,6 +41,8 @@ def mistakes(tmp_path, layer, compiled):
         ("compile layer.onnx -o m.rammer --policy luck", 2, "choose one of wavefront, sequential"),
         ("compile layer.onnx -o m.rammer --precision fp8", 2, "[R100]"),
         ("compile layer.onnx -o m.rammer --numerics loose", 2, "choose one of default, strict"),
+        ("compile layer.onnx -o m.rammer --trees fir", 2, "choose one of auto, gemm, perfect"),
+        ("compile layer.onnx -o m.rammer --trees gemm", 2, "sums no leaves of decision trees"),
         ("compile layer.onnx -o m.rammer --device abacus", 2, "choose one of cpu, reference"),
         ("compile layer.onnx -o m.rammer --veus 0", 2, "[R100]"),
         ("compile layer.onnx -o m.rammer --shape x", 2, "write it as --shape batch=8 or --shape x=1,3,224,224"),

@@ -88,6 +88,7 @@ def test_bad_variable_is_named(monkeypatch, variable, value):
         {"cache_bytes": -1},
         {"precision": "fp8"},
         {"numerics": "loose"},
+        {"trees": "fir"},
         {"figures": "guessed"},
         {"run_timeout_s": 0.0},
         {"run_timeout_s": float("inf")},

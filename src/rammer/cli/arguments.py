@@ -13,7 +13,7 @@ import typer
 
 from rammer.errors import OptionError
 from rammer.ir.dimensions import Dim, GivenDynamic
-from rammer.options import NUMERICS, POLICY_NAMES, TUNINGS, CompileOptions
+from rammer.options import NUMERICS, POLICY_NAMES, TREES, TUNINGS, CompileOptions
 
 _DYNAMIC = "batch=1:16, or with sizes of programs, batch=1:16:4,16"
 
@@ -41,6 +41,7 @@ def _compile_options(
         str,
         typer.Option(help=f"Whether sums may be computed otherwise than the model writes them: {', '.join(NUMERICS)}."),
     ] = "default",
+    trees: Annotated[str, typer.Option(help=f"How decision trees find leaves: {', '.join(TREES)}.")] = "auto",
     tune: Annotated[
         str, typer.Option(help=f"How rKernels are chosen, by predicted (none) or measured times: {', '.join(TUNINGS)}.")
     ] = "none",
@@ -57,7 +58,9 @@ def _compile_options(
 ) -> CompileOptions:
     """The options of a compilation from the command line."""
     given = {name: _shape(name, text) for name, text in pairs(shape, "--shape", _SHAPES).items()}
-    options = CompileOptions(policy=policy, precision=precision, numerics=numerics, tune=tune, input_shapes=given)
+    options = CompileOptions(
+        policy=policy, precision=precision, numerics=numerics, trees=trees, tune=tune, input_shapes=given
+    )
     if device is not None:
         options = replace(options, device=device)
     return options if veus is None else replace(options, veus=veus)
@@ -68,6 +71,7 @@ FLAGS = {
     "policy": "--policy",
     "precision": "--precision",
     "numerics": "--numerics",
+    "trees": "--trees",
     "tune": "--tune",
     "veus": "--veus",
     "input_shapes": "--shape",

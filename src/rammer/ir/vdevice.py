@@ -9,6 +9,7 @@ from typing import Protocol
 from rammer.ir.extern import ExternKernel
 from rammer.ir.kernel_form import Instruction
 from rammer.ir.task import RKernel
+from rammer.ir.tree_forms import TreeStrategy
 from rammer.ir.types import DType
 from rammer.ir.workload import Workload
 
@@ -118,6 +119,8 @@ class VDevice:
         precisions: those that products of float32 can run in.
         precision: the one that was asked for.
         numerics: likewise (docs/numerics.md).
+        tree_strategies: ways through decision trees that it has rKernels for.
+        trees: the one that was asked for; "auto": none.
         compiler: what makes its code.
         stationary_bytes: constants that a vEU keeps for the next rTask that uses the same; 0 where it keeps none.
         kept_share: of an rTask's time, what it takes where its vEU has kept its constants already.
@@ -153,6 +156,8 @@ class VDevice:
     precisions: tuple[str, ...] = ("fp32",)
     precision: str = "fp32"
     numerics: str = "default"
+    tree_strategies: tuple[TreeStrategy, ...] = ()
+    trees: str = "auto"
     compiler: str = ""
     stationary_bytes: int = 0
     kept_share: float = 1.0

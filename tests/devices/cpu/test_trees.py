@@ -11,9 +11,10 @@ import pytest
 from rammer.devices.cpu.describe import SKELETONS
 from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.errors import VerificationError
+from rammer.frontends.trees.ensemble import ensemble, tree
 from rammer.ir.evaluate import evaluate
 from rammer.ir.task import RTile
-from rammer.ir.tree_forms import TreesForm
+from rammer.ir.tree_forms import TreesForm, TreeStrategy
 from rammer.ir.types import DType
 from rammer.operators.builder import GraphBuilder
 from rammer.roller.construct import construct
@@ -28,6 +29,8 @@ INSTRUCTIONS = {
     "sse2": ("-U__AVX512BW__", "-U__AVX2__"),
     "any": ("-U__AVX512BW__", "-U__AVX2__", "-U__SSE2__"),
 }
+
+WHOLE = (TreeStrategy.QUICKSCORER, TreeStrategy.GEMM)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +55,16 @@ def sum_of_leaves(rows, *, thresholds=20, **options):
 
 
 def forms(rows):
-    """Row by row, and blocks of every number of words, with trees taken whole, some of them, or none."""
-    pairs = [(1, 63), (2, 15), (4, 0), (4, 15), (8, 63)] if rows > 1 else []
-    return [TreesForm(rows=1, nodes=0), *(TreesForm(rows=64 * words, nodes=nodes) for words, nodes in pairs)]
+    """Row by row, and blocks of every number of words: all nodes of trees compared, those of some, or of none."""
+    paths = (TreeStrategy.PERFECT, TreeStrategy.TRAVERSAL)
+    found = [TreesForm(strategy=strategy, rows=1) for strategy in paths]
+    found += [TreesForm(strategy=TreeStrategy.QUICKSCORER, rows=64, nodes=63)]
+    found += [TreesForm(strategy=strategy, rows=256) for strategy in (*paths, TreeStrategy.PERMUTES)]
+    found += [TreesForm(strategy=TreeStrategy.GEMM, rows=128, nodes=nodes) for nodes in (15, 63)]
+    if rows > 1:
+        found += [TreesForm(strategy=TreeStrategy.QUICKSCORER, rows=rows, nodes=15) for rows in (128, 256)]
+        found += [TreesForm(strategy=strategy, rows=512, nodes=63) for strategy in WHOLE]
+    return found
 
 
 @pytest.mark.parametrize("instructions", INSTRUCTIONS)
@@ -74,8 +84,7 @@ def test_forms(instructions, compiler):
         bound = Bound(expr, range(1, 4), AVX512)
         found = tree_sum(bound.expr)
         assert found is not None
-        known = [replace(form, steps=found.depth) for form in forms(case["rows"])[:: 2 if case["rows"] > 1 else 1]]
-        for form in [*forms(case["rows"]), *known]:
+        for form in forms(case["rows"]):
             task = tuple(min(axis.extent, 512) if axis is found.rows else axis.extent for axis in bound.expr.axes)
             kernel = bound.workload.kernel(RTile(task=task), form)
             assert form_fault(kernel) is None
@@ -88,19 +97,32 @@ def test_forms(instructions, compiler):
         np.testing.assert_allclose(result, wanted, rtol=tolerance, atol=tolerance, err_msg=str(kernel.form))
 
 
-def test_roller_takes_small_trees_whole_and_few_rows_by_paths():
-    def chosen(rows, **options):
-        expr, *_ = sum_of_leaves(rows, **options)
-        return construct(Bound(expr, range(1, 4), AVX512).workload, replace(AVX512, skeletons=SKELETONS))[0].form
+def chosen(expr):
+    """The form of the fastest rKernel."""
+    form = construct(Bound(expr, range(1, 4), AVX512).workload, replace(AVX512, skeletons=SKELETONS))[0].form
+    assert isinstance(form, TreesForm)
+    return form
 
-    assert chosen(1, depth=5, full=True) == TreesForm(rows=1, nodes=0, steps=5)
-    assert chosen(1, depth=12) == TreesForm(rows=1, nodes=0)
-    shallow = chosen(2000, depth=5, full=True, trees=30)
-    assert isinstance(shallow, TreesForm)
-    assert (shallow.rows, shallow.nodes) == (512, 63)
-    deep = chosen(2000, depth=12, full=True, trees=2)
-    assert isinstance(deep, TreesForm)
-    assert deep.nodes == 0
+
+def test_roller_takes_small_trees_whole_and_few_rows_by_paths():
+    def of(rows, **options):
+        form = chosen(sum_of_leaves(rows, **options)[0])
+        return form.strategy, form.rows, form.nodes
+
+    assert of(1, depth=5, full=True) == (TreeStrategy.PERFECT, 1, 0)
+    assert of(2000, depth=3, full=True, trees=30) == (TreeStrategy.GEMM, 512, 15)
+    assert of(2000, depth=5, full=True, trees=30) == (TreeStrategy.QUICKSCORER, 512, 63)
+    assert of(2000, depth=12, full=True, trees=2) == (TreeStrategy.PERMUTES, 512, 0)
+
+
+def test_roller_follows_paths_of_many_lengths_to_their_ends():
+    inner = np.tile([True, False], 30)
+    number = np.arange(61)
+    chain = tree(np.where(np.append(inner, False), 0, -1), number / 61, number + 1, number + 2, number)
+    made = ensemble([chain], features=1, compare=DType.FLOAT32, total=DType.FLOAT32)
+    expr = graph_of(made, 1).operators[-1].expr
+    assert expr is not None
+    assert chosen(expr) == TreesForm(strategy=TreeStrategy.TRAVERSAL, rows=1)
 
 
 def test_what_follows_a_sum_is_part_of_it():
@@ -121,7 +143,9 @@ def test_other_sums_are_none():
     assert expr is not None
     assert tree_sum(expr) is None
     bound = Bound(expr, (), AVX512)
-    kernel = bound.workload.kernel(RTile(task=tuple(a.extent for a in bound.expr.axes)), TreesForm(rows=1, nodes=0))
+    kernel = bound.workload.kernel(
+        RTile(task=tuple(a.extent for a in bound.expr.axes)), TreesForm(strategy=TreeStrategy.PERFECT, rows=1)
+    )
     fault = form_fault(kernel)
     assert fault is not None
     assert fault[0] == "T10"

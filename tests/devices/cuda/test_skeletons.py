@@ -261,7 +261,14 @@ def trees(rows, count, depth, width=1, capacity=0, dtype=np.uint8, **macros):
     for _ in range(depth):
         at = 2 * at + 1 + (bound[tree, at] < codes[column[tree, at], row])
     sizes = {"ROWS": rows, "TREES": count, "NODES": count * size, "DEPTH": depth, "WIDTH": width, "CAPACITY": capacity}
-    macros = {"CODE": "uint8_t" if dtype is np.uint8 else "uint16_t", "EACH": 0, "SIDE": 2, "ROOM": 1, **macros}
+    macros = {
+        "CODE": "uint8_t" if dtype is np.uint8 else "uint16_t",
+        "EACH": 0,
+        "SIDE": 2,
+        "ROOM": 1,
+        "STRATEGY": "rammer_trees_traversal",
+        **macros,
+    }
     roots = (np.arange(count) * size).astype(np.int32)
     wanted = values[tree, at].astype(np.float64).sum(axis=0)
     return Program(name="trees", macros=sizes | macros, inputs=[codes, roots, words, values], wanted=wanted)
@@ -321,6 +328,8 @@ PROGRAMS = {
     "trees, pairs": trees(7, 50, 4, width=3, ROOM=20),
     "trees, pairs, nodes with room": trees(5, 40, 3, capacity=200, ROOM=30, SIDE=1),
     "trees, pairs, trees without room": trees(3, 10, 3, capacity=8, ROOM=4),
+    "trees, all nodes compared": trees(64, 9, 4, capacity=100, EACH=2, STRATEGY="rammer_trees_gemm"),
+    "trees, pairs of known steps": trees(7, 30, 4, ROOM=20, STRATEGY="rammer_trees_perfect"),
     "gemv": gemv(100, 70, 64),
     "gemv, vectors": gemv(96, 301, 64, vector=4),
     "gemv, few points": gemv(8, 1000, 8, vector=4, meets="true"),

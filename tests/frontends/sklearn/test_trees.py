@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import rammer
-from rammer.errors import NotAModelError, UnsupportedEstimatorsError
+from rammer.errors import NotAModelError, OptionError, UnsupportedEstimatorsError
 from rammer.frontends.sklearn.node import accepts_nan as takes_nan
+from rammer.ir.tree_forms import TreeStrategy
 from tests.support.estimators import check, compiled
 
 ensemble = pytest.importorskip("sklearn.ensemble")
@@ -47,6 +48,35 @@ def test_forests(name, data):
     check(made(f"{name}Regressor").fit(x, np.stack([y, -y], axis=1)), holes)
     check(made(f"{name}Classifier", max_depth=4).fit(holes, classes), holes)
     check(made(f"{name}Classifier", max_depth=4).fit(x, np.stack([classes, classes == "a"], axis=1)), holes)
+
+
+@pytest.mark.parametrize("strategy", TreeStrategy)
+def test_strategies_by_name(strategy, data):
+    """Every one gives what scikit-learn does, with NaN and infinities."""
+    x, holes, _, label = data
+    model = ensemble.HistGradientBoostingClassifier(max_iter=3, max_depth=4, random_state=0).fit(holes, label)
+    net = rammer.compile(model, "cpu", trees=strategy)
+    rows = np.concatenate([holes[:7], np.where(x > 1.5, np.inf, x)[:8]])
+    np.testing.assert_allclose(net.predict_proba(rows), model.predict_proba(rows), rtol=1e-12)
+    operators = net.program_for(len(rows), "predict_proba").report["operators"]
+    chosen = [operator["candidates"][operator["chosen"]] for operator in operators]
+    assert [one["details"].split(",")[0] for one in chosen if one["skeleton"] == "trees"] == [strategy]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "device", "says"),
+    [
+        ("quickscorer", {}, "cpu", "trees='quickscorer' for trees of depth 1"),
+        ("gemm", {"max_depth": 2}, "reference", "trees='gemm' on reference"),
+        ("permutes", {"max_depth": 2}, "cuda:sm_90", "trees='permutes' on cuda"),
+    ],
+)
+def test_strategies_that_do_not_hold_are_refused(strategy, options, device, says, data):
+    x, _, y, _ = data
+    net = rammer.compile(made("RandomForestRegressor", **options).fit(x, y + x[:, 3] * x[:, 2]), device, trees=strategy)
+    with pytest.raises(OptionError, match=says) as caught:
+        net.predict(x)
+    assert caught.value.hint
 
 
 def test_numbers_too_large_for_float32_are_refused(data):

@@ -13,6 +13,7 @@ from rammer.devices.cpu.machine import Cache, Machine
 from rammer.devices.vector.rules import VectorRules
 from rammer.errors import OptionError
 from rammer.ir.kernel_form import Skeleton
+from rammer.ir.tree_forms import TreeStrategy
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
 
@@ -98,6 +99,7 @@ def describe(machine: Machine, veus: int | None, peaks: Peaks = NOT_MEASURED) ->
         ),
         skeletons=SKELETONS,
         rules=VectorRules(),
+        tree_strategies=tuple(TreeStrategy),
         byte_products=_has_byte_products(machine, vector_bytes),
         alignment_bytes=64,
         stream_bytes=_STREAM_BYTES,

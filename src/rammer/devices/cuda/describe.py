@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rammer.devices.cuda.architecture import ARRAY_ALIGNMENT_BYTES, KIND, MOST_BLOCKS, OLDEST, Gpu
 from rammer.devices.cuda.tiling.rules import GpuRules
+from rammer.devices.cuda.tiling.trees import STRATEGIES
 from rammer.errors import DeviceUnavailableError, OptionError
 from rammer.ir.kernel_form import Instruction, Skeleton
 from rammer.ir.types import DType
@@ -137,6 +138,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         kept_share=_KEPT_SHARE,
         stationary_bytes=threads * MAX_WEIGHTS * DType.FLOAT32.itemsize_bytes,
         precisions=_PRECISIONS,
+        tree_strategies=STRATEGIES,
         compiler=compiler,
         products_reach_peak=False,
     )

@@ -50,7 +50,7 @@ def _kernels(workload: Workload, vdevice: VDevice, tiles_of_each: int, counts: S
     if found is not None and (blocks := attention_tiles(workload.expr, found, vdevice)):
         return [_attention(workload, found, _enough(blocks, count), count) for count in counts]
     trees = tree_sum(workload.expr) if Skeleton.TREES in vdevice.skeletons else None
-    if trees is not None and (sums := tree_kernels(workload, trees, counts)):
+    if trees is not None and (sums := tree_kernels(workload, trees, vdevice, counts)):
         return sums
     tiles = _register_tiles(workload, vdevice)
     if not tiles:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from rammer.devices.cuda.tiling.forms import room_bytes
-from rammer.devices.cuda.tiling.trees import tree_kernels
+from rammer.devices.cuda.tiling.trees import STRATEGIES, tree_kernels
+from rammer.errors import OptionError
 from rammer.ir.evaluate import evaluate
-from rammer.ir.tree_forms import SharedTreesForm
+from rammer.ir.tree_forms import SharedTreesForm, TreeStrategy
 from rammer.ir.types import DType
 from rammer.tiling.trees import tree_sum
 from rammer.verify.forms import form_fault
@@ -71,3 +72,19 @@ def test_forms(name, gpu):
     for order in SOME:
         for case, (found,) in zip(cases, program.outputs(gpu, loaded, order), strict=True):
             assert np.allclose(found, wanted[0], tolerance, tolerance), case.kernel.form.details
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strategies_by_name(strategy, gpu):
+    expr, _ = sum_of_leaves(rows=300, depth=4)
+    vdevice = replace(gpu.vdevice(gpu.options(veus=4)), trees=strategy)
+    kernels = tree_kernels(Bound(expr, range(1, 4), vdevice).workload, vdevice, room_bytes(vdevice))
+    assert {one.form.strategy for one in kernels if isinstance(one.form, SharedTreesForm)} == {strategy}
+
+
+def test_all_nodes_of_deep_trees_are_not_compared(gpu):
+    expr, _ = sum_of_leaves(rows=30, depth=5)
+    vdevice = replace(gpu.vdevice(gpu.options(veus=4)), trees=TreeStrategy.GEMM)
+    with pytest.raises(OptionError, match="'gemm' for trees of depth 5") as caught:
+        tree_kernels(Bound(expr, range(1, 4), vdevice).workload, vdevice, room_bytes(vdevice))
+    assert caught.value.hint

@@ -1,5 +1,5 @@
 /* y = the leaves of TREES trees, added up for ROWS rows: codes are [3][ROWS], a block has all rows. */
-typedef rammer_tree_walk<CODE, uint32_t, float, 3, 2, 4, DEPTH, true> walk;
+typedef rammer_tree_walk<CODE, uint32_t, float, 3, 2, 4, DEPTH, STRATEGY> walk;
 typedef rammer_trees<walk, ROWS, WIDTH, CAPACITY> trees;
 
 extern "C" __global__ void rammer_run(const CODE *codes, const int32_t *roots, const uint32_t *words, const float *values,

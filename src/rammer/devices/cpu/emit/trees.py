@@ -15,7 +15,7 @@ from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.nest import Range
 from rammer.ir.expr import Axis
-from rammer.ir.tree_forms import TreesForm
+from rammer.ir.tree_forms import TreesForm, TreeStrategy
 from rammer.ir.types import DType
 from rammer.tiling.trees import TreeSum, tree_sum
 
@@ -28,6 +28,7 @@ _NAMES = {
     DType.FLOAT64: "f64",
 }
 _WORD_ROWS = 64
+_KNOWN_STEPS = (TreeStrategy.PERFECT, TreeStrategy.PERMUTES)
 
 
 def emit_trees(scope: Scope, ranges: Mapping[Axis, Range], form: TreesForm) -> None:
@@ -73,7 +74,7 @@ class _Trees:
         """Copy the block's codes, column after column, and declare what else trees take that are taken whole."""
         writer, form = self._writer, self._form
         columns, code = self._codes.shape[0], C_TYPES[self._codes.dtype]
-        writer.line(f"{code} codes[{columns * form.rows}] __attribute__((aligned(64)));")
+        writer.line(f"{code} codes[{columns * form.rows + 4}] __attribute__((aligned(64)));")
         with writer.loop("column", "0", str(columns)):
             place = f"in{self._found.slots.codes} + column * {self._steps[0]} + {first} * {self._steps[1]}"
             writer.line(f"const {code} *restrict from = {place};")
@@ -81,6 +82,8 @@ class _Trees:
                 writer.line(f"codes[column * {form.rows} + row] = from[row * {self._steps[1]}];")
             with writer.loop("row", count, str(form.rows), lanes=True):
                 writer.line(f"codes[column * {form.rows} + row] = 0;")
+        if form.strategy is TreeStrategy.PERMUTES:
+            return
         words, nodes = f"rammer_rows{form.rows // _WORD_ROWS}", max(form.nodes, 1)
         writer.line(f"{words} above[{nodes // 2 + 1}], node_rows[{nodes + 2}], leaf_rows[{nodes // 2 + 2}];")
         writer.line(f"uint8_t inner[{nodes + 2}];")
@@ -93,7 +96,7 @@ class _Trees:
         width = self._value.shape[1]
         with writer.loop("i", "0", str(width * form.rows), lanes=True):
             writer.line("sums[i] = 0;")
-        steps = -1 if form.steps is None else form.steps
+        steps = found.depth if form.strategy in _KNOWN_STEPS else -1
         types = "_".join(_NAMES[type_.dtype] for type_ in (self._codes, self._node, self._value))
         fields = f"(rammer_fields){{{found.fields.column_bits}, {found.fields.bound_bits}}}"
         trees = f"in{slots.roots} + {group} * {self._trees}, {self._trees}, in{slots.node}, in{slots.value}"
@@ -101,10 +104,17 @@ class _Trees:
         if form.rows == 1:
             codes = f"in{slots.codes} + {first} * {self._steps[1]}, {self._steps[0]}"
             writer.line(f"rammer_trees_{types}_row({codes}, {trees}, sums);")
+        elif form.strategy is TreeStrategy.PERMUTES:
+            types = f"{_NAMES[self._codes.dtype]}_{_NAMES[self._value.dtype]}"
+            nodes = self._node.shape[0]
+            writer.line(f"rammer_trees_{types}_permuted(codes, {form.rows}, {count}, {trees}, {nodes}, sums);")
         else:
+            blend = int(form.strategy is TreeStrategy.GEMM)
             scratch = "inner, above, node_rows, leaf_rows, leaves, table"
             words = form.rows // _WORD_ROWS
-            writer.line(f"rammer_trees_{types}_{words}(codes, {count}, {trees}, {form.nodes}, {scratch}, sums);")
+            writer.line(
+                f"rammer_trees_{types}_{words}(codes, {count}, {trees}, {form.nodes}, {blend}, {scratch}, sums);"
+            )
         axes = {axis: Position(text) for axis, text in ((found.groups, "group"), (found.places, "place")) if axis}
         with writer.loop("place", "0", str(width)), writer.loop("i", "0", count, lanes=True):
             if found.rows is not None:

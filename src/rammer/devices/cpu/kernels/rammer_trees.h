@@ -32,6 +32,8 @@ typedef struct {
 RAMMER_WORDS(w32, uint32_t)
 RAMMER_WORDS(w64, uint64_t)
 
+enum { RAMMER_TOP_LEVELS = 5 }; /* of a tree, whose nodes two vectors hold */
+
 /* --- Words of 64 rows --------------------------------------------------------------------------------------------- */
 
 RAMMER_VECTOR(uint8_t, 32, rammer_u8x32)
@@ -90,6 +92,37 @@ RAMMER_INLINE uint64_t rammer_above_u16(const uint16_t *codes, uint32_t bound) {
     return rammer_set_bytes(bytes);
 #endif
 }
+
+/* Of each of 64 rows the value of the leaf whose word, `step` apart from the next, has its bit. */
+#if defined(__AVX512DQ__)
+#define RAMMER_BLENDED(real, real_t, bits_t, lanes, vector, mask, part_t)                                             \
+    RAMMER_INLINE void rammer_blended_##real(const uint64_t *words, int64_t step, int64_t leaves, const real_t *table, \
+                                             real_t *chosen) {                                                        \
+        vector found[64 / lanes] = {0};                                                                               \
+        for (int64_t leaf = 0; leaf < leaves; leaf++) {                                                               \
+            bits_t bits;                                                                                              \
+            __builtin_memcpy(&bits, table + leaf, sizeof bits);                                                       \
+            _Pragma("GCC unroll 8") for (int part = 0; part < 64 / lanes; part++) found[part] |=                      \
+                (vector)mask((part_t)(words[leaf * step] >> part * lanes)) & bits;                                    \
+        }                                                                                                             \
+        for (int part = 0; part < 64 / lanes; part++) RAMMER_STORE(vector, chosen + part * lanes, found[part]);       \
+    }
+#else
+#define RAMMER_BLENDED(real, real_t, bits_t, lanes, vector, mask, part_t)                                             \
+    RAMMER_INLINE void rammer_blended_##real(const uint64_t *words, int64_t step, int64_t leaves, const real_t *table, \
+                                             real_t *chosen) {                                                        \
+        for (int64_t leaf = 0; leaf < leaves; leaf++) {                                                               \
+            const uint64_t rows = words[leaf * step];                                                                 \
+            RAMMER_LANES                                                                                              \
+            for (int r = 0; r < 64; r++) chosen[r] = rows >> r & 1 ? table[leaf] : chosen[r];                         \
+        }                                                                                                             \
+    }
+#endif
+
+RAMMER_VECTOR(uint32_t, 16, rammer_u32x16)
+RAMMER_VECTOR(uint64_t, 8, rammer_u64x8)
+RAMMER_BLENDED(f32, float, uint32_t, 16, rammer_u32x16, __builtin_ia32_cvtmask2d512, uint16_t)
+RAMMER_BLENDED(f64, double, uint64_t, 8, rammer_u64x8, __builtin_ia32_cvtmask2q512, uint8_t)
 
 /* The numbers whose bits are in words of 64 rows, `step` words apart. */
 RAMMER_INLINE void rammer_numbers(const uint64_t *words, int64_t step, int64_t bits, uint8_t *numbers) {
@@ -213,14 +246,16 @@ RAMMER_LEAVES(8)
     }
 
 /* Adds the leaves of trees to sums[width][64 * words]. Codes are [columns][64 * words]. Trees of up to `most` nodes are
- * taken by words, larger ones by paths. The other arrays are for `most` nodes, or leaves and one more. */
+ * taken by words, and values of leaves blended, or found by the leaves' numbers; larger trees are taken by paths. The other
+ * arrays are for `most` nodes, or leaves and one more. */
 #define RAMMER_TREE_SUMS(code, code_t, word, word_t, real, real_t, words)                                             \
     RAMMER_INLINE void rammer_trees_##code##_##word##_##real##_##words(                                               \
         const code_t *codes, int64_t count, const int32_t *roots, int64_t trees, const word_t *nodes,                 \
-        const real_t *values, int64_t width, rammer_fields fields, int64_t depth, int64_t most, uint8_t *inner, rammer_rows##words *above, \
-        rammer_rows##words *node_rows, rammer_rows##words *leaf_rows, int32_t *leaves, real_t *table, real_t *sums) { \
+        const real_t *values, int64_t width, rammer_fields fields, int64_t depth, int64_t most, const int blend,       \
+        uint8_t *inner, rammer_rows##words *above, rammer_rows##words *node_rows, rammer_rows##words *leaf_rows, int32_t *leaves, real_t *table, real_t *sums) { \
         const int64_t rows = 64 * words;                                                                              \
         rammer_rows##words bits[9];                                                                                   \
+        real_t chosen[64] __attribute__((aligned(64))) = {0};                                                         \
         uint8_t numbers[64] __attribute__((aligned(64)));                                                             \
         for (int64_t t = 0; t < trees; t++) {                                                                         \
             RAMMER_IN_ORDER;                                                                                          \
@@ -242,16 +277,22 @@ RAMMER_LEAVES(8)
                 continue;                                                                                             \
             }                                                                                                         \
             const int64_t found = rammer_leaf_rows##words(inner, size, above, node_rows, leaf_rows, leaves);          \
-            const int64_t used = rammer_leaf_bits##words(leaf_rows, found, bits);                                     \
+            const int64_t used = blend ? 0 : rammer_leaf_bits##words(leaf_rows, found, bits);                         \
             for (int64_t v = 0; v < width; v++) {                                                                     \
                 RAMMER_IN_ORDER;                                                                                      \
                 for (int64_t leaf = 0; leaf < found; leaf++) table[leaf] = values[(root + leaves[leaf]) * width + v]; \
                 for (int64_t w = 0; w < words; w++) {                                                                 \
                     RAMMER_IN_ORDER;                                                                                  \
-                    rammer_numbers((const uint64_t *)bits + w, words, used, numbers);                                 \
                     real_t *restrict sum = sums + v * rows + 64 * w;                                                  \
-                    RAMMER_LANES                                                                                      \
-                    for (int r = 0; r < 64; r++) sum[r] += table[numbers[r]];                                         \
+                    if (blend) {                                                                                      \
+                        rammer_blended_##real((const uint64_t *)leaf_rows + w, words, found, table, chosen);          \
+                        RAMMER_LANES                                                                                  \
+                        for (int r = 0; r < 64; r++) sum[r] += chosen[r];                                             \
+                    } else {                                                                                          \
+                        rammer_numbers((const uint64_t *)bits + w, words, used, numbers);                             \
+                        RAMMER_LANES                                                                                  \
+                        for (int r = 0; r < 64; r++) sum[r] += table[numbers[r]];                                     \
+                    }                                                                                                 \
                 }                                                                                                     \
             }                                                                                                         \
         }                                                                                                             \
@@ -291,5 +332,88 @@ RAMMER_TREES_ALONG(u8, uint8_t, w32, uint32_t)
 RAMMER_TREES_ALONG(u8, uint8_t, w64, uint64_t)
 RAMMER_TREES_ALONG(u16, uint16_t, w32, uint32_t)
 RAMMER_TREES_ALONG(u16, uint16_t, w64, uint64_t)
+
+/* --- The highest levels by permutes ---------------------------------------------------------------------------- */
+
+/* Elements of one vector's, or of two vectors', which permuting them takes and no load. */
+#if defined(__clang__)
+#define RAMMER_PERMUTE(low, high, places, found)                                                                      \
+    do {                                                                                                              \
+        uint32_t both[32];                                                                                            \
+        RAMMER_STORE(rammer_u32x16, both, low);                                                                       \
+        RAMMER_STORE(rammer_u32x16, both + 16, high);                                                                 \
+        for (int u = 0; u < 16; u++) (found)[u] = both[(places)[u] & 31];                                             \
+    } while (0)
+#else
+#define RAMMER_PERMUTE(low, high, places, found) ((found) = __builtin_shuffle(low, high, places))
+#endif
+
+/* Codes at places of an array that has four bytes more. */
+#if defined(__AVX512F__)
+#define RAMMER_GATHER(code_t, codes, places, found)                                                                   \
+    ((found) = (rammer_u32x16)__builtin_ia32_gathersiv16si((rammer_i32x16){0}, (codes), (rammer_i32x16)(places),      \
+                                                           (uint16_t)-1, sizeof(code_t)) &                            \
+               (uint32_t)(code_t)-1)
+#else
+#define RAMMER_GATHER(code_t, codes, places, found)                                                                   \
+    do {                                                                                                              \
+        for (int u = 0; u < 16; u++) (found)[u] = (codes)[(places)[u]];                                               \
+    } while (0)
+#endif
+
+/* For 32 rows, whose codes are [columns][step]: the nodes of a tree that they come to in so many steps, no more than there
+ * are levels in its `top`. */
+#define RAMMER_PERMUTED(code, code_t)                                                                                 \
+    RAMMER_INLINE void rammer_permuted_##code(const uint32_t *top, const code_t *codes, int64_t step,                 \
+                                              rammer_fields fields, int64_t steps, int32_t *at) {                     \
+        const rammer_u32x16 low = RAMMER_LOAD(rammer_u32x16, top), high = RAMMER_LOAD(rammer_u32x16, top + 16);       \
+        const rammer_u32x16 lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};                           \
+        rammer_u32x16 place[2] = {0};                                                                                 \
+        for (int64_t i = 0; i < steps; i++) {                                                                         \
+            RAMMER_IN_ORDER;                                                                                          \
+            _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++) {                                            \
+                rammer_u32x16 node, found;                                                                            \
+                RAMMER_PERMUTE(low, high, place[half], node);                                                         \
+                const rammer_u32x16 column = node >> (32 - fields.column_bits);                                       \
+                RAMMER_GATHER(code_t, codes + 16 * half, column * (uint32_t)step + lanes, found);                     \
+                const rammer_u32x16 rest = node & ((uint32_t)-1 >> fields.column_bits);                               \
+                place[half] += (rest + found) >> fields.bound_bits;                                                   \
+            }                                                                                                         \
+        }                                                                                                             \
+        for (int half = 0; half < 2; half++) RAMMER_STORE(rammer_u32x16, at + 16 * half, place[half]);                \
+    }
+
+RAMMER_PERMUTED(u8, uint8_t)
+RAMMER_PERMUTED(u16, uint16_t)
+
+/* Adds the leaves of trees to sums[width][step], for a multiple of 64 rows. The highest levels of a tree are permuted, from
+ * there on rows follow their paths. There are `count` nodes in all. */
+#define RAMMER_PERMUTED_SUMS(code, code_t, real, real_t)                                                              \
+    RAMMER_INLINE void rammer_trees_##code##_##real##_permuted(                                                       \
+        const code_t *codes, int64_t step, int64_t rows, const int32_t *roots, int64_t trees, const uint32_t *nodes,  \
+        const real_t *values, int64_t width, rammer_fields fields, int64_t depth, int64_t count, real_t *sums) {      \
+        const int64_t steps = depth < RAMMER_TOP_LEVELS ? depth : RAMMER_TOP_LEVELS;                                  \
+        for (int64_t t = 0; t < trees; t++) {                                                                         \
+            RAMMER_IN_ORDER;                                                                                          \
+            uint32_t top[1 << RAMMER_TOP_LEVELS];                                                                     \
+            int32_t at[32];                                                                                           \
+            const int64_t left = count - roots[t];                                                                    \
+            for (int64_t i = 0; i < 1 << RAMMER_TOP_LEVELS; i++) top[i] = nodes[roots[t] + (i < left ? i : 0)];       \
+            for (int64_t row = 0; row < rows; row += 32) {                                                            \
+                RAMMER_IN_ORDER;                                                                                      \
+                rammer_permuted_##code(top, codes + row, step, fields, steps, at);                                    \
+                for (int64_t u = 0; depth > steps && u < 32; u += 8)                                                  \
+                    rammer_paths_##code##_w32(at + u, 8, nodes + roots[t], codes + row + u, 1, step, fields,          \
+                                              depth - steps);                                                         \
+                for (int64_t v = 0; v < width; v++)                                                                   \
+                    for (int u = 0; u < 32; u++) sums[v * step + row + u] += values[(roots[t] + at[u]) * width + v];  \
+            }                                                                                                         \
+        }                                                                                                             \
+    }
+
+RAMMER_PERMUTED_SUMS(u8, uint8_t, f32, float)
+RAMMER_PERMUTED_SUMS(u8, uint8_t, f64, double)
+RAMMER_PERMUTED_SUMS(u16, uint16_t, f32, float)
+RAMMER_PERMUTED_SUMS(u16, uint16_t, f64, double)
 
 #endif

@@ -25,8 +25,8 @@ def emit_trees(scope: Scope, sides: Sequence[Side], form: SharedTreesForm) -> No
     width, fields = value.shape[1], found.fields
     types = ", ".join(C_TYPES[type_.dtype] for type_ in (codes, node, value))
     bits = f"{fields.column_bits}, {fields.bound_bits}"
-    stops = str(form.stops).lower()
-    writer.line(f"typedef rammer_tree_walk<{types}, {codes.shape[0]}, {bits}, {found.depth}, {stops}> walk;")
+    how = f"rammer_trees_{form.strategy}"
+    writer.line(f"typedef rammer_tree_walk<{types}, {codes.shape[0]}, {bits}, {found.depth}, {how}> walk;")
     writer.line(f"typedef rammer_trees<walk, {form.rows}, {width}, {form.nodes}> trees;")
     first, past = ends(side_of[found.rows]) if found.rows is not None else ("0", "1")
     first = writer.let(writer.index_type, "first", first)
@@ -47,5 +47,5 @@ def emit_trees(scope: Scope, sides: Sequence[Side], form: SharedTreesForm) -> No
     emit_wait(writer)
     steps = kernel.layouts[slots.codes].strides
     place = f"in{slots.codes} + {first} * {steps[1]}, {steps[0]}, {steps[1]}, {present}"
-    how = f"by_rows<{form.each}, {form.side}>" if form.each else f"by_pairs<{form.room}, {form.side}>"
-    writer.line(f"trees::{how}(scratch, {place}, forest, finish);")
+    shared_out = f"by_rows<{form.each}, {form.side}>" if form.each else f"by_pairs<{form.room}, {form.side}>"
+    writer.line(f"trees::{shared_out}(scratch, {place}, forest, finish);")

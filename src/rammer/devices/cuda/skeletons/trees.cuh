@@ -8,35 +8,62 @@
 #ifndef RAMMER_TREES_CUH
 #define RAMMER_TREES_CUH
 
+/* How a row's leaf is found (`TreeStrategy`): by as many steps as the deepest tree has; by steps until all paths of a
+ * thread are at leaves; by comparing all nodes, of which a tree has no more than a word has bits. */
+enum rammer_tree_strategy { rammer_trees_perfect, rammer_trees_traversal, rammer_trees_gemm };
+
 /* Trees over `columns` of codes. Of a node's word the highest `column_bits` are its column, the lowest `bound_bits` how much
- * the greatest bound is above its own, those between its step: a code above the bound carries into it. Paths take `depth`
- * steps, or end earlier where all of a thread's are at leaves, if they `stop`. */
-template <typename Code_, typename Word_, typename Real_, int columns_, int column_bits, int bound_bits, int depth, bool stop>
+ * the greatest bound is above its own, those between its step: a code above the bound carries into it. */
+template <typename Code_, typename Word_, typename Real_, int columns_, int column_bits, int bound_bits, int depth,
+          rammer_tree_strategy strategy>
 struct rammer_tree_walk {
     typedef Code_ Code;
     typedef Word_ Word;
     typedef Real_ Real;
     enum { COLUMNS = columns_ };
 
-    /* Follows paths from the nodes `at`; path p has the codes codes[column * pitch + row[p]]. */
+    /* From the nodes `at` to leaves; path p has the codes codes[column * pitch + row[p]]. */
     template <int paths>
     static RAMMER_MEMBER void follow(uint32_t (&at)[paths], const Word *nodes, const Code *codes, uint32_t pitch,
                                      const uint32_t (&row)[paths]) {
-#pragma unroll 1
-        for (int step = 0; step < depth; ++step) {
-            uint32_t moved = 0;
+        if constexpr (strategy == rammer_trees_gemm) {
 #pragma unroll
-            for (int path = 0; path < paths; ++path) {
-                const Word node = nodes[at[path]];
-                const uint32_t column = (uint32_t)(node >> (8 * (int)sizeof(Word) - column_bits));
-                const Word rest = node & ((Word)~(Word)0 >> column_bits);
-                const uint32_t further = (uint32_t)((rest + codes[column * pitch + row[path]]) >> bound_bits);
-                at[path] += further;
-                moved |= further;
+            for (int path = 0; path < paths; ++path)
+                at[path] += leaf(nodes + at[path], codes + row[path], pitch);
+        } else {
+#pragma unroll 1
+            for (int step = 0; step < depth; ++step) {
+                uint32_t moved = 0;
+#pragma unroll
+                for (int path = 0; path < paths; ++path) {
+                    const uint32_t further = further_by(nodes[at[path]], codes + row[path], pitch);
+                    at[path] += further;
+                    moved |= further;
+                }
+                if (strategy == rammer_trees_traversal && moved == 0)
+                    break;
             }
-            if (stop && moved == 0)
-                break;
         }
+    }
+
+  private:
+    /* From a node to the child that a row goes to; nothing from a leaf. */
+    static RAMMER_MEMBER uint32_t further_by(Word node, const Code *codes, uint32_t pitch) {
+        const uint32_t column = (uint32_t)(node >> (8 * (int)sizeof(Word) - column_bits));
+        const Word rest = node & ((Word)~(Word)0 >> column_bits);
+        return (uint32_t)((rest + codes[column * pitch]) >> bound_bits);
+    }
+
+    /* The leaf of a tree that a row comes to. Bit i says that it comes to node i: levels are in order, so the highest is
+     * the leaf's. */
+    static RAMMER_MEMBER uint32_t leaf(const Word *tree, const Code *codes, uint32_t pitch) {
+        uint32_t reached = 1;
+        for (uint32_t node = 0, nodes = 1; node < nodes; ++node) {
+            const Word word = tree[node];
+            nodes += (word & ((Word)~(Word)0 >> column_bits)) >> bound_bits ? 2 : 0;
+            reached |= (reached >> node & 1) << (node + further_by(word, codes, pitch));
+        }
+        return 31 - (uint32_t)__clz((int)reached);
     }
 };
 

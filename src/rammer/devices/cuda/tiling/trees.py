@@ -8,25 +8,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from rammer.devices.cuda.tiling.figures import TreeFigures
 from rammer.ir.task import RKernel, RTile
-from rammer.ir.tree_forms import SharedTreesForm
+from rammer.ir.tree_forms import SharedTreesForm, TreeStrategy
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
+from rammer.roller.trees import asked_for
 from rammer.tiling.gemm import WARP
 from rammer.tiling.trees import TreeSum, tree_sum
+
+STRATEGIES = (TreeStrategy.GEMM, TreeStrategy.PERFECT, TreeStrategy.TRAVERSAL)
 
 _BANK_BYTES = 4
 _PATHS = 8  # of a thread at a time: their nodes and codes are on their way together
 _LEAST_WARPS = 4  # of a block whose threads have rows of their own
 _MOST_PAIR_ROWS = 128
 _LEAST_TREES = 4  # in the mean, that nodes have room for
-_FULL = 1.4  # of trees whose depth is at most so many times that of full ones of their size, all paths are as long
+_FULL = 1.4  # the longest of a thread's paths, beside that of full trees of their size
+_WATCHED = 1.02  # how much longer steps take that ask whether all are at leaves
+_COMPARED_DEPTH = 4  # of trees that a word has a bit for each node of
 
 
 def tree_kernels(workload: Workload, vdevice: VDevice, room_bytes: int) -> list[RKernel]:
-    """Candidates, in no order; none where the workload is no such sum, or operands do not lie as the code has them."""
+    """Candidates, in no order; none where the workload is no such sum, or operands do not lie as the code has them.
+
+    Raises:
+        OptionError: the strategy that was asked for does not hold.
+    """
     expr = workload.expr
     found = tree_sum(expr)
     if found is None:
@@ -39,62 +49,113 @@ def tree_kernels(workload: Workload, vdevice: VDevice, room_bytes: int) -> list[
     if codes.panel is not None or codes.tagged:
         return []
     kernels = []
-    for form in _forms(workload, found, vdevice, room_bytes):
+    forms = _forms(workload, found, vdevice, room_bytes)
+    for form in asked_for(forms, vdevice, f"trees of depth {found.depth}"):
         sizes = {found.rows: form.rows, found.groups: 1}
         task = tuple(min(sizes.get(axis, axis.extent), axis.extent) for axis in expr.axes)
         kernels.append(workload.kernel(RTile(task=task), form))
     return list(dict.fromkeys(kernels))
 
 
+def _strategies(found: TreeSum) -> Iterator[TreeStrategy]:
+    yield TreeStrategy.PERFECT
+    yield TreeStrategy.TRAVERSAL
+    if found.depth <= _COMPARED_DEPTH:
+        yield TreeStrategy.GEMM
+
+
 def _forms(workload: Workload, found: TreeSum, vdevice: VDevice, room_bytes: int) -> Iterator[SharedTreesForm]:
-    rows = 1 if found.rows is None else found.rows.extent
-    groups = 1 if found.groups is None else found.groups.extent
-    type_of = workload.expr.inputs
-    codes, value = type_of[found.slots.codes], type_of[found.slots.value]
-    stops = found.depth > _FULL * math.log2(_nodes(workload, found) + 1)
-    of_row = codes.shape[0] * codes.dtype.itemsize_bytes
-    word, real = type_of[found.slots.node].dtype.itemsize_bytes, value.dtype.itemsize_bytes * value.shape[1]
-    all_nodes = type_of[found.slots.node].shape[0]
-    needed = min(all_nodes, math.ceil(_LEAST_TREES * _nodes(workload, found)))
-    each = _BANK_BYTES // codes.dtype.itemsize_bytes
+    for strategy in _strategies(found):
+        yield from _row_forms(workload, found, strategy, vdevice, room_bytes)
+        yield from _pair_forms(workload, found, strategy, vdevice, room_bytes)
+
+
+def _row_forms(
+    workload: Workload, found: TreeSum, strategy: TreeStrategy, vdevice: VDevice, room_bytes: int
+) -> Iterator[SharedTreesForm]:
+    """Threads with rows of their own: several, and more rTasks of fewer rows where all nodes have no room."""
+    sizes = _sizes(workload, found)
+    each = _BANK_BYTES // sizes.code_bytes
     while each:
         unit = WARP * each
-        for most in (vdevice.threads * each, (room_bytes - needed * (word + real)) // of_row // unit * unit):
+        room_rows = (room_bytes - sizes.needed * (sizes.word + sizes.real)) // sizes.of_row // unit * unit
+        for most in (vdevice.threads * each, room_rows):
             if most >= _LEAST_WARPS * unit:
-                chunk = min(_share(rows, groups, vdevice, min(most, vdevice.threads * each)), most)
+                chunk = min(_share(sizes.rows, sizes.groups, vdevice, min(most, vdevice.threads * each)), most)
                 chunk = -(-chunk // unit) * unit
-                room = min(all_nodes, (room_bytes - chunk * of_row) // (word + real))
-                if room >= needed and chunk >= _LEAST_WARPS * unit:
-                    scratch = chunk * of_row + room * (word + real)
-                    side = max(1, _PATHS // each // 2)
+                room = min(sizes.nodes, (room_bytes - chunk * sizes.of_row) // (sizes.word + sizes.real))
+                if room >= sizes.needed and chunk >= _LEAST_WARPS * unit:
                     yield SharedTreesForm(
+                        strategy=strategy,
                         threads=vdevice.threads,
-                        scratch_bytes=scratch,
+                        scratch_bytes=chunk * sizes.of_row + room * (sizes.word + sizes.real),
                         rows=chunk,
                         each=each,
-                        side=side,
+                        side=max(1, _PATHS // each // 2),
                         nodes=room,
-                        stops=stops,
                     )
         each //= 2
-    few = min(_share(rows, groups, vdevice, _MOST_PAIR_ROWS), _MOST_PAIR_ROWS, vdevice.threads // value.shape[1])
-    if few:
-        trees = type_of[found.slots.roots].shape[1]
-        for staged in (False, True):
-            left = room_bytes - few * of_row
-            room = min(trees, left // (few * real) if not staged else left // 2 // (few * real))
-            nodes = min(all_nodes, (left - room * few * real) // word) if staged else 0
-            if room and (not staged or nodes >= needed):
-                yield SharedTreesForm(
-                    threads=vdevice.threads,
-                    scratch_bytes=few * of_row + room * few * real + nodes * word,
-                    rows=few,
-                    each=0,
-                    side=min(_PATHS, -(-room * few // vdevice.threads)),
-                    nodes=nodes,
-                    room=room,
-                    stops=stops,
-                )
+
+
+def _pair_forms(
+    workload: Workload, found: TreeSum, strategy: TreeStrategy, vdevice: VDevice, room_bytes: int
+) -> Iterator[SharedTreesForm]:
+    """Pairs of a tree and a row: nodes where they are, or brought."""
+    sizes = _sizes(workload, found)
+    most = min(_MOST_PAIR_ROWS, vdevice.threads // sizes.width)
+    few = min(_share(sizes.rows, sizes.groups, vdevice, _MOST_PAIR_ROWS), most)
+    if not few:
+        return
+    for staged in (False, True):
+        left = room_bytes - few * sizes.of_row
+        room = min(sizes.trees, left // (few * sizes.real) if not staged else left // 2 // (few * sizes.real))
+        nodes = min(sizes.nodes, (left - room * few * sizes.real) // sizes.word) if staged else 0
+        if room and (not staged or nodes >= sizes.needed):
+            yield SharedTreesForm(
+                strategy=strategy,
+                threads=vdevice.threads,
+                scratch_bytes=few * sizes.of_row + room * few * sizes.real + nodes * sizes.word,
+                rows=few,
+                each=0,
+                side=min(_PATHS, -(-room * few // vdevice.threads)),
+                nodes=nodes,
+                room=room,
+            )
+
+
+class _Sizes(NamedTuple):
+    """How many rows, groups, trees of a group, nodes of all, values of a leaf, and nodes that have to have room.
+
+    And the bytes of a code, of a row's codes, of a node's word and of a leaf's values.
+    """
+
+    rows: int
+    groups: int
+    trees: int
+    nodes: int
+    width: int
+    needed: int
+    code_bytes: int
+    of_row: int
+    word: int
+    real: int
+
+
+def _sizes(workload: Workload, found: TreeSum) -> _Sizes:
+    slots, type_of = found.slots, workload.expr.inputs
+    codes, value, node = type_of[slots.codes], type_of[slots.value], type_of[slots.node]
+    return _Sizes(
+        rows=1 if found.rows is None else found.rows.extent,
+        groups=1 if found.groups is None else found.groups.extent,
+        trees=type_of[slots.roots].shape[1],
+        nodes=node.shape[0],
+        width=value.shape[1],
+        needed=min(node.shape[0], math.ceil(_LEAST_TREES * _nodes(workload, found))),
+        code_bytes=codes.dtype.itemsize_bytes,
+        of_row=codes.shape[0] * codes.dtype.itemsize_bytes,
+        word=node.dtype.itemsize_bytes,
+        real=value.dtype.itemsize_bytes * value.shape[1],
+    )
 
 
 def _share(rows: int, groups: int, vdevice: VDevice, most: int) -> int:
@@ -109,6 +170,13 @@ def _nodes(workload: Workload, found: TreeSum) -> float:
     return node.shape[0] / math.prod(roots.shape)
 
 
+def _steps(strategy: TreeStrategy, depth: int, nodes: float) -> float:
+    """How many nodes a path looks at."""
+    if strategy is TreeStrategy.GEMM:
+        return nodes
+    return depth if strategy is TreeStrategy.PERFECT else min(depth, _FULL * math.log2(nodes + 1)) * _WATCHED
+
+
 def trees_us(kernel: RKernel, form: SharedTreesForm, vdevice: VDevice, figures: TreeFigures) -> float:
     """Time of one full rTask, in microseconds."""
     found = tree_sum(kernel.expr)
@@ -117,7 +185,7 @@ def trees_us(kernel: RKernel, form: SharedTreesForm, vdevice: VDevice, figures: 
     type_of = kernel.expr.inputs
     trees = type_of[found.slots.roots].shape[1]
     value = type_of[found.slots.value]
-    steps = min(found.depth, _FULL * math.log2(_nodes(workload, found) + 1))
+    steps = _steps(form.strategy, found.depth, _nodes(workload, found))
     paths = trees * form.rows
     busy = min(form.threads, form.rows // form.each) if form.each else min(form.threads, paths)
     at_a_time = busy * form.side * max(form.each, 1)

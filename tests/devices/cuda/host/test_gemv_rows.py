@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rammer.devices.cuda.emit.kernel import emit_kernel
 from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, cast, load
 from rammer.ir.kernel_form import GemvRowsForm
 from rammer.ir.types import DType, TensorType
@@ -34,6 +35,19 @@ def gated(points, elements, dtype=F16):
     return TensorExpr(axes=(n,), inputs=(vector, matrix, matrix, row), outputs=(output,))
 
 
+def scaled(points, elements, dtype):
+    """sum(x s w) / (1 + |x|^2)."""
+    n, k = Axis("n", points), Axis("k", elements)
+    vector, matrix, row = (TensorType(dtype, shape) for shape in ((elements,), (points, elements), (points,)))
+    x, s, w = (cast(F32, load(*place)) for place in ((0, vector, (k,)), (1, vector, (k,)), (2, matrix, (n, k))))
+    product, square = (
+        Reduce(ReduceFn.SUM, (k,), call(ScalarFn.MUL, left, right)) for left, right in ((x * s, w), (x, x))
+    )
+    body = cast(dtype, product / (square + 1.0))
+    outputs = (Output(type=row, indices=(n,), body=body),)
+    return TensorExpr(axes=(n,), inputs=(vector, vector, matrix), outputs=outputs)
+
+
 CASES = {
     "float16": (product(70, 512, F16), {1}),
     "bfloat16, odd rows": (product(37, 2048, BF16), {1}),
@@ -41,6 +55,8 @@ CASES = {
     "several vectors a thread": (product(21, 8192, F16), {1}),
     "two matrices": (gated(45, 1024), {1, 2}),
     "the vector is constant, too": (gated(30, 512), {0, 1, 2}),
+    "a constant scale": (scaled(37, 2048, BF16), {1, 2}),
+    "a constant scale, vectors left over, several a thread": (scaled(21, 2408, F32), {1, 2}),
 }
 
 
@@ -63,3 +79,14 @@ def test_rows_against_numpy(name, gpu, streaming):
             for output, ours, wanted in zip(case.bound.expr.outputs, found, case.wanted, strict=True):
                 assert np.isfinite(wanted).all()
                 assert_close(ours, wanted, output.type.dtype)
+
+
+def test_constants_are_asked_for_before_the_wait(streaming):
+    expr, constants = CASES["a constant scale"]
+    case = next(case for case in cases_of(expr, streaming, constants) if isinstance(case.kernel.form, GemvRowsForm))
+    text = emit_kernel(case.kernel, "product", unwritten=frozenset(constants), constants_stay=False).text
+    before, after = text.split("if (!rammer_begin(record))")
+    assert "in1 + (" in before
+    assert "in2 + (" in before
+    assert "in0 + (" in after
+    assert "in1 + (" not in after

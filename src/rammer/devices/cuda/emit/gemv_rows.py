@@ -10,7 +10,7 @@ from rammer.devices.cuda.emit.gemv import STREAM, emit_epilogue
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded, lane_first
 from rammer.devices.cuda.emit.vectors import Registers, Vector
 from rammer.devices.cuda.emit.wait import emit_wait, waits_one_by_one
-from rammer.ir.expr import Call, Expr, Load
+from rammer.ir.expr import Call, Load
 from rammer.ir.kernel_form import GemvRowsForm
 from rammer.tiling.gemv_rows import MatrixVector, matrix_vector
 
@@ -30,6 +30,7 @@ def emit_gemv_rows(scope: Scope, sides: Sequence[Side], form: GemvRowsForm) -> N
     early = {row.load.slot for row in found.rows} <= kernel.constants
     if not early:
         emit_wait(writer)
+    rows.emit_known()
     writer.line(f"rammer_row rows[{form.batch}] = {{}};")
     writer.line("gemv::begin(rows, bring);")
     if early:
@@ -48,6 +49,9 @@ class _Rows:
         order = found.order(scope.operands.kernel.layouts)
         self._sides = [Side.whole(axis) for axis in reversed(order)]
         self._vectors = count(self._sides) // form.vector
+        factors = [factor for whole in found.wholes if isinstance(whole.body, Call) for factor in whole.body.args]
+        self._roots = (*found.others, *factors)
+        self._known = Registers(self._sides[0].axis, form.vector, form.turns)
 
     def emit_bring(self, points: Sequence[Side]) -> None:
         """Write the type of a row, and what asks for that of a point."""
@@ -72,36 +76,56 @@ class _Rows:
                     place = f"row.weights{number}[turn].words, in{one.load.slot} + ({address})"
                     writer.line(f"rammer_load_now<{evicts}>({place}, {' && '.join([there, *conditions])});")
 
+    def emit_known(self) -> None:
+        """Write the loads of vectors that are constants, the first of all.
+
+        Behind a Wait they would come after all that memory was asked for by then.
+        """
+        constants = self._scope.operands.kernel.constants
+        loads = [load for load in self._loads() if load.slot in constants]
+        if not loads:
+            return
+        self._known.declare(self._scope, loads)
+        self._writer.line("#pragma unroll")
+        with self._writer.block(f"for (int turn = 0; turn < {self._form.turns}; ++turn)"):
+            at_turn, vector, conditions = self._at_turn(self._scope)
+            with guarded(self._writer, conditions):
+                self._known.bring(at_turn, vector, loads)
+
     def emit_vectors(self) -> None:
         """Write a thread's elements of the vectors, and its parts of the sums that all points have in common."""
         writer, form, found = self._writer, self._form, self._found
         for number, other in enumerate(found.others):
             writer.line(f"{C_TYPES[other.dtype]} vector{number}[{form.turns}][{form.vector}] = {{}};")
         writer.line(f"float common[{max(1, len(found.wholes))}] = {{}};")
-        factors = [factor for whole in found.wholes if isinstance(whole.body, Call) for factor in whole.body.args]
-        roots = (*found.others, *factors)
         writer.line("#pragma unroll")
         with writer.block(f"for (int turn = 0; turn < {form.turns}; ++turn)"):
             at_turn, vector, conditions = self._at_turn(self._scope)
             with guarded(writer, conditions):
-                self._emit_elements(at_turn, vector, roots)
+                self._emit_elements(at_turn, vector)
 
-    def _emit_elements(self, at_turn: Scope, vector: Vector, roots: Sequence[Expr]) -> None:
-        """Write a thread's elements in one turn, with all that `roots` take."""
+    def _emit_elements(self, at_turn: Scope, vector: Vector) -> None:
+        """Write a thread's elements in one turn, with all that they take."""
         writer, found = self._writer, self._found
-        loads = [node for node in at_turn.operands.reach(roots) if isinstance(node, Load)]
+        loads = [load for load in self._loads() if load not in self._known.kept]
         registers = Registers(vector.axis, vector.size, 1)
         registers.declare(at_turn, loads)
         registers.bring(at_turn, vector, loads)
-        registers.bind_fixed(at_turn)
+        for kept in (self._known, registers):
+            kept.bind_fixed(at_turn)
         with vector.lanes(at_turn) as at_lane:
-            registers.bind(at_lane)
+            for kept in (self._known, registers):
+                kept.bind(at_lane)
             for number, other in enumerate(found.others):
                 writer.line(f"vector{number}[turn][lane] = {at_lane.value(other)};")
             for number, whole in enumerate(found.wholes):
                 assert isinstance(whole.body, Call)  # a product
                 left, right = (at_lane.value(factor) for factor in whole.body.args)
                 writer.line(f"common[{number}] += {left} * {right};")
+
+    def _loads(self) -> list[Load]:
+        """All loads of the vectors."""
+        return [node for node in self._scope.operands.reach(self._roots) if isinstance(node, Load)]
 
     def emit_multiply(self) -> None:
         """Write a thread's part of the sums of a point."""

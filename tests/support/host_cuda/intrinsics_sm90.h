@@ -61,7 +61,8 @@ template <int number, int threads> RAMMER_INLINE void rammer_named_barrier(void)
     host_barrier("a named barrier", number, threads, false);
 }
 
-RAMMER_INLINE void rammer_fence_proxy_async(void) {}
+RAMMER_INLINE void rammer_fence_global_copies(void) {}
+RAMMER_INLINE void rammer_fence_shared_copies(void) {}
 RAMMER_INLINE void rammer_prefetch_tensor_map(const void *map) { host_check_aligned(map, 64); }
 RAMMER_INLINE uint64_t rammer_evict_last(void) { return 0; }
 

@@ -49,9 +49,11 @@ template <int number, int threads> RAMMER_INLINE void rammer_named_barrier(void)
     asm volatile("bar.sync %0, %1;" : : "n"(number), "n"(threads) : "memory");
 }
 
-/* --- Copies by tensor map. What threads did to memory comes before what copies and products do behind a fence. ------------- */
+/* --- Copies by tensor map. What threads did to memory comes before what copies and products do behind a fence. One of both
+ * kinds of memory would wait for all that the thread has written, as a release does. ---------------------------------------- */
 
-RAMMER_INLINE void rammer_fence_proxy_async(void) { asm volatile("fence.proxy.async;" : : : "memory"); }
+RAMMER_INLINE void rammer_fence_global_copies(void) { asm volatile("fence.proxy.async.global;" : : : "memory"); }
+RAMMER_INLINE void rammer_fence_shared_copies(void) { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 RAMMER_INLINE void rammer_prefetch_tensor_map(const void *map) {
     asm volatile("prefetch.tensormap [%0];" : : "l"(map) : "memory");
 }

@@ -142,6 +142,7 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
         __syncwarp();
         if (!rammer_elect())
             return;
+        rammer_fence_shared_copies(); /* what the rTask before left there is written over */
         const uint64_t policy = rammer_evict_first();
 #pragma unroll
         for (int is_a = 0; is_a < 2; ++is_a)
@@ -171,7 +172,7 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
         const rammer_product &product, uint32_t ring, uint32_t full, uint32_t empty, int32_t early
     ) {
         const uint64_t once = rammer_evict_first(), again = rammer_evict_last();
-        rammer_fence_proxy_async(); /* what others wrote is read by copies */
+        rammer_fence_global_copies(); /* what others wrote is read by copies */
         uint32_t slot = 0, parity = 1;
         place k;
 #pragma unroll 1

@@ -114,6 +114,15 @@ def test_what_the_cache_has_not_is_asked_for_again():
     assert kept.missed < lost.missed / 3
 
 
+@pytest.mark.parametrize("shape", [(80, 3000), (3000, 80)])
+def test_lanes_of_a_transposition_run_along_what_is_loaded_or_stored_whichever_is_quicker(shape):
+    """Whichever side has the 80: an rTask takes few whole runs of them."""
+    kernel = construct(workload(expression("Transpose", types(shape, dtype=DType.FLOAT16), perm=(1, 0))), H200)[0]
+    assert kernel.tile.lane is not None
+    assert kernel.expr.axes[kernel.tile.lane].extent == 80
+    assert predict(kernel, H200).task_us < 1.2
+
+
 def test_longer_rows_take_longer_and_so_do_more_of_them():
     times = [
         predict(cut(workload(layer_norm(n, w, DType.FLOAT32)), 1), H200).task_us

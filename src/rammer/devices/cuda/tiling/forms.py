@@ -101,6 +101,19 @@ def lane_of(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | No
     return expr.axes.index(best)
 
 
+def map_lanes(expr: TensorExpr, layouts: Sequence[Layout], lane: int | None) -> tuple[int | None, ...]:
+    """`lane`, and where no results lie side by side along it, the longest axis along which most do."""
+
+    def stores(axis: Axis) -> int:
+        outputs = zip(expr.outputs, layouts[len(expr.inputs) :], strict=True)
+        return sum(abs(stride_along(output.indices, layout, axis)) == 1 for output, layout in outputs)
+
+    best = max(expr.axes, key=lambda axis: (stores(axis), axis.extent), default=None)
+    if lane is None or best is None or stores(expr.axes[lane]) or not stores(best):
+        return (lane,)
+    return (lane, expr.axes.index(best))
+
+
 def _is_gathered(load: Load) -> bool:
     """Whether what is loaded says where: a warp takes it line by line, whatever its lanes run along."""
     return any(isinstance(node, Load) for node in nodes(*load.indices))

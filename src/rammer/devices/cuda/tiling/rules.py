@@ -28,7 +28,15 @@ from rammer.devices.cuda.tiling.figures import (
     TreeFigures,
     WarpgroupFigures,
 )
-from rammer.devices.cuda.tiling.forms import general_form, lane_of, product_form, room_bytes, staged_form, units_of
+from rammer.devices.cuda.tiling.forms import (
+    general_form,
+    lane_of,
+    map_lanes,
+    product_form,
+    room_bytes,
+    staged_form,
+    units_of,
+)
 from rammer.devices.cuda.tiling.gemm_time import gemm_us
 from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernel
@@ -94,15 +102,28 @@ class GpuRules:
             by_warpgroups = self._by_warpgroups(workload, lane, staged, vdevice)
             if staged or by_warpgroups:
                 return self._best([*staged, *by_warpgroups], vdevice)
-        units = units_of(expr, lane, is_stream=found is not None)
+        if found is not None or expr.reductions:
+            return self._shares(workload, lane, vdevice, is_stream=found is not None)
+        lanes = map_lanes(expr, workload.layouts, lane)
+        return min((self._shares(workload, one, vdevice) for one in lanes), key=lambda some: _least_us(some, vdevice))
+
+    def _shares(
+        self, workload: Workload, lane: int | None, vdevice: VDevice, *, is_stream: bool = False
+    ) -> list[RKernel]:
+        """Candidates that cut an expression for so many vEUs, whatever threads do there.
+
+        With `is_stream` it is a product with too few rows to be staged.
+        """
+        expr = workload.expr
+        units = units_of(expr, lane, is_stream=is_stream)
         points = math.prod(axis.extent for axis in expr.axes)
         counts = {1, *(math.ceil(vdevice.veu_count * factor) for factor in _TASKS_PER_VEU)}
-        if expr.reductions and found is None and all(layout.tagged for layout in workload.layouts[len(expr.inputs) :]):
+        if expr.reductions and not is_stream and all(layout.tagged for layout in workload.layouts[len(expr.inputs) :]):
             counts = {count for count in counts if count <= max(1, _ASIDE * vdevice.veu_count)}
         if not expr.reductions:
             counts = {max(1, min(count, points // _LEAST_POINTS)) for count in counts}
         tiles = (RTile(task=scale_out(expr, units, count), lane=lane) for count in sorted(counts))
-        form_of = product_form if found is not None else general_form
+        form_of = product_form if is_stream else general_form
         return [workload.kernel(tile, form_of(workload, tile, vdevice)) for tile in dict.fromkeys(tiles)]
 
     def late_slots(self, workload: Workload, vdevice: VDevice) -> frozenset[int]:
@@ -154,11 +175,7 @@ class GpuRules:
         if product is None or product.k < product.slab or (product.axes.batch and isinstance(product.m, Matrix)):
             return []  # short sums: those of a batch are begun sooner by warps, most of a slab would be zeros
         kernels = [workload.kernel(tile, form) for tile, form in warpgroup_tiles(workload, lane, vdevice)]
-
-        def least_us(some: Sequence[RKernel]) -> float:
-            return min((whole_us(one, vdevice, predict(one, vdevice).task_us) for one in some), default=math.inf)
-
-        return kernels if least_us(kernels) < _WORTH * least_us(staged) else []
+        return kernels if _least_us(kernels, vdevice) < _WORTH * _least_us(staged, vdevice) else []
 
     def _best(self, staged: Sequence[RKernel], vdevice: VDevice) -> list[RKernel]:
         """Those that finish first, with all vEUs or with fewer, and those that take least of all vEUs' time."""
@@ -177,3 +194,8 @@ class GpuRules:
             return staged[best[1]]
 
         return list(dict.fromkeys(map(first, (1, *shares(vdevice)))))
+
+
+def _least_us(kernels: Sequence[RKernel], vdevice: VDevice) -> float:
+    """The time of the quickest of some rKernels of an operator, in microseconds; infinite of none."""
+    return min((whole_us(one, vdevice, predict(one, vdevice).task_us) for one in kernels), default=math.inf)

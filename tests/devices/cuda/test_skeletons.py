@@ -361,7 +361,7 @@ PROGRAMS = {
     "columns, vectors": reduce_columns(50, 96, 16, 4, turns=2),
     "columns, few": reduce_columns(300, 7, 8),
     "epilogue": epilogue(40, 64, 4, 72, ahead=True),
-    "epilogue, threads in other columns from row to row": epilogue(17, 24, 2, 28, ahead=False),
+    "epilogue, more threads than whole rows take": epilogue(97, 24, 2, 28, ahead=True),
     "epilogue, element by element": epilogue(5, 7, 1, 8, ahead=False),
     "persistent RNN": persistent_rnn(24, 100, 16),
     "persistent RNN, vectors together": persistent_rnn(20, 64, 8, TOGETHER="true"),

@@ -11,7 +11,7 @@ from rammer.devices.cuda.emit.vectors import Registers, Vector, store_vector
 from rammer.ir.expr import Axis, Expr, Load, Reduce
 
 _VECTOR_BYTES = 16  # of a load or a store
-_MOST = 4  # elements of a thread at a time: code that is run seldom has to be short
+_WIDTHS = (1, 2, 4, 8)  # elements of a thread at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Epilogue:
         writer.line("const float *sums = (const float *)scratch;")
         total, loaded = Registers(axis, width, 1), Registers(axis, width, 1)
         loads = self._early(scope, width)
-        shared = self._of_columns(scope, loads, width)
+        shared = self._of_columns(scope, loads)
         if shared:
             writer.let("uint32_t", "column", "epilogue::column()")
             positions, _ = decode(writer, "column", self.columns)
@@ -78,19 +78,24 @@ class Epilogue:
             and vector.is_loaded(scope, load)
         ]
 
-    def _of_columns(self, scope: Scope, loads: Sequence[Load], width: int) -> list[Load]:
-        """What a thread loads ahead for all its vectors; nothing where those differ in their columns."""
-        across, rows = count(self.columns) // width, {side.axis for side in self.rows}
-        if any(side.is_ragged for side in self.columns) or scope.operands.kernel.form.threads % across:
+    def _of_columns(self, scope: Scope, loads: Sequence[Load]) -> list[Load]:
+        """What a thread loads ahead for all its vectors; nothing where a tile may have columns beyond the results."""
+        rows = {side.axis for side in self.rows}
+        if any(side.is_ragged for side in self.columns):
             return []
         return [load for load in loads if rows.isdisjoint(scope.operands.free[load])]
 
     def _width(self, scope: Scope) -> int:
-        """Neighbouring columns that a thread takes at a time: as many as one load or store brings of the results."""
+        """Neighbouring columns that a thread takes at a time: the fewest with which threads have the fewest rows."""
         kernel, lane = scope.operands.kernel, self.columns[0]
         element_bytes = min(output.type.dtype.itemsize_bytes for output in kernel.expr.outputs)
-        width = min(_MOST, _VECTOR_BYTES // element_bytes)
-        share = count(self.rows) * count(self.columns) // kernel.form.threads
-        while width > 1 and (width > max(1, share) or lane.size % width or lane.axis.extent % width):
-            width //= 2
-        return width
+        widths = [
+            width
+            for width in _WIDTHS
+            if width * element_bytes <= _VECTOR_BYTES and not (lane.size % width or lane.axis.extent % width)
+        ]
+
+        def rounds(width: int) -> int:
+            return -(-count(self.rows) // (kernel.form.threads // (count(self.columns) // width)))
+
+        return min(widths, key=lambda width: (rounds(width), width))

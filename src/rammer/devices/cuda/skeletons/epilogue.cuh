@@ -1,5 +1,6 @@
 /* What follows on sums that lie in shared memory, row by row: threads take `width` neighbouring columns of a row at a time.
  *
+ * A thread stays in its columns, so that what they have in common is loaded once; as many threads take part as whole rows need.
  * The loop is not unrolled: code that is run seldom has to be short.
  */
 #ifndef RAMMER_EPILOGUE_CUH
@@ -7,20 +8,19 @@
 
 /* A tile of `rows` by `columns`, whose sums are `pitch` apart from row to row. */
 template <uint32_t rows, uint32_t columns, int width, int pitch> struct rammer_epilogue {
-    enum : uint32_t { ACROSS = columns / width, TOGETHER = width < 4 ? width : 4 };
-    static_assert(columns % width == 0, "rows end with a vector");
+    enum : uint32_t { ACROSS = columns / width, DOWN = RAMMER_THREADS / ACROSS, TOGETHER = width < 4 ? width : 4 };
+    static_assert(columns % width == 0 && DOWN > 0, "rows end with a vector, and threads take whole ones");
 
-    /* The first column of all that a thread takes, where each row is taken by the same threads. */
-    static RAMMER_MEMBER uint32_t column(void) {
-        static_assert(RAMMER_THREADS % ACROSS == 0, "a thread stays in its columns");
-        return threadIdx.x % ACROSS * width;
-    }
+    /* The first column of those that a thread takes. */
+    static RAMMER_MEMBER uint32_t column(void) { return threadIdx.x % ACROSS * width; }
 
     /* Calls finish(row, column) for a thread's vectors. */
     template <typename Finish> static RAMMER_MEMBER void run(Finish finish) {
+        if (threadIdx.x >= ACROSS * DOWN)
+            return;
 #pragma unroll 1
-        for (uint32_t vector = threadIdx.x; vector < rows * ACROSS; vector += RAMMER_THREADS)
-            finish(vector / ACROSS, vector % ACROSS * width);
+        for (uint32_t row = threadIdx.x / ACROSS; row < rows; row += DOWN)
+            finish(row, column());
     }
 
     static RAMMER_MEMBER void load(float (&total)[width], const float *sums, uint32_t row, uint32_t column) {

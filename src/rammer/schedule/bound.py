@@ -26,7 +26,7 @@ import numpy as np
 
 from rammer.ir.task import TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
-from rammer.schedule.dependencies import Dependencies
+from rammer.schedule.dependencies import Dependencies, TaskSet
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.regions import Regions
 
@@ -114,20 +114,41 @@ def find_edges(graph: TaskGraph) -> list[Edge]:
     """
     dependencies = Dependencies(graph, Regions(graph))
     finest = [max(operator.kernels, key=lambda kernel: kernel.task_count) for operator in graph.operators]
+    tiles: dict[TaskSet, dict[int, set[int]]] = {}
     edges = []
     for operator, kernel in zip(graph.operators, finest, strict=True):
         dependencies.commit(operator.id, kernel)
         found = dependencies.predecessors(operator, kernel)
-        for producer in dependencies.producers(operator.id):
-            tiles: set[int] = set()
-            starts = True
-            for sets in found:
-                own = {task.tile for tasks in sets for task in tasks.tasks if task.operator == producer}
-                starts = starts and bool(own)
-                tiles |= own
-            ends = len(tiles) == finest[producer].task_count
-            edges.append(Edge(producer=producer, consumer=operator.id, starts=starts, ends=ends))
+        read: dict[int, set[int]] = {producer: set() for producer in dependencies.producers(operator.id)}
+        starts = dict.fromkeys(read, True)
+        for sets in dict.fromkeys(found):
+            met: set[int] = set()
+            for tasks in sets:
+                if tasks not in tiles:
+                    tiles[tasks] = _tiles_of(tasks)
+                met |= tiles[tasks].keys()
+                for producer, own in tiles[tasks].items():
+                    read[producer] |= own
+            for producer in read.keys() - met:
+                starts[producer] = False
+        edges += [
+            Edge(
+                producer=producer,
+                consumer=operator.id,
+                starts=starts[producer],
+                ends=len(own) == finest[producer].task_count,
+            )
+            for producer, own in read.items()
+        ]
     return edges
+
+
+def _tiles_of(tasks: TaskSet) -> dict[int, set[int]]:
+    """The tiles of each rOperator that some rTasks are."""
+    found: dict[int, set[int]] = {}
+    for task in tasks.tasks:
+        found.setdefault(task.operator, set()).add(task.tile)
+    return found
 
 
 def _solve(problem: Problem, picks: Sequence[Sequence[int]], handover_us: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 
 from rammer.ir.task import RKernel, ROperator, TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
@@ -79,8 +80,7 @@ class Estimates:
     @staticmethod
     def kept_constant(operator: ROperator, kernel: RKernel) -> int:
         """The tensor of the weights that an rKernel keeps: the largest constant that it reads."""
-        largest = max(kernel.constants, key=lambda slot: kernel.expr.inputs[slot].nbytes)
-        return operator.reads[largest].tensor
+        return operator.reads[_largest_constant(kernel)].tensor
 
     def _whole_us(self, operator: ROperator, kernel: RKernel, task_us: float) -> float:
         """The time of an rTask, with what it takes beyond that of the rKernel alone or saves of it."""
@@ -102,3 +102,9 @@ class Estimates:
     def work_us(self, operator: ROperator, pick: int) -> float:
         """Time of all rTasks of a candidate, one after another."""
         return operator.kernels[pick].task_count * self.task_us[operator.id][pick]
+
+
+@lru_cache(maxsize=4096)
+def _largest_constant(kernel: RKernel) -> int:
+    """The slot of the largest constant that an rKernel reads."""
+    return max(kernel.constants, key=lambda slot: kernel.expr.inputs[slot].nbytes)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -67,17 +69,15 @@ def pack_constants(graph: TaskGraph, used: Sequence[int], alignment_bytes: int) 
     offsets = dict(zip(small, starts, strict=False))
     together = aligned_bytes(starts[-1], alignment_bytes)
     for tensor in small:
-        together[offsets[tensor] :][: sizes[tensor]] = _packed(graph, tensor)
+        _pack(graph, tensor, together[offsets[tensor] :][: sizes[tensor]])
     blocks: dict[str, Buffer] = {CONSTANTS: together.data}
     places = {CONSTANTS: 0}
     recipes: dict[str, Recipe] = {}
     end = starts[-1]
-    for tensor in used:
-        if tensor in offsets:
-            continue
-        content = aligned_bytes(sizes[tensor], alignment_bytes)
-        content[:] = _packed(graph, tensor)
-        name = _SHARED + hashlib.sha256(content.data).hexdigest()[:_DIGEST_CHARACTERS]
+    large = [tensor for tensor in used if tensor not in offsets]
+    with ThreadPoolExecutor() as threads:  # NumPy and hashlib let others run while they copy and digest
+        made = threads.map(partial(_block, graph, alignment_bytes=alignment_bytes), large)
+    for tensor, (name, content) in zip(large, made, strict=True):
         if name not in blocks:
             blocks[name], places[name] = content.data, end
             end += _padded(sizes[tensor], alignment_bytes)
@@ -87,9 +87,17 @@ def pack_constants(graph: TaskGraph, used: Sequence[int], alignment_bytes: int) 
     return Constants(blocks=blocks, names=list(blocks), offsets_bytes=offsets, recipes=recipes)
 
 
-def _packed(graph: TaskGraph, tensor: int) -> npt.NDArray[np.uint8]:
-    """A constant's bytes in storage."""
-    return graph.tensors[tensor].layout.pack(graph.constants[tensor]).view(np.uint8)
+def _block(graph: TaskGraph, tensor: int, *, alignment_bytes: int) -> tuple[str, npt.NDArray[np.uint8]]:
+    """A large constant's name and bytes."""
+    content = aligned_bytes(graph.tensors[tensor].nbytes, alignment_bytes)
+    _pack(graph, tensor, content)
+    return _SHARED + hashlib.sha256(content.data).hexdigest()[:_DIGEST_CHARACTERS], content
+
+
+def _pack(graph: TaskGraph, tensor: int, storage: npt.NDArray[np.uint8]) -> None:
+    """Write a constant into its zeroed storage."""
+    array = graph.constants[tensor]
+    graph.tensors[tensor].layout.pack_into(array, storage.view(array.dtype))
 
 
 def _padded(size_bytes: int, alignment_bytes: int) -> int:

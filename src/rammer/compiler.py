@@ -30,6 +30,7 @@ from rammer.ir.sizes import check_arrays, check_plan, size_text
 from rammer.ir.task import RKernel, TaskGraph
 from rammer.ir.vdevice import CostModel, Figure, VDevice
 from rammer.lowering.lower import lower
+from rammer.merging import merge_for_stages
 from rammer.options import CompileOptions
 from rammer.passes.pipeline import passes_of, run_passes
 from rammer.profiler.admission import admit
@@ -43,7 +44,7 @@ from rammer.runtime.signature import Port, Signature
 from rammer.schedule import memory
 from rammer.schedule.bound import find_edges
 from rammer.schedule.estimates import Estimates
-from rammer.schedule.policies import POLICIES, auto
+from rammer.schedule.policies import MERGING, POLICIES, auto
 from rammer.schedule.simulator import simulate
 from rammer.timings import timed
 from rammer.verify import graph as verify_graph
@@ -220,7 +221,8 @@ def rewrite_graph(
         raise OptionError(f"policy '{options.policy}'", hint=f"choose one of {', '.join(POLICIES)}")
 
     proved: Graph | None = None
-    done, total = 0, len(passes_of(options.numerics))
+    merge = merge_for_stages if options.policy in MERGING else None
+    done, total = 0, len(passes_of(options.numerics, merge))
 
     def after(name: str, current: Graph) -> None:
         nonlocal proved, done
@@ -233,7 +235,7 @@ def rewrite_graph(
         done += 1
 
     after("import", graph)
-    return run_passes(graph, vdevice, after, options.numerics)
+    return run_passes(graph, vdevice, after, options.numerics, merge)
 
 
 def lower_rewritten(

@@ -33,7 +33,27 @@ def random_branches(generator: random.Random, operators: int):
     return maker.finish([values[-1]])
 
 
-def brute_force_us(graph, veus: int, estimates: Estimates) -> float:
+def random_merges(generator: random.Random, graph) -> ios.Merges:
+    """Some rOperators of which any can be one, or only neighbours, in a time that follows from how many they are."""
+    kinds: dict[int, ios.Sibling] = {}
+    for number, _ in enumerate(graph.operators):
+        if generator.random() < 0.7:
+            siblings = generator.randrange(2)
+            kinds[number] = ios.Sibling(siblings, None if siblings else generator.randrange(3))
+    each_us = generator.choice([1.0, 3.0, 6.0])
+
+    def time_us(operators: tuple[int, ...]) -> float | None:
+        own = [kinds[number] for number in operators if number in kinds]
+        places = sorted(kind.place for kind in own if kind.place is not None)
+        is_one = len(own) == len(operators) and len({kind.siblings for kind in own}) == 1
+        if not is_one or (places and places != list(range(places[0], places[0] + len(own)))):
+            return None
+        return 2.0 + each_us * len(operators)
+
+    return ios.Merges(kinds=kinds, time_us=time_us)
+
+
+def brute_force_us(graph, veus: int, estimates: Estimates, merges: ios.Merges = ios.NO_MERGES) -> float:
     """The least time of any list of stages: every way to split what is left into a stage and the rest."""
     dependencies = Dependencies(graph, Regions(graph))
     dag = Dag.of([dependencies.producers(operator.id) for operator in graph.operators])
@@ -50,6 +70,12 @@ def brute_force_us(graph, veus: int, estimates: Estimates) -> float:
             stage &= ~part
         return found
 
+    def stage_us(stage: int) -> float:
+        groups = parts(stage)
+        beside_us = times.stage(groups).total_us
+        as_one_us = merges.time_us(tuple(members(stage))) if len(groups) == stage.bit_count() > 1 else None
+        return beside_us if as_one_us is None else min(beside_us, as_one_us)
+
     def solve(left: int) -> float:
         if left not in best:
             subsets = (
@@ -58,7 +84,7 @@ def brute_force_us(graph, veus: int, estimates: Estimates) -> float:
                 for chosen in itertools.combinations(members(left), count)
             )
             closed = (s for s in subsets if all(dag.successors[i] & left & ~s == 0 for i in members(s)))
-            best[left] = min(solve(left & ~s) + times.stage(parts(s)).total_us for s in closed)
+            best[left] = min(solve(left & ~s) + stage_us(s) for s in closed)
         return best[left]
 
     return solve(dag.everything)
@@ -72,6 +98,39 @@ def test_the_optimum_is_that_of_brute_force(seed, operators, veus):
     found = ios.find_stages(graph, veus, estimates, ALL)
     assert found.greedy == 0
     assert found.total_us == pytest.approx(brute_force_us(graph, veus, estimates))
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10_000), operators=st.integers(2, 8), veus=st.integers(1, 5))
+def test_with_both_kinds_of_stages_too(seed, operators, veus):
+    generator = random.Random(seed)
+    graph = random_branches(generator, operators)
+    merges = random_merges(generator, graph)
+    estimates = Estimates(graph, device(veus), COSTS)
+    found = ios.find_stages(graph, veus, estimates, ALL, merges=merges)
+    assert found.total_us == pytest.approx(brute_force_us(graph, veus, estimates, merges))
+    times = GroupTimes(graph, veus, estimates)
+    merged = dict(zip(found.merged, map(merges.time_us, found.merged), strict=True))
+    assert None not in merged.values()
+    spent = [
+        merged.get(stage[0].operators) or times.stage([group.operators for group in stage]).total_us
+        for stage in found.stages
+    ]
+    assert sum(spent) == pytest.approx(found.total_us)
+
+
+def test_interchangeable_branches_are_merged_under_their_own_names():
+    """Of six equal branches of two, the first ones could be one: neighbours, two at a time."""
+    graph = branches(6, 2)
+    dependencies = Dependencies(graph, Regions(graph))
+    first = [operator.id for operator in graph.operators if not dependencies.producers(operator.id)]
+    kinds = {number: ios.Sibling("x", None) for number in first}
+    merges = ios.Merges(kinds=kinds, time_us=lambda own: 0.5 if set(own) <= set(first) else None)
+    found = ios.find_stages(graph, 2, Estimates(graph, device(2), COSTS), merges=merges)
+    done = sorted(number for stage in found.stages for group in stage for number in group.operators)
+    assert done == list(range(len(graph.operators)))
+    assert found.merged
+    assert all(set(own) <= set(first) for own in found.merged)
 
 
 @settings(max_examples=50)

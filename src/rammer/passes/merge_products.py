@@ -22,18 +22,16 @@ Ordering restriction: after `fold_batch_norm`, which wants a product to have one
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from rammer.ir.graph import Array, Attributes, Graph, Operator
+from rammer.ir.graph import Graph, Operator
 from rammer.ir.recipe import concatenated
 from rammer.ir.vdevice import VDevice
-from rammer.operators.attributes import flag, integer
-from rammer.passes.helpers.pointwise import pointwise
+from rammer.passes.helpers.products import Product, chain_of, product_of, reads_elementwise, sliced
 from rammer.passes.helpers.rewrite import Rewriter
-from rammer.passes.helpers.views import view_of
 
 WORTH_AN_OPERATOR = 3
 """Products to merge before a separate elementwise operator is a fair price."""
@@ -47,22 +45,6 @@ class _Reading:
     elementwise: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Product:
-    """A product that may be merged. Features run along one dimension of the weights and one of the result."""
-
-    operator: Operator
-    weight_dim: int
-    result_dim: int
-    weight: Array
-    bias: Array | None
-
-    @property
-    def features(self) -> int:
-        """Number of features."""
-        return int(self.weight.shape[self.weight_dim])
-
-
 def run(graph: Graph, device: VDevice) -> Graph:
     """Merge products; see the module.
 
@@ -70,7 +52,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
         graph: products by kind, weights known.
         device: whose caches say which products stay apart.
     """
-    first: dict[int, list[_Product]] = {}
+    first: dict[int, list[Product]] = {}
     merged: set[int] = set()
     for members in _siblings(graph):
         if not _stay_near(members, graph, device):
@@ -87,13 +69,13 @@ def run(graph: Graph, device: VDevice) -> Graph:
     return rewriter.finish()
 
 
-def _siblings(graph: Graph) -> list[list[_Product]]:
+def _siblings(graph: Graph) -> list[list[Product]]:
     """Products to merge, each group in the order of the graph."""
     consumers = graph.consumers()
-    found: dict[Hashable, list[_Product]] = {}
+    found: dict[Hashable, list[Product]] = {}
     least: dict[Hashable, int] = {}
     for operator in graph.operators:
-        product = _product(operator, graph)
+        product = product_of(operator, graph)
         reading = None if product is None else _reading(product, graph, consumers)
         if product is not None and reading is not None:
             key = (_key(product), reading)
@@ -102,7 +84,7 @@ def _siblings(graph: Graph) -> list[list[_Product]]:
     return [members for key, members in found.items() if len(members) >= least[key]]
 
 
-def _stay_near(members: Sequence[_Product], graph: Graph, device: VDevice) -> bool:
+def _stay_near(members: Sequence[Product], graph: Graph, device: VDevice) -> bool:
     """Whether products fill vectors, and a vEU's own cache keeps each result, but those of all vEUs not all of them."""
     results = [graph.values[member.operator.outputs[0]].type for member in members]
     fill = all(
@@ -113,57 +95,23 @@ def _stay_near(members: Sequence[_Product], graph: Graph, device: VDevice) -> bo
     return fill and max(sizes) <= device.own_cache_bytes and sum(sizes) > device.own_cache_bytes * device.veu_count
 
 
-def _product(operator: Operator, graph: Graph) -> _Product | None:
-    """The operator as a product that can be merged with others, None if it is none."""
-    arrays = [graph.constants[value] for value in operator.inputs[1:] if value in graph.constants]
-    if not arrays or len(arrays) < len(operator.inputs) - 1:
-        return None
-    weight, *rest = arrays
-    bias = rest[0] if rest else None
-    x = graph.values[operator.inputs[0]].type
-    match operator.kind:
-        case "MatMul" if weight.ndim == 2:
-            return _Product(operator=operator, weight_dim=1, result_dim=x.rank - 1, weight=weight, bias=None)
-        case "Gemm":
-            columns = 0 if flag(operator.attributes, "trans_b") else 1
-            if bias is not None:
-                if bias.size != 1 and bias.size != bias.shape[-1]:
-                    return None
-                bias = np.broadcast_to(bias.reshape(-1), (weight.shape[columns],))
-            return _Product(operator=operator, weight_dim=columns, result_dim=1, weight=weight, bias=bias)
-        case "Conv" if integer(operator.attributes, "group") == 1:
-            return _Product(operator=operator, weight_dim=0, result_dim=1, weight=weight, bias=bias)
-    return None
-
-
-def _key(product: _Product) -> Hashable:
+def _key(product: Product) -> Hashable:
     """What siblings have in common: kind, input, attributes and the weights' extents other than the features."""
     operator = product.operator
     rest = tuple(extent for dim, extent in enumerate(product.weight.shape) if dim != product.weight_dim)
     return (operator.kind, operator.inputs[0], tuple(sorted(operator.attributes.items())), rest)
 
 
-def _reading(product: _Product, graph: Graph, consumers: dict[int, list[Operator]]) -> _Reading | None:
+def _reading(product: Product, graph: Graph, consumers: Mapping[int, Sequence[Operator]]) -> _Reading | None:
     """How a product's result is read; None if it has to be where it is."""
-    (value,) = product.operator.outputs
-    chain: list[Hashable] = []
-    while value not in graph.outputs:
-        readers = consumers.get(value, [])
-        step = pointwise(readers[0], value, graph.constants) if len(readers) == 1 else None
-        if step is None:
-            break
-        chain.append((step.operator.kind, step.data, step.resized(product.result_dim, 1)))
-        (value,) = step.operator.outputs
+    chain, value = chain_of(product, graph, consumers)
     readers = consumers.get(value, [])
     if value in graph.outputs or any(reader.kind == "Concat" for reader in readers):
         return None
-    elementwise = any(
-        reader.expr is not None and not reader.expr.reductions and view_of(reader) is None for reader in readers
-    )
-    return _Reading(chain=tuple(chain), elementwise=elementwise)
+    return _Reading(chain=chain, elementwise=reads_elementwise(readers))
 
 
-def _merge(members: Sequence[_Product], rewriter: Rewriter) -> None:
+def _merge(members: Sequence[Product], rewriter: Rewriter) -> None:
     """Add the merged product and let a slice of it stand for each member."""
     lead = members[0]
     operands = [lead.operator.inputs[0]]
@@ -172,22 +120,8 @@ def _merge(members: Sequence[_Product], rewriter: Rewriter) -> None:
     recipe = concatenated([rewriter.recipe(member.operator.inputs[1]) for member in members], lead.weight_dim)
     operands.append(rewriter.constant(weight, f"{name}.weight", recipe=recipe))
     if any(member.bias is not None for member in members):
-        operands.append(rewriter.constant(np.concatenate([_bias(member) for member in members]), f"{name}.bias"))
+        biases = np.concatenate([member.bias_or_zeros() for member in members])
+        operands.append(rewriter.constant(biases, f"{name}.bias"))
     sources = dict.fromkeys(source for member in members for source in member.operator.sources)
     whole = rewriter.add(lead.operator.kind, operands, lead.operator.attributes, name=name, sources=tuple(sources))
-    start = 0
-    for member in members:
-        (output,) = member.operator.outputs
-        shape = rewriter.type(output).shape
-        attributes: Attributes = {
-            "starts": tuple(start if dim == lead.result_dim else 0 for dim in range(len(shape))),
-            "steps": (1,) * len(shape),
-            "sizes": shape,
-        }
-        part = rewriter.add("Slice", [whole], attributes, name=member.operator.name, sources=member.operator.sources)
-        rewriter.replace(output, part)
-        start += member.features
-
-
-def _bias(member: _Product) -> Array:
-    return np.zeros(member.features, member.weight.dtype) if member.bias is None else member.bias
+    sliced(whole, members, rewriter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 from rammer.ir.graph import Graph
 from rammer.ir.vdevice import VDevice
@@ -130,13 +131,31 @@ _INEXACT = frozenset(
 """Passes that sum or round otherwise than the model writes: `numerics="strict"` leaves them out."""
 
 
-def passes_of(numerics: str) -> tuple[tuple[str, Pass], ...]:
-    """The passes that run with these `numerics`, by name, in their order."""
+class Merge(Protocol):
+    """Merges convolutions: see `merge_siblings`."""
+
+    def __call__(self, graph: Graph, device: VDevice, rest: Pass) -> Graph:
+        """The graph with some of them merged; `rest` are the passes that follow."""
+        ...
+
+
+def passes_of(numerics: str, merge: Merge | None = None) -> tuple[tuple[str, Pass], ...]:
+    """The passes that run with these `numerics`, by name, in their order; with `merge`, that is one of them."""
     left_out = _INEXACT if numerics == "strict" else frozenset[str]()
-    return tuple((name, run) for name, run in PASSES if name not in left_out)
+    passes = [(name, run) for name, run in PASSES if name not in left_out]
+    if merge is not None and numerics != "strict":
+        place = 1 + [name for name, _ in passes].index("merge_products")
+        passes.insert(place, ("merge_siblings", partial(merge, rest=_all(passes[place:]))))
+    return tuple(passes)
 
 
-def run_passes(graph: Graph, device: VDevice, after: Callable[[str, Graph], None], numerics: str = "default") -> Graph:
+def run_passes(
+    graph: Graph,
+    device: VDevice,
+    after: Callable[[str, Graph], None],
+    numerics: str = "default",
+    merge: Merge | None = None,
+) -> Graph:
     """The graph after all passes.
 
     Args:
@@ -144,8 +163,9 @@ def run_passes(graph: Graph, device: VDevice, after: Callable[[str, Graph], None
         device: what the graph is compiled for.
         after: called with each pass's name and the graph that came out of it; the compiler verifies and dumps there.
         numerics: "default", or "strict" for sums and roundings as the model writes them.
+        merge: a further pass, behind `merge_products`, for policies whose stages merge operators.
     """
-    for name, run in passes_of(numerics):
+    for name, run in passes_of(numerics, merge):
         with timed(name, "passes") as step:
             graph = run(graph, device)
             step.made = f"{len(graph.operators)} operators"

@@ -44,8 +44,7 @@ from rammer.ir.recipe import Recipe, Transposed
 from rammer.ir.types import DType
 from rammer.ir.vdevice import MemoryLevel, VDevice
 from rammer.operators.attributes import integer, integers
-from rammer.passes import channels_last
-from rammer.passes.helpers.alone import alone, predicted_alone_us
+from rammer.passes.helpers.alone import alone, laid_out_alone, predicted_alone_us
 from rammer.passes.helpers.filtered_convolution import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
@@ -189,9 +188,7 @@ class _Predicted:
         part = rewriter.finish()
         ends = zip((*whole.inputs, *whole.outputs), (*part.inputs, *part.outputs), strict=True)
         fixed = {end for value, end in ends if value in (*self._graph.inputs, *self._graph.outputs)}
-        dims = channels_last.channel_dims(part, fixed)
-        images = {value: dim for value, dim in dims.items() if value in (*part.inputs, *part.outputs)}
-        time_us = predicted_alone_us(channels_last.laid_out(part, images), self._device, veus, self._rest)
+        time_us = predicted_alone_us(laid_out_alone(part, fixed), self._device, veus, self._rest)
         return time_us if filtered is None else time_us * _WITH_OUTLIERS
 
 

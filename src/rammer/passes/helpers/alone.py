@@ -6,7 +6,7 @@ whole; a graph of one operator that goes through the rest of the pipeline has al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.vdevice import VDevice
+from rammer.passes import channels_last
 from rammer.passes.helpers.predicted import predicted_us
 from rammer.passes.helpers.rewrite import PLACED_KINDS
 
@@ -33,6 +34,18 @@ def alone(operator: Operator, graph: Graph) -> Graph:
         outputs=operator.outputs,
         constants=MappingProxyType(constants),
     )
+
+
+def laid_out_alone(part: Graph, fixed: Collection[int]) -> Graph:
+    """A graph of a convolution or what stands for it, its images laid out as `channels_last` will in the whole.
+
+    Args:
+        part: of these operators alone.
+        fixed: its inputs and outputs that are those of the model, which stay as the caller has them.
+    """
+    dims = channels_last.channel_dims(part, fixed)
+    ends = (*part.inputs, *part.outputs)
+    return channels_last.laid_out(part, {value: dim for value, dim in dims.items() if value in ends})
 
 
 def predicted_alone_us(graph: Graph, device: VDevice, veus: int, rest: Callable[[Graph, VDevice], Graph]) -> float:

@@ -29,3 +29,6 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
         "auto": auto.schedule,
     }
 )
+
+MERGING = frozenset({"ios", "ios-tiles"})
+"""The policies whose stages may run several operators as one: the compiler merges those before it asks them."""

@@ -6,6 +6,10 @@ program tries every ending of every set of operators that is left (`schedule.end
 within the pruning's bounds. Interchangeable branches count once, equal blocks of the graph are solved once, and blocks
 of more than 32 operators are cut where fewest operators start.
 
+A stage of operators that could be one may also be that one (`Merges`), if that is quicker. Since merging changes the
+graph, this is for the compiler, which asks for stages, merges and has the policy schedule what there is then
+(`rammer.merging`).
+
 A stage costs the time of its slowest group under the best division of the vEUs, by the costs of the rKernels, plus a
 barrier. `schedule` keeps the stages' barriers, as IOS does; `schedule_by_tiles` drops them for Waits between tiles.
 """
@@ -13,9 +17,11 @@ barrier. `schedule` keeps the stages' barriers, as IOS does; `schedule_by_tiles`
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import NamedTuple
 
 from rammer.ir.program import Schedule
 from rammer.ir.task import RTask, TaskGraph
@@ -33,12 +39,36 @@ _SMALL = 12  # operators of blocks that are solved together
 _LARGE = 32  # and of blocks that are cut between levels
 
 
+class Sibling(NamedTuple):
+    """The class of rOperators that could be one with an rOperator, and its place there, where order counts."""
+
+    siblings: Hashable
+    place: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merges:
+    """Which rOperators could be one.
+
+    Attributes:
+        kinds: of the rOperators that could be one with others.
+        time_us: the time of a stage of some rOperators as one; None where they cannot be one.
+    """
+
+    kinds: Mapping[int, Sibling]
+    time_us: Callable[[tuple[int, ...]], float | None]
+
+
+NO_MERGES = Merges(kinds={}, time_us=lambda _: None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
     """What the dynamic program found.
 
     Attributes:
         stages: in order, each its groups.
+        merged: rOperators that are one in their stage, which is of one group then.
         total_us: their time, with a barrier after each.
         states: sets of operators that were solved.
         transitions: endings that were tried.
@@ -46,6 +76,7 @@ class Stages:
     """
 
     stages: tuple[tuple[Group, ...], ...]
+    merged: tuple[tuple[int, ...], ...]
     total_us: float
     states: int
     transitions: int
@@ -84,6 +115,7 @@ def find_stages(
     estimates: Estimates,
     pruning: Pruning = _PAPER,
     most_transitions: int = _MOST_TRANSITIONS,
+    merges: Merges = NO_MERGES,
 ) -> Stages:
     """The stages that end first, block by block.
 
@@ -93,25 +125,33 @@ def find_stages(
         estimates: what rKernels and barriers cost.
         pruning: of endings.
         most_transitions: endings of a block that are tried before its stages are chosen greedily.
+        merges: which rOperators could be one.
     """
     dependencies = Dependencies(graph, Regions(graph))
     dag = Dag.of([dependencies.producers(operator.id) for operator in graph.operators])
     times = GroupTimes(graph, veus, estimates)
     solved: dict[object, _Solution] = {}
     stages: list[tuple[Group, ...]] = []
+    merged: list[tuple[int, ...]] = []
     found: list[_Solution] = []
     parts = itertools.chain.from_iterable(split(dag, block, _LARGE) for block in blocks(dag))
     for block in _joined(parts):
         numbers = tuple(members(block))
         own = _within(dag, numbers)
-        key = (own, tuple(times.work(number) for number in numbers))
+        key = (own, tuple(times.work(number) for number in numbers), _alike(numbers, merges))
         if key not in solved:
-            solved[key] = _solve(own, numbers, times, pruning, most_transitions)
+            solved[key] = _solve(own, numbers, times, merges, pruning, most_transitions)
         found.append(solved[key])
-        for groups in solved[key].stages:
-            stages.append(times.stage([tuple(numbers[i] for i in members(group)) for group in groups]).groups)
+        for stage in solved[key].stages:
+            groups = [tuple(numbers[i] for i in members(group)) for group in stage.groups]
+            if stage.is_merged:
+                merged.append(tuple(number for group in groups for number in group))
+                stages.append((Group(operators=merged[-1], first=0, veus=veus),))
+            else:
+                stages.append(times.stage(groups).groups)
     return Stages(
         stages=tuple(stages),
+        merged=tuple(merged),
         total_us=sum(solution.total_us for solution in found),
         states=sum(solution.states for solution in solved.values()),
         transitions=sum(solution.transitions for solution in solved.values()),
@@ -131,17 +171,34 @@ def _joined(cut: Iterable[Set]) -> Iterator[Set]:
         yield joined
 
 
+def _alike(numbers: Sequence[int], merges: Merges) -> tuple[tuple[int, int | None] | None, ...]:
+    """Equal for rOperators of which the same could be one: for each its class, by first appearance, and its place."""
+    classes: dict[Hashable, int] = {}
+    found: list[tuple[int, int | None] | None] = []
+    for number in numbers:
+        kind = merges.kinds.get(number)
+        found.append(None if kind is None else (classes.setdefault(kind.siblings, len(classes)), kind.place))
+    return tuple(found)
+
+
 def _within(dag: Dag, numbers: Sequence[int]) -> Dag:
     """The graph of some operators alone, numbered anew."""
     place = {number: index for index, number in enumerate(numbers)}
     return Dag.of([[place[source] for source in members(dag.producers[n]) if source in place] for n in numbers])
 
 
+class _Stage(NamedTuple):
+    """Groups as sets of a block's own numbers, and whether they are one operator."""
+
+    groups: tuple[Set, ...]
+    is_merged: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Solution:
-    """The stages of a block, each its groups as sets of the block's own numbers; no `states` where it is greedy."""
+    """The stages of a block; no `states` where it is greedy."""
 
-    stages: tuple[tuple[Set, ...], ...]
+    stages: tuple[_Stage, ...]
     total_us: float
     states: int
     transitions: int
@@ -153,15 +210,18 @@ class _Best:
 
     total_us: float
     before: Set
-    ending: tuple[Set, ...]
+    ending: _Stage
 
 
-def _solve(dag: Dag, numbers: Sequence[int], times: GroupTimes, pruning: Pruning, most_transitions: int) -> _Solution:
+def _solve(
+    dag: Dag, numbers: Sequence[int], times: GroupTimes, merges: Merges, pruning: Pruning, most_transitions: int
+) -> _Solution:
     """The dynamic program over one block: from all operators to none, larger states first."""
-    branches = Branches(dag, [times.work(number) for number in numbers])
+    branches = Branches(dag, [(times.work(number), merges.kinds.get(number)) for number in numbers])
     canonical = cache(branches.canonical)
     kind = cache(lambda part: times.kind(tuple(numbers[i] for i in members(part))))
-    best = {dag.everything: _Best(0.0, 0, ())}
+    merged_us = cache(lambda ending: _merged_us(ending, numbers, merges))
+    best = {dag.everything: _Best(0.0, 0, _Stage((), False))}
     waiting: list[set[Set]] = [set() for _ in range(len(numbers) + 1)]
     waiting[-1].add(dag.everything)
     transitions = 0
@@ -172,10 +232,11 @@ def _solve(dag: Dag, numbers: Sequence[int], times: GroupTimes, pruning: Pruning
                 transitions += 1
                 if transitions > most_transitions:
                     return _greedy(dag, numbers, times)
-                total_us = before_us + times.stage_us(tuple(map(kind, ending)))
+                beside_us, as_one_us = times.stage_us(tuple(map(kind, ending))), merged_us(ending)
+                total_us = before_us + min(beside_us, as_one_us)
                 left = canonical(state & ~sum(ending))
                 if left not in best or total_us < best[left].total_us:
-                    best[left] = _Best(total_us, state, ending)
+                    best[left] = _Best(total_us, state, _Stage(ending, as_one_us < beside_us))
                     waiting[left.bit_count()].add(left)
     return _Solution(
         stages=_walked(dag, branches, best),
@@ -185,7 +246,15 @@ def _solve(dag: Dag, numbers: Sequence[int], times: GroupTimes, pruning: Pruning
     )
 
 
-def _walked(dag: Dag, branches: Branches, best: Mapping[Set, _Best]) -> tuple[tuple[Set, ...], ...]:
+def _merged_us(ending: Sequence[Set], numbers: Sequence[int], merges: Merges) -> float:
+    """The time of a stage of one operator, which is all those of an ending; infinite where they cannot be one."""
+    if len(ending) < 2 or any(group.bit_count() > 1 for group in ending):
+        return math.inf
+    found = merges.time_us(tuple(numbers[i] for group in ending for i in members(group)))
+    return math.inf if found is None else found
+
+
+def _walked(dag: Dag, branches: Branches, best: Mapping[Set, _Best]) -> tuple[_Stage, ...]:
     """The stages in order: the endings of the best way, the last of which comes first, by the operators' own names."""
     way, state = [], 0
     while state != dag.everything:
@@ -194,8 +263,9 @@ def _walked(dag: Dag, branches: Branches, best: Mapping[Set, _Best]) -> tuple[tu
     meant = {operator: operator for operator in members(dag.everything)}
     stages = []
     for step in reversed(way):
-        stages.append(tuple(sum(1 << meant[operator] for operator in members(part)) for part in step.ending))
-        names = branches.renaming(step.before & ~sum(step.ending))
+        groups = tuple(sum(1 << meant[operator] for operator in members(part)) for part in step.ending.groups)
+        stages.append(_Stage(groups, step.ending.is_merged))
+        names = branches.renaming(step.before & ~sum(step.ending.groups))
         meant = {operator: meant[names.get(operator, operator)] for operator in meant}
     return tuple(reversed(stages))
 
@@ -205,7 +275,7 @@ def _greedy(dag: Dag, numbers: Sequence[int], times: GroupTimes) -> _Solution:
     stages, total_us, left = [], 0.0, dag.everything
     while left:
         ready = tuple(1 << i for i in members(left) if dag.producers[i] & left == 0)
-        stages.append(ready)
+        stages.append(_Stage(ready, False))
         total_us += times.stage([(numbers[i],) for part in ready for i in members(part)]).total_us
         left &= ~sum(ready)
     return _Solution(stages=tuple(stages), total_us=total_us, states=0, transitions=0)

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.harness.environment import ROOT
-from rammer.devices.registry import find_device
+from rammer.devices.registry import start_device
 from rammer.kinds import compile_with
+from rammer.loading import load
 from rammer.options import CompileOptions
-from rammer.saved import load
 
 _UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
 # NVRTC keeps what it compiled with what the driver compiled, wherever our own cache lies.
@@ -112,7 +112,7 @@ def main() -> None:
             seconds = time.perf_counter() - start_s
         case ["start", device]:
             start_s = time.perf_counter()
-            find_device(device).start()
+            start_device(device)
             seconds = time.perf_counter() - start_s
         case _:
             sys.exit(__doc__)

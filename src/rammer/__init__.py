@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rammer.api import adapt, compile, compile_step, explain
     from rammer.extending import kernel, operator
     from rammer.ir.extern import KernelSource
+    from rammer.loading import load
     from rammer.runtime.adaptive import AdaptiveModel
     from rammer.runtime.bound import BoundCall
     from rammer.runtime.dynamic import DynamicModel
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from rammer.runtime.state import State
     from rammer.runtime.step import CompiledStep
     from rammer.runtime.tracing import TracedRun
-    from rammer.saved import load
 
 __version__ = "0.1.0"
 
@@ -52,7 +52,7 @@ _HOMES = {
     "explain": "rammer.api",
     "kernel": "rammer.extending",
     "KernelSource": "rammer.ir.extern",
-    "load": "rammer.saved",
+    "load": "rammer.loading",
     "operator": "rammer.extending",
     "Port": "rammer.runtime.signature",
     "ProgramSet": "rammer.runtime.programs",

@@ -1,21 +1,18 @@
-"""Saved models: `load`, apart from what compiles them, which takes longer to import."""
+"""Saved models, apart from what compiles them, which takes longer to import."""
 
 from __future__ import annotations
 
 import copyreg
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rammer.devices.base import Buffer, Device, Source
 from rammer.devices.registry import find_device
-from rammer.frontends.dispatch import tensor_library
 from rammer.guarded import guarded
-from rammer.ir.graph import Array
 from rammer.ir.schema import SchemaError
 from rammer.options import CompileOptions
 from rammer.runtime.artifact import load_artifact
+from rammer.runtime.container import Check, open_container
 from rammer.runtime.dynamic import DynamicModel, read_dynamic
 from rammer.runtime.estimator import CompiledEstimator, read_estimator
 from rammer.runtime.executable import Executable
@@ -23,36 +20,13 @@ from rammer.runtime.module import CompiledModule
 from rammer.runtime.programs import ProgramSet, SetReader
 from rammer.runtime.tensors import TensorLibrary
 
-
-def load(
-    file: str | os.PathLike[str] | bytes, options: CompileOptions | None = None, *, veus: int | None = None
-) -> Any:  # noqa: ANN401 - what was saved
-    """Load what `save` wrote; needs neither the model nor, on a machine of the same kind, a compiler.
-
-    Args:
-        file: its path, or what `to_bytes` gave.
-        options: how to run it, and to build it where it was built for another machine. What was decided when it was
-            compiled stays, `veus` excepted.
-        veus: execution units to use; None is those of the options (`RAMMER_VEUS`), else as many as it was saved with.
-            For another number the same tasks are placed anew: results are the same bits. Of processors.
-
-    Returns:
-        What was saved: an `Executable`, a `CompiledModule`, a `ProgramSet` or what one was saved from.
-
-    Raises:
-        ArtifactError: the file cannot be used.
-        DeviceUnavailableError: it was compiled for a device that is not here.
-        OptionError: the programs cannot be placed on so many execution units.
-        OutOfMemoryError: memory ran out.
-    """
-    options = options or CompileOptions()
-    with guarded("loaded"):
-        return _loaded(file, options if veus is None else replace(options, veus=veus), advise=True)
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 
-def _loaded(file: str | os.PathLike[str] | bytes, options: CompileOptions, *, advise: bool) -> Any:  # noqa: ANN401
+def restored(check: Check, options: CompileOptions, *, advise: bool) -> Any:  # noqa: ANN401 - what was saved
     """See `load_artifact`."""
-    return load_artifact(file, options, find_device, library_of, _reader, _place, advise=advise)
+    return load_artifact(check, options, find_device, library_of, _reader, _place, advise=advise)
 
 
 def _place(device: Device, source: Source, tasks: Buffer, options: CompileOptions) -> tuple[Source, Buffer]:
@@ -64,6 +38,8 @@ def _place(device: Device, source: Source, tasks: Buffer, options: CompileOption
 
 def library_of(owner: type) -> TensorLibrary | None:
     """The library whose tensors are of a class."""
+    from rammer.frontends.dispatch import tensor_library  # noqa: PLC0415 - loading a model needs none of it
+
     return cast(TensorLibrary | None, tensor_library(owner))
 
 
@@ -96,8 +72,8 @@ def _pickled(model: Any) -> tuple[Callable[..., Model], tuple[object, ...]]:  # 
 
 
 def _unpickled(content: bytes, states: Sequence[Mapping[str, Array]]) -> Model:
-    with guarded("loaded"):
-        model: Model = _loaded(content, CompileOptions(), advise=False)
+    with guarded("loaded"), open_container(content).check() as check:
+        model: Model = restored(check, CompileOptions(), advise=False)
     for program, state in zip(_programs(model), states, strict=True):
         for name, value in state.items():
             program.state[name] = value

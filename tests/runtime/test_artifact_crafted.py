@@ -200,11 +200,16 @@ def test_changed_tables_of_names_and_sizes_are_refused_or_do_no_harm(crafted: Pa
         (b'{"meta": {}, "sections": [["report", -1, []]]}', r"its header.sections\[0\]\[1\] is not a number from 0 on"),
         (b'{"meta": {}, "sections": [["report", 1]]}', r"its header.sections\[0\] is not a list of 3"),
         (b'{"meta": {}, "sections": [["a", 0, []], ["a", 0, []]]}', "its header names a section twice"),
-        (b'{"meta": {"name": "m"}, "sections": []}', "its header.meta has no 'device'"),
     ],
 )
 def test_headers(on_cpu: Path, header: bytes, reason: str) -> None:
     refused(with_header(on_cpu, header), reason)
+
+
+def test_a_header_without_a_device(on_cpu: Path) -> None:
+    header = header_of(on_cpu)
+    del header["meta"]["device"]
+    refused(with_header(on_cpu, json.dumps(header).encode()), "its header.meta has no 'device'")
 
 
 @pytest.mark.parametrize(
@@ -336,3 +341,10 @@ print([name for name in {[*(f"rammer.{room}" for room in rooms), *inside]!r} if 
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_a_file_is_opened_before_numpy_is_imported() -> None:
+    """Both take long: the file is checked while NumPy and what reads models are imported."""
+    code = "import rammer, sys; rammer.load; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr

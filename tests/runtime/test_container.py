@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import os
+import threading
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -115,10 +117,10 @@ def test_every_changed_byte_is_found(artifact: Path) -> None:
         whole[position] ^= 0x20
 
 
-def test_a_digest_too_few_or_too_many_is_found(artifact: Path) -> None:
+def test_a_checksum_too_few_or_too_many_is_found(artifact: Path) -> None:
     header = header_of(artifact)
     for section in range(len(SECTIONS)):
-        for change in (lambda digests: digests[:-1], lambda digests: [*digests, "0" * 64]):
+        for change in (lambda checksums: checksums[:-1], lambda checksums: [*checksums, 0]):
             changed = copy.deepcopy(header)
             entry = changed["sections"][section]
             entry[2] = change(entry[2])
@@ -159,3 +161,34 @@ def test_a_failed_write_leaves_what_was_there(artifact: Path, monkeypatch: pytes
 def test_a_missing_folder_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ArtifactWriteError, match="cannot write"):
         write_container(tmp_path / "no" / "m.rammer", META, SECTIONS)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_pieces_are_widened_whether_numpy_comes_before_they_are_checked_or_after(
+    is_early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "_PIECE_BYTES", 1000)
+    write_container(tmp_path / "m", META, SECTIONS)
+    may_check = threading.Event()
+    crc32 = zlib.crc32
+
+    def waits(piece: memoryview) -> int:
+        may_check.wait()
+        return crc32(piece)
+
+    monkeypatch.setattr(zlib, "crc32", waits)
+    with open_container(tmp_path / "m").check() as check:
+        if is_early:
+            check.restore()
+            may_check.set()
+        else:
+            may_check.set()
+            assert all(one.result() for found in check._found.values() for one in found)
+            check.restore()
+        assert {name: bytes(section) for name, section in check.sections().items()} == SECTIONS
+
+
+def test_a_check_that_is_given_up_ends(artifact: Path) -> None:
+    with open_container(artifact).check() as check:
+        pass
+    assert all(one.done() for found in check._found.values() for one in found)

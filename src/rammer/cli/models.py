@@ -43,8 +43,8 @@ def open_model(path: Path, options: CompileOptions) -> Model:
     """
     if path.suffix != SAVED:
         return compile_model(path, options)
+    from rammer.loading import load
     from rammer.runtime.executable import Executable
-    from rammer.saved import load
 
     given = [flag for flag in given_flags(options) if flag != FLAGS["veus"]]
     if set(given) <= {FLAGS["input_shapes"]}:

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.ir.graph import Array
-from rammer.ir.program import Plan
-from rammer.ir.recipe import Recipe
-from rammer.ir.task import TaskGraph
-from rammer.ir.types import TensorType
-from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
+    from rammer.ir.program import Plan
+    from rammer.ir.recipe import Recipe
+    from rammer.ir.task import TaskGraph
+    from rammer.ir.types import TensorType
+    from rammer.ir.vdevice import VDevice
 
 Buffer = bytes | memoryview
 Progress = Callable[[int, int], None]
@@ -315,10 +317,6 @@ class Device(Protocol):
         Raises:
             SchemaError: it does not say what it needs.
         """
-        ...
-
-    def start(self) -> None:
-        """Begin what must be there before any model is loaded, if it takes long; `load` says why where it fails."""
         ...
 
     def load(self, source: Source, binary: Binary, options: CompileOptions) -> Loaded:

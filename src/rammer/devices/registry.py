@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from rammer.devices.base import Device
-from rammer.devices.cuda.architecture import NAMED
+from rammer.devices.cuda.architecture import KIND, NAMED
 from rammer.errors import OptionError
+
+if TYPE_CHECKING:
+    from rammer.devices.base import Device
 
 _CLASSES: Mapping[str, str] = {
     "cpu": "CpuDevice",
@@ -21,6 +24,9 @@ DEVICES = tuple(_CLASSES)
 
 GPUS = ("cuda", *(f"cuda:{name}" for name in NAMED))
 """What takes the `cuda` extra: the GPU at hand first, then GPUs of named architectures to compile for."""
+
+_STARTS: Mapping[str, str] = {KIND: "rammer.devices.cuda.start"}
+"""Modules whose `start` begins what takes long and must be there before a model is loaded, by device."""
 
 
 @cache
@@ -39,3 +45,9 @@ def find_device(name: str) -> Device:
         module.CudaDevice(architecture=architecture or None) if name in GPUS else getattr(module, _CLASSES[name])()
     )
     return device
+
+
+def start_device(name: str) -> None:
+    """Begin what a device takes long for, before the rest of it is imported; `load` says what fails."""
+    if name in _STARTS:
+        import_module(_STARTS[name]).start()

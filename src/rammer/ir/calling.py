@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from rammer.ir.graph import Array
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
+
 
 Constant: TypeAlias = bool | int | float | str | None
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rammer.errors import OutOfMemoryError, TensorSizeError
-from rammer.ir.graph import Graph
-from rammer.ir.program import Plan
-from rammer.ir.task import TensorRole
 from rammer.ir.types import TensorType
-from rammer.ir.vdevice import VDevice
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Graph
+    from rammer.ir.program import Plan
+    from rammer.ir.vdevice import VDevice
 
 MOST_DIMENSIONS = 64
 """Of a tensor: as many as NumPy's arrays can have."""
@@ -65,6 +67,8 @@ def check_plan(plan: Plan, device: VDevice) -> None:
     Raises:
         OutOfMemoryError: it does not.
     """
+    from rammer.ir.task import TensorRole  # noqa: PLC0415 - loading a model needs none of it
+
     parts_bytes = {
         f"{role.value}s": sum(
             tensor.nbytes for tensor in plan.graph.tensors if tensor.role is role and tensor.alias_of is None

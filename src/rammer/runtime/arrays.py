@@ -6,15 +6,17 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rammer.errors import InputNameError, OptionError
-from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
 from rammer.printable import printable
 from rammer.runtime.signature import Signature
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 _LINE_BYTES = 64
 # NumPy's arrays of this size begin 16 bytes into a line, so that vectors cross lines; finding a line takes 2 us.

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -18,10 +15,9 @@ from rammer.devices.base import Binary, Device, Placing, Source
 from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import Manifest
 from rammer.errors import ArtifactDeviceError, ArtifactVersionError, DeviceError, OptionError
-from rammer.ir.graph import Array
 from rammer.ir.schema import Schema, SchemaError, check_schema
 from rammer.options import CompileOptions
-from rammer.runtime.container import Buffer, corrupt, open_container, read_container
+from rammer.runtime.container import Buffer, Check, corrupt
 from rammer.runtime.executable import Executable
 from rammer.runtime.module import CompiledModule
 from rammer.runtime.programs import DEFAULT_LIMIT, SET_META, ProgramSet, SetReader
@@ -29,6 +25,9 @@ from rammer.runtime.signature import Port, Signature
 from rammer.runtime.stored import Sections
 from rammer.runtime.structure import form_from_json
 from rammer.runtime.tensors import FindLibrary
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 Place = Callable[[Device, Source, Buffer, CompileOptions], tuple[Source, Buffer]]
 """Puts a program, given by its source and its task graph, on as many execution units as the options say: its source and
@@ -43,7 +42,7 @@ class RebuiltWarning(UserWarning):
 
 
 def load_artifact(
-    file: str | os.PathLike[str] | bytes,
+    check: Check,
     options: CompileOptions,
     find_device: Callable[[str], Device],
     find_library: FindLibrary,
@@ -58,7 +57,7 @@ def load_artifact(
     `RebuiltWarning`; saving it again keeps the result.
 
     Args:
-        file: its path, or its content.
+        check: the file, whose check is under way.
         options: how to build and run it.
         find_device: gives a device by its name.
         find_library: gives the library whose tensors are of a class.
@@ -70,35 +69,25 @@ def load_artifact(
         An `Executable`, or what the reader of the set's kind makes of a `ProgramSet`.
 
     Raises:
-        ArtifactNotFoundError: no such file, or it cannot be read.
-        ArtifactCorruptError: truncated, altered or not an artifact.
-        ArtifactVersionError: written by another version of the format, or of the tables in it.
+        ArtifactCorruptError: altered.
+        ArtifactVersionError: written by another version of the tables in it.
         ArtifactDeviceError: it was built for a device that is unknown here, or for another machine and cannot be
             rebuilt here.
         OptionError: the options name another number of execution units, and it cannot be had.
         OutOfMemoryError: with that number it takes more memory than there is.
     """
-    if isinstance(file, bytes):
-        path = "the model"
-        container = read_container(memoryview(file), path)
-    else:
-        path = os.fspath(file)
-        container = open_container(path)
+    path, meta = check.container.source, cast(Mapping[str, Any], check.container.meta)
     reading = _Reading(path=path, options=options, find_device=find_device, find_library=find_library, place=place)
     try:
-        if "programs" not in container.meta:
-            device = reading.device_of(container.meta)
-            with _started([device]):
-                sections = container.sections()
-            executable = reading.executable(container.meta, device, sections)
+        if "programs" not in meta:
+            device = reading.device_of(meta)
+            executable = reading.executable(meta, device, check.sections())
             if advise:
                 reading.advise(device)
             return executable
-        check_schema(container.meta, SET_META, "its header.meta")
-        meta: Mapping[str, Any] = container.meta
+        check_schema(meta, SET_META, "its header.meta")
         devices = [reading.device_of(program["meta"]) for program in meta["programs"]]
-        with _started(devices):
-            sections = container.sections()
+        sections = check.sections()
         programs = ProgramSet(limit=max(len(devices), DEFAULT_LIMIT))
         for device, program in zip(devices, meta["programs"], strict=True):
             own = _of_program(sections, program["sections"])
@@ -108,20 +97,6 @@ def load_artifact(
         return find_reader(meta["kind"])(programs, meta["about"])
     except SchemaError as error:
         raise corrupt(path, str(error)) from error
-
-
-@contextmanager
-def _started(devices: Sequence[Device]) -> Iterator[None]:
-    """Start devices meanwhile: a GPU's driver takes longer than the file's check."""
-    distinct = {device.name: device for device in devices}.values()
-    threads = [Thread(target=device.start, name="rammer-start") for device in distinct]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        for thread in threads:
-            thread.join()
 
 
 @dataclass(slots=True, kw_only=True)

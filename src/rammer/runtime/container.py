@@ -6,14 +6,14 @@ r"""The file under an artifact: a JSON header and named binary sections, checked
     12      4      zero
     16      8      header length H
     24      32     SHA-256 of the header
-    56      H      header: UTF-8 JSON {"meta": ..., "sections": [[name, length, [digest, ...]], ...]}
+    56      H      header: UTF-8 JSON {"meta": ..., "sections": [[name, length, [checksum, ...]], ...]}
     ...            zeros up to a multiple of 4096, then the sections, each followed by zeros up to one
 
 A section of float32 values that 16 bits hold is stored in 16 bits, under its name with |float16 or |bfloat16 behind it;
 text and tables are deflated, with |deflated behind it.
 One that follows from less is stored as its recipe, under its name with |recipe behind it; what it is made of is a
 section, too, named weights/ and its digest unless it is there anyway.
-A section's digests are the SHA-256 of its consecutive pieces of 8 MiB, so that large models are checked on several
+A section's checksums are the CRC-32 of its consecutive pieces of 8 MiB, so that large models are checked on several
 cores. With the zeros and the file's length, every changed byte is found.
 """
 
@@ -25,14 +25,15 @@ import json
 import mmap
 import os
 import struct
-import tempfile
+import threading
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Self
 
 from rammer.errors import (
     ArtifactCorruptError,
@@ -41,22 +42,24 @@ from rammer.errors import (
     ArtifactWriteError,
 )
 from rammer.files import open_file
-from rammer.ir.recipe import Recipe
 from rammer.ir.schema import Schema, SchemaError, read_json
-from rammer.runtime.stored import Restoring, Sections, stored
 
-FORMAT_VERSION = 1
+if TYPE_CHECKING:
+    from rammer.ir.recipe import Recipe
+    from rammer.runtime.stored import Restoring, Sections
+
+FORMAT_VERSION = 2
 _MAGIC = b"RAMMER\r\n"
 _PREFIX = struct.Struct("<8sIIQ32s")
 _ALIGNMENT_BYTES = 4096
 _PIECE_BYTES = 8 << 20
 NO_RECIPES: Mapping[str, Recipe] = MappingProxyType({})
-_HEADER: Schema = {"meta": {}, "sections": [(str, int, [str])]}
+_HEADER: Schema = {"meta": {}, "sections": [(str, int, [int])]}
 _REBUILD = "compile the model again and save it with this version"
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 Buffer = bytes | memoryview
-_Entry = tuple[str, int, list[str]]
+_Entry = tuple[str, int, list[int]]
 
 
 def write_container(
@@ -76,6 +79,8 @@ def write_container(
     Raises:
         ArtifactWriteError: the folder is missing or full, or may not be written.
     """
+    import tempfile  # noqa: PLC0415 - who loads a model waits for none of it
+
     target = Path(path)
     pieces = container_pieces(meta, sections, recipes)
     temporary = ""
@@ -101,9 +106,11 @@ def container_pieces(
     meta: Mapping[str, Json], sections: Mapping[str, Buffer], recipes: Mapping[str, Recipe] = NO_RECIPES
 ) -> list[Buffer]:
     """What a file of this meta data and these sections consists of; see `write_container`."""
+    from rammer.runtime.stored import stored  # noqa: PLC0415 - a file is opened before NumPy is imported
+
     flat = stored({name: memoryview(section).cast("B") for name, section in sections.items()}, recipes)
-    digests = _digests(flat.values())
-    table = [[name, section.nbytes, digests[i]] for i, (name, section) in enumerate(flat.items())]
+    checksums = _checksums(flat.values())
+    table = [[name, section.nbytes, checksums[i]] for i, (name, section) in enumerate(flat.items())]
     header = json.dumps({"meta": meta, "sections": table}, sort_keys=True).encode()
     prefix = _PREFIX.pack(_MAGIC, FORMAT_VERSION, 0, len(header), hashlib.sha256(header).digest())
     pieces: list[Buffer] = [prefix, header, bytes(_padding(len(prefix) + len(header)))]
@@ -118,19 +125,29 @@ class Container:
 
     Attributes:
         meta: JSON data of the header.
+        source: what messages call the file.
     """
 
     meta: Mapping[str, Json]
-    _source: str
+    source: str
     _table: Sequence[_Entry]
     _content: memoryview
     _start: int
 
     def sections(self) -> Sections:
-        """The sections by name. Checking them takes a while: all cores hash all bytes.
+        """The sections by name; see `Check.sections`.
 
         Raises:
             ArtifactCorruptError: one is truncated or altered.
+        """
+        with self.check() as check:
+            return check.sections()
+
+    def check(self) -> Check:
+        """Begin to check the sections.
+
+        Raises:
+            ArtifactCorruptError: one is truncated.
         """
         offset = self._start
         sections: dict[str, memoryview] = {}
@@ -139,60 +156,123 @@ class Container:
             end = offset + length
             offset = end + _padding(length)
             if len(sections[name]) != length or any(self._content[end:offset]):
-                raise corrupt(self._source, f"section '{name}' is cut short or altered")
+                raise corrupt(self.source, f"section '{name}' is cut short or altered")
         if offset != len(self._content):
-            raise corrupt(self._source, f"it is {len(self._content)} bytes long instead of {offset}")
+            raise corrupt(self.source, f"it is {len(self._content)} bytes long instead of {offset}")
+        return Check(self, sections, {name: checksums for name, _, checksums in self._table})
+
+
+class Check:
+    """The sections of a container, whose checksums all cores compare from now on.
+
+    What reads a model is imported meanwhile: nothing here needs NumPy before `restore`. A `with` block gives up what
+    is left.
+
+    Attributes:
+        container: whose.
+    """
+
+    def __init__(
+        self, container: Container, sections: Mapping[str, memoryview], checksums: Mapping[str, Sequence[int]]
+    ) -> None:
+        self.container = container
+        self._sections = sections
+        self._restoring: Restoring | None = None
+        self._lock = threading.Lock()
+        self._early: list[tuple[str, slice]] = []
+        self._late: list[Future[None]] = []
+        for name, section in sections.items():
+            if len(checksums[name]) != len(_pieces(section.nbytes)):
+                raise self._altered(name)
+        self._pool = ThreadPoolExecutor()
+        self._found = {
+            name: [
+                self._pool.submit(self._fits, name, piece, checksum)
+                for piece, checksum in zip(_pieces(section.nbytes), checksums[name], strict=True)
+            ]
+            for name, section in sections.items()
+        }
+
+    def __enter__(self) -> Self:
+        """The check."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def restore(self) -> Restoring:
+        """Import NumPy, and let what is stored narrow be widened: each piece by the core that has just read it.
+
+        Raises:
+            ArtifactCorruptError: a section has a form that is not known.
+        """
+        from rammer.runtime.stored import Restoring  # noqa: PLC0415 - a file is opened before NumPy is imported
+
+        if self._restoring is None:
+            try:
+                restoring = Restoring(self._sections)
+            except SchemaError as error:
+                raise corrupt(self.container.source, str(error)) from error
+            with self._lock:
+                self._restoring = restoring
+            self._late = [self._pool.submit(restoring.widen, name, piece) for name, piece in self._early]
+        return self._restoring
+
+    def sections(self) -> Sections:
+        """The sections by name, once all are checked.
+
+        Raises:
+            ArtifactCorruptError: one is altered.
+        """
+        restoring = self.restore()
+        for name, found in self._found.items():
+            if not all(one.result() for one in found):
+                raise self._altered(name)
+        for one in self._late:
+            one.result()
         try:
-            restoring = Restoring(sections)
-            self._check(sections, restoring)
             return restoring.sections()
         except SchemaError as error:
-            raise corrupt(self._source, str(error)) from error
+            raise corrupt(self.container.source, str(error)) from error
 
-    def _check(self, sections: Mapping[str, memoryview], restoring: Restoring) -> None:
-        """Compare all digests; each piece is widened by the core that has just read it."""
+    def _fits(self, name: str, piece: slice, expected: int) -> bool:
+        if zlib.crc32(self._sections[name][piece]) != expected:
+            return False
+        with self._lock:
+            if self._restoring is None:
+                self._early.append((name, piece))
+                return True
+        self._restoring.widen(name, piece)
+        return True
 
-        def fits(name: str, piece: slice, expected: str) -> bool:
-            if hashlib.sha256(sections[name][piece]).hexdigest() != expected:
-                return False
-            restoring.widen(name, piece)
-            return True
-
-        with ThreadPoolExecutor() as pool:
-            found = {
-                name: pool.map(partial(fits, name), _pieces(length), digests) for name, length, digests in self._table
-            }
-            for name, length, digests in self._table:
-                if len(digests) != len(_pieces(length)) or not all(found[name]):
-                    raise corrupt(self._source, f"section '{name}' does not match its checksum")
+    def _altered(self, name: str) -> ArtifactCorruptError:
+        return corrupt(self.container.source, f"section '{name}' does not match its checksum")
 
 
-def open_container(path: str | os.PathLike[str]) -> Container:
-    """A file that `write_container` wrote.
+def open_container(file: str | os.PathLike[str] | bytes) -> Container:
+    """What `write_container` wrote: a path, or the content of the file.
 
     Raises:
         ArtifactNotFoundError: no such file, or it cannot be read.
         ArtifactVersionError: another format version.
         ArtifactCorruptError: not an artifact, or its header is truncated or altered.
     """
+    if isinstance(file, bytes):
+        return _container(memoryview(file), "the model")
     try:
-        with open_file(Path(path)) as file:
-            size = os.fstat(file.fileno()).st_size
-            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+        with open_file(Path(file)) as opened:
+            size = os.fstat(opened.fileno()).st_size
+            content = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
     except OSError as error:
-        raise ArtifactNotFoundError(f"cannot read {path}: {error.strerror}", hint="check the path") from error
-    return read_container(content, os.fspath(path))
+        raise ArtifactNotFoundError(f"cannot read {file}: {error.strerror}", hint="check the path") from error
+    return _container(content, os.fspath(file))
 
 
-def read_container(content: memoryview, source: str) -> Container:
-    """The content of a file that `write_container` wrote; `source` names it in messages.
-
-    Raises:
-        ArtifactVersionError: another format version.
-        ArtifactCorruptError: not an artifact, or its header is truncated or altered.
-    """
+def _container(content: memoryview, source: str) -> Container:
+    """The content of a file that `write_container` wrote; `source` names it in messages."""
     meta, table, start = _header(content, source)
-    return Container(meta=meta, _source=source, _table=table, _content=content, _start=start)
+    return Container(meta=meta, source=source, _table=table, _content=content, _start=start)
 
 
 def _header(content: memoryview, source: str) -> tuple[Mapping[str, Json], list[_Entry], int]:
@@ -232,12 +312,12 @@ def _padding(size_bytes: int) -> int:
     return -size_bytes % _ALIGNMENT_BYTES
 
 
-def _digests(sections: Iterable[memoryview]) -> list[list[str]]:
-    """Per section the digests of its pieces, computed on all cores (hashing releases the interpreter's lock)."""
+def _checksums(sections: Iterable[memoryview]) -> list[list[int]]:
+    """Per section the checksums of its pieces, by all cores (they need no interpreter's lock)."""
     pieces = [[section[piece] for piece in _pieces(section.nbytes)] for section in sections]
     with ThreadPoolExecutor() as pool:
-        hexes = pool.map(lambda piece: hashlib.sha256(piece).hexdigest(), itertools.chain(*pieces))
-        return [[next(hexes) for _ in group] for group in pieces]
+        found = pool.map(zlib.crc32, itertools.chain(*pieces))
+        return [[next(found) for _ in group] for group in pieces]
 
 
 def _pieces(size_bytes: int) -> list[slice]:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from rammer.errors import InputValueError, MethodError
 from rammer.ir.estimator import REFUSED, ROWS, ClassLabels, EstimatorForm, Method, Part
-from rammer.ir.graph import Array
 from rammer.printable import printable
 from rammer.runtime.container import Json
 from rammer.runtime.estimator_form import check_fits, estimator_from_json, estimator_to_json
 from rammer.runtime.executable import Executable
 from rammer.runtime.features import Features
 from rammer.runtime.programs import ProgramSet
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 ROW_COUNTS = (1, 16, 128, 1024)
 """The numbers of rows that there are programs for."""

@@ -12,7 +12,6 @@ import numpy as np
 
 from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, Source, Trace
 from rammer.errors import ArtifactWriteError, OutOfMemoryError, OutputError, PlacementError, StateError
-from rammer.ir.graph import Array
 from rammer.ir.recipe import Recipe
 from rammer.ir.schema import SchemaError, read_json
 from rammer.ir.sizes import size_text
@@ -33,6 +32,7 @@ from rammer.runtime.views import (
 )
 
 if TYPE_CHECKING:
+    from rammer.ir.graph import Array
     from rammer.runtime.tracing import TracedRun
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from rammer.errors import InputNameError, InputShapeError, InputTypeError, OutputError, PlacementError
-from rammer.ir.graph import Array
 from rammer.ir.schema import Schema, SchemaError, check_schema
 from rammer.ir.types import STORED_DTYPES, TensorType
 from rammer.printable import listing, printable
 from rammer.runtime.container import Json
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 _OUTPUT_HINT = "give an array of the output's type that lies where the inputs do, row by row, or leave outputs= out"
 _SCHEMA: Schema = {"inputs": [(str, str, [int])], "outputs": [(str, str, [int])], "states": [(str, str, [int])]}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from rammer.devices.base import StateMemory
 from rammer.errors import StateError
-from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
 from rammer.printable import listing
 from rammer.runtime.arrays import aligned_empty
 from rammer.runtime.signature import Port
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 T = TypeVar("T")
 
@@ -61,7 +63,7 @@ class HostState:
             self._turn = 1 - self._turn
 
 
-class State(Mapping[str, Array]):
+class State(Mapping[str, "Array"]):
     """The states of one sequence of calls, by name, where the device keeps them.
 
     Reading gives a copy. Calls that share a state take turns; calls with states of their own do not wait for each other

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rammer.devices.base import View
 from rammer.errors import LayoutError
-from rammer.ir.graph import Array
 from rammer.runtime.arrays import row_by_row, row_strides
 from rammer.runtime.signature import Port, check_input, check_output
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 
 def expected_view(port: Port) -> tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]:

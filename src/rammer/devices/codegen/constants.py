@@ -12,13 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.base import Buffer
-from rammer.ir.recipe import Recipe
-from rammer.ir.task import TaskGraph
+
+if TYPE_CHECKING:
+    from rammer.ir.recipe import Recipe
+    from rammer.ir.task import TaskGraph
 
 CONSTANTS = "constants.bin"
 _SHARED = "constants/"

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,18 +24,20 @@ from rammer.devices.codegen.tables import (
     bindings,
     build_tables,
 )
-from rammer.ir.program import Plan
-from rammer.ir.recipe import Recipe
 from rammer.ir.schema import SchemaError, read_json
-from rammer.ir.task import Binding, RKernel, ROperator, TensorRole
 from rammer.printable import listing
+
+if TYPE_CHECKING:
+    from rammer.ir.program import Plan
+    from rammer.ir.recipe import Recipe
+    from rammer.ir.task import Binding, RKernel, ROperator
 
 MANIFEST = "program.json"
 RECORDS = "records.bin"
 SLOTS = "slots.bin"
 SIGNALS = "signals.bin"
 
-EmitKernel = Callable[[RKernel, str], str]
+EmitKernel = Callable[["RKernel", str], str]
 _MOST_ALIGNMENT_BYTES = 4096  # a page
 
 
@@ -230,6 +233,8 @@ def where_of(operators: Sequence[ROperator]) -> str:
 
 def _used(plan: Plan, executed: Iterable[ROperator]) -> list[int]:
     """The constants that rTasks read, by the ids of their root tensors."""
+    from rammer.ir.task import TensorRole  # noqa: PLC0415 - loading a model needs none of it
+
     graph = plan.graph
     roots = {graph.root(binding.tensor) for operator in executed for binding in bindings(plan, operator.id)}
     return sorted(root.id for root in roots if root.role is TensorRole.CONSTANT)

@@ -13,15 +13,17 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.codegen.constants import CONSTANTS, starts_of
-from rammer.ir.program import Execute, Plan, RProgram, Signal, Wait
 from rammer.ir.schema import Schema, check_schema, read_json
-from rammer.ir.task import Binding
+
+if TYPE_CHECKING:
+    from rammer.ir.program import Plan, RProgram
+    from rammer.ir.task import Binding
 
 EXECUTE, WAIT, SIGNAL = range(3)
 ARENA, CONSTANT, CALLER = range(3)
@@ -212,6 +214,8 @@ def build_tables(
 def _records(
     program: RProgram, veu: int, first_counter: int, kernels: Mapping[int, int], first_slots: Mapping[int, int]
 ) -> Iterator[_Record]:
+    from rammer.ir.program import Execute, Signal, Wait  # noqa: PLC0415 - loading a model needs none of it
+
     for step in program.steps[veu]:
         match step:
             case Execute(task):
@@ -223,6 +227,8 @@ def _records(
 
 
 def _signals(program: RProgram) -> list[int]:
+    from rammer.ir.program import Signal  # noqa: PLC0415 - loading a model needs none of it
+
     counts = Counter(step.counter for queue in program.steps for step in queue if isinstance(step, Signal))
     return [counts[counter] for counter in range(program.counter_count)]
 

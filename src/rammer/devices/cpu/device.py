@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from rammer.devices.base import Binary, Progress, Source, no_progress
-from rammer.devices.codegen.placed import placed, read_uses
 from rammer.devices.codegen.source import outdated
 from rammer.devices.cpu.build import build, mismatch
 from rammer.devices.cpu.launch import LoadedModel
 from rammer.devices.cpu.machine import read_machine
 from rammer.devices.cpu.source import ABI, DEVICE, assemble, check_code
-from rammer.ir.program import Plan
-from rammer.ir.task import TaskGraph
-from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
+
+if TYPE_CHECKING:
+    from rammer.ir.program import Plan
+    from rammer.ir.task import TaskGraph
+    from rammer.ir.vdevice import VDevice
 
 
 class CpuDevice:
@@ -65,14 +67,15 @@ class CpuDevice:
 
     def check_tasks(self, source: Source, graph: TaskGraph) -> None:
         """See whether a source is that of a task graph; see `Placing.check_tasks`."""
+        from rammer.devices.codegen.placed import read_uses  # noqa: PLC0415 - loading a model needs none of it
+
         read_uses(source, graph)
 
     def placed(self, source: Source, plan: Plan) -> Source:
         """A source with other tables; see `Placing.placed`."""
-        return placed(source, plan)
+        from rammer.devices.codegen.placed import placed  # noqa: PLC0415 - loading a model needs none of it
 
-    def start(self) -> None:
-        """Nothing; see `Device.start`."""
+        return placed(source, plan)
 
     def load(self, source: Source, binary: Binary, options: CompileOptions) -> LoadedModel:
         """A model ready to run; see `Device.load`."""

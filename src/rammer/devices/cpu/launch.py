@@ -12,6 +12,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,10 @@ from rammer.devices.codegen.tables import EXECUTE
 from rammer.devices.cpu.instance import STALLED, Image, Instance, Stall
 from rammer.devices.cpu.machine import Machine
 from rammer.errors import OutOfMemoryError, RunTimeoutError
-from rammer.ir.graph import Array
 from rammer.options import CompileOptions
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 
 class LoadedModel:

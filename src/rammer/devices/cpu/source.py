@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rammer.devices.base import Source
 from rammer.devices.codegen.source import MANIFEST, EmitKernel
 from rammer.devices.codegen.source import assemble as assemble_plan
 from rammer.devices.codegen.tables import Manifest
-from rammer.ir.program import Plan
 from rammer.ir.schema import SchemaError
+
+if TYPE_CHECKING:
+    from rammer.ir.program import Plan
 
 DEVICE = "cpu"
 ABI = 3

@@ -11,7 +11,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,10 @@ from rammer.devices.cuda.capture import capture_of, refuse_while_capturing, unre
 from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver
 from rammer.devices.cuda.order import Order
 from rammer.errors import OptionError, StreamCaptureError
-from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 CUDA = 2
 """What DLPack calls memory of an NVIDIA GPU."""

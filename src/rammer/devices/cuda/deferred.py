@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from rammer.devices.base import DeviceArray, Resident, StateMemory, Trace, View
 from rammer.devices.cuda.architecture import ARRAY_ALIGNMENT_BYTES
-from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 
 class DeferredModel:

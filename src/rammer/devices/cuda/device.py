@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rammer.devices.base import Binary, Loaded, Progress, Source, no_progress
 from rammer.devices.codegen.source import outdated
@@ -15,11 +15,13 @@ from rammer.devices.cuda.driver import find_driver, read_gpu
 from rammer.devices.cuda.launch import LoadedModel
 from rammer.devices.cuda.source_files import ABI, check_launch
 from rammer.devices.cuda.toolchain import find_toolchain
-from rammer.errors import CompilerNotFoundError, DeviceError, DeviceUnavailableError
-from rammer.ir.program import Plan
+from rammer.errors import CompilerNotFoundError, DeviceUnavailableError
 from rammer.ir.schema import SchemaError
-from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
+
+if TYPE_CHECKING:
+    from rammer.ir.program import Plan
+    from rammer.ir.vdevice import VDevice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +73,6 @@ class CudaDevice:
             return mismatch(binary, self._gpu().architecture)
         except DeviceUnavailableError:
             return None
-
-    def start(self) -> None:
-        """The driver; see `Device.start`."""
-        if self.architecture is None:
-            with suppress(DeviceError):
-                find_driver()
 
     def load(self, source: Source, binary: Binary, options: CompileOptions) -> Loaded:
         """A model ready to run; see `Device.load`."""

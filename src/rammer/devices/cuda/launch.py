@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,9 +39,11 @@ from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.state import GpuState
 from rammer.devices.cuda.tables import CLOCK, COUNTER, DONE, SPAN, STATUS, TENSOR_MAP, VEU, program_type, record_dtype
 from rammer.errors import RunTimeoutError
-from rammer.ir.graph import Array
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 _WARMUP_RUNS = 5
 _IN_FLIGHT = 2  # calls: one runs, the next is sent

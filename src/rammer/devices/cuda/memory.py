@@ -7,7 +7,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,9 @@ import numpy.typing as npt
 from rammer.devices.cuda.capture import is_capturing, unrestricted
 from rammer.devices.cuda.driver import Driver, check
 from rammer.devices.cuda.upload import upload
-from rammer.ir.graph import Array
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 _ALIGNMENT_BYTES = 256
 

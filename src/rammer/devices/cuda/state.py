@@ -6,6 +6,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from rammer.devices.cuda.capture import refuse_while_capturing
 from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver
 from rammer.devices.cuda.memory import Memory
 from rammer.devices.cuda.order import Order
-from rammer.ir.graph import Array
 from rammer.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 _ALIGNMENT_BYTES = 256
 _HINT = "do it before or after the capture"

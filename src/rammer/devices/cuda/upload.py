@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import mmap
+from typing import TYPE_CHECKING
 
 from rammer.devices.cuda.driver import NULL_STREAM, Driver
-from rammer.ir.graph import Array
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 _PIECE_BYTES = 8 << 20
 _PIECES = 32  # registered at a time: as long as they are, the system cannot take their pages back

@@ -99,9 +99,6 @@ class ReferenceDevice:
         """It runs everywhere."""
         return None
 
-    def start(self) -> None:
-        """Nothing; see `Device.start`."""
-
     def load(self, source: Source, binary: Binary, options: CompileOptions) -> ReferenceLoaded:
         """Place a plan in memory.
 

@@ -1,0 +1,76 @@
+"""`load`. What reads a saved model is imported while its file is checked and a GPU's driver starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Thread
+from typing import Any, cast
+
+from rammer.devices.registry import start_device
+from rammer.guarded import guarded
+from rammer.ir.schema import Schema, SchemaError, check_schema
+from rammer.options import CompileOptions
+from rammer.runtime.container import Json, open_container
+
+_ONE: Schema = {"device": str}
+_SET: Schema = {"programs": [{"meta": _ONE}]}
+
+
+def load(
+    file: str | os.PathLike[str] | bytes, options: CompileOptions | None = None, *, veus: int | None = None
+) -> Any:  # noqa: ANN401 - what was saved
+    """Load what `save` wrote; needs neither the model nor, on a machine of the same kind, a compiler.
+
+    Args:
+        file: its path, or what `to_bytes` gave.
+        options: how to run it, and to build it where it was built for another machine. What was decided when it was
+            compiled stays, `veus` excepted.
+        veus: execution units to use; None is those of the options (`RAMMER_VEUS`), else as many as it was saved with.
+            For another number the same tasks are placed anew: results are the same bits. Of processors.
+
+    Returns:
+        What was saved: an `Executable`, a `CompiledModule`, a `ProgramSet` or what one was saved from.
+
+    Raises:
+        ArtifactError: the file cannot be used.
+        DeviceUnavailableError: it was compiled for a device that is not here.
+        OptionError: the programs cannot be placed on so many execution units.
+        OutOfMemoryError: memory ran out.
+    """
+    options = options or CompileOptions()
+    if veus is not None:
+        options = replace(options, veus=veus)
+    with guarded("loaded"), open_container(file).check() as check, _started(check.container.meta):
+        check.restore()
+        from rammer.saved import restored  # noqa: PLC0415 - meanwhile, see above
+
+        return restored(check, options, advise=True)
+
+
+@contextmanager
+def _started(meta: Mapping[str, Json]) -> Iterator[None]:
+    """Start the devices of a file's programs meanwhile."""
+    threads = [Thread(target=start_device, args=(name,), name="rammer-start") for name in _devices(meta)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for thread in threads:
+            thread.join()
+
+
+def _devices(meta: Mapping[str, Json]) -> set[str]:
+    """The names of devices in a header; none where it has another form, which whoever reads it reports."""
+    found = cast(Mapping[str, Any], meta)
+    try:
+        if "programs" not in found:
+            check_schema(found, _ONE, "")
+            return {found["device"]}
+        check_schema(found, _SET, "")
+        return {program["meta"]["device"] for program in found["programs"]}
+    except SchemaError:
+        return set()

@@ -109,11 +109,11 @@ def main() -> None:
                     f"{found.model:22} {features:4} features {rows:7} rows  {found.ratio:6.2f}x  us: {times}",
                     flush=True,
                 )
+                arguments.output.parent.mkdir(parents=True, exist_ok=True)
+                arguments.output.write_text(json.dumps([asdict(result) for result in results], indent=1))
     for rows in arguments.rows if results else ():
         ratios = [result.ratio for result in results if result.rows == rows]
         print(f"{rows:7} rows: geometric mean {math.exp(np.mean(np.log(ratios))):.2f}x, least {min(ratios):.2f}x")
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps([asdict(result) for result in results], indent=1))
 
 
 def _measured(model: Model, x: np.ndarray, ours: Call, arguments: argparse.Namespace) -> Result:

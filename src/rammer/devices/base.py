@@ -108,6 +108,10 @@ class OnHost(Loaded, Protocol):
         """`run` on arrays by the addresses of the inputs, then of the outputs; there are no streams."""
         ...
 
+    def bound(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], None]:
+        """`run` on the same arrays each time, which stay where they are as long as they are held."""
+        ...
+
 
 @runtime_checkable
 class Clocked(Loaded, Protocol):

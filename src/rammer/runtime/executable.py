@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from rammer.devices.base import Binary, Device, DeviceArray, Loaded, Resident, Source, Trace
+from rammer.devices.base import Binary, Device, DeviceArray, Loaded, OnHost, Resident, Source, Trace
 from rammer.errors import ArtifactWriteError, OutOfMemoryError, OutputError, PlacementError, StateError
 from rammer.ir.recipe import Recipe
 from rammer.ir.schema import SchemaError, read_json
@@ -254,18 +254,18 @@ class Executable:
         given = self.signature.arrange((), inputs)
         into = None if outputs is None else self.signature.arrange_outputs(outputs)
         work, arrays, where, results = self._prepared(given, into, stream)
-        if work == self._loaded.run:
-            check_not_copied(self.signature.inputs, given, arrays)
-        else:
-            assert self._resident is not None
+        if self._resident is not None and work != self._loaded.run:
             work = self._resident.again
-        if self._state is None:
-            run = partial(work, arrays, where)
-        elif self._resident is None:
+        else:
+            check_not_copied(self.signature.inputs, given, arrays)
+        run: Callable[[], object]
+        if self._resident is not None:
+            run = partial(work, arrays, where, *([] if self._state is None else [self._state.memory]))
+        elif self._state is not None:
             run = partial(self._run_on_host, arrays, where, self._state)
         else:
-            run = partial(work, arrays, where, self._state.memory)
-        return BoundCall(run, self._by_name(results), (given, stream))
+            run = cast(OnHost, self._loaded).bound(arrays, where)
+        return BoundCall(run, self._by_name(results), (given, arrays, where, stream))
 
     def wait(self) -> None:
         """Wait until all runs on streams are over.

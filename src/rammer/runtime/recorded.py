@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from rammer.devices.addressed import array_at
 from rammer.devices.base import Loaded, Trace
@@ -28,6 +29,10 @@ class Recorded:
         types = (*self._inputs, *self._outputs)
         arrays = [array_at(address, type_) for address, type_ in zip(addresses, types, strict=True)]
         self.run(arrays[: len(self._inputs)], arrays[len(self._inputs) :])
+
+    def bound(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], None]:
+        """`run` on the same arrays each time."""
+        return partial(self.run, inputs, outputs)
 
     def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
         """`run`, with the times."""

@@ -284,6 +284,11 @@ def chosen_axes(expr: TensorExpr) -> tuple[Axis, ...]:
     return chosen if math.prod(axis.extent for axis in chosen) <= MAX_CHOSEN_POINTS else ()
 
 
+def is_gathered(expr: TensorExpr) -> bool:
+    """Whether something that is loaded says where something else is."""
+    return any(isinstance(node, Load) for load in expr.loads for node in nodes(*load.indices))
+
+
 def choices(expr: TensorExpr) -> frozenset[Expr]:
     """The nodes that choose along the chosen axes, with their conditions: they are no work."""
     chosen = chosen_axes(expr)

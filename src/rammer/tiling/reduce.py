@@ -15,7 +15,7 @@ from rammer.ir.task import RTile
 from rammer.ir.types import Layout
 from rammer.tiling.addresses import Accesses, accesses_of
 from rammer.tiling.gemm import WARP
-from rammer.tiling.pattern import chosen_axes
+from rammer.tiling.pattern import chosen_axes, is_gathered
 from rammer.tiling.rows import Rows, outer_reductions, rows_of
 from rammer.tiling.vectors import vector_size, vector_turns
 
@@ -32,6 +32,8 @@ def map_form(
     """The form of rTasks of a tile that reduce nothing."""
     if tile.lane is None or chosen_axes(expr):
         return MapForm(threads=threads)
+    if is_gathered(expr) and math.prod(tile.task) <= threads:
+        return MapForm(threads=threads)  # several loads that wait for each other, in code that is read once
     axis, accesses = expr.axes[tile.lane], accesses_of(expr, layouts)
     size = vector_size(accesses, alignments, axis, math.gcd(tile.task[tile.lane], axis.extent))
     groups = -(-math.prod(tile.task) // size // threads)

@@ -11,7 +11,8 @@ import ctypes
 import itertools
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,7 +57,11 @@ class LoadedModel:
 
     def run_at(self, addresses: Sequence[int], stream: int | None = None) -> None:
         """Run the model once; see `OnHost.run_at`."""
-        self._launch(addresses, None)
+        self._launch(self._pointers(addresses), None)
+
+    def bound(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], None]:
+        """The model on the same arrays each time; see `OnHost.bound`."""
+        return partial(self._launch, self._pointers([array.ctypes.data for array in (*inputs, *outputs)]), None)
 
     def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
         """Run the model once and measure every step; see `Loaded.trace`."""
@@ -74,18 +79,21 @@ class LoadedModel:
         )
 
     def _run(self, inputs: Sequence[Array], outputs: Sequence[Array], spans: int | None) -> None:
-        self._launch([array.ctypes.data for array in (*inputs, *outputs)], spans)
+        self._launch(self._pointers([array.ctypes.data for array in (*inputs, *outputs)]), spans)
 
-    def _launch(self, addresses: Sequence[int], spans: int | None) -> None:
+    def _pointers(self, addresses: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:
         if len(addresses) != self._array_count:
             raise ValueError(f"{len(addresses)} inputs and outputs, {self._array_count} in all")
+        return self._addresses(*addresses)
+
+    def _launch(self, pointers: ctypes.Array[ctypes.c_void_p], spans: int | None) -> None:
         stall = Stall()
         try:
             instance, taken = self._idle.pop(), True
         except IndexError:
             instance, taken = self._further()
         try:
-            code = instance.run(self._addresses(*addresses), spans, stall)
+            code = instance.run(pointers, spans, stall)
         finally:
             if taken:
                 self._idle.append(instance)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rammer.devices.addressed import array_at
 from rammer.devices.base import Binary, Progress, Source, Trace, no_progress
@@ -58,6 +59,10 @@ class ReferenceLoaded:
         ]
         count = len(self._graph.inputs)
         self.run(arrays[:count], arrays[count:])
+
+    def bound(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], None]:
+        """The model on the same arrays each time; see `OnHost.bound`."""
+        return partial(self.run, inputs, outputs)
 
     def trace(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Trace:
         """`run`, with a microsecond for each event of the interleaving.

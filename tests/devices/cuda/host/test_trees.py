@@ -12,8 +12,10 @@ from rammer.devices.cuda.tiling.forms import room_bytes
 from rammer.devices.cuda.tiling.trees import STRATEGIES, tree_kernels
 from rammer.errors import OptionError
 from rammer.ir.evaluate import evaluate
+from rammer.ir.kernel_form import MapForm
 from rammer.ir.tree_forms import SharedTreesForm, TreeStrategy
 from rammer.ir.types import DType
+from rammer.roller.construct import construct
 from rammer.tiling.trees import tree_sum
 from rammer.verify.forms import form_fault
 from tests.support.host_cuda import ORDERS, Copies, Order, Policy
@@ -88,3 +90,22 @@ def test_all_nodes_of_deep_trees_are_not_compared(gpu):
     with pytest.raises(OptionError, match="'gemm' for trees of depth 5") as caught:
         tree_kernels(Bound(expr, range(1, 4), vdevice).workload, vdevice, room_bytes(vdevice))
     assert caught.value.hint
+
+
+def test_codes_of_a_row_take_no_vectors(gpu):
+    """Loads wait for each other, and threads are left: more elements of a thread are only more code."""
+    graph = graph_of(random_ensemble(3, features=40, trees=60, hard=False), 1)
+    expr = graph.operators[0].expr
+    assert expr is not None
+    vdevice = gpu.vdevice(gpu.options(veus=4))
+    kernels = vdevice.rules.candidates(Bound(expr, range(1, 4), vdevice).workload, vdevice, to_measure=False)
+    assert {kernel.form for kernel in kernels} == {MapForm(threads=vdevice.threads)}
+
+
+def test_one_row_goes_to_nodes_where_they_are(gpu):
+    vdevice = gpu.vdevice(gpu.options(veus=132))
+    for rows, staged in ((1, False), (1000, True)):
+        expr, _ = sum_of_leaves(rows=rows, trees=500, depth=3, full=True)
+        form = construct(Bound(expr, range(1, 4), vdevice).workload, vdevice)[0].form
+        assert isinstance(form, SharedTreesForm)
+        assert (form.nodes > 0) is staged

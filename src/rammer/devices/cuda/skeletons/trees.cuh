@@ -174,11 +174,8 @@ template <typename Walk, uint32_t rows, uint32_t width, uint32_t capacity> struc
                     leaves<side>(leaf, forest, tree, pair, many * rows, 0, nodes, mine);
             }
             __syncthreads();
-            if (threadIdx.x < rows * width) {
-#pragma unroll 8
-                for (uint32_t i = 0; i < many; ++i)
-                    sum += leaf[i * (rows * width) + threadIdx.x];
-            }
+            if (threadIdx.x < rows * width)
+                add_leaves(sum, leaf + threadIdx.x, many);
             tree += many;
         }
         if (threadIdx.x < rows * width && threadIdx.x % rows < present)
@@ -215,6 +212,40 @@ template <typename Walk, uint32_t rows, uint32_t width, uint32_t capacity> struc
                         if (width % TOGETHER == 0 || first + place < width)
                             sums[path % each][place] += values[at[path] * width + first + place];
         }
+    }
+
+    /* Adds the values of one row's leaves in the order of trees; the next ones are on their way meanwhile. */
+    static RAMMER_MEMBER void add_leaves(Real &sum, const Real *leaf, uint32_t many) {
+        constexpr uint32_t AHEAD = 8, STEP = rows * width;
+        const Real *const end = leaf + many * STEP;
+        if (many >= AHEAD) {
+            Real next[AHEAD];
+            take(next, leaf);
+#pragma unroll 1
+            for (; leaf + 2 * AHEAD * STEP <= end; leaf += AHEAD * STEP) {
+                Real now[AHEAD];
+#pragma unroll
+                for (uint32_t i = 0; i < AHEAD; ++i)
+                    now[i] = next[i];
+                take(next, leaf + AHEAD * STEP);
+                add(sum, now);
+            }
+            add(sum, next);
+            leaf += AHEAD * STEP;
+        }
+#pragma unroll 1
+        for (; leaf < end; leaf += STEP)
+            sum += *leaf;
+    }
+    template <uint32_t count> static RAMMER_MEMBER void take(Real (&some)[count], const Real *leaf) {
+#pragma unroll
+        for (uint32_t i = 0; i < count; ++i)
+            some[i] = leaf[i * (rows * width)];
+    }
+    template <uint32_t count> static RAMMER_MEMBER void add(Real &sum, const Real (&some)[count]) {
+#pragma unroll
+        for (uint32_t i = 0; i < count; ++i)
+            sum += some[i];
     }
 
     /* Leaves the values of pairs' leaves where sums are made of them, the first of `many` being number `pair`. */

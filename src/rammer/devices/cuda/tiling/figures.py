@@ -174,7 +174,8 @@ class TreeFigures:
     Attributes:
         provenance: of all figures.
         near_step_cycles: of a warp, for a step of a path through nodes in shared memory, while others are busy, too.
-        far_step_cycles: likewise, through nodes in L2.
+        far_step_cycles: likewise, through nodes in L2 that all multiprocessors read.
+        far_alone_cycles: likewise, while one of them does.
         near_latency_cycles: from the beginning of a step to its end, where nothing else is to be done.
         far_latency_cycles: likewise.
         group_cycles: for a group of trees, until their nodes are there.
@@ -186,6 +187,7 @@ class TreeFigures:
     provenance: str
     near_step_cycles: float
     far_step_cycles: float
+    far_alone_cycles: float
     near_latency_cycles: float
     far_latency_cycles: float
     group_cycles: float
@@ -265,10 +267,11 @@ H200_DEPTHWISE = DepthwiseFigures(
     cycles_per_us=1980.0,
 )
 H200_TREES = TreeFigures(
-    provenance="nominal, but for the step through shared memory: 500 trees of depth 6 by a program of its own on an "
-    "NVIDIA H200",
+    provenance="nominal, but for steps: 500 trees of depth 6 through shared memory by a program of its own, and of one "
+    "row through L2, on an NVIDIA H200",
     near_step_cycles=4.2,
     far_step_cycles=55.0,
+    far_alone_cycles=34.0,
     near_latency_cycles=90.0,
     far_latency_cycles=600.0,
     group_cycles=1500.0,

@@ -13,7 +13,7 @@ from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.tiling.gemm import LEAST_ROWS, WARP, gemm_form, of_float32
 from rammer.tiling.gemv import gemv_form, vector_slots
-from rammer.tiling.pattern import Contraction, chosen_axes, stride_along
+from rammer.tiling.pattern import Contraction, chosen_axes, is_gathered, stride_along
 from rammer.tiling.persistent_rnn import persistent_rnn_form
 from rammer.tiling.reduce import map_form, reduce_form
 from rammer.tiling.rows import outer_reductions
@@ -94,7 +94,7 @@ def lane_of(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | No
         for axis in (() if found is None else found.lanes)
         if found is not None and min(axis.extent, _height(expr, found, axis)) >= LEAST_ROWS
     ]
-    by_stores = staged or (not expr.reductions and any(_is_gathered(load) for load in heavy))
+    by_stores = staged or (not expr.reductions and is_gathered(expr))
     best = max(staged or reversed(expr.axes), key=stored_first if by_stores else score, default=None)
     if best is None or (expr.reductions and not staged and score(best)[0] == 0):
         return None
@@ -112,11 +112,6 @@ def map_lanes(expr: TensorExpr, layouts: Sequence[Layout], lane: int | None) -> 
     if lane is None or best is None or stores(expr.axes[lane]) or not stores(best):
         return (lane,)
     return (lane, expr.axes.index(best))
-
-
-def _is_gathered(load: Load) -> bool:
-    """Whether what is loaded says where: a warp takes it line by line, whatever its lanes run along."""
-    return any(isinstance(node, Load) for node in nodes(*load.indices))
 
 
 def _height(expr: TensorExpr, found: Contraction, lane: Axis) -> int:

@@ -189,7 +189,9 @@ def trees_us(kernel: RKernel, form: SharedTreesForm, vdevice: VDevice, figures: 
     paths = trees * form.rows
     busy = min(form.threads, form.rows // form.each) if form.each else min(form.threads, paths)
     at_a_time = busy * form.side * max(form.each, 1)
-    of_step = figures.near_step_cycles if form.nodes else figures.far_step_cycles
+    share = min(1.0, kernel.task_count / vdevice.veu_count)
+    far = figures.far_alone_cycles + share * (figures.far_step_cycles - figures.far_alone_cycles)
+    of_step = figures.near_step_cycles if form.nodes else far
     latency = figures.near_latency_cycles if form.nodes else figures.far_latency_cycles
     cycles = max(paths / WARP * (steps * of_step + value.shape[1] * of_step), -(-paths // at_a_time) * steps * latency)
     real_bytes = value.dtype.itemsize_bytes * value.shape[1] * bool(form.each)

@@ -1,4 +1,4 @@
-"""The documents count ONNX's own node cases as the tests hold them."""
+"""The documents count ONNX's own cases as the tests hold them."""
 
 import onnx
 import pytest

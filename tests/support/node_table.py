@@ -1,4 +1,4 @@
-"""The table of docs/operators.md that counts ONNX's own node cases.
+"""The table of docs/operators.md that counts ONNX's own cases.
 
 python -m tests.support.node_table      # evaluates every case in NumPy, prints the table and writes it anew
 """
@@ -34,7 +34,7 @@ OUT_OF_SCOPE = frozenset(
 )
 """The reasons why cases are excluded that the table does not count."""
 
-_HEAD = "| ONNX's own node cases | number |"
+_HEAD = "| ONNX's own cases: `node`, `simple`, `pytorch-operator`, `pytorch-converted` | number |"
 
 
 def listed() -> dict[str, str]:
@@ -77,7 +77,7 @@ def table(outcomes: Mapping[str, str]) -> str:
 def current(page: str) -> str:
     """The table that a page has."""
     before, head, after = page.partition(_HEAD)
-    assert head, f"no table of node cases in {before[:40]!r}..."
+    assert head, f"no table of cases in {before[:40]!r}..."
     return head + after.partition("\n\n")[0].rstrip("\n")
 
 

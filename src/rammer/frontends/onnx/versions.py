@@ -15,6 +15,8 @@ from rammer.frontends.onnx.reading import Model
 _log = logging.getLogger(__name__)
 
 _FIRST_SCAN_OF_TODAY = 9
+_FIRST_PRELU_OF_TODAY = 7
+_CHANNELS_LAST_RANK = 2  # of up to so many dimensions the channels are the last
 
 
 def brought_up(model: Model) -> Model:
@@ -38,9 +40,10 @@ def brought_up(model: Model) -> Model:
         raise UnsupportedFeatureError(
             f"Scan of opset {versions[0]}, which has a batch dimension", where=model.name, hint="export it anew"
         )
+    older = _with_slopes_of_channels(model.proto) if versions[0] < _FIRST_PRELU_OF_TODAY else model.proto
     try:
         # What it raises depends on the adapter, so that nothing narrower than Exception is known.
-        proto = version_converter.convert_version(model.proto, OLDEST_OPSET)
+        proto = version_converter.convert_version(older, OLDEST_OPSET)
     except Exception as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise UnsupportedFeatureError(
@@ -50,6 +53,28 @@ def brought_up(model: Model) -> Model:
         ) from error
     _log.warning("%s: ONNX's converter brought it from operator set %d up to %d", model.name, versions[0], OLDEST_OPSET)
     return replace(model, proto=proto)
+
+
+def _with_slopes_of_channels(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Slopes of PRelu, one for each channel, along the channels' axis: ONNX's converter leaves them along the last."""
+    if all(node.op_type != "PRelu" for node in proto.graph.node):
+        return proto
+    changed = onnx.shape_inference.infer_shapes(proto)
+    graph = changed.graph
+    ranks = {tensor.name: len(tensor.dims) for tensor in graph.initializer} | {
+        value.name: len(value.type.tensor_type.shape.dim) for value in (*graph.input, *graph.value_info)
+    }
+    nodes = list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        if node.op_type == "PRelu":
+            values, slopes = node.input
+            if ranks.get(slopes) == 1 and ranks.get(values, 0) > _CHANNELS_LAST_RANK:
+                node.input[1] = f"{node.output[0]}.slopes"
+                axes = list(range(1, ranks[values] - 1))
+                graph.node.append(onnx.helper.make_node("Unsqueeze", [slopes], [node.input[1]], axes=axes))
+        graph.node.append(node)
+    return changed
 
 
 def _means_the_same(node: onnx.NodeProto, version: int) -> bool:

@@ -323,10 +323,11 @@ class WarpgroupGemmForm(KernelForm):
 class DepthwiseForm(KernelForm):
     """A depthwise convolution by a block, whose part of the image and weights are copied into shared memory once.
 
-    A thread has `vector` channels of `points` neighbouring points.
+    A thread has `vector` channels of `points` neighbouring points. The rows of windows are a loop, or `unrolled`.
     """
 
     points: int
+    unrolled: bool
 
     @property
     def skeleton(self) -> Skeleton:

@@ -24,6 +24,7 @@ from rammer.tiling.rows import outer_reductions
 CHANNELS = 2  # neighbours of a thread
 _COPIES_BYTES = (16, 8, 4)  # that one instruction copies
 _ALIGNMENT_BYTES = 16
+_UNROLLED = 16  # elements of a window, at most, whose rows are unrolled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +227,10 @@ def depthwise_form(
     scratch_bytes = found.image_bytes(sizes) + found.weight_bytes(sizes)
     if scratch_bytes > room_bytes:
         return None
-    return DepthwiseForm(threads=threads, scratch_bytes=scratch_bytes, vector=CHANNELS, points=points)
+    unrolled = math.prod(window.taps for window in found.windows) <= _UNROLLED
+    return DepthwiseForm(
+        threads=threads, scratch_bytes=scratch_bytes, vector=CHANNELS, points=points, unrolled=unrolled
+    )
 
 
 def patch_load(found: Depthwise, axes: Sequence[Axis]) -> Load:

@@ -11,7 +11,7 @@ enum {
 };
 typedef rammer_operand<float, 0, PATCH_ROWS * PATCH_COLUMNS, CHANNELS, CHANNELS> patch;
 typedef rammer_operand<float, patch::BYTES, TAPS * TAPS, CHANNELS, CHANNELS> weights;
-typedef rammer_window<VECTOR, POINTS, STRIDE, TAPS, DILATION> window;
+typedef rammer_window<VECTOR, POINTS, STRIDE, TAPS, DILATION, TAPS, (TAPS < 4), ROWS * RUNS * VECTORS> window;
 
 extern "C" __global__ void rammer_run(const float *x, const float *w, float *y) {
     weights::copy<VECTOR, false>(rammer_scratch, [&](uint32_t point, uint32_t element) {
@@ -24,11 +24,10 @@ extern "C" __global__ void rammer_run(const float *x, const float *w, float *y) 
     });
     rammer_cp_async_wait_all();
     __syncthreads();
-    for (uint32_t item = threadIdx.x; item < ROWS * RUNS * VECTORS; item += RAMMER_THREADS) {
+    window::each_item([&](uint32_t item) {
         const uint32_t channel = item % VECTORS * VECTOR, first = item / VECTORS % RUNS * POINTS, row = item / VECTORS / RUNS;
         float sums[POINTS][VECTOR] = {};
-#pragma unroll 1
-        for (uint32_t tap = 0; tap < TAPS; ++tap) {
+        window::each_row([&](int tap) {
             const uint32_t at = (row * STRIDE + tap * DILATION) * PATCH_COLUMNS + first * STRIDE;
             const auto image = [&](int element, float *into) {
                 rammer_load_vector<VECTOR>(into, patch::place(rammer_scratch, at + element, channel));
@@ -37,9 +36,10 @@ extern "C" __global__ void rammer_run(const float *x, const float *w, float *y) 
                 rammer_load_vector<VECTOR>(into, weights::place(rammer_scratch, tap * TAPS + element, channel));
             };
             window::add(sums, image, weight);
-        }
-        for (int point = 0; point < POINTS; ++point)
+        });
+        window::each_point([&](int point) {
             for (int lane = 0; lane < VECTOR && first + point < COLUMNS; ++lane)
                 y[(row * COLUMNS + first + point) * CHANNELS + channel + lane] = fmaxf(sums[point][lane], 0.0f);
-    }
+        });
+    });
 }

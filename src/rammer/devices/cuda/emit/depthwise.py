@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from rammer.devices.codegen.scalar import C_TYPES, sum_text
@@ -19,8 +19,6 @@ from rammer.ir.kernel_form import DepthwiseForm
 from rammer.ir.task import RKernel
 from rammer.ir.types import Layout, TensorType
 from rammer.tiling.depthwise import Depthwise, chunks, depthwise, patch_load
-
-_UNROLLED = 16  # elements of a window whose rows the compiler writes out
 
 
 def emit_depthwise(scope: Scope, sides: Sequence[Side], form: DepthwiseForm) -> None:
@@ -70,9 +68,10 @@ class _Task:
         ):
             sizes = f"{C_TYPES[load.type]}, {at}, {number}, {channels}, {channels}"
             self.scope.writer.line(f"typedef rammer_operand<{sizes}> {name};")
-        run = found.run
-        sizes = f"{self.form.vector}, {self.form.points}, {run.stride}, {run.taps}, {run.dilation}"
-        self.scope.writer.line(f"typedef rammer_window<{sizes}> window;")
+        run, unrolled = found.run, str(self.form.unrolled).lower()
+        row = f"{self.form.vector}, {self.form.points}, {run.stride}, {run.taps}, {run.dilation}"
+        rows = math.prod(window.taps for window in found.windows[:-1])
+        self.scope.writer.line(f"typedef rammer_window<{row}, {rows}, {unrolled}, {count(self._items)}> window;")
 
     def copy_weights(self) -> None:
         """Write what asks for the weights."""
@@ -118,24 +117,25 @@ class _Task:
             present = " & ".join([*(f"({one})" for one in (*inside, *within)), *checks]) or "true"
             writer.line(f"return rammer_piece<{C_TYPES[load.type]}>{{in{load.slot} + ({address}), {present}}};")
 
+    @property
+    def _others(self) -> list[Side]:
+        """What it has of the axes of points beside those that a thread takes together, the fastest first."""
+        return [self.sides[window.axis] for window in self.found.windows[-2::-1] if window.axis is not None]
+
+    @property
+    def _items(self) -> list[Side]:
+        """The points and channels of threads, by their numbers."""
+        sides = [(self._channels, self.form.vector), (self.sides[self.found.along], self.form.points)]
+        sides += [(side, 1) for side in self._others]
+        return [replace(side, lo="", size=side.size // size) for side, size in sides]
+
     def compute(self) -> None:
-        """Write the loop over a thread's points."""
-        writer, form, found = self.scope.writer, self.form, self.found
-        run = found.along
-        others = [self.sides[window.axis] for window in found.windows[-2::-1] if window.axis is not None]
-        local = [replace(side, lo="") for side in (self._channels, self.sides[run], *others)]
-        vectors = (form.vector, form.points)
-        steps = [
-            replace(side, size=side.size // size)
-            for side, size in zip(local, (*vectors, *(1,) * len(others)), strict=True)
-        ]
-        with writer.block(f"for (uint32_t item = threadIdx.x; item < {count(steps)}u; item += RAMMER_THREADS)"):
-            at = {axis: place.text for axis, place in decode(writer, "item", steps)[0].items()}
-            first = {
-                axis: self._first(axis, at[axis], size)
-                for axis, size in zip((found.channel, run), vectors, strict=True)
-            }
-            first |= {side.axis: self._first(side.axis, at[side.axis], 1) for side in others}
+        """Write what computes a thread's points."""
+        writer, form, found, others = self.scope.writer, self.form, self.found, self._others
+        with writer.block("window::each_item([&](uint32_t item)", ");"):
+            at = {axis: place.text for axis, place in decode(writer, "item", self._items)[0].items()}
+            widths = {found.channel: form.vector, found.along: form.points, **{side.axis: 1 for side in others}}
+            first = {axis: self._first(axis, at[axis], width) for axis, width in widths.items()}
             inside = [
                 f"{first[side.axis]} < {side.axis.extent}" for side in (self._channels, *others) if side.is_ragged
             ]
@@ -171,8 +171,7 @@ class _Task:
 
         @contextmanager
         def each() -> Iterator[Scope]:
-            writer.line("#pragma unroll")
-            with writer.block(f"for (int turn = 0; turn < {form.points}; ++turn)"):
+            with writer.block("window::each_point([&](int turn)", ");"):
                 place = f"({first[run]} + turn)"
                 with guarded(writer, [f"{place} < {run.extent}"] if self.sides[run].is_ragged else []):
                     yield in_row.enter({run: Position(place)})
@@ -185,26 +184,22 @@ class _Task:
             store_vector(at_point, vector, sums, early, late)
 
     def _add(self, at: Mapping[Axis, str], sums: str) -> None:
-        """Write the loops over rows of windows."""
+        """Write what adds up the rows of windows."""
         writer, found, form = self.scope.writer, self.found, self.form
         lane = {at[found.channel]: form.vector} if at[found.channel] else {}
         image, weight = dict(lane), dict(lane)
         pitch = tap_pitch = self._channels.size
-        extents = found.patch(self._sizes)
-        with ExitStack() as stack:
-            for window, extent in zip(reversed(found.windows), reversed(extents), strict=True):
+        taps = [Side.whole(window.tap) for window in found.windows[-2::-1] if window.tap is not None]
+        with writer.block("window::each_row([&](int row)", ");"):
+            places = decode(writer, "row", taps)[0]
+            for window, extent in zip(reversed(found.windows), reversed(found.patch(self._sizes)), strict=True):
                 if window.axis is not None and at[window.axis]:
                     points = form.points if window is found.run else 1
                     image[at[window.axis]] = points * window.stride * pitch
-                if window.tap is not None and window is not found.run:
-                    image[window.tap.name] = window.dilation * pitch
-                    weight[window.tap.name] = tap_pitch
+                if window.tap in places and (tap := places[window.tap].text):
+                    image[tap] = window.dilation * pitch
+                    weight[tap] = tap_pitch
                 pitch, tap_pitch = pitch * extent, tap_pitch * window.taps
-            is_short = math.prod(window.taps for window in found.windows) <= _UNROLLED
-            for window in found.windows[:-1]:
-                if window.tap is not None:
-                    writer.line("#pragma unroll" if is_short else "#pragma unroll 1")
-                    stack.enter_context(writer.loop(window.tap.name, "0", str(window.taps)))
             writer.let("uint32_t", "image_at", sum_text(image, 0))
             writer.let("uint32_t", "weight_at", sum_text(weight, 0))
             of_image = self._factor("patch", found.image, found.of_image, "image_at")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Scope
@@ -23,8 +24,10 @@ def emit_gemv_rows(scope: Scope, sides: Sequence[Side], form: GemvRowsForm) -> N
         raise ValueError("no sums over rows")
     writer, points = scope.writer, lane_first(kernel, sides)
     meets = str(waits_one_by_one(kernel)).lower()
-    sizes = f"{len(found.rows)}, {len(found.wholes)}, {form.across}, {form.batch}, {count(points)}, {meets}"
-    writer.line(f"typedef rammer_gemv_rows<{sizes}> gemv;")
+    row = f"{form.turns}, {form.vector}, {form.across}, {form.batch}"
+    writer.line(
+        f"typedef rammer_gemv_rows<{len(found.rows)}, {len(found.wholes)}, {row}, {count(points)}, {meets}> gemv;"
+    )
     rows = _Rows(scope, found, form)
     rows.emit_bring(points)
     early = {row.load.slot for row in found.rows} <= kernel.constants
@@ -65,10 +68,7 @@ class _Rows:
         with writer.block("const auto bring = [&](uint32_t point, rammer_row &row)", ";"):
             heads, present = decode(writer, "point", points)
             there = writer.let("bool", "there", " && ".join([f"point < {count(points)}u", *present]))
-            at_point = self._scope.enter(heads)
-            writer.line("#pragma unroll")
-            with writer.block(f"for (int turn = 0; turn < {form.turns}; ++turn)"):
-                at_turn, vector, conditions = self._at_turn(at_point)
+            with self._each_turn(self._scope.enter(heads)) as (at_turn, vector, conditions):
                 base = vector.base(at_turn)
                 for number, one in enumerate(self._found.rows):
                     evicts = str(self._scope.operands.readers.get(one.load.slot) == STREAM).lower()
@@ -86,11 +86,11 @@ class _Rows:
         if not loads:
             return
         self._known.declare(self._scope, loads)
-        self._writer.line("#pragma unroll")
-        with self._writer.block(f"for (int turn = 0; turn < {self._form.turns}; ++turn)"):
-            at_turn, vector, conditions = self._at_turn(self._scope)
-            with guarded(self._writer, conditions):
-                self._known.bring(at_turn, vector, loads)
+        with (
+            self._each_turn(self._scope) as (at_turn, vector, conditions),
+            guarded(self._writer, conditions),
+        ):
+            self._known.bring(at_turn, vector, loads)
 
     def emit_vectors(self) -> None:
         """Write a thread's elements of the vectors, and its parts of the sums that all points have in common."""
@@ -98,11 +98,8 @@ class _Rows:
         for number, other in enumerate(found.others):
             writer.line(f"{C_TYPES[other.dtype]} vector{number}[{form.turns}][{form.vector}] = {{}};")
         writer.line(f"float common[{max(1, len(found.wholes))}] = {{}};")
-        writer.line("#pragma unroll")
-        with writer.block(f"for (int turn = 0; turn < {form.turns}; ++turn)"):
-            at_turn, vector, conditions = self._at_turn(self._scope)
-            with guarded(writer, conditions):
-                self._emit_elements(at_turn, vector)
+        with self._each_turn(self._scope) as (at_turn, vector, conditions), guarded(writer, conditions):
+            self._emit_elements(at_turn, vector)
 
     def _emit_elements(self, at_turn: Scope, vector: Vector) -> None:
         """Write a thread's elements in one turn, with all that they take."""
@@ -129,24 +126,24 @@ class _Rows:
 
     def emit_multiply(self) -> None:
         """Write a thread's part of the sums of a point."""
-        writer, form, found = self._writer, self._form, self._found
-        with writer.block("const auto multiply = [&](const rammer_row &row, float *sums)", ";"):
-            writer.line("#pragma unroll")
-            with writer.block(f"for (int turn = 0; turn < {form.turns}; ++turn)"):
-                writer.line("#pragma unroll")
-                with writer.block(f"for (int lane = 0; lane < {form.vector}; ++lane)"):
-                    at_lane = self._scope.enter({})
-                    for number, row in enumerate(found.rows):
-                        at_lane.bind(row.load, f"row.weights{number}[turn].lane[lane]")
-                        vector = f"vector{found.others.index(row.other)}[turn][lane]"
-                        writer.line(f"sums[{number}] += {vector} * {at_lane.value(row.weight)};")
+        writer, found = self._writer, self._found
+        with (
+            writer.block("const auto multiply = [&](const rammer_row &row, float *sums)", ";"),
+            writer.block("gemv::each_lane([&](int turn, int lane)", ");"),
+        ):
+            at_lane = self._scope.enter({})
+            for number, row in enumerate(found.rows):
+                at_lane.bind(row.load, f"row.weights{number}[turn].lane[lane]")
+                vector = f"vector{found.others.index(row.other)}[turn][lane]"
+                writer.line(f"sums[{number}] += {vector} * {at_lane.value(row.weight)};")
 
-    def _at_turn(self, scope: Scope) -> tuple[Scope, Vector, list[str]]:
-        """A thread's vector in the present turn, and conditions that hold if there is one."""
+    @contextmanager
+    def _each_turn(self, scope: Scope) -> Iterator[tuple[Scope, Vector, list[str]]]:
+        """A visit of a thread's vectors: the one of a turn, and conditions that hold if there is one."""
         writer, form = self._writer, self._form
-        number = writer.let("uint32_t", writer.name("number"), f"turn * {form.across} + gemv::rank()")
-        positions, _ = decode(writer, number, self._sides, form.vector)
-        axis = self._sides[0].axis
-        vector = Vector(axis=axis, first=positions.pop(axis), size=form.vector)
-        ragged = self._vectors % form.across
-        return scope.enter(positions), vector, [f"{number} < {self._vectors}u"] if ragged else []
+        with writer.block("gemv::each_turn([&](int turn, uint32_t number)", ");"):
+            positions, _ = decode(writer, "number", self._sides, form.vector)
+            axis = self._sides[0].axis
+            vector = Vector(axis=axis, first=positions.pop(axis), size=form.vector)
+            ragged = self._vectors % form.across
+            yield scope.enter(positions), vector, [f"number < {self._vectors}u"] if ragged else []

@@ -11,10 +11,30 @@
 #ifndef RAMMER_DEPTHWISE_CUH
 #define RAMMER_DEPTHWISE_CUH
 
-/* A row of windows: `points` neighbours, `stride` elements apart, of `taps` elements each, `dilation` apart. A thread has
- * `vector` channels. */
-template <int vector, int points, int stride, int taps, int dilation> struct rammer_window {
+/* Windows of `rows` rows: `points` neighbours, `stride` elements apart, of `taps` elements in a row, `dilation` apart. The rows
+ * are written out where they are `unrolled`. A thread has `vector` channels of the points of an item, of which there are
+ * `items`. */
+template <int vector, int points, int stride, int taps, int dilation, int rows, bool unrolled, uint32_t items>
+struct rammer_window {
     enum { REACH = (points - 1) * stride + (taps - 1) * dilation + 1 };
+
+    /* A thread's items: visit(item). */
+    template <typename Visit> static RAMMER_MEMBER void each_item(Visit visit) {
+        for (uint32_t item = threadIdx.x; item < items; item += RAMMER_THREADS)
+            visit(item);
+    }
+    /* Rows of the windows: visit(row). */
+    template <typename Visit> static RAMMER_MEMBER void each_row(Visit visit) {
+#pragma unroll(unrolled ? rows : 1)
+        for (int row = 0; row < rows; ++row)
+            visit(row);
+    }
+    /* Points: visit(point). */
+    template <typename Visit> static RAMMER_MEMBER void each_point(Visit visit) {
+#pragma unroll
+        for (int point = 0; point < points; ++point)
+            visit(point);
+    }
 
     /* Adds the products of a row to the sums. image(element, into) and weight(tap, into) give the channels' factors. */
     template <typename Image, typename Weight>

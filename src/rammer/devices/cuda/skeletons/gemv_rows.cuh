@@ -26,15 +26,31 @@ template <int count> RAMMER_INLINE float rammer_add_over_warp(float (&values)[co
     return total;
 }
 
-/* `terms` sums for each of `points` points, and `wholes` that all points have in common. `across` threads share a row;
- * `batch` points of a team are on their way at a time. Where threads may have waited one by one for what they multiply,
- * `meets`. */
-template <int terms, int wholes, int across, int batch, uint32_t points, bool meets> struct rammer_gemv_rows {
+/* `terms` sums for each of `points` points, and `wholes` that all points have in common. `across` threads share a row, of
+ * which each has `turns` vectors of `vector` elements; `batch` points of a team are on their way at a time. Where threads
+ * may have waited one by one for what they multiply, `meets`. */
+template <int terms, int wholes, int turns, int vector, int across, int batch, uint32_t points, bool meets>
+struct rammer_gemv_rows {
     enum { TEAMS = RAMMER_THREADS / across, PARTS = across / 32 };
     typedef float sums[terms + wholes][1];
 
     static RAMMER_MEMBER uint32_t rank(void) { return threadIdx.x % across; }
     static RAMMER_MEMBER uint32_t team(void) { return threadIdx.x / across; }
+
+    /* A thread's vectors: visit(turn, number among the row's). */
+    template <typename Visit> static RAMMER_MEMBER void each_turn(Visit visit) {
+#pragma unroll
+        for (int turn = 0; turn < turns; ++turn)
+            visit(turn, turn * across + rank());
+    }
+    /* Their elements: visit(turn, lane). */
+    template <typename Visit> static RAMMER_MEMBER void each_lane(Visit visit) {
+#pragma unroll
+        for (int turn = 0; turn < turns; ++turn)
+#pragma unroll
+            for (int lane = 0; lane < vector; ++lane)
+                visit(turn, lane);
+    }
 
     /* Asks for the first rows: bring(point, row), which leaves the row as it is where there is no such point. */
     template <typename Row, typename Bring> static RAMMER_MEMBER void begin(Row (&rows)[batch], Bring bring) {

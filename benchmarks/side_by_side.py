@@ -5,7 +5,8 @@
 
 On a processor the model has one vEU, so that each call takes one core: needs as many idle cores as threads. Rounds of
 one thread and of several take turns, each as long as the others; the middle ratio counts. Inputs are NumPy arrays, or
-(`--bound`, on a GPU) tensors of PyTorch in its memory that each thread has bound, with a stream of its own.
+(`--bound`, on a GPU) tensors of PyTorch in its memory that each thread has bound, with a stream of its own that it
+waits for. With `--ahead` nobody waits: calls are given to the streams as long as their queues take them.
 """
 
 from __future__ import annotations
@@ -49,18 +50,25 @@ def calls_a_second(calls: Sequence[Callable[[], object]], end: Callable[[], obje
     return sum(counts) / (time.perf_counter() - begin_s)
 
 
-def bound(net: rammer.Executable) -> Callable[[], object]:
-    """A call on tensors and a stream of its own, in a GPU's memory."""
+def bound(net: rammer.Executable, *, ahead: bool) -> Callable[[], object]:
+    """A call on tensors and a stream of its own, in a GPU's memory; the result is waited for unless `ahead`."""
     import torch
 
     inputs = {name: torch.from_numpy(array).cuda() for name, array in random_inputs(net.signature).items()}
-    return net.bind(inputs, stream=torch.cuda.Stream())
+    stream = torch.cuda.Stream()
+    run = net.bind(inputs, stream=stream)
+
+    def call() -> None:
+        run()
+        stream.synchronize()
+
+    return run if ahead else call
 
 
-def ratios(net: rammer.Executable, threads: int, *, is_bound: bool = False) -> list[float]:
+def ratios(net: rammer.Executable, threads: int, *, is_bound: bool = False, ahead: bool = False) -> list[float]:
     """Calls a second of so many threads over those of one, by round; prints both."""
     inputs = random_inputs(net.signature)
-    calls = [bound(net) if is_bound else lambda: net.run(inputs) for _ in range(threads)]
+    calls = [bound(net, ahead=ahead) if is_bound else lambda: net.run(inputs) for _ in range(threads)]
     calls_a_second(calls, net.wait)  # makes the instances
     found = []
     for _ in range(ROUNDS):
@@ -78,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="fp32", help="of a GPU's products")
     parser.add_argument("--bound", action="store_true", help="bound tensors in a GPU's memory")
+    parser.add_argument("--ahead", action="store_true", help="with --bound: do not wait for results")
     chosen = parser.parse_args(arguments)
     net: rammer.Executable = rammer.compile(
         NETWORKS[chosen.network](),
@@ -85,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         precision=chosen.precision,
         veus=1 if chosen.device == "cpu" else None,
     )
-    middle = statistics.median(ratios(net, chosen.threads, is_bound=chosen.bound))
+    middle = statistics.median(ratios(net, chosen.threads, is_bound=chosen.bound, ahead=chosen.ahead))
     print(f"{chosen.network}: {middle:.2f} times as many calls with {chosen.threads} threads")
 
 

@@ -25,6 +25,11 @@ def listing(names: Sequence[str], separator: str = ", ") -> str:
     return separator.join(names[:_NAMED]) + (f" and {hidden} more" if hidden > 0 else "")
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 rTask", "2 rTasks"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def printable_data(data: Any) -> Any:  # noqa: ANN401
     """JSON data with every text as a terminal can show it: names in a report are there to be read."""
     if isinstance(data, str):

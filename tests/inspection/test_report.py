@@ -18,6 +18,7 @@ from rammer.inspection.page import Shown, to_html
 from rammer.inspection.report import check_report
 from rammer.inspection.timeline import fits, to_chrome_trace
 from rammer.ir.schema import SchemaError
+from rammer.printable import counted
 from tests.support.small_models import mlp_model
 
 ANOTHER: list[Any] = [None, True, -1, 1.5, 10**30, 1 << 62, float("nan"), "text", "", [], [1], {}, {"a": 1}]
@@ -130,3 +131,8 @@ def test_a_run_of_another_program_does_not_fit(report: Mapping[str, Any]) -> Non
     assert not fits(report, spans_ns[1:])
     assert not fits(report, [[times[1:] for times in program] for program in spans_ns])
     assert json.loads(to_chrome_trace(report, spans_ns))["traceEvents"]
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 waits"), (1, "1 wait"), (2, "2 waits")])
+def test_one_is_no_several(number: int, text: str) -> None:
+    assert counted(number, "wait") == text

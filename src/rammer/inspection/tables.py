@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rammer.inspection.units import time_text
 from rammer.ir.sizes import size_text
-from rammer.printable import listing, printable
+from rammer.printable import counted, listing, printable
 
 Report = Mapping[str, Any]
 
@@ -23,6 +23,7 @@ _TIMES = {
     "task_overhead_us": "to start an rTask",
 }
 _LEFT: JustifyMethod = "left"
+_STEPS = {"execute": "rTask", "wait": "wait", "signal": "signal"}
 _LONGEST_NAME, _LONGEST_KERNEL, _LONGEST_FORM = 30, 26, 22  # characters, of a narrow table
 
 
@@ -33,13 +34,15 @@ def summary(report: Report) -> RenderableType:
     kinds = Counter(step[0] for step in tasks)
     table = Table.grid(padding=(0, 2))
     table.add_row("model", str(report["name"]))
-    table.add_row("device", f"{device['name']}, {device['veus']} execution units")
+    table.add_row("device", f"{device['name']}, {counted(device['veus'], 'execution unit')}")
     table.add_row("policy", str(report["policy"]))
-    table.add_row("work", f"{len(report['operators'])} rOperators, {report['kernels']} distinct rKernels")
-    steps = f"{kinds['execute']} rTasks, {kinds['wait']} waits, {kinds['signal']} signals"
-    table.add_row("program", f"{steps} in {len(report['programs'])} rProgram(s)")
+    work = (counted(len(report["operators"]), "rOperator"), counted(report["kernels"], "distinct rKernel"))
+    table.add_row("work", ", ".join(work))
+    steps = ", ".join(counted(kinds[kind], noun) for kind, noun in _STEPS.items())
+    table.add_row("program", f"{steps} in {counted(len(report['programs']), 'rProgram')}")
     table.add_row("constants", size_text(memory["constant_bytes"]))
-    table.add_row("arena", f"{size_text(memory['arena_bytes'])} for {memory['intermediates']} intermediate tensors")
+    tensors = counted(memory["intermediates"], "intermediate tensor")
+    table.add_row("arena", f"{size_text(memory['arena_bytes'])} for {tensors}")
     table.add_row("predicted", f"{time_text(predicted['total_us'])} by the cost model")
     return table
 

@@ -15,7 +15,7 @@ from rammer.ir.task import RTile
 from rammer.ir.types import Layout
 from rammer.tiling.addresses import Accesses, accesses_of
 from rammer.tiling.gemm import WARP
-from rammer.tiling.pattern import chosen_axes, is_gathered
+from rammer.tiling.pattern import chosen_axes
 from rammer.tiling.rows import Rows, outer_reductions, rows_of
 from rammer.tiling.vectors import vector_size, vector_turns
 
@@ -29,11 +29,11 @@ _LOAD_CYCLES, _COMBINE_CYCLES, _MEET_CYCLES, _ELEMENT_CYCLES, _SPLIT_CYCLES = 90
 def map_form(
     expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, threads: int, alignments: Sequence[int]
 ) -> MapForm:
-    """The form of rTasks of a tile that reduce nothing."""
+    """The form of rTasks of a tile that reduce nothing: vectors, but where there is a thread for each element."""
     if tile.lane is None or chosen_axes(expr):
         return MapForm(threads=threads)
-    if is_gathered(expr) and math.prod(tile.task) <= threads:
-        return MapForm(threads=threads)  # several loads that wait for each other, in code that is read once
+    if math.prod(tile.task) <= threads:
+        return MapForm(threads=threads)  # several would be computed one after the other, in code that is read once
     axis, accesses = expr.axes[tile.lane], accesses_of(expr, layouts)
     size = vector_size(accesses, alignments, axis, math.gcd(tile.task[tile.lane], axis.extent))
     groups = -(-math.prod(tile.task) // size // threads)

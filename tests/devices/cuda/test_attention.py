@@ -105,8 +105,8 @@ def test_what_is_done_to_scores(run, given):
     check(run, [(2, 4, 33, 16), (2, 4, 40, 16), (2, 4, 40, 16)], "fp16", **given)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 40])
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 40])
+@pytest.mark.parametrize("precision", TOLERANCES)
 def test_queries_share_heads_of_keys(run, rows, precision):
     check(run, [(2, 8, rows, 16), (2, 2, 140, 16), (2, 2, 140, 16)], precision)
 

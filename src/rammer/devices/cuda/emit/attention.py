@@ -29,6 +29,8 @@ _WARP_TILES: Mapping[Instruction, str] = {
     Instruction.MMA_F16: "rammer_half_attention<rammer_f16, ",
 }
 
+_FEW_ROWS = 8  # of floats of 16 bits: a thread then has one row instead of two
+
 
 def emit_attention(scope: Scope, sides: Sequence[Side], form: FlashAttentionForm, unwritten: Collection[int]) -> None:
     """Write what computes one rTask; nobody writes the slots that are `unwritten`."""
@@ -42,7 +44,7 @@ def emit_attention(scope: Scope, sides: Sequence[Side], form: FlashAttentionForm
     in_head = scope.enter({side.axis: Position(side.lo) for side in head})
     operands = _operands(in_head, block, form, rows)
     _declare(in_head, operands, block, form)
-    warp = f"{_WARP_TILES[form.instruction]}{block.depth}, {form.team_keys}, {block.warp_columns(form)}>"
+    warp = f"{_WARP_TILES[form.instruction]}{_warp_sizes(block, form, count(rows))}>"
     counts = f"{form.row_warps}, {form.column_warps}, {form.teams}, {form.stages}"
     names = ", ".join(operand.name for operand in operands)
     writer.line(f"typedef rammer_attention<{warp}, {counts}, {names}> attention;")
@@ -64,6 +66,13 @@ def emit_attention(scope: Scope, sides: Sequence[Side], form: FlashAttentionForm
         pitch=block.sums_pitch(form),
         of_rows={found.total: "sums[attention::TOTALS + row]"},
     ).emit(in_head)
+
+
+def _warp_sizes(block: AttentionBlock, form: FlashAttentionForm, rows: int) -> str:
+    """The sizes of a warp's share; of few rows, how many there are."""
+    sizes = f"{block.depth}, {form.team_keys}, {block.warp_columns(form)}"
+    is_half = form.instruction in (Instruction.MMA_F16, Instruction.MMA_BF16)
+    return f"{sizes}, {rows}" if is_half and form.row_warps == 1 and rows <= _FEW_ROWS else sizes
 
 
 def _stage_part(

@@ -14,12 +14,13 @@
 #ifndef RAMMER_ATTENTION_CUH
 #define RAMMER_ATTENTION_CUH
 
-/* --- Of a warp: 16 rows' scores by `keys`, sums by `columns`; of a thread `ROWS`, `HELD` scores; same rows `across`. --- */
+/* --- Of a warp: 16 rows' scores by `keys`, sums by `columns`, of which the first `KEPT` rows count; of a thread `ROWS`, `HELD`
+ * scores; same rows `across`. ------------------------------------------------------------------------------------------- */
 
 /* Float32: exact products. Threads lie 4 rows by 8 columns, as in rammer_multiply_adds, which has the scores. */
 template <int depth, int keys, int columns> struct rammer_float_attention {
     typedef float Element;
-    enum { M = 16, KEYS = keys, N = columns, ROWS = 4, HELD = keys / 8, PADDING = 4, PITCH = keys + 4 };
+    enum { M = 16, KEPT = M, KEYS = keys, N = columns, ROWS = 4, HELD = keys / 8, PADDING = 4, PITCH = keys + 4 };
     enum { WEIGHT_BYTES = M * PITCH * sizeof(float) };
     struct Scores {
         rammer_multiply_adds<M, keys> warp;
@@ -97,7 +98,7 @@ template <int depth, int keys, int columns> struct rammer_float_attention {
  * two; which, is such that neither rows of keys nor of values that a warp reads together lie in the same banks. */
 template <int depth, int keys, int columns> struct rammer_double_attention {
     typedef float Element;
-    enum { M = 16, KEYS = keys, N = columns, ROWS = 2, HELD = keys / 4, PADDING = 8, WEIGHT_BYTES = 0 };
+    enum { M = 16, KEPT = M, KEYS = keys, N = columns, ROWS = 2, HELD = keys / 4, PADDING = 8, WEIGHT_BYTES = 0 };
     struct Scores {
         float warp[keys / 8][4];
         RAMMER_MEMBER float &at(int i, int j) { return warp[j / 2][i * 2 + j % 2]; }
@@ -181,10 +182,12 @@ template <int depth, int keys, int columns> struct rammer_double_attention {
     }
 };
 
-/* Floats of 16 bits by tensor cores; sums are float32, and weights are rounded before they are multiplied. */
-template <typename Format, int depth, int keys, int columns> struct rammer_half_attention {
+/* Floats of 16 bits by tensor cores; sums are float32, and weights are rounded before they are multiplied. Where there are no
+ * more than 8 `rows`, as in a step of a language model, a thread has one, and weights of others are 0. */
+template <typename Format, int depth, int keys, int columns, int rows = 16> struct rammer_half_attention {
     typedef uint16_t Element;
-    enum { M = 16, KEYS = keys, N = columns, ROWS = 2, HELD = keys / 4, PADDING = 8, WEIGHT_BYTES = 0 };
+    enum { M = 16, KEYS = keys, N = columns, HELD = keys / 4, PADDING = 8, WEIGHT_BYTES = 0 };
+    enum { ROWS = rows > 8 ? 2 : 1, KEPT = ROWS * 8 };
     struct Scores {
         float warp[keys / 8][4];
         RAMMER_MEMBER float &at(int i, int j) { return warp[j / 2][i * 2 + j % 2]; }
@@ -227,7 +230,7 @@ template <typename Format, int depth, int keys, int columns> struct rammer_half_
             uint32_t a[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                a[i] = Format::narrow(scores.warp[j + i / 2][i % 2 * 2], scores.warp[j + i / 2][i % 2 * 2 + 1]);
+                a[i] = i % 2 < ROWS ? Format::narrow(scores.warp[j + i / 2][i % 2 * 2], scores.warp[j + i / 2][i % 2 * 2 + 1]) : 0;
 #pragma unroll
             for (int n = 0; n < columns / 8; n += 2) {
                 uint32_t b[4];
@@ -294,7 +297,7 @@ template <
 struct rammer_attention {
     typedef typename Warp::Element Element;
     enum : uint32_t {
-        ROWS = row_warps * Warp::M,
+        ROWS = row_warps * Warp::KEPT,
         COLUMNS = column_warps * Warp::N,
         STEP = teams * Warp::KEYS, /* keys */
         WARPS = row_warps * column_warps,
@@ -308,6 +311,7 @@ struct rammer_attention {
         TOTALS = GREATEST + teams * ROWS
     };
     typedef rammer_attention_team<WARPS, teams> Team;
+    static_assert(row_warps == 1 || Warp::KEPT == Warp::M, "rows of warps lie beside each other");
     static constexpr int AHEAD = stages > 1 ? stages - 1 : 1;
     static constexpr float SLACK = 8; /* weights are up to its exponential before what was summed is rescaled */
 
@@ -467,25 +471,31 @@ struct rammer_attention {
         }
         __syncthreads();
         if (teams > 1) {
-            for (uint32_t at = threadIdx.x * 4; at < SIZE; at += RAMMER_THREADS * 4)
-                add_parts<4>(parts + at, SIZE);
-            for (uint32_t row = threadIdx.x; row < ROWS; row += RAMMER_THREADS)
-                add_parts<1>(parts + TOTALS + row, ROWS);
+            add_parts<4, SIZE>(parts, threadIdx.x);
+            add_parts<1, ROWS>(parts + TOTALS, RAMMER_THREADS - 1 - threadIdx.x); /* meanwhile */
             __syncthreads();
         }
     }
 
-    /* Adds, to what lies at a place, what lies there in the other parts. */
-    template <int together> static RAMMER_MEMBER void add_parts(float *place, uint32_t size) {
-        float sum[together], other[together];
-        rammer_load_vector<together>(sum, place);
-        for (int part = 1; part < teams; ++part) {
-            rammer_load_vector<together>(other, place + part * size);
+    /* Adds, to `size` values of the first part, those of the others; a thread has so many `together`. */
+    template <int together, uint32_t size> static RAMMER_MEMBER void add_parts(float *first, uint32_t thread) {
+        constexpr uint32_t turns = (size + RAMMER_THREADS * together - 1) / (RAMMER_THREADS * together);
+#pragma unroll 1
+        for (uint32_t turn = 0; turn < turns; ++turn) {
+            float *const place = first + (turn * RAMMER_THREADS + thread) * together;
+            if (place >= first + size)
+                break;
+            float sum[together], other[together];
+            rammer_load_vector<together>(sum, place);
 #pragma unroll
-            for (int i = 0; i < together; ++i)
-                sum[i] += other[i];
+            for (int part = 1; part < teams; ++part) {
+                rammer_load_vector<together>(other, place + part * size);
+#pragma unroll
+                for (int i = 0; i < together; ++i)
+                    sum[i] += other[i];
+            }
+            rammer_stage_vector<together>(place, sum);
         }
-        rammer_stage_vector<together>(place, sum);
     }
 
     template <typename Fn> RAMMER_MEMBER void each_row(Fn fn) {

@@ -17,11 +17,11 @@ aria-labelledby="title desc">
   .head {{ font-size: 13px; font-weight: 600; }}
   .name {{ text-anchor: end; }}
   .here {{ fill: #3b7dd8; }}
-  .paper {{ fill: #b7bfc8; }}
+  .paper, .peer {{ fill: #b7bfc8; }}
   @media (prefers-color-scheme: dark) {{
     text {{ fill: #e6edf3; }}
     .here {{ fill: #6cb0f8; }}
-    .paper {{ fill: #57606a; }}
+    .paper, .peer {{ fill: #57606a; }}
   }}
 </style>
 <text class="head" x="10" y="24">{title}</text>
@@ -32,7 +32,7 @@ aria-labelledby="title desc">
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Bars of one name, by their kind: "here" or "paper"."""
+    """Bars of one name, by their kind: "here", "paper" or "peer"."""
 
     name: str
     values: Mapping[str, float]

@@ -64,9 +64,7 @@ def main() -> None:
     x, y = data(2_000, 0)
     given, _ = data(options.rows, 1)
     found, bars = [], []
-    print(
-        "| selection | columns | scikit-learn us | Rammer us | times as fast | other labels |\n" + "|---" * 6 + "|"
-    )
+    print("| selection | columns | scikit-learn us | Rammer us | times as fast | other labels |\n" + "|---" * 6 + "|")
     for how, pipeline in pipelines():
         model = pipeline.fit(x, y)
         net = rammer.compile(model)

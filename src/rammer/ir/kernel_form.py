@@ -245,7 +245,8 @@ class GemmForm(KernelForm):
     A full rTask has `tiles` threadblock tiles. The operands of `threadblock.k` elements of the sums are one pipeline
     stage, `stages` of them are in shared memory together. Each warp has a `warp` tile: where `warp.k` is less than
     `threadblock.k`, several warps have the same sums and add them up in the end (sliced K). With `overlapped`, the next
-    tile's operands are on their way during the epilogue, and sums have shared memory of their own.
+    tile's operands are on their way during the epilogue, and sums have shared memory of their own. With a `patch`, rows
+    are windows of what an rTask reaches of an image, which is in shared memory once; its whole sums are one stage then.
     """
 
     kind: Skeleton = Skeleton.GEMM
@@ -255,6 +256,7 @@ class GemmForm(KernelForm):
     stages: int
     tiles: int = 1
     overlapped: bool = False
+    patch: bool = False
 
     @property
     def skeleton(self) -> Skeleton:
@@ -275,7 +277,8 @@ class GemmForm(KernelForm):
     def details(self) -> str:
         """See `KernelForm`."""
         tiles = f"{self.tiles} tiles of " if self.tiles > 1 else ""
-        return f"{tiles}{self.threadblock}, warp {self.warp}, {self.stages} stages, {self.instruction.value}"
+        patch = ", a patch" if self.patch else ""
+        return f"{tiles}{self.threadblock}, warp {self.warp}, {self.stages} stages, {self.instruction.value}{patch}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,47 +8,23 @@ neighbouring points of a few channels, for which it reads each row of the patch 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rammer.ir.expr import Axis, Const, Expr, Load, Reduce, TensorExpr, nodes
+from rammer.ir.expr import Axis, Expr, Load, Reduce, TensorExpr, nodes
 from rammer.ir.kernel_form import DepthwiseForm
-from rammer.ir.region import affine
 from rammer.ir.task import RTile
 from rammer.ir.types import Layout
 from rammer.tiling.addresses import Accesses
-from rammer.tiling.pattern import Term, contraction, free_axes, stride_along
+from rammer.tiling.patches import Window, extents, windows_of
+from rammer.tiling.pattern import Term, contraction, free_axes
 from rammer.tiling.rows import outer_reductions
 
 CHANNELS = 2  # neighbours of a thread
 _COPIES_BYTES = (16, 8, 4)  # that one instruction copies
 _ALIGNMENT_BYTES = 16
 _UNROLLED = 16  # elements of a window, at most, whose rows are unrolled
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """A dimension of the image along which windows slide: point `axis` has element `stride * axis + dilation * tap`.
-
-    Without an axis the image has one window there, without a tap windows of one element.
-    """
-
-    dim: int
-    axis: Axis | None
-    stride: int
-    tap: Axis | None
-    dilation: int
-    offset: int
-
-    @property
-    def taps(self) -> int:
-        """Elements of a window."""
-        return 1 if self.tap is None else self.tap.extent
-
-    def reach(self, points: int) -> int:
-        """Elements from the first to the last of so many neighbouring windows."""
-        return (points - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +66,7 @@ class Depthwise:
 
     def patch(self, sizes: Mapping[Axis, int]) -> tuple[int, ...]:
         """The extents of the patch of an rTask of these sizes, by window."""
-        return tuple(window.reach(1 if window.axis is None else sizes[window.axis]) for window in self.windows)
+        return extents(self.windows, sizes)
 
     def image_bytes(self, sizes: Mapping[Axis, int]) -> int:
         """Shared memory that a patch takes."""
@@ -182,32 +158,13 @@ def _is_elementwise(operand: Expr, of: Load) -> bool:
 
 
 def _windows(image: Load, channel: Axis, expr: TensorExpr, layout: Layout, reduce: Reduce) -> tuple[Window, ...]:
-    """The windows of an image, none unless each axis slides along one dimension and channels lie along one."""
-    if layout.panel is not None or stride_along(image.indices, layout, channel) != 1:
+    """The windows of an image, the one that slides along the nearest points last; none unless all axes are of them."""
+    found = windows_of(image, channel, layout, reduce.axes)
+    seen = {axis for window in found for axis in (window.axis, window.tap) if axis is not None}
+    if seen | {channel} != {*expr.axes, *reduce.axes}:
         return ()
-    seen: list[Axis] = []
-    found = []
-    for dim, index in enumerate(image.indices):
-        form = affine(index)
-        if form is None or any(coefficient < 1 for _, coefficient in form.terms):
-            return ()
-        if not form.terms:
-            continue
-        seen.extend(axis for axis, _ in form.terms)
-        if form.coefficient(channel):
-            if len(form.terms) > 1:
-                return ()
-            continue
-        points, taps = ([term for term in form.terms if (term[0] in reduce.axes) is is_tap] for is_tap in (False, True))
-        if len(points) > 1 or len(taps) > 1:
-            return ()
-        axis, stride = points[0] if points else (None, 1)
-        tap, dilation = taps[0] if taps else (None, 1)
-        found.append(Window(dim=dim, axis=axis, stride=stride, tap=tap, dilation=dilation, offset=form.offset))
-    if len(seen) != len(set(seen)) or set(seen) != {*expr.axes, *reduce.axes}:
-        return ()
-    found.sort(key=lambda one: (one.axis is not None and one.tap is not None, -layout.strides[one.dim]))
-    return tuple(found) if found and found[-1].axis is not None and found[-1].tap is not None else ()
+    slides_last = sorted(found, key=lambda one: one.axis is not None and one.tap is not None)
+    return tuple(slides_last) if slides_last[-1].axis is not None and slides_last[-1].tap is not None else ()
 
 
 def depthwise_form(
@@ -231,11 +188,3 @@ def depthwise_form(
     return DepthwiseForm(
         threads=threads, scratch_bytes=scratch_bytes, vector=CHANNELS, points=points, unrolled=unrolled
     )
-
-
-def patch_load(found: Depthwise, axes: Sequence[Axis]) -> Load:
-    """The load of the patch's element at the positions along `axes`, one for each window; beyond the image it is 0."""
-    indices = list(found.image.indices)
-    for window, axis in zip(found.windows, axes, strict=True):
-        indices[window.dim] = axis + window.offset
-    return Load(found.image.slot, tuple(indices), found.image.type, Const(0.0, found.image.type))

@@ -65,6 +65,7 @@ INSTRUCTION_TILES: Mapping[Instruction, InstructionTile] = {
 OF_FLOAT = (Instruction.FFMA, Instruction.MMA_F64)
 """What multiplies float32 as it is."""
 
+_HALVES = (Instruction.MMA_BF16, Instruction.MMA_F16)
 _LEAST_STAGES = 2
 # More hide no more where arithmetic takes longer than copies.
 _STAGES: Mapping[Instruction, int] = {
@@ -151,6 +152,7 @@ class _Product:
     `held` sums of each point; for each group of sums, the bytes of a row's and of a column's element of all its
     operands, as they are staged, and the extents that it runs over, fastest first; the longest group comes first. If an
     operand `is_computed`, threads wait in each stage for what it is computed of: few stages are long then.
+    All of them lie in memory as they are staged if it `is_copied`.
     """
 
     axes: GemmAxes
@@ -158,6 +160,7 @@ class _Product:
     group_bytes: tuple[tuple[int, int], ...]
     extents: tuple[int, ...]
     is_computed: bool
+    is_copied: bool
     instruction: Instruction
     skeleton: Skeleton
 
@@ -226,6 +229,61 @@ def gemm_form(
     return _form(product, threads, room_bytes, height, width, batches)
 
 
+def whole_form(
+    expr: TensorExpr,
+    layouts: tuple[Layout, ...],
+    tile: RTile,
+    threads: int,
+    room_bytes: int,
+    patch_bytes: int | None = None,
+) -> GemmForm | None:
+    """The form of rTasks whose whole sums are one stage: no barriers between stages, all constants before the Wait.
+
+    None where they do not fit, where a pipeline has no more stages than one, and for operands that are computed.
+
+    Args:
+        expr: the expression.
+        layouts: of its slots and outputs.
+        tile: what an rTask computes.
+        threads: of a block.
+        room_bytes: shared memory for operands and sums.
+        patch_bytes: what a patch takes that has the windows of all rows, if they are windows.
+    """
+    product = None if tile.lane is None else _product(expr, layouts, tile.lane, Instruction.FFMA)
+    if product is None or product.instruction not in _HALVES or not product.is_copied or len(product.group_bytes) > 1:
+        return None
+    sizes = dict(zip(expr.axes, tile.task, strict=True))
+    height, width = (math.prod(sizes[axis] for axis in axes) for axes in (product.axes.m, product.axes.n))
+    elements, of_k = math.prod(product.extents), product.tile
+    if min(height, width) < LEAST_ROWS or height * width < _LEAST_SUMS or elements % of_k.least_k:
+        return None
+    if any(sizes[axis] > 1 for axis in product.axes.batch) or (patch_bytes is None and elements <= _MAX_K):
+        return None
+    warp_m, warp_n, most = _warp_tile(product, threads, room_bytes, height, width)
+    m, n = _threadblock_tile(product, threads, room_bytes, (height, width), (warp_m, warp_n))
+    if m < height or n < width:
+        return None
+    slices = next(number for number in range(most, 0, -1) if elements % (number * of_k.k) == 0)
+    threadblock = GemmShape(m, n, elements)
+    if patch_bytes is None:
+        operands_bytes = product.pipeline_bytes(threadblock, 1)
+    else:
+        operands_bytes = patch_bytes + n * product.group_bytes[0][1] * (elements + of_k.padding)
+    scratch_bytes = max(operands_bytes, slices * product.sums_bytes(m, n))
+    if scratch_bytes > room_bytes:
+        return None
+    return GemmForm(
+        kind=product.skeleton,
+        threads=threads,
+        scratch_bytes=scratch_bytes,
+        instruction=product.instruction,
+        threadblock=threadblock,
+        warp=GemmShape(warp_m, warp_n, elements // slices),
+        stages=1,
+        patch=patch_bytes is not None,
+    )
+
+
 @lru_cache(maxsize=4096)
 def _form(product: _Product, threads: int, room_bytes: int, height: int, width: int, batches: int) -> GemmForm:
     """The form of rTasks of so many rows and columns in so many batches: boxes of many shapes have the same."""
@@ -286,6 +344,7 @@ def _product(expr: TensorExpr, layouts: tuple[Layout, ...], lane: int, of_float:
         group_bytes=tuple((side_bytes(rows), side_bytes(columns)) for rows, columns in of_groups),
         extents=tuple(axis.extent for axis in reversed(group_order(longest, layouts))),
         is_computed=any(map(is_computed, staged)),
+        is_copied=all(isinstance(one, Load) for one in staged),
         instruction=instruction,
         skeleton=product_skeleton(found, expr.axes[lane]),
     )

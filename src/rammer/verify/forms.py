@@ -25,8 +25,9 @@ from rammer.ir.tree_forms import SharedTreesForm, TreesForm
 from rammer.tiling.attention import attention
 from rammer.tiling.depthwise import depthwise
 from rammer.tiling.flash_attention import block_of
-from rammer.tiling.gemm import of_float32
+from rammer.tiling.gemm import of_float32, whole_form
 from rammer.tiling.gemv_rows import gemv_rows_form
+from rammer.tiling.patches import window_product
 from rammer.tiling.pattern import contraction
 from rammer.tiling.trees import tree_sum
 from rammer.tiling.warpgroup_gemm import INSTRUCTIONS, matrix_product
@@ -37,6 +38,7 @@ _WARPS_OF_GROUP = 4
 _OTHER_WARPS = 2  # of products of warpgroups: one asks for copies, one gives Signals
 _GROUP_ROWS = 64
 _INSTRUCTION_COLUMNS = 8
+_ANY_BYTES = 1 << 31  # of shared memory
 
 
 def form_fault(kernel: RKernel) -> tuple[str, str] | None:
@@ -67,6 +69,8 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
         return _attention_fault(kernel, kernel.form)
     if isinstance(kernel.form, DepthwiseForm):
         return _depthwise_fault(kernel, kernel.form)
+    if isinstance(kernel.form, GemmForm) and kernel.form.patch:
+        return _patch_fault(kernel, kernel.form)
     if isinstance(kernel.form, TreesForm | SharedTreesForm) and tree_sum(kernel.expr) is None:
         return "T10", "has the skeleton 'trees', but its expression is no sum of leaves"
     if isinstance(kernel.form, ExternForm):
@@ -117,6 +121,22 @@ def _depthwise_fault(kernel: RKernel, form: DepthwiseForm) -> tuple[str, str] | 
     wanted_bytes = found.image_bytes(sizes) + found.weight_bytes(sizes)
     if form.scratch_bytes < wanted_bytes:
         return "T09", f"has {form.scratch_bytes} bytes for a patch and weights that take {wanted_bytes}"
+    return None
+
+
+def _patch_fault(kernel: RKernel, form: GemmForm) -> tuple[str, str] | None:
+    """What is wrong with a product whose rows are windows of a patch in shared memory."""
+    windows = window_product(kernel.expr, kernel.layouts, kernel.alignments, kernel.tile.lane)
+    if windows is None:
+        return "T10", "multiplies windows of what is no such image"
+    sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    found = whole_form(
+        kernel.expr, kernel.layouts, kernel.tile, form.threads, _ANY_BYTES, patch_bytes=windows.patch_bytes(sizes)
+    )
+    if found is None or (form.tiles, form.stages, form.threadblock.k) != (1, 1, found.threadblock.k):
+        return "T09", f"has {form.stages} stages of {form.threadblock.k} elements in {form.tiles} tiles beside a patch"
+    if form.scratch_bytes < found.scratch_bytes:
+        return "T09", f"has {form.scratch_bytes} bytes for a patch and a matrix that take {found.scratch_bytes}"
     return None
 
 

@@ -8,17 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from rammer.devices.codegen.scalar import C_TYPES, sum_text
-from rammer.devices.codegen.scope import Operands, Position, Scope
-from rammer.devices.cuda.emit.fold import fold
+from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cuda.emit.loads import is_constant
+from rammer.devices.cuda.emit.patches import Patch, write_copies
 from rammer.devices.cuda.emit.points import Side, count, decode, guarded
 from rammer.devices.cuda.emit.vectors import Registers, Vector, pending, store_vector
 from rammer.devices.cuda.emit.wait import emit_wait
-from rammer.ir.expr import Axis, Expr, Load, Output, TensorExpr
+from rammer.ir.expr import Axis, Expr, Load
 from rammer.ir.kernel_form import DepthwiseForm
-from rammer.ir.task import RKernel
-from rammer.ir.types import Layout, TensorType
-from rammer.tiling.depthwise import Depthwise, chunks, depthwise, patch_load
+from rammer.tiling.depthwise import Depthwise, chunks, depthwise
 
 
 def emit_depthwise(scope: Scope, sides: Sequence[Side], form: DepthwiseForm) -> None:
@@ -76,27 +74,21 @@ class _Task:
     def copy_weights(self) -> None:
         """Write what asks for the weights."""
         taps = [Side.whole(axis) for axis in reversed(self.found.taps)]
-        self._copy("weights", self.scope, self.found.weight, taps, self._chunks[1])
+        weight, chunk = self.found.weight, self._chunks[1]
+        write_copies(self.scope, "weights", "scratch", weight, taps, self._channels, chunk)
 
     def copy_patch(self) -> None:
         """Write what asks for the patch."""
-        found, kernel, writer = self.found, self.scope.operands.kernel, self.scope.writer
-        sides = []
-        for number, (window, reach) in enumerate(zip(found.windows, found.patch(self._sizes), strict=True)):
-            lo, tiles = "", 1
-            if window.axis is not None:
-                side = self.sides[window.axis]
-                tiles = -(-window.axis.extent // side.size)
-                if side.lo:
-                    lo = writer.let(writer.index_type, f"patch{number}_lo", sum_text({side.lo: window.stride}, 0))
-                extent = window.reach(tiles * side.size)
-            else:
-                extent = reach
-            sides.append(Side(axis=Axis(f"patch{number}", extent), lo=lo, size=reach))
-        load = patch_load(found, [side.axis for side in sides])
-        patch = _reading(kernel, load, [side.axis for side in sides], found.channel)
-        scope = Scope(writer, Operands(patch, self.scope.operands.readers), fold)
-        self._copy("patch", scope, load, sides[::-1], self._chunks[0])
+        found = self.found
+        patch = Patch(
+            name="patch",
+            memory="scratch",
+            image=found.image,
+            windows=found.windows,
+            channel=self._channels,
+            sides=self.sides,
+        )
+        patch.write_copies(self.scope, self._chunks[0])
 
     @property
     def _chunks(self) -> tuple[int, int]:
@@ -105,17 +97,6 @@ class _Task:
         assert found is not None  # it is a depthwise convolution
         size = self._channels.size
         return math.gcd(found[0], size), math.gcd(found[1], size)
-
-    def _copy(self, name: str, scope: Scope, load: Load, sides: Sequence[Side], chunk: int) -> None:
-        """Write the copies of an operand; `sides` are those of its points, the fastest first."""
-        writer = self.scope.writer
-        head = f"{name}::copy<{chunk}, false>(scratch, [&](uint32_t point_, uint32_t element_)"
-        with writer.block(head, ");"):
-            points, inside = decode(writer, "point_", sides)
-            channel, within = decode(writer, "element_", [self._channels])
-            address, checks = scope.enter({**points, **channel}).element(load)
-            present = " & ".join([*(f"({one})" for one in (*inside, *within)), *checks]) or "true"
-            writer.line(f"return rammer_piece<{C_TYPES[load.type]}>{{in{load.slot} + ({address}), {present}}};")
 
     @property
     def _others(self) -> list[Side]:
@@ -220,15 +201,3 @@ class _Task:
                 at_lane.bind(load, "stored[lane]")
                 writer.line(f"into[lane] = {at_lane.value(factor)};")
         return functor
-
-
-def _reading(kernel: RKernel, load: Load, axes: Sequence[Axis], channel: Axis) -> RKernel:
-    """An rKernel over the same operands that copies the patch: what addresses are taken from."""
-    type_ = TensorType(load.type, tuple(axis.extent for axis in (*axes, channel)))
-    output = Output(type=type_, indices=(*axes, channel), body=load)
-    inputs = kernel.expr.inputs
-    return replace(
-        kernel,
-        expr=TensorExpr(axes=(*axes, channel), inputs=inputs, outputs=(output,)),
-        layouts=(*kernel.layouts[: len(inputs)], Layout.row_major(type_.shape)),
-    )

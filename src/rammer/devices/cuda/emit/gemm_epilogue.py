@@ -10,9 +10,11 @@ from rammer.devices.codegen.scope import Scope
 from rammer.devices.cuda.emit.loads import Early
 from rammer.devices.cuda.emit.points import decode, guarded, within
 from rammer.devices.cuda.emit.tiles import Tiles
+from rammer.ir.kernel_form import Instruction
 from rammer.tiling.pattern import Term
 
 _EARLY_TURNS = 4  # of a thread at the end of a tile, for which it keeps what it will read in registers
+_EARLY_TURNS_OF_HALVES = 8  # likewise, where operands take half the registers
 _PLAIN_TURNS = 16  # of one whose epilogue reads nothing; more is more code only
 
 
@@ -21,7 +23,9 @@ def emit_epilogue(scope: Scope, tiles: Tiles, terms: Sequence[Term]) -> str:
     form = tiles.form
     turns = -(-form.threadblock.m * form.threadblock.n // form.threads)
     has_loads = bool(scope.operands.outer_loads())
-    if turns <= (_EARLY_TURNS if has_loads else _PLAIN_TURNS):
+    of_halves = form.instruction in (Instruction.MMA_F16, Instruction.MMA_BF16)
+    early_turns = _EARLY_TURNS_OF_HALVES if of_halves else _EARLY_TURNS
+    if turns <= (early_turns if has_loads else _PLAIN_TURNS):
         return _emit_at_once(scope, tiles, terms)
     return _emit_in_turns(scope, tiles, terms)
 

@@ -197,6 +197,33 @@ template <typename Format, int rows, int columns> struct rammer_half_products : 
                     Format::multiply(this->sums[i][j], a[2 * i], a[2 * i + 1], b[j]);
         }
     }
+
+    /* Likewise of rows that lie apart: row(number) is where one begins, `walk` where elements are from there on. */
+    template <int depth, int pitch, typename Row, typename Walk, typename B>
+    RAMMER_MEMBER void multiply_windows(Row row, Walk walk, const B *b_points) {
+        const uint32_t point = threadIdx.x % 32 / 4, part = threadIdx.x % 4 * 4;
+        decltype(row(0)) a_points[rows / 8];
+#pragma unroll
+        for (int i = 0; i < rows / 8; ++i)
+            a_points[i] = row(i * 8 + point) + part;
+        b_points += point * pitch + part;
+#pragma unroll 2
+        for (int element = 0; element < depth; element += 16) {
+            Format a[rows / 8], b[columns / 8];
+#pragma unroll
+            for (int i = 0; i < rows / 8; ++i)
+                a[i].load(a_points[i] + walk.at);
+#pragma unroll
+            for (int j = 0; j < columns / 8; ++j)
+                b[j].load(b_points + j * 8 * pitch + element);
+            walk.template next<16>();
+#pragma unroll
+            for (int i = 0; i < rows / 16; ++i)
+#pragma unroll
+                for (int j = 0; j < columns / 8; ++j)
+                    Format::multiply(this->sums[i][j], a[2 * i], a[2 * i + 1], b[j]);
+        }
+    }
 };
 
 #endif

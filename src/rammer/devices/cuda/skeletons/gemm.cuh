@@ -184,10 +184,56 @@ template <typename T, int at, int points, int pitch, int k, typename Team = ramm
 };
 
 /* Of the sums of that number, the operand of rows and the operand of columns. */
-template <int sum_, typename A_, typename B_> struct rammer_term {
-    enum { SUM = sum_ };
-    typedef A_ A;
-    typedef B_ B;
+template <int sum, typename A, typename B> struct rammer_term {
+    /* Adds the products of a warp's `share` of a stage. */
+    template <int share, typename Gemm> static RAMMER_MEMBER void multiply(Gemm &gemm, char *stage) {
+        gemm.sums[sum].template multiply<share, A::PITCH>(
+            A::place(stage, gemm.warp_row, gemm.slice * share), B::place(stage, gemm.warp_column, gemm.slice * share));
+    }
+};
+
+/* An axis of `count` points that lie `step` elements apart in a patch. */
+template <int count, int step> struct rammer_axis {
+    enum { COUNT = count, STEP = step };
+};
+
+/* Points along axes, the first fastest, and where they are in a patch. */
+template <typename... Axes> struct rammer_axes {
+    enum { COUNT = (1 * ... * Axes::COUNT) };
+    static RAMMER_MEMBER uint32_t at(uint32_t point) {
+        uint32_t at = 0;
+        ((at += point % Axes::COUNT * Axes::STEP, point /= Axes::COUNT), ...);
+        return at;
+    }
+};
+
+/* Where the elements of a window are, from its first on: so many `channels` at each of the `Taps`. */
+template <int channels, typename Taps> struct rammer_window_walk {
+    uint32_t tap, channel, at;
+
+    RAMMER_MEMBER explicit rammer_window_walk(uint32_t element) : tap(element / channels), channel(element % channels) {
+        at = Taps::at(tap) + channel;
+    }
+    template <int elements> RAMMER_MEMBER void next(void) {
+        channel += elements;
+        at += elements;
+        if (channel == channels) {
+            channel = 0;
+            at = Taps::at(++tap);
+        }
+    }
+};
+
+/* Likewise, if rows are windows of a patch, an operand whose points are pixels: `Rows` are where they begin. */
+template <int sum, typename Patch, typename B, int channels, typename Rows, typename Taps> struct rammer_window_term {
+    template <int share, typename Gemm> static RAMMER_MEMBER void multiply(Gemm &gemm, char *stage) {
+        const auto row = [&](uint32_t number) {
+            return Patch::place(stage, 0, Rows::at(min(gemm.warp_row + number, (uint32_t)Rows::COUNT - 1)));
+        };
+        gemm.sums[sum].template multiply_windows<share, B::PITCH>(
+            row, rammer_window_walk<channels, Taps>(gemm.slice * share),
+            B::place(stage, gemm.warp_column, gemm.slice * share));
+    }
 };
 
 /* Sums over the same K: `stages` of their operands are in shared memory. `constants` and `others` copy a stage of operands,
@@ -200,10 +246,7 @@ struct rammer_group {
     Others others;
 
     template <int share, typename Gemm> static RAMMER_MEMBER void multiply(Gemm &gemm, char *stage) {
-        (gemm.sums[Terms::SUM].template multiply<share, Terms::A::PITCH>(
-             Terms::A::place(stage, gemm.warp_row, gemm.slice * share),
-             Terms::B::place(stage, gemm.warp_column, gemm.slice * share)),
-         ...);
+        (Terms::template multiply<share>(gemm, stage), ...);
     }
 };
 

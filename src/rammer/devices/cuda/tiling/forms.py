@@ -11,8 +11,9 @@ from rammer.ir.task import RTile
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
-from rammer.tiling.gemm import LEAST_ROWS, WARP, gemm_form, of_float32
+from rammer.tiling.gemm import LEAST_ROWS, WARP, gemm_form, of_float32, whole_form
 from rammer.tiling.gemv import gemv_form, vector_slots
+from rammer.tiling.patches import window_product
 from rammer.tiling.pattern import Contraction, chosen_axes, is_gathered, stride_along
 from rammer.tiling.persistent_rnn import persistent_rnn_form
 from rammer.tiling.reduce import map_form, reduce_form
@@ -20,6 +21,7 @@ from rammer.tiling.rows import outer_reductions
 
 _SECTOR_LANES = 8  # of float32
 _STAYING = 0.93  # of shared memory, for what stays and what it is multiplied with: the rest has records
+_WHOLE = 0.85  # of shared memory, for whole sums: what is copied once needs no cache
 _STAGED = 0.7  # of shared memory, for operands: what is left caches those that are copied again
 
 
@@ -40,7 +42,6 @@ def product_form(workload: Workload, tile: RTile, vdevice: VDevice) -> KernelFor
 
 def staying_form(workload: Workload, tile: RTile, vdevice: VDevice) -> PersistentRnnForm | None:
     """The form of a product whose weights stay, None where they cannot."""
-    shared = next(level for level in vdevice.levels if not level.shared)
     form = persistent_rnn_form(
         workload.expr,
         workload.layouts,
@@ -48,7 +49,7 @@ def staying_form(workload: Workload, tile: RTile, vdevice: VDevice) -> Persisten
         workload.constants,
         vdevice.threads,
         vdevice.stationary_bytes,
-        int(shared.capacity_bytes * _STAYING),
+        _shared_bytes(vdevice, _STAYING),
     )
     if form is not None and form.instruction is Instruction.MMA_3XTF32 and vdevice.numerics == "strict":
         return None
@@ -63,10 +64,25 @@ def staged_form(workload: Workload, tile: RTile, vdevice: VDevice) -> GemmForm |
     return gemm_form(workload.expr, workload.layouts, tile, vdevice.threads, room_bytes(vdevice), of_float)
 
 
+def whole_sums_form(workload: Workload, tile: RTile, vdevice: VDevice) -> GemmForm | None:
+    """The form of a product of 16 bits in tiles whose whole sums are in shared memory, windows as a patch; or None."""
+    expr, layouts = workload.expr, workload.layouts
+    if any(layout.tagged for layout in layouts[: len(expr.inputs)]):
+        return None
+    windows = window_product(expr, layouts, workload.alignments, tile.lane)
+    sizes = dict(zip(expr.axes, tile.task, strict=True))
+    patch_bytes = None if windows is None else windows.patch_bytes(sizes)
+    return whole_form(expr, layouts, tile, vdevice.threads, _shared_bytes(vdevice, _WHOLE), patch_bytes)
+
+
 def room_bytes(vdevice: VDevice) -> int:
     """Shared memory of a block for operands that are staged."""
+    return _shared_bytes(vdevice, _STAGED)
+
+
+def _shared_bytes(vdevice: VDevice, share: float) -> int:
     shared = next(level for level in vdevice.levels if not level.shared)
-    return int(shared.capacity_bytes * _STAGED)
+    return int(shared.capacity_bytes * share)
 
 
 def lane_of(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction | None, vdevice: VDevice) -> int | None:

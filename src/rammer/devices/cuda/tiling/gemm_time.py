@@ -25,6 +25,7 @@ from rammer.tiling.gemm import (
     operands_of,
     staged_operand,
 )
+from rammer.tiling.patches import window_product
 from rammer.tiling.pattern import Group, contraction, stride_along, window_points
 from rammer.tiling.windows import Sides, neighbours, points_together
 
@@ -51,8 +52,21 @@ class _Pass:
 def gemm_us(kernel: RKernel, form: GemmForm, vdevice: VDevice, figures: Figures) -> float:
     """Time of one full rTask, in microseconds."""
     cycles = _cycles(kernel.expr, kernel.layouts, kernel.tile, form, figures)
+    if form.patch:
+        cycles -= _spared_copies(kernel, form) * figures.copy_cycles / _quarters(form)
     lanes_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2
     return cycles / (lanes_per_us / (_quarters(form) * WARP)) + figures.latency_us
+
+
+def _spared_copies(kernel: RKernel, form: GemmForm) -> float:
+    """How many copies less a patch takes than its windows one by one."""
+    windows = window_product(kernel.expr, kernel.layouts, kernel.alignments, kernel.tile.lane)
+    assert windows is not None  # it has the form
+    (one,) = _passes(kernel.expr, kernel.layouts, kernel.expr.axes[kernel.tile.lane or 0], form.instruction)
+    (elements,) = one.copied[0]
+    sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    m, _, k = form.threadblock
+    return m * k / elements - windows.pixels(sizes) * windows.channel.extent / windows.chunk
 
 
 def _quarters(form: GemmForm) -> int:

@@ -36,6 +36,7 @@ from rammer.devices.cuda.tiling.forms import (
     room_bytes,
     staged_form,
     units_of,
+    whole_sums_form,
 )
 from rammer.devices.cuda.tiling.gemm_time import gemm_us
 from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
@@ -66,7 +67,8 @@ from rammer.tiling.warpgroup_gemm import Matrix, matrix_product, product_of, row
 _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
 _ASIDE = 0.25  # of the vEUs, for tagged results of rows: others work on what takes them
-_WORTH = 0.93  # of the time of warps' products: a smaller gain is less than the models are off by
+_WORTH = 0.93  # of the time of other products: a smaller gain is less than the models are off by
+_WORTH_WHOLE = 0.96  # likewise for whole sums, whose constants before the Wait are counted as if they came behind it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +98,13 @@ class GpuRules:
         if found is not None and (lane is None or expr.axes[lane] not in found.lanes):
             found = None
         if found is not None and lane is not None:
-            tiles = (RTile(task=task, lane=lane) for task in boxes(expr, found, expr.axes[lane], vdevice))
+            tiles = [RTile(task=task, lane=lane) for task in boxes(expr, found, expr.axes[lane], vdevice)]
             forms = ((tile, staged_form(workload, tile, vdevice)) for tile in tiles)
             staged = [workload.kernel(tile, form) for tile, form in forms if form is not None]
-            by_warpgroups = self._by_warpgroups(workload, lane, staged, vdevice)
-            if staged or by_warpgroups:
-                return self._best([*staged, *by_warpgroups], vdevice)
+            staged += self._by_warpgroups(workload, lane, staged, vdevice)
+            staged += _of_whole_sums(workload, tiles, staged, vdevice)
+            if staged:
+                return self._best(staged, vdevice)
         if found is not None or expr.reductions:
             return self._shares(workload, lane, vdevice, is_stream=found is not None)
         lanes = map_lanes(expr, workload.layouts, lane)
@@ -194,6 +197,15 @@ class GpuRules:
             return staged[best[1]]
 
         return list(dict.fromkeys(map(first, (1, *shares(vdevice)))))
+
+
+def _of_whole_sums(
+    workload: Workload, tiles: Sequence[RTile], others: Sequence[RKernel], vdevice: VDevice
+) -> list[RKernel]:
+    """Candidates whose whole sums are one stage, where they are clearly faster than others."""
+    forms = ((tile, whole_sums_form(workload, tile, vdevice)) for tile in tiles)
+    kernels = [workload.kernel(tile, form) for tile, form in forms if form is not None]
+    return kernels if _least_us(kernels, vdevice) < _WORTH_WHOLE * _least_us(others, vdevice) else []
 
 
 def _least_us(kernels: Sequence[RKernel], vdevice: VDevice) -> float:

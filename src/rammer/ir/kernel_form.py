@@ -403,7 +403,8 @@ class PersistentRnnForm(KernelForm):
 
     Vectors, `columns` of them (elements of the batch), are cut into `slices`; warps that have the same one have other
     rows (gates of units), and so have `across` lanes of a warp. Weights are `weight_bytes` and take `weight_registers`
-    of each thread.
+    of each thread; those of `stored` elements of a lane lie in shared memory. Vectors that are `overlaid` take each
+    other's place there.
     """
 
     instruction: Instruction
@@ -412,6 +413,8 @@ class PersistentRnnForm(KernelForm):
     columns: int
     weight_registers: int
     weight_bytes: int
+    stored: int = 0
+    overlaid: bool = False
 
     @property
     def kept_bytes(self) -> int:

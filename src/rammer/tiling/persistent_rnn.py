@@ -13,9 +13,9 @@ of several by tensor cores.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
 from rammer.ir.kernel_form import Instruction, PersistentRnnForm
@@ -27,7 +27,10 @@ from rammer.tiling.gemm import WARP, instruction_of
 from rammer.tiling.pattern import Contraction, Term, contraction, reduction_order
 from rammer.tiling.rnn_shares import Shares, ways
 
-_FEW_REGISTERS = 84  # of a thread: others are free for vectors that are on their way
+_FEW_REGISTERS = (
+    60  # of a thread, for weights and sums: with more, weights are stored as long as there is room for them
+)
+_MANY_REGISTERS = 84  # likewise: with more, none is left for vectors that are on their way
 _MAX_ROWS = 256  # whose sums of all slices lie in shared memory
 
 
@@ -54,8 +57,9 @@ class Part:
     `form` is all about the weights but what they load.
 
     A slice of the vector has `slice` elements, and `pitch` in shared memory, where slices begin at element `vector_at`.
-    A lane has `elements` for each of `slots` rows, from its row number `first_slot` on; their `weights` begin at
-    `weights_at` among its registers.
+    A lane has `elements` for each of `slots` rows, from its row number `first_slot` on. The weights of the first
+    `stored` of them lie in shared memory, behind those of `stored_at` elements of the parts before; the others are
+    `weights` registers, from number `weights_at` on.
     """
 
     axes: tuple[Axis, ...]
@@ -68,6 +72,8 @@ class Part:
     elements: int
     first_slot: int
     slots: int
+    stored: int
+    stored_at: int
     weights: int
     weights_at: int
     vector_at: int
@@ -139,7 +145,8 @@ class PersistentRnn:
     @property
     def column_pitch(self) -> int:
         """Elements of shared memory from one column's vectors to the next one's: all slices, and padding."""
-        pitch, tensor = sum(self.shares.slices * part.pitch for part in self.parts), self.shares.tensor
+        pitches, tensor = [self.shares.slices * part.pitch for part in self.parts], self.shares.tensor
+        pitch = max(pitches) if self.shares.overlaid else sum(pitches)
         return pitch if tensor is None else -(-pitch // (2 * tensor.padding)) * 2 * tensor.padding + tensor.padding
 
     @property
@@ -152,7 +159,8 @@ class PersistentRnn:
     @property
     def kept_at(self) -> int:
         """Where constants of the epilogue begin in shared memory, in words: first the biases of all rows."""
-        return self.vectors + self.shares.slices * self.shares.row_pitch * self.shares.padded
+        sums = self.shares.slices * self.shares.row_pitch * self.shares.padded
+        return self.vectors + sums + self.shares.stored_words
 
     @property
     def weights(self) -> int:
@@ -167,7 +175,12 @@ class PersistentRnn:
     @property
     def has_room(self) -> bool:
         """Whether registers are left beside weights and sums for more of the vectors."""
-        return self.weights + self.shares.slots * self.at_once // self.shares.deep <= _FEW_REGISTERS
+        return self.registers <= _MANY_REGISTERS
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, for weights and sums."""
+        return self.weights + self.shares.slots * self.at_once // self.shares.deep
 
     @property
     def weight_bytes(self) -> int:
@@ -222,10 +235,21 @@ def persistent_rnn_form(
     products = _products(layouts, found, constants)
     if products is None:
         return None
-    plan = min(_plans(expr, tile, products, constants, threads // WARP), key=lambda one: one.weights)
-    rows, kept = plan.shares.rows, len(kept_loads(accesses_of(expr, layouts), plan))
-    scratch_bytes = (plan.kept_at + rows + kept * plan.points) * DType.FLOAT32.itemsize_bytes
-    fits = rows <= _MAX_ROWS and plan.weight_bytes <= stationary_bytes and scratch_bytes <= room_bytes
+    accesses = accesses_of(expr, layouts)
+
+    def plan_with(stored: int, *, overlaid: bool) -> PersistentRnn:
+        plans = _plans(expr, tile, products, constants, threads // WARP, stored=stored, overlaid=overlaid)
+        return min(plans, key=lambda one: one.weights)
+
+    def has_place(plan: PersistentRnn) -> bool:
+        return _scratch_bytes(accesses, plan) <= room_bytes
+
+    plan = _with_room(partial(plan_with, overlaid=False), has_place)
+    if plan.shares.tensor is not None and not plan.has_room and len({part.length for part in plan.parts}) == 1:
+        overlaid = _with_room(partial(plan_with, overlaid=True), has_place)
+        plan = overlaid if overlaid.has_room else plan
+    rows, scratch_bytes = plan.shares.rows, _scratch_bytes(accesses, plan)
+    fits = rows <= _MAX_ROWS and plan.weight_bytes <= stationary_bytes and has_place(plan)
     if plan.shares.tensor is None:
         fits &= plan.weights * threads * DType.FLOAT32.itemsize_bytes <= stationary_bytes
         fits &= plan.points <= plan.points_per_warp * plan.shares.warps
@@ -240,7 +264,27 @@ def persistent_rnn_form(
         columns=plan.columns,
         weight_registers=plan.weights,
         weight_bytes=plan.weight_bytes,
+        stored=plan.shares.stored,
+        overlaid=plan.shares.overlaid,
     )
+
+
+def _with_room(plan_with: Callable[[int], PersistentRnn], has_place: Callable[[PersistentRnn], bool]) -> PersistentRnn:
+    """The plan that stores as many weights as leave a thread with few registers of them, or as have a place."""
+    plan = plan_with(0)
+    step = 0 if plan.shares.tensor is None else plan.shares.tensor.elements
+    while step and plan.registers > _FEW_REGISTERS:
+        other = plan_with(plan.shares.stored + step)
+        if other.weights == plan.weights or not has_place(other):
+            break
+        plan = other
+    return plan
+
+
+def _scratch_bytes(accesses: Accesses, plan: PersistentRnn) -> int:
+    """Shared memory of an rTask."""
+    words = plan.kept_at + plan.shares.rows + len(kept_loads(accesses, plan)) * plan.points
+    return words * DType.FLOAT32.itemsize_bytes
 
 
 def column_axes(expr: TensorExpr, layouts: tuple[Layout, ...], constants: frozenset[int]) -> tuple[Axis, ...] | None:
@@ -261,7 +305,15 @@ def plan_of(kernel: RKernel) -> PersistentRnn:
     products = None if found is None else _products(kernel.layouts, found, kernel.constants)
     if products is None or not isinstance(form, PersistentRnnForm):
         raise ValueError("its weights do not stay")
-    plans = _plans(kernel.expr, kernel.tile, products, kernel.constants, form.threads // WARP)
+    plans = _plans(
+        kernel.expr,
+        kernel.tile,
+        products,
+        kernel.constants,
+        form.threads // WARP,
+        stored=form.stored,
+        overlaid=form.overlaid,
+    )
     return next(plan for plan in plans if (plan.shares.across, plan.shares.slices) == (form.across, form.slices))
 
 
@@ -286,8 +338,11 @@ def _plans(
     products: Mapping[Term, _Product],
     constants: frozenset[int],
     warps: int,
+    *,
+    stored: int,
+    overlaid: bool,
 ) -> list[PersistentRnn]:
-    """How threads may share out products."""
+    """How threads may share out products; `Shares` says what is `stored` and `overlaid`."""
     found = contraction(expr)
     assert found is not None  # it has products
     along = _columns(found, products)
@@ -312,7 +367,15 @@ def _plans(
             shares=shares,
             kept=tuple(sorted(constants)),
         )
-        for shares in ways(_multiplier(found, columns), warps, units * len(gates), columns, lengths)
+        for shares in ways(
+            _multiplier(found, columns),
+            warps,
+            units * len(gates),
+            columns,
+            lengths,
+            stored=stored,
+            overlaid=overlaid,
+        )
     ]
 
 
@@ -363,11 +426,12 @@ def _product(
 def _parts(members: Sequence[Mapping[int, _Product]], units: int, shares: Shares) -> tuple[Part, ...]:
     """The parts, from their products by gate."""
     parts: list[Part] = []
-    vector_at = weights_at = 0
+    vector_at = weights_at = stored_at = 0
     for products in members:
         typical = products[min(products)]
         length = math.prod(axis.extent for axis in typical.axes)
         elements = shares.elements(length)
+        stored = min(elements, shares.stored - stored_at)
         first_slot, end_slot = 0, shares.slots
         if shares.tensor is None:
             first_slot = min(products) * units // shares.across
@@ -383,11 +447,14 @@ def _parts(members: Sequence[Mapping[int, _Product]], units: int, shares: Shares
             elements=elements,
             first_slot=first_slot,
             slots=end_slot - first_slot,
-            weights=(end_slot - first_slot) * shares.words(elements),
+            stored=stored,
+            stored_at=stored_at,
+            weights=(end_slot - first_slot) * shares.words(elements - stored),
             weights_at=weights_at,
             vector_at=vector_at,
         )
         parts.append(part)
-        vector_at += shares.slices * part.pitch
+        vector_at += 0 if shares.overlaid else shares.slices * part.pitch
         weights_at += part.weights
+        stored_at += stored
     return tuple(parts)

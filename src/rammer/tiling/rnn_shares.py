@@ -39,6 +39,7 @@ class RnnProducts:
 
 
 _HALVES = RnnProducts(elements=4, element_bytes=2, padding=16, sums=1)
+_BESIDE = RnnProducts(elements=2, element_bytes=4, padding=8, sums=2)
 RNN_PRODUCTS: Mapping[Instruction, RnnProducts] = {
     Instruction.MMA_3XTF32: RnnProducts(elements=2, element_bytes=8, padding=8, sums=2),
     Instruction.MMA_TF32: RnnProducts(elements=2, element_bytes=4, padding=8, sums=1),
@@ -50,7 +51,11 @@ RNN_PRODUCTS: Mapping[Instruction, RnnProducts] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What each thread has of `rows` by `columns` sums; see above."""
+    """What each thread has of `rows` by `columns` sums; see above.
+
+    Weights of a lane's first `stored` elements lie in shared memory, for want of registers. Vectors that are
+    `overlaid` take each other's place there.
+    """
 
     warps: int
     rows: int
@@ -58,11 +63,18 @@ class Shares:
     instruction: Instruction
     across: int
     slices: int
+    stored: int = 0
+    overlaid: bool = False
 
     @property
     def tensor(self) -> RnnProducts | None:
         """How tensor cores multiply, if they do."""
-        return RNN_PRODUCTS.get(self.instruction)
+        return _BESIDE if self.is_beside else RNN_PRODUCTS.get(self.instruction)
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether the two parts of float32 are columns of one instruction, beside each other."""
+        return self.instruction is Instruction.MMA_3XTF32 and self.columns <= TILE_COLUMNS // 2
 
     @property
     def deep(self) -> int:
@@ -97,6 +109,11 @@ class Shares:
         return elements if self.tensor is None else elements // self.tensor.elements * 2
 
     @property
+    def stored_words(self) -> int:
+        """Words of shared memory that hold weights."""
+        return self.slots * self.words(self.stored) * self.warps * WARP
+
+    @property
     def padded(self) -> int:
         """Columns in shared memory."""
         return 1 if self.tensor is None else _up(self.columns, TILE_COLUMNS)
@@ -117,7 +134,16 @@ class Shares:
         )
 
 
-def ways(instruction: Instruction, warps: int, rows: int, columns: int, lengths: Sequence[int]) -> Iterator[Shares]:
+def ways(
+    instruction: Instruction,
+    warps: int,
+    rows: int,
+    columns: int,
+    lengths: Sequence[int],
+    *,
+    stored: int = 0,
+    overlaid: bool = False,
+) -> Iterator[Shares]:
     """The ways to share out the products of an rTask that may be worth it, of tensor cores the best.
 
     Args:
@@ -126,10 +152,21 @@ def ways(instruction: Instruction, warps: int, rows: int, columns: int, lengths:
         rows: of the rTask.
         columns: of the rTask.
         lengths: of the vectors.
+        stored: elements of a lane whose weights lie in shared memory.
+        overlaid: whether vectors take each other's place.
     """
 
     def one(across: int, slices: int) -> Shares:
-        return Shares(warps=warps, rows=rows, columns=columns, instruction=instruction, across=across, slices=slices)
+        return Shares(
+            warps=warps,
+            rows=rows,
+            columns=columns,
+            instruction=instruction,
+            across=across,
+            slices=slices,
+            stored=stored,
+            overlaid=overlaid,
+        )
 
     if instruction not in RNN_PRODUCTS:
         yield from (one(across, warps) for across in _ACROSS)

@@ -15,7 +15,7 @@ from rammer.options import CompileOptions
 from rammer.roller.construct import construct
 from rammer.tiling.gemm import WARP
 from rammer.tiling.gemv import gemv_form
-from rammer.tiling.persistent_rnn import plan_of
+from rammer.tiling.persistent_rnn import persistent_rnn_form, plan_of
 from tests.support.kernel_cases import CELLS
 from tests.support.kernels import Bound, lstm_cell
 
@@ -84,6 +84,39 @@ def test_vectors_of_a_large_batch_are_multiplied_in_tiles(batch, stay):
     workload = Bound(lstm_cell(batch, 256, 256), {3, 4, 5}, H200).workload.tagged()
     kernels = construct(workload, H200)
     assert any(isinstance(kernel.form, PersistentRnnForm) for kernel in kernels) == stay
+
+
+@pytest.mark.parametrize(
+    ("room_bytes", "overlaid"), [(200 << 10, False), (95 << 10, True), (84 << 10, True), (40 << 10, None)]
+)
+def test_vectors_take_each_others_place_where_that_leaves_registers(room_bytes, overlaid):
+    workload = Bound(lstm_cell(16, 256, 256), {3, 4, 5}, H200).workload.tagged()
+    (kernel,) = (one for one in construct(workload, H200) if isinstance(one.form, PersistentRnnForm))
+    arguments = (kernel.expr, kernel.layouts, kernel.tile, kernel.constants, H200.threads, H200.stationary_bytes)
+    form = persistent_rnn_form(*arguments, room_bytes)
+    assert (form is None) == (overlaid is None)
+    if form is not None:
+        plan = plan_of(replace(kernel, form=form))
+        assert form.scratch_bytes <= room_bytes
+        assert form.overlaid == plan.shares.overlaid == overlaid
+        assert [part.vector_at for part in plan.parts] == [0, 0 if overlaid else plan.parts[0].pitch * form.slices]
+        assert plan.has_room
+
+
+@pytest.mark.parametrize("batch", [1, 4, 16])
+def test_weights_for_which_no_registers_are_left_lie_in_shared_memory(batch):
+    workload = Bound(lstm_cell(batch, 256, 256), {3, 4, 5}, H200).workload.tagged()
+    plans = [plan_of(one) for one in construct(workload, H200) if isinstance(one.form, PersistentRnnForm)]
+    assert plans
+    for plan in plans:
+        assert (plan.shares.stored > 0) == (batch > 1)
+        assert [part.stored for part in plan.parts] == [plan.shares.stored, 0]
+        others = plan.vectors + plan.shares.slices * plan.shares.row_pitch * plan.shares.padded
+        assert plan.kept_at == others + plan.shares.slots * plan.shares.stored * H200.threads
+        if batch > 1:
+            elements = sum(part.elements for part in plan.parts)
+            assert plan.has_room
+            assert plan.weights + plan.shares.slots * plan.shares.stored == plan.shares.slots * elements
 
 
 def test_vectors_of_a_batch_stay_only_where_they_are_tagged_themselves():

@@ -201,7 +201,9 @@ def persistent_rnn_batch(units, length, columns, slices, precision="f32", at_onc
     macros |= {"COLUMNS": columns, "SLICES": slices, "FORMAT": f"rammer_rnn_{precision}"}
     macros["HAS_ROOM"] = str(precision == "f16").lower()
     macros["AT_ONCE"] = at_once or -(-columns // 8) * 8
-    return recurrent("persistent_rnn_batch", units, length, columns, tolerance=tolerance, **macros)
+    return recurrent(
+        "persistent_rnn_batch", units, length, columns, tolerance=tolerance, **{"STORED": 0, "OVERLAID": 0} | macros
+    )
 
 
 def attention(queries, keys, depth, width, dtype=np.float16, heads=1, extreme=False, doubles=False, **macros):
@@ -372,6 +374,15 @@ PROGRAMS = {
     "persistent RNN of a batch, lanes apart": persistent_rnn_batch(12, 72, 9, slices=1, MEETS="true"),
     "persistent RNN of a batch, some columns at once": persistent_rnn_batch(32, 64, 16, slices=3, at_once=8),
     "persistent RNN of a batch, several rows of a lane": persistent_rnn_batch(40, 24, 4, slices=8),
+    "persistent RNN of a batch, halves beside": persistent_rnn_batch(20, 100, 3, 2, "f32_beside"),
+    "persistent RNN of a batch, halves beside, several rows of a lane": persistent_rnn_batch(
+        40, 24, 4, 8, "f32_beside"
+    ),
+    "persistent RNN of a batch, weights in shared memory": persistent_rnn_batch(40, 24, 4, 1, STORED=8),
+    "persistent RNN of a batch, more weights in shared memory": persistent_rnn_batch(
+        40, 24, 9, 2, "f16", tolerance=1e-3, STORED=8
+    ),
+    "persistent RNN of a batch, vectors in one place": persistent_rnn_batch(40, 40, 20, 2, "tf32", 8, 1e-3, OVERLAID=1),
     "persistent RNN of a batch, TF32": persistent_rnn_batch(24, 100, 20, 2, "tf32", 8, 1e-3),
     "persistent RNN of a batch, fp16": persistent_rnn_batch(20, 70, 16, 2, "f16", tolerance=1e-3),
     "persistent RNN of a batch, bf16": persistent_rnn_batch(36, 64, 11, 3, "bf16", tolerance=1e-2),

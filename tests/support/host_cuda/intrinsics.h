@@ -185,6 +185,7 @@ RAMMER_INLINE uint32_t rammer_narrow_f16x2(float low, float high) {
 }
 RAMMER_INLINE uint32_t rammer_round_tf32(float x) { return rammer_narrow_tf32(x); }
 RAMMER_INLINE uint32_t rammer_leading_bits(float x) { return __float_as_uint(x) & 0xffffe000u; }
+RAMMER_INLINE uint32_t rammer_opaque(uint32_t number) { return number; }
 RAMMER_INLINE float rammer_rcp_approx(float x) { return 1.0f / x; }
 RAMMER_INLINE float rammer_exp2_approx(float x) { return exp2f(x); }
 

@@ -7,12 +7,14 @@ constexpr int ROWS = 2 * UNITS, GROUPS = RAMMER_THREADS / 32 / SLICES, PADDED = 
 constexpr int SLOTS = (ROWS + 16 * GROUPS - 1) / (16 * GROUPS) * 2, STEP = format::STEP;
 RAMMER_MEMBER constexpr int elements_of(int length) { return (length + SLICES * 4 * STEP - 1) / (SLICES * 4 * STEP) * STEP; }
 constexpr int X_ELEMENTS = elements_of(LENGTH), H_ELEMENTS = elements_of(UNITS);
-constexpr int PADDING = STEP * 4, H_AT = SLICES * 4 * X_ELEMENTS, VECTORS = H_AT + SLICES * 4 * H_ELEMENTS;
+constexpr int PADDING = STEP * 4, H_AT = OVERLAID ? 0 : SLICES * 4 * X_ELEMENTS, VECTORS = H_AT + SLICES * 4 * H_ELEMENTS;
 constexpr int PITCH = (VECTORS + 2 * PADDING - 1) / (2 * PADDING) * 2 * PADDING + PADDING;
-constexpr int ROW_PITCH = (ROWS + 11) / 16 * 16 + 4, X_WORDS = X_ELEMENTS / STEP * 2, H_WORDS = H_ELEMENTS / STEP * 2;
+constexpr int X_STORED = STORED < X_ELEMENTS ? STORED : X_ELEMENTS, H_STORED = STORED - X_STORED;
+constexpr int X_WORDS = (X_ELEMENTS - X_STORED) / STEP * 2, H_WORDS = (H_ELEMENTS - H_STORED) / STEP * 2;
+constexpr int ROW_PITCH = (ROWS + 11) / 16 * 16 + 4;
 
-typedef rammer_rnn_batch_part<LENGTH, 4 * X_ELEMENTS, X_ELEMENTS, 0, 0> x_part;
-typedef rammer_rnn_batch_part<UNITS, 4 * H_ELEMENTS, H_ELEMENTS, SLOTS * X_WORDS, H_AT> h_part;
+typedef rammer_rnn_batch_part<LENGTH, 4 * X_ELEMENTS, X_ELEMENTS, 0, 0, X_STORED, 0> x_part;
+typedef rammer_rnn_batch_part<UNITS, 4 * H_ELEMENTS, H_ELEMENTS, SLOTS * X_WORDS, H_AT, H_STORED, X_STORED> h_part;
 typedef rammer_rnn_batch<UNITS, COLUMNS, 2, SLICES, SLOTS, AT_ONCE, HAS_ROOM, PITCH, ROW_PITCH, MEETS, format, x_part, h_part> rnn;
 
 struct looked {
@@ -43,7 +45,7 @@ extern "C" __global__ void rammer_run(
         const float *row = recurrent + unit * UNITS;
         return [=](uint32_t element, bool present) { return present && gate == 1 ? row[element] : 0.0f; };
     };
-    rnn::load_weights(weights, of_x, of_h);
+    rnn::load_weights(shared, weights, of_x, of_h);
     for (uint32_t i = threadIdx.x; i < PITCH * PADDED * sizeof(format::element) / sizeof(float); i += RAMMER_THREADS)
         shared[i] = 0.0f;
     __syncthreads();

@@ -75,7 +75,7 @@ def emit_kernel(
 
         void symbol(const rammer_record *record)
 
-        void symbol::load_weights(char *const *pointers, uint32_t tile, float *weights)
+        void symbol::load_weights(char *const *pointers, uint32_t tile, float *shared, float *weights)
         void symbol::keep_constants(char *const *pointers, uint32_t tile, float *shared)
         void symbol::step(char *const *pointers, uint32_t tile, uint32_t position, float *shared, const float *weights)
 
@@ -208,7 +208,7 @@ def _emit_persistent_rnn(kernel: RKernel, symbol: str, unwritten: Collection[int
 
     with writer.block(f"struct {symbol}", ";"):
         declare_cell(writer, plan, kernel.layouts, meets=takes_any_apart(kernel))
-        with function("load_weights", "float *weights", stationary.weights) as (scope, sides):
+        with function("load_weights", "float *shared, float *weights", stationary.weights) as (scope, sides):
             emit_load_weights(scope, sides, plan)
         with function("keep_constants", "float *shared", plan.kept) as (scope, sides):
             emit_keep_constants(scope, sides, plan)

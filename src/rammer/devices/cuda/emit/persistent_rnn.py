@@ -53,10 +53,12 @@ def declare_cell(writer: Writer, plan: PersistentRnn, layouts: Sequence[Layout],
         for part in plan.parts:
             names.append(writer.name("part"))
             sizes = [part.length, part.pitch, part.elements, part.weights_at, part.vector_at]
+            sizes += [part.stored, part.stored_at]
             writer.line(f"typedef rammer_rnn_batch_part<{_arguments(sizes)}> {names[-1]};")
         sizes = [plan.units, plan.columns, len(plan.gates), shares.slices, shares.slots, plan.at_once]
         sizes += [plan.has_room, plan.column_pitch, shares.row_pitch, meets]
-        types = ", ".join([_FORMATS[shares.instruction], *names])
+        format_ = _FORMATS[shares.instruction] + ("_beside" if shares.is_beside else "")
+        types = ", ".join([format_, *names])
         writer.line(f"typedef rammer_rnn_batch<{_arguments(sizes)}, {types}> rnn;")
         return
     names = []
@@ -112,7 +114,8 @@ def emit_load_weights(scope: Scope, sides: Sequence[Side], plan: PersistentRnn) 
                 value = scope.enter({**at_units, **at_elements}).value(part.weight)
                 conditions = " && ".join(["present", *_adds(part, plan)])
                 writer.line(f"return {conditions} ? {value} : 0.0f;")
-    writer.line(f"rnn::load_weights(weights, {', '.join(names)});")
+    into = "weights" if plan.shares.tensor is None else "shared, weights"
+    writer.line(f"rnn::load_weights({into}, {', '.join(names)});")
 
 
 def emit_keep_constants(scope: Scope, sides: Sequence[Side], plan: PersistentRnn) -> None:

@@ -56,6 +56,12 @@ RAMMER_INLINE uint32_t rammer_round_tf32(float x) {
     return bits;
 }
 
+/* The same number, of which the compiler does not know that it is: what is computed from it is not kept from before a loop. */
+RAMMER_INLINE uint32_t rammer_opaque(uint32_t number) {
+    asm volatile("" : "+r"(number));
+    return number;
+}
+
 /* The leading bits of a float, as TF32 has them. They are computed where they are asked for, not kept from before a loop. */
 RAMMER_INLINE uint32_t rammer_leading_bits(float x) {
     uint32_t bits;

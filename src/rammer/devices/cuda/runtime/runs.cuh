@@ -14,18 +14,20 @@ template <uint32_t number, typename Cell_> struct rammer_member {
 
 /* What its members do, by their numbers: the compiler makes a switch of it. */
 template <typename... Members> struct rammer_family {
-    static RAMMER_MEMBER void load_weights(uint32_t, uint32_t, uint32_t, float *) {}
+    static RAMMER_MEMBER void load_weights(uint32_t, uint32_t, uint32_t, float *, float *) {}
     static RAMMER_MEMBER bool walk(uint32_t, uint32_t *, bool, uint32_t, float *, const float *) { return true; }
 };
 
 template <typename Member, typename... More> struct rammer_family<Member, More...> {
     typedef typename Member::Cell Cell;
 
-    static RAMMER_MEMBER void load_weights(uint32_t kernel, uint32_t position, uint32_t tile, float *weights) {
+    static RAMMER_MEMBER void load_weights(
+        uint32_t kernel, uint32_t position, uint32_t tile, float *shared, float *weights
+    ) {
         if (kernel == Member::NUMBER)
-            Cell::load_weights(rammer_operands(rammer_at(position)), tile, weights);
+            Cell::load_weights(rammer_operands(rammer_at(position)), tile, shared, weights);
         else
-            rammer_family<More...>::load_weights(kernel, position, tile, weights);
+            rammer_family<More...>::load_weights(kernel, position, tile, shared, weights);
     }
 
     /* Walks a run to its last record. Returns false if a Wait was in vain. */
@@ -56,7 +58,7 @@ template <int registers, uint32_t vectors, typename... Members> RAMMER_INLINE ui
     const uint32_t tile = rammer_at(position)->tile;
     float *shared = (float *)rammer_scratch;
     float weights[registers] = {}; /* the compiler would keep registers for values that a path leaves open */
-    family::load_weights(rammer_at(position)->kernel, position, tile, weights);
+    family::load_weights(rammer_at(position)->kernel, position, tile, shared, weights);
     for (uint32_t i = threadIdx.x; i < vectors; i += RAMMER_THREADS)
         shared[i] = 0.0f; /* elements beyond the end of a slice are multiplied, too */
     __syncthreads();

@@ -1,10 +1,12 @@
 /* The skeleton `persistent_rnn_batch`: a cell of a recurrent layer for some elements of a batch, the `columns` of what tensor
- * cores multiply; see persistent_rnn.cuh, whose functions it has. Its weights are the rows, and stay in registers.
+ * cores multiply (persistent_rnn_formats.cuh); see persistent_rnn.cuh, whose functions it has. Its weights are the rows, and stay
+ * in registers, some of them in shared memory.
  *
  *     step: for each record
  *       for each part: bring its vectors into shared memory, one for each column; each warp multiplies its slice of them by its
  *       rows
- *       put the sums of all slices together; for each point: its gates and the epilogue, a point to a thread
+ *       put the sums of all slices together; for each point: its gates and the epilogue, a point to a thread, of few points a
+ *       gate to a thread
  *
  * Neighbouring warps have other rows of the same slice. Where registers do not hold the sums of all columns, those of some
  * lie in shared memory while others are multiplied.
@@ -12,104 +14,22 @@
 #ifndef RAMMER_PERSISTENT_RNN_BATCH_CUH
 #define RAMMER_PERSISTENT_RNN_BATCH_CUH
 
-/* --- Formats: products of 16 rows by 8 columns. A lane has STEP neighbouring elements of a vector, and as many weights of two
- * rows, two words of each. Which lanes have which elements is the same for both, and the order of a sum is free. --------- */
-
-/* TF32. */
-struct rammer_rnn_tf32 {
-    typedef float element; /* of a vector, in shared memory */
-    enum { STEP = 2 };
-    struct rows {
-        uint32_t words[4];
-        RAMMER_MEMBER void load(const float *first, const float *second) {
-            words[0] = __float_as_uint(first[0]), words[1] = __float_as_uint(second[0]);
-            words[2] = __float_as_uint(first[1]), words[3] = __float_as_uint(second[1]);
-        }
-    };
-    struct columns {
-        uint32_t words[2];
-        RAMMER_MEMBER void load(const element *from) { rammer_load_vector<2>(words, (const uint32_t *)from); }
-    };
-
-    static RAMMER_MEMBER element narrowed(float value) { return __uint_as_float(rammer_round_tf32(value)); }
-    static RAMMER_MEMBER void keep(float *words, const float *weights) {
-        words[0] = narrowed(weights[0]);
-        words[1] = narrowed(weights[1]);
-    }
-    static RAMMER_MEMBER void multiply(float (&sums)[4], float (&)[4], const rows &a, const columns &b) {
-        rammer_mma_tf32(sums, a.words[0], a.words[1], a.words[2], a.words[3], b.words[0], b.words[1]);
-    }
-};
-
-/* Float32: of the 22 leading bits of a number the first 11 and what is left of it, in TF32. The products of two that are left
- * are left out, those of one have a sum of their own. An infinite element gives NaN. */
-struct rammer_rnn_f32 {
-    struct __align__(8) element {
-        float high, low;
-    };
-    enum { STEP = 2 };
-    struct rows {
-        uint32_t high[4], low[4];
-        RAMMER_MEMBER void load(const float *first, const float *second) {
-            const float weights[4] = {first[0], second[0], first[1], second[1]};
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                high[i] = rammer_leading_bits(weights[i]);
-                low[i] = __float_as_uint(weights[i] - __uint_as_float(high[i]));
-            }
-        }
-    };
-    struct columns {
-        uint32_t words[4];
-        RAMMER_MEMBER void load(const element *from) { rammer_load_vector<4>(words, (const uint32_t *)from); }
-    };
-
-    static RAMMER_MEMBER element narrowed(float value) {
-        const float high = __uint_as_float(rammer_round_tf32(value));
-        return {high, __uint_as_float(rammer_round_tf32(value - high))};
-    }
-    static RAMMER_MEMBER void keep(float *words, const float *weights) {
-#pragma unroll
-        for (int i = 0; i < STEP; ++i)
-            words[i] = __uint_as_float((__float_as_uint(weights[i]) + 2u) & 0xfffffffcu);
-    }
-    static RAMMER_MEMBER void multiply(float (&sums)[4], float (&lesser)[4], const rows &a, const columns &b) {
-        rammer_mma_tf32(sums, a.high[0], a.high[1], a.high[2], a.high[3], b.words[0], b.words[2]);
-        rammer_mma_tf32(lesser, a.high[0], a.high[1], a.high[2], a.high[3], b.words[1], b.words[3]);
-        rammer_mma_tf32(lesser, a.low[0], a.low[1], a.low[2], a.low[3], b.words[0], b.words[2]);
-    }
-};
-
-/* Floats of 16 bits, two in a word. */
-#define RAMMER_RNN_HALVES(name)                                                                                           \
-    struct rammer_rnn_##name {                                                                                            \
-        typedef uint16_t element;                                                                                         \
-        enum { STEP = 4 };                                                                                                \
-        typedef rammer_rnn_tf32::rows rows;                                                                               \
-        struct columns {                                                                                                  \
-            uint32_t words[2];                                                                                            \
-            RAMMER_MEMBER void load(const element *from) { rammer_load_vector<2>(words, (const uint32_t *)from); }        \
-        };                                                                                                                \
-        static RAMMER_MEMBER element narrowed(float value) { return rammer_narrow_##name(value); }                        \
-        static RAMMER_MEMBER void keep(float *words, const float *weights) {                                              \
-            words[0] = __uint_as_float(rammer_narrow_##name##x2(weights[0], weights[1]));                                 \
-            words[1] = __uint_as_float(rammer_narrow_##name##x2(weights[2], weights[3]));                                 \
-        }                                                                                                                 \
-        static RAMMER_MEMBER void multiply(float (&sums)[4], float (&)[4], const rows &a, const columns &b) {             \
-            rammer_mma_##name(sums, a.words[0], a.words[1], a.words[2], a.words[3], b.words[0], b.words[1]);              \
-        }                                                                                                                 \
-    };
-
-RAMMER_RNN_HALVES(f16)
-RAMMER_RNN_HALVES(bf16)
-
-/* --- The cell. ----------------------------------------------------------------------------------------------------------- */
-
 /* Vectors of `length` elements, one for each column, and the weights that they are multiplied with. A slice has `pitch`
- * elements, of which a lane has `elements`; they begin at element `vector_at` of a column's shared memory. A lane's weights
- * begin at `weights_at` among its registers. */
-template <int length, int pitch, int elements, int weights_at, int vector_at> struct rammer_rnn_batch_part {
-    enum { LENGTH = length, PITCH = pitch, ELEMENTS = elements, WEIGHTS_AT = weights_at, VECTOR_AT = vector_at };
+ * elements, of which a lane has `elements`; they begin at element `vector_at` of a column's shared memory. A lane's weights of the
+ * first `stored` elements lie in shared memory, behind those of `stored_at` elements; the others begin at `weights_at` among its
+ * registers. */
+template <int length, int pitch, int elements, int weights_at, int vector_at, int stored, int stored_at>
+struct rammer_rnn_batch_part {
+    enum {
+        LENGTH = length,
+        PITCH = pitch,
+        ELEMENTS = elements,
+        WEIGHTS_AT = weights_at,
+        VECTOR_AT = vector_at,
+        STORED = stored,
+        STORED_AT = stored_at,
+        IS_FIRST = weights_at == 0 && stored_at == 0
+    };
 };
 
 /* How elements of a part's vectors are brought: look(column, element) asks for one, is_there(looked) says whether it came,
@@ -128,9 +48,10 @@ struct rammer_no_poll {
     template <typename AreThere, typename Again> RAMMER_MEMBER void operator()(AreThere, Again) const {}
 };
 
-/* A cell. A column's vectors take `pitch` elements of shared memory. Behind those of all columns lie the sums of `slices`, those
- * of a column `row_pitch` apart, and the constants of the epilogue. A lane has `slots` rows, and the sums of `at_once` columns
- * in registers; where it `has_room` in them, it looks at more of the vectors together, and sooner. Where threads may wait one by one for elements, `meets`. */
+/* A cell. A column's vectors take `pitch` elements of shared memory; parts at the same place take it one after the other. Behind
+ * those of all columns lie the sums of `slices`, those of a column `row_pitch` apart, the stored weights, and the constants of the
+ * epilogue. A lane has `slots` rows, and the sums of `at_once` columns in registers; where it `has_room` in them, it looks at more
+ * of the vectors together, and sooner. Where threads may wait one by one for elements, `meets`. */
 template <
     int units, int columns, int gates, int slices, int slots, int at_once, bool has_room, int pitch, int row_pitch, bool meets,
     typename Format, typename... Parts>
@@ -142,12 +63,17 @@ struct rammer_rnn_batch {
         PADDED = (columns + 7) / 8 * 8,
         PASSES = PADDED / at_once,
         POINTS = units * columns,
-        TURNS = (POINTS + RAMMER_THREADS - 1) / RAMMER_THREADS,
+        LANES = POINTS <= 32 / gates * WARPS ? gates : 1, /* of a point */
+        WARP_POINTS = 32 / LANES,
+        TURNS = (POINTS + WARP_POINTS * WARPS - 1) / (WARP_POINTS * WARPS),
         ROWS = units * gates,
         LOOK_BYTES = has_room ? 64 : 32, /* of a thread together */
         SUMS = row_pitch * PADDED,
         SUMS_AT = pitch * PADDED * (int)sizeof(element) / (int)sizeof(float),
-        BIASES_AT = SUMS_AT + slices * SUMS,
+        STORED_AT = SUMS_AT + slices * SUMS,
+        STORED_STEP = slots * 2 * RAMMER_THREADS, /* of one step of a lane */
+        IS_SHORT = (0 + ... + (int)Parts::STORED) != 0, /* of registers */
+        BIASES_AT = STORED_AT + (0 + ... + (int)Parts::STORED) / Format::STEP * STORED_STEP,
         KEPT_AT = BIASES_AT + ROWS
     };
     typedef float totals[gates];
@@ -155,8 +81,8 @@ struct rammer_rnn_batch {
 
     /* weight(gate, unit)(element, present), one functor for each part, is a weight, 0 unless it is `present`. */
     template <typename... Weights>
-    static RAMMER_MEMBER void load_weights(float *weights, Weights... weight) {
-        (load_weights_of<Parts>(weights, weight), ...);
+    static RAMMER_MEMBER void load_weights(float *shared, float *weights, Weights... weight) {
+        (load_weights_of<Parts>(shared, weights, weight), ...);
     }
 
     /* constants(gate, point, float *kept) returns the bias of a gate, and has `count` other constants of a point, the same in
@@ -192,19 +118,19 @@ struct rammer_rnn_batch {
         __syncthreads();
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn)
-            if (threadIdx.x / 32 * 32 + turn * RAMMER_THREADS < POINTS) {
+            if (first_point(turn) < POINTS) {
                 totals all;
-                const uint32_t row = point(turn) % units;
-                const float *from = shared + SUMS_AT + point(turn) / units * row_pitch + row;
+                if constexpr (LANES == 1) {
 #pragma unroll
-                for (int gate = 0; gate < gates; ++gate) {
-                    float sum = shared[BIASES_AT + gate * units + row];
+                    for (int gate = 0; gate < gates; ++gate)
+                        all[gate] = activate(gate, total(shared, gate, point(turn)));
+                } else {
+                    const float mine = activate(lane() % LANES, total(shared, lane() % LANES, point(turn)));
 #pragma unroll
-                    for (int i = 0; i < slices; ++i)
-                        sum += from[i * SUMS + gate * units];
-                    all[gate] = activate(gate, sum);
+                    for (int gate = 0; gate < gates; ++gate)
+                        all[gate] = __shfl_sync(0xffffffffu, mine, place() * LANES + gate);
                 }
-                const bool is_first = threadIdx.x + turn * RAMMER_THREADS < POINTS;
+                const bool is_first = lane() < WARP_POINTS * LANES && lane() % LANES == 0 && first_point(turn) + place() < POINTS;
                 finish(point(turn), is_first, all, shared + KEPT_AT, early[turn]);
             }
     }
@@ -214,7 +140,22 @@ struct rammer_rnn_batch {
     static RAMMER_MEMBER uint32_t slice(void) { return threadIdx.x / 32 / GROUPS; }
     static RAMMER_MEMBER bool is_idle(void) { return GROUPS * slices != WARPS && slice() >= slices; }
     static RAMMER_MEMBER uint32_t row(int slot) { return (threadIdx.x / 32 % GROUPS * slots + slot) * 8 + lane() / 4; }
-    static RAMMER_MEMBER uint32_t point(int turn) { return min(threadIdx.x + turn * RAMMER_THREADS, POINTS - 1u); }
+
+    /* A warp's points of a turn lie side by side; a lane has a gate of the one with number `place`, or all gates. */
+    static RAMMER_MEMBER uint32_t first_point(int turn) { return (threadIdx.x / 32 + turn * WARPS) * WARP_POINTS; }
+    static RAMMER_MEMBER uint32_t place(void) { return min(lane() / LANES, WARP_POINTS - 1u); }
+    static RAMMER_MEMBER uint32_t point(int turn) { return min(first_point(turn) + place(), POINTS - 1u); }
+
+    /* What goes into a gate of a point. */
+    static RAMMER_MEMBER float total(const float *shared, uint32_t gate, uint32_t point) {
+        const uint32_t row = gate * units + point % units;
+        const float *from = shared + SUMS_AT + point / units * row_pitch + row;
+        float sum = shared[BIASES_AT + row];
+#pragma unroll
+        for (int i = 0; i < slices; ++i)
+            sum += from[i * SUMS];
+        return sum;
+    }
 
     static RAMMER_MEMBER void meet(void) {
         if constexpr (meets) {
@@ -224,8 +165,14 @@ struct rammer_rnn_batch {
         }
     }
 
-    template <typename Part, typename Weight> static RAMMER_MEMBER void load_weights_of(float *weights, Weight weight) {
-        constexpr int WORDS = Part::ELEMENTS / Format::STEP * 2;
+    /* Where a lane's weights of an element lie, those of two rows. */
+    template <typename Part> static RAMMER_MEMBER uint32_t stored_at(int element, int rows) {
+        return STORED_AT + (Part::STORED_AT + element) / Format::STEP * STORED_STEP + (rows * RAMMER_THREADS + threadIdx.x) * 4;
+    }
+
+    template <typename Part, typename Weight>
+    static RAMMER_MEMBER void load_weights_of(float *shared, float *weights, Weight weight) {
+        constexpr int WORDS = (Part::ELEMENTS - Part::STORED) / Format::STEP * 2;
 #pragma unroll
         for (int i = 0; i < slots; ++i) {
             const auto of_row = weight(row(i) / units, row(i) % units);
@@ -237,7 +184,10 @@ struct rammer_rnn_batch {
                     const uint32_t element = slice() * Part::PITCH + j * 4 + lane() % 4 * Format::STEP + k;
                     of_lane[k] = of_row(min(element, Part::LENGTH - 1u), element < Part::LENGTH && !is_idle());
                 }
-                Format::keep(weights + Part::WEIGHTS_AT + i * WORDS + j / Format::STEP * 2, of_lane);
+                if (j < Part::STORED)
+                    Format::keep(shared + stored_at<Part>(j, i / 2) + i % 2 * 2, of_lane);
+                else
+                    Format::keep(weights + Part::WEIGHTS_AT + i * WORDS + (j - Part::STORED) / Format::STEP * 2, of_lane);
             }
         }
     }
@@ -249,57 +199,68 @@ struct rammer_rnn_batch {
         /* Whether a thread has the same element of several columns. */
         static constexpr bool HAS_ONE_ELEMENT = RAMMER_THREADS % Part::LENGTH == 0 && COUNT == LOOKING;
 
-        static RAMMER_MEMBER uint32_t number(int turn) { return threadIdx.x + turn * RAMMER_THREADS; }
-        static RAMMER_MEMBER bool has(int turn) { return LOOKING % RAMMER_THREADS == 0 || number(turn) < LOOKING; }
-        static RAMMER_MEMBER bool is_own(int turn) { return COUNT % RAMMER_THREADS == 0 || number(turn) < COUNT; }
-        static RAMMER_MEMBER uint32_t inside(int turn) { return is_own(turn) ? number(turn) : COUNT - 1; }
-        static RAMMER_MEMBER uint32_t column(int turn) {
-            return HAS_ONE_ELEMENT ? threadIdx.x / Part::LENGTH + turn * (RAMMER_THREADS / Part::LENGTH)
+        /* Where there are no registers for addresses from record to record, they are computed each time. */
+        uint32_t thread;
+        RAMMER_MEMBER share(void) : thread(IS_SHORT ? rammer_opaque(threadIdx.x) : threadIdx.x) {}
+
+        RAMMER_MEMBER uint32_t number(int turn) const { return thread + turn * RAMMER_THREADS; }
+        RAMMER_MEMBER bool has(int turn) const { return LOOKING % RAMMER_THREADS == 0 || number(turn) < LOOKING; }
+        RAMMER_MEMBER bool is_own(int turn) const { return COUNT % RAMMER_THREADS == 0 || number(turn) < COUNT; }
+        RAMMER_MEMBER uint32_t inside(int turn) const { return is_own(turn) ? number(turn) : COUNT - 1; }
+        RAMMER_MEMBER uint32_t column(int turn) const {
+            return HAS_ONE_ELEMENT ? thread / Part::LENGTH + turn * (RAMMER_THREADS / Part::LENGTH)
                                    : inside(turn) / Part::LENGTH;
         }
-        static RAMMER_MEMBER uint32_t element(int turn) {
-            return (HAS_ONE_ELEMENT ? threadIdx.x : inside(turn)) % Part::LENGTH;
+        RAMMER_MEMBER uint32_t element(int turn) const {
+            return (HAS_ONE_ELEMENT ? thread : inside(turn)) % Part::LENGTH;
         }
     };
 
     /* What a thread has looked at together. */
     template <typename Part, typename Vectors> struct looks {
-        typedef share<Part> mine;
         typedef decltype(((Vectors *)nullptr)->look(0u, 0u)) word;
         enum {
             MOST = (int)sizeof(word) < LOOK_BYTES ? LOOK_BYTES / (int)sizeof(word) : 1,
-            COUNT = (int)mine::TURNS < MOST ? (int)mine::TURNS : MOST
+            COUNT = (int)share<Part>::TURNS < MOST ? (int)share<Part>::TURNS : MOST
         };
         word looked[COUNT];
 
-        /* visit(turn, word) for those of some turns. */
+        /* visit(mine, turn, word) for those of some turns. */
         template <typename Visit> RAMMER_MEMBER void each(int first, Visit visit) {
+            const share<Part> mine;
 #pragma unroll
             for (int i = 0; i < COUNT; ++i)
-                if (first + i < mine::TURNS && mine::has(first + i))
-                    visit(first + i, looked[i]);
+                if (first + i < share<Part>::TURNS && mine.has(first + i))
+                    visit(mine, first + i, looked[i]);
         }
         RAMMER_MEMBER void ask(Vectors &vectors, int first) {
-            each(first, [&](int turn, word &one) { one = vectors.look(mine::column(turn), mine::element(turn)); });
+            each(first, [&](const share<Part> &mine, int turn, word &one) {
+                one = vectors.look(mine.column(turn), mine.element(turn));
+            });
+        }
+        RAMMER_MEMBER bool are_there(Vectors &vectors, int first) {
+            bool all = true;
+            each(first, [&](const share<Part> &, int, word &one) { all = vectors.is_there(one) && all; });
+            return all;
         }
         /* Asks again for what did not come, and takes it. */
         RAMMER_MEMBER void bring(Vectors &vectors, int first, element *into) {
-            const auto are_there = [&] {
-                bool all = true;
-                each(first, [&](int, word &one) { all = vectors.is_there(one) && all; });
-                return all;
-            };
             const auto again = [&] {
-                each(first, [&](int turn, word &one) {
+                each(first, [&](const share<Part> &mine, int turn, word &one) {
                     if (!vectors.is_there(one))
-                        one = vectors.look(mine::column(turn), mine::element(turn));
+                        one = vectors.look(mine.column(turn), mine.element(turn));
                 });
             };
-            vectors.poll(are_there, again);
-            each(first, [&](int turn, word &one) {
-                const float value = vectors.take(mine::column(turn), mine::element(turn), one);
-                if (mine::is_own(turn))
-                    into[mine::column(turn) * pitch + Part::VECTOR_AT + mine::element(turn)] = Format::narrowed(value);
+            vectors.poll([&] { return are_there(vectors, first); }, again);
+            take(vectors, first, into);
+        }
+        RAMMER_MEMBER void take(Vectors &vectors, int first, element *into) {
+            each(first, [&](const share<Part> &mine, int turn, word &one) {
+                const float value = vectors.take(mine.column(turn), mine.element(turn), one);
+                if (mine.is_own(turn))
+                    Format::template put<pitch>(
+                        into + mine.column(turn) * pitch + Part::VECTOR_AT + mine.element(turn), value
+                    );
             });
         }
     };
@@ -312,6 +273,8 @@ struct rammer_rnn_batch {
         if (has_room)
             some.ask(vectors, 0);
         add((Before *)nullptr, own, shared, weights);
+        if (!Part::IS_FIRST && Part::VECTOR_AT == 0)
+            __syncthreads();
         if (!has_room)
             some.ask(vectors, 0);
         some.bring(vectors, 0, (element *)shared);
@@ -331,42 +294,45 @@ struct rammer_rnn_batch {
     static RAMMER_MEMBER void add(void *, sums &, float *, const float *) {}
     template <typename Part> static RAMMER_MEMBER void add(Part *, sums &own, float *shared, const float *weights) {
         if constexpr (PASSES == 1) {
-            multiply<Part>(own, (const element *)shared, weights, 0);
+            multiply<Part>(own, shared, weights, 0);
         } else {
 #pragma unroll 1
             for (int first = 0; first < PADDED; first += at_once) {
                 sums some = {};
-                if (Part::VECTOR_AT != 0)
+                if (!Part::IS_FIRST)
                     load(some, shared, first);
-                multiply<Part>(some, (const element *)shared, weights, first);
+                multiply<Part>(some, shared, weights, first);
                 store(some, shared, first);
             }
         }
     }
 
-    /* The same to those of some columns. */
+    /* The same to those of some columns. What is multiplied next is on its way from shared memory meanwhile. */
     template <typename Part>
-    static RAMMER_MEMBER void multiply(sums &own, const element *vectors, const float *weights, int first) {
-        constexpr int WORDS = Part::ELEMENTS / Format::STEP * 2;
+    static RAMMER_MEMBER void multiply(sums &own, const float *shared, const float *weights, int first) {
+        constexpr int TILES = at_once / 8, COUNT = Part::ELEMENTS / Format::STEP * TILES, AHEAD = COUNT < 4 ? COUNT : 4;
         if (is_idle())
             return;
         sums lesser = {};
+        const element *vectors = (const element *)shared;
         vectors += (first + lane() / 4) * pitch + Part::VECTOR_AT + slice() * Part::PITCH + lane() % 4 * Format::STEP;
+        const auto at = [=](int number) { return vectors + number % TILES * 8 * pitch + number / TILES * Format::STEP * 4; };
+        typename Format::columns b[AHEAD];
 #pragma unroll
-        for (int j = 0; j < Part::ELEMENTS; j += Format::STEP) {
-            const float *of_lane = weights + Part::WEIGHTS_AT + j / Format::STEP * 2;
-            typename Format::rows a[slots / 2];
+        for (int i = 0; i < AHEAD; ++i)
+            b[i].load(at(i));
+        typename Format::rows a[2][slots / 2];
+        load_rows<Part>(a[0], shared, weights, 0);
+#pragma unroll
+        for (int number = 0; number < COUNT; ++number) {
+            const int step = number / TILES, n = number % TILES;
+            if (n == 0 && number + TILES < COUNT)
+                load_rows<Part>(a[(step + 1) % 2], shared, weights, (step + 1) * Format::STEP);
 #pragma unroll
             for (int i = 0; i < slots / 2; ++i)
-                a[i].load(of_lane + 2 * i * WORDS, of_lane + (2 * i + 1) * WORDS);
-#pragma unroll
-            for (int n = 0; n < at_once / 8; ++n) {
-                typename Format::columns b;
-                b.load(vectors + n * 8 * pitch + j * 4);
-#pragma unroll
-                for (int i = 0; i < slots / 2; ++i)
-                    Format::multiply(own[i][n], lesser[i][n], a[i], b);
-            }
+                Format::multiply(own[i][n], lesser[i][n], a[step % 2][i], b[number % AHEAD]);
+            if (number + AHEAD < COUNT)
+                b[number % AHEAD].load(at(number + AHEAD));
         }
 #pragma unroll
         for (int i = 0; i < slots / 2; ++i)
@@ -375,6 +341,25 @@ struct rammer_rnn_batch {
 #pragma unroll
                 for (int k = 0; k < 4; ++k)
                     own[i][n][k] += lesser[i][n][k];
+    }
+
+    /* A lane's weights from an element on. */
+    template <typename Part>
+    static RAMMER_MEMBER void load_rows(
+        typename Format::rows (&rows)[slots / 2], const float *shared, const float *weights, int element
+    ) {
+        constexpr int WORDS = (Part::ELEMENTS - Part::STORED) / Format::STEP * 2;
+        const float *of_lane = weights + Part::WEIGHTS_AT + (element - Part::STORED) / Format::STEP * 2;
+#pragma unroll
+        for (int i = 0; i < slots / 2; ++i) {
+            if (element < Part::STORED) {
+                float stored[4];
+                rammer_load_vector<4>(stored, shared + stored_at<Part>(element, i));
+                rows[i].load(stored, stored + 2);
+            } else {
+                rows[i].load(of_lane + 2 * i * WORDS, of_lane + (2 * i + 1) * WORDS);
+            }
+        }
     }
 
     /* visit(sum, place) for each sum of a lane and its place among those of its slice. */
@@ -395,6 +380,11 @@ struct rammer_rnn_batch {
     }
 
     static RAMMER_MEMBER void store(sums &own, float *shared, int first) {
+#pragma unroll
+        for (int i = 0; i < slots / 2; ++i)
+#pragma unroll
+            for (int n = 0; n < at_once / 8; ++n)
+                Format::gather(own[i][n]);
         float *const into = shared + SUMS_AT + slice() * SUMS;
         each(own, first, [=](const float *sum, uint32_t at) { into[at] = *sum; });
     }

@@ -231,4 +231,7 @@ class _Planner:
 
     def _share(self, veus: range) -> VDevice:
         """A part of the device's execution units."""
-        return replace(self._vdevice, veus=tuple(self._vdevice.veus[veu] for veu in veus))
+        has_neighbours = len(veus) < self._vdevice.veu_count
+        return replace(
+            self._vdevice, veus=tuple(self._vdevice.veus[veu] for veu in veus), has_neighbours=has_neighbours
+        )

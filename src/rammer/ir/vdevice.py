@@ -131,6 +131,7 @@ class VDevice:
         tagged_handover_us: until another vEU has data that it waits for by their tags; None where it cannot.
         products_reach_peak: whether products take about what `flops_per_us` says.
         remote_handover_us: `[i][j]` is `handover_us` from a vEU at home in memory i to one in another memory j.
+        has_neighbours: whether other models run on other vEUs of the same machine meanwhile.
         externs: users' own rKernels for it.
     """
 
@@ -169,6 +170,7 @@ class VDevice:
     starts_early: bool = False
     products_reach_peak: bool = True
     remote_handover_us: tuple[tuple[Figure, ...], ...] = ()
+    has_neighbours: bool = False
     externs: tuple[ExternKernel, ...] = ()
 
     @property

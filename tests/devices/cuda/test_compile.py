@@ -136,7 +136,7 @@ def test_functions_are_compiled_one_by_one_where_there_is_a_linker(is_there):
     assert (b".text.f1" in code) == is_there  # a section of its own
 
 
-@pytest.mark.parametrize(("functions", "wanted"), [(128, False), (129, True)])
+@pytest.mark.parametrize(("functions", "wanted"), [(160, False), (161, True)])
 def test_a_program_of_many_functions_is_relocatable(functions, wanted, tmp_path):
     text = "\n".join(["", *map(FUNCTION.format, range(functions))])
     source = Source(device="cuda", files={CODE: text.encode()})

@@ -13,7 +13,7 @@ from rammer.options import CompileOptions
 CUBIN = "program.cubin"
 TRACE_MACRO = "RAMMER_TRACE"
 DELAYS_MACRO = "RAMMER_DELAYS"
-_MOST_TOGETHER = 128  # functions of rKernels that are translated with the interpreter: more take long (ADR 0015)
+_MOST_TOGETHER = 160  # functions of rKernels that are translated with the interpreter: more take long (ADR 0015)
 _FEW_KEPT = f"#ifdef __CUDACC_RDC__\n#pragma nv_abi preserve_n_data(8)\n#endif\n{CALLED}"
 """The same in relocatable code: of the caller's registers, a function keeps as few as can be asked for."""
 

@@ -33,6 +33,8 @@ class Figures:
         latency_us: pointers, the first operands, and what the rest reads, one after the other.
         window_cycles: of elements of an operand that are sums themselves: a turn of all threads, a load of a warp, each
             conversion that goes with it.
+        double_windows: how much longer that takes beside other models where products are in float64.
+        cut_windows: likewise where extents are no multiples of a tile's, so that rTasks at the end are smaller.
         computed_cycles: of elements of an operand that are elementwise work: until what they load is there.
         stage_cycles: a barrier, and the first reads after it.
         copy_cycles: up to 16 bytes.
@@ -47,6 +49,8 @@ class Figures:
     provenance: str
     latency_us: float
     window_cycles: tuple[float, float, float]
+    double_windows: float
+    cut_windows: float
     computed_cycles: float
     stage_cycles: float
     copy_cycles: float
@@ -199,9 +203,12 @@ class TreeFigures:
 H200 = Figures(
     provenance="fitted to 384 products of 14 networks, fp32 and fp16, on all multiprocessors of an NVIDIA H200: off by "
     "1.13, rank correlation 0.98; tf32 by whole products; windows fitted to 84 products of NASNet, fp16: 1.08; "
-    "computed operands to 16 products of EfficientNet, fp16",
+    "computed operands to 16 products of EfficientNet, fp16; windows beside other models to 101 products of NASNet "
+    "beside NASNet and beside ResNeXt, fp32",
     latency_us=0.43,
     window_cycles=(218, 3.4, 0.4),
+    double_windows=2.0,
+    cut_windows=2.0,
     computed_cycles=500,
     stage_cycles=619,
     copy_cycles=1.21,

@@ -51,7 +51,8 @@ class _Pass:
 
 def gemm_us(kernel: RKernel, form: GemmForm, vdevice: VDevice, figures: Figures) -> float:
     """Time of one full rTask, in microseconds."""
-    cycles = _cycles(kernel.expr, kernel.layouts, kernel.tile, form, figures)
+    factor = _window_factor(kernel, form, figures) if vdevice.has_neighbours else 1.0
+    cycles = _cycles(kernel.expr, kernel.layouts, kernel.tile, form, figures, factor)
     if form.patch:
         cycles -= _spared_copies(kernel, form) * figures.copy_cycles / _quarters(form)
     lanes_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2
@@ -74,7 +75,21 @@ def _quarters(form: GemmForm) -> int:
     return form.threads // _QUARTER_THREADS
 
 
-def _cycles(expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, form: GemmForm, figures: Figures) -> float:
+def _window_factor(kernel: RKernel, form: GemmForm, figures: Figures) -> float:
+    """How much longer windows take beside other models."""
+    is_cut = any(axis.extent % size for axis, size in zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    is_double = form.instruction is Instruction.MMA_F64
+    return (figures.cut_windows if is_cut else 1.0) * (figures.double_windows if is_double else 1.0)
+
+
+def _cycles(
+    expr: TensorExpr,
+    layouts: tuple[Layout, ...],
+    tile: RTile,
+    form: GemmForm,
+    figures: Figures,
+    window_factor: float,
+) -> float:
     """Cycles of an rTask."""
     assert tile.lane is not None  # along which N runs
     axes = gemm_axes(expr, tile.lane)
@@ -93,10 +108,14 @@ def _cycles(expr: TensorExpr, layouts: tuple[Layout, ...], tile: RTile, form: Ge
         multiply = stages * k / form.slices * rounds * element_cycles * one.terms
         copies = sum(size / elements for size, side in zip(sides, one.copied, strict=True) for elements in side)
         copy = stages * k * copies * figures.copy_cycles / quarters
-        windows = stages * sum(
-            _window_cycles(operand, layouts, box, size, form, figures)
-            for size, box, side in zip(sides, boxes, one.windows, strict=True)
-            for operand in side
+        windows = (
+            stages
+            * window_factor
+            * sum(
+                _window_cycles(operand, layouts, box, size, form, figures)
+                for size, box, side in zip(sides, boxes, one.windows, strict=True)
+                for operand in side
+            )
         )
         turns = stages * sum(
             math.ceil(size * k / (elements * form.threads * _COMPUTED_TOGETHER))

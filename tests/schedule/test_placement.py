@@ -95,8 +95,16 @@ def test_what_loads_weights_to_keep_goes_where_it_can_load_them_while_it_waits(k
     graph = maker.finish([maker.elementwise([made])])
     (kernel,) = graph.operators[1].kernels
     if keeps:
-        sizes = {"across": 1, "slices": 1, "columns": 1, "weight_registers": 1, "weight_bytes": 4}
-        form = PersistentRnnForm(threads=32, scratch_bytes=0, instruction=Instruction.FFMA, **sizes)
+        form = PersistentRnnForm(
+            threads=32,
+            scratch_bytes=0,
+            instruction=Instruction.FFMA,
+            across=1,
+            slices=1,
+            columns=1,
+            weight_registers=1,
+            weight_bytes=4,
+        )
         kernel = replace(kernel, form=form, constants=frozenset((0,)))
     graph = replace(graph, operators=(graph.operators[0], replace(graph.operators[1], kernels=(kernel,))))
     schedule, expected, _ = _place(graph, 2, TileCosts(), overhead_us=0.25)

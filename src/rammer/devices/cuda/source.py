@@ -46,6 +46,7 @@ SKELETONS = (
     ("rammer.devices.cuda", "skeletons/depthwise.cuh"),
     ("rammer.devices.cuda", "skeletons/gemv.cuh"),
     ("rammer.devices.cuda", "skeletons/gemv_rows.cuh"),
+    ("rammer.devices.cuda", "skeletons/attention_warps.cuh"),
     ("rammer.devices.cuda", "skeletons/attention.cuh"),
     ("rammer.devices.cuda", "skeletons/trees.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn.cuh"),

@@ -181,7 +181,7 @@ def load(driver, *, blocks=132, scratch_bytes=0):
 
 
 def gpu(shared_bytes=1000, multiprocessors=132, resident=1):
-    limits = dict(zip(ATTRIBUTES, (shared_bytes, multiprocessors), strict=True))
+    limits = dict(zip(ATTRIBUTES, (shared_bytes, multiprocessors, 60 << 20, 128 << 20), strict=True))
     return fake(
         cuDeviceGetAttribute=lambda name, device: (Status.CUDA_SUCCESS, limits[name]),
         cuFuncGetAttribute=(Status.CUDA_SUCCESS, 100),

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support.cuda_driver import ATTRIBUTES, Api, Status
 
-_LIMITS = dict(zip(ATTRIBUTES, (227 << 10, 132), strict=True))
+_LIMITS = dict(zip(ATTRIBUTES, (227 << 10, 132, 60 << 20, 128 << 20), strict=True))
 _ALIGNMENT_BYTES = 256
 _GARBAGE = 0xA5
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from rammer.devices.cuda.driver import Driver
 from rammer.devices.cuda.memory import Memory
+from rammer.devices.cuda.streaming import Launch, streaming_launch, streams
 from rammer.errors import DeviceUnavailableError
 
 _ENTRY = b"rammer_run"
@@ -16,17 +15,22 @@ _ENTRY = b"rammer_run"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """Code that is ready to run on so many blocks.
-
-    `launch` takes a stream's handle and the address of parameters' addresses, and gives what the driver answers.
-    """
+    """Code that is ready to run on so many blocks."""
 
     blocks: int
-    launch: Callable[[int, int], Any]
+    launch: Launch
 
 
 def load_kernel(
-    driver: Driver, memory: Memory, code: bytes, *, architecture: str, blocks: int, threads: int, scratch_bytes: int
+    driver: Driver,
+    memory: Memory,
+    code: bytes,
+    *,
+    architecture: str,
+    blocks: int,
+    threads: int,
+    scratch_bytes: int,
+    constants: tuple[int, int] = (0, 0),
 ) -> Kernel:
     """The persistent kernel of machine code, if all its blocks can be resident together.
 
@@ -38,6 +42,7 @@ def load_kernel(
         blocks: of a launch.
         threads: of a block.
         scratch_bytes: shared memory of a block, beyond what the code names.
+        constants: where they begin, and their bytes; code alone has none.
 
     Raises:
         DeviceUnavailableError: the GPU cannot run it.
@@ -67,5 +72,18 @@ def load_kernel(
             f"the model has {blocks} vEUs, this GPU holds {held} of its blocks at a time",
             hint=f"compile the model again here, or with veus={held}",
         )
-    launch = partial(api.cuLaunchCooperativeKernel, function, *(blocks, 1, 1), *(threads, 1, 1), scratch_bytes)
+    address, size_bytes = constants
+    launch: Launch
+    if streams(driver, size_bytes):
+        launch = streaming_launch(
+            driver,
+            function,
+            blocks=blocks,
+            threads=threads,
+            scratch_bytes=scratch_bytes,
+            address=address,
+            size_bytes=size_bytes,
+        )
+    else:
+        launch = partial(api.cuLaunchCooperativeKernel, function, *(blocks, 1, 1), *(threads, 1, 1), scratch_bytes)
     return Kernel(blocks=blocks, launch=launch)

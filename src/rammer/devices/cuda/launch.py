@@ -57,6 +57,7 @@ class Constants:
         self._memory = Memory(driver)
         try:
             self.address = self._memory.side_by_side(blocks, manifest.constant_starts)
+            self.size_bytes = sum(block.nbytes for block in blocks)
         except BaseException:
             self._memory.free()
             raise
@@ -155,6 +156,7 @@ class LoadedModel:
             blocks=self._manifest.veus,
             threads=self._launch["threads"],
             scratch_bytes=self._launch["scratch_bytes"],
+            constants=(self._constants.address, self._constants.size_bytes),
         )
 
     # --- Arrays on the host -------------------------------------------------------------------------------------------

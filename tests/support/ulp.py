@@ -75,3 +75,12 @@ def ulps(found: Floats, wanted: Floats) -> float:
     np.testing.assert_array_equal(found[~finite], rounded[~finite])
     spacing = np.spacing(np.abs(rounded[finite])).astype(np.float64)
     return float(np.max(np.abs(found[finite].astype(np.float64) - wanted[finite]) / spacing))
+
+
+def erf_plus_one_model(count: int) -> onnx.ModelProto:
+    """`y = Erf(x) + 1`."""
+    nodes = [helper.make_node("Erf", ["x"], ["erf"]), helper.make_node("Add", ["erf", "one"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [count]) for name in "xy")
+    one = helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])
+    graph = helper.make_graph(nodes, "erf_plus_one", [x], [y], [one])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)

@@ -28,10 +28,21 @@ class Operands(Accesses):
 
     `readers` are the functions that read an element, given its address, of slots that are not read plainly;
     `tagged_store` is the one that writes an element, given its address and the value, where outputs are tagged.
+    `precise_erf_plus_one` says that the device's function for `erf(x) + 1` is exact enough for all results, not only
+    for those of 16 bits.
     """
 
-    def __init__(self, kernel: RKernel, readers: Mapping[int, str] | None = None, tagged_store: str = "") -> None:
+    def __init__(
+        self,
+        kernel: RKernel,
+        readers: Mapping[int, str] | None = None,
+        tagged_store: str = "",
+        *,
+        precise_erf_plus_one: bool = False,
+    ) -> None:
         super().__init__(kernel.expr, kernel.layouts)
+        halves = all(output.type.dtype.is_half for output in kernel.expr.outputs)
+        self._fuses_erf_plus_one = precise_erf_plus_one or halves
         self.kernel = kernel
         self.readers = readers or {}
         self.tagged_store = tagged_store
@@ -44,7 +55,7 @@ class Operands(Accesses):
         return super().below(node) if operand is None else (operand,)
 
     def erf_plus_one(self, node: Expr) -> Expr | None:
-        """The x of `erf(x) + 1` where results are of 16 bits: that has a function of its own (GELU)."""
+        """The x of `erf(x) + 1` where that has a function of its own (GELU)."""
         match node:
             case Call(ScalarFn.ADD, (Call(ScalarFn.ERF, (x,)), Const(1.0, DType.FLOAT32))):
                 pass
@@ -52,7 +63,7 @@ class Operands(Accesses):
                 pass
             case _:
                 return None
-        return x if all(output.type.dtype.is_half for output in self.kernel.expr.outputs) else None
+        return x if self._fuses_erf_plus_one else None
 
     def plain_address(self, load: Load) -> Address:
         """The address of a load as if it needed no checks."""

@@ -207,16 +207,21 @@ class _Rows:
         return inside
 
     def _in_groups(self, axis: str, end: str, extent: int, body: Callable[[int], None]) -> None:
-        """A loop over `axis` up to `end`, several points at a time, then one for those that are left over."""
+        """A loop over `axis` up to `end`, several points at a time; what is left over by powers of 2.
+
+        Sums of one point alone are too few to hide a multiply-add's latency.
+        """
         side = min(self._block.side, extent)
         writer = self._writer
         with writer.block(f"for (; {axis} + {side} <= {end}; {axis} += {side})"):
             writer.in_order()
             body(side)
-        if side > 1:
-            with writer.block(f"for (; {axis} < {end}; {axis}++)"):
-                writer.in_order()
-                body(1)
+        left = int(end) % side if end.isdecimal() else (1 << (side - 1).bit_length()) - 1
+        for count in (1 << bit for bit in reversed(range((side - 1).bit_length()))):
+            if left & count:
+                with writer.block(f"if ({axis} + {count} <= {end})"):
+                    body(count)
+                    writer.line(f"{axis} += {count};")
 
     def _accumulate(self, count: int, first: Callable[[int, int], str]) -> list[list[str]]:
         """Vectors that sums are kept in; `first` gives the text of what one begins with."""

@@ -44,7 +44,7 @@ def emit_kernel(kernel: RKernel, symbol: str) -> str:
         with writer.block(f"static RAMMER_RARE void {symbol}_fallbacks({parameters})"):
             _emit_fallbacks(writer, kernel)
     with writer.block(f"void {symbol}({parameters})"):
-        operands = Operands(replace(kernel, expr=kernel.expr.usual))
+        operands = Operands(replace(kernel, expr=kernel.expr.usual), precise_erf_plus_one=True)
         _write_operands(writer, operands, operands.results)
         ranges = _write_ranges(writer, kernel)
         _emit_body(Scope(writer, operands, fold), ranges, kernel.form)
@@ -55,7 +55,7 @@ def emit_kernel(kernel: RKernel, symbol: str) -> str:
 
 def _emit_fallbacks(writer: Writer, kernel: RKernel) -> None:
     """Overwrite the results of an rTask where a guard does not hold."""
-    operands = Operands(kernel)
+    operands = Operands(kernel, precise_erf_plus_one=True)
     _write_operands(writer, operands, operands.fallbacks)
     ranges = _write_ranges(writer, kernel)
     asked = frozenset[Axis]().union(*(operands.free[guarded.condition] for guarded in kernel.expr.guards))

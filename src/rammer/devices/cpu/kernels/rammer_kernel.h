@@ -211,20 +211,23 @@ RAMMER_INLINE float rammer_exp_f32(float a) {
     return p * first * second;
 }
 
-/* e^x for x <= 0, within the same bound; 0 where that is below the normal range. One factor is enough there. */
-RAMMER_INLINE float rammer_decay_f32(float a) {
-    const float x = a < -88.0f ? -88.0f : a; /* which gives 2^-127, whose bits are those of 0 */
-    const float shifted = x * 1.44269504f + 0x1.8p23f;
-    const float n = shifted - 0x1.8p23f;
-    const float r = (x - n * 0x1.62e4p-1f) - n * 1.42860677e-6f;
-    float p = 1.38145999e-3f;
-    p = p * r + 8.36871564e-3f;
-    p = p * r + 4.16683890e-2f;
-    p = p * r + 1.66665211e-1f;
-    p = p * r + 4.99999940e-1f;
-    p = p * (r * r) + r + 1.0f;
-    return p * rammer_from_bits((rammer_bits(shifted) - 0x4b400000u + 127u) << 23);
+/* 2^t for t <= 0, within the same bound; 0 where that is below the normal range. One factor is enough there: the last
+ * bits of the sum are n + 127, its exponent. At -127 they are 0, and so is the factor. */
+RAMMER_INLINE float rammer_exp2_of_negative_f32(float t) {
+    const float x = t < -127.0f ? -127.0f : t;
+    const float shifted = x + (0x1.8p23f + 127.0f);
+    const float r = x - (shifted - (0x1.8p23f + 127.0f));
+    float p = 1.32647274e-3f;
+    p = p * r + 9.67151292e-3f;
+    p = p * r + 5.55073375e-2f;
+    p = p * r + 2.40222421e-1f;
+    p = p * r + 6.93146978e-1f;
+    p = p * r + 1.0f;
+    return p * rammer_from_bits(rammer_bits(shifted) << 23);
 }
+
+/* e^x for x <= 0. Rounding x log2(e) adds an error of x / 2^24, as rounding x did. */
+RAMMER_INLINE float rammer_decay_f32(float x) { return rammer_exp2_of_negative_f32(x * 1.44269504f); }
 
 RAMMER_INLINE float rammer_tanh_f32(float a) {
     const float x = fabsf(a);
@@ -261,7 +264,22 @@ RAMMER_INLINE float rammer_erf_f32(float a) {
     return x < 1.0f ? a * p : copysignf(1.0f - rammer_exp_f32(q), a);
 }
 
-RAMMER_INLINE float rammer_erf_plus_one_f32(float a) { return rammer_erf_f32(a) + 1.0f; }
+/* 1 + erf(a), within 2 units: log2(1 - erf(|a|)) is a polynomial, off by at most 2^-24 / 3 in what it is the logarithm of.
+ * Beyond 7.06 it is below -127, which gives 0. NaN passes through the clamp. */
+RAMMER_INLINE float rammer_erf_plus_one_f32(float a) {
+    const float whole = fabsf(a);
+    const float x = whole > 7.06f ? 7.06f : whole;
+    float q = -4.53586035e-5f;
+    q = q * x + 4.45507700e-4f;
+    q = q * x - 1.48944184e-3f;
+    q = q * x - 7.74629123e-4f;
+    q = q * x + 2.82536801e-2f;
+    q = q * x - 1.48481607e-1f;
+    q = q * x - 9.18416381e-1f;
+    q = q * x - 1.62790859f;
+    const float rest = rammer_exp2_of_negative_f32(q * x);
+    return a < 0.0f ? rest : 2.0f - rest;
+}
 
 RAMMER_INLINE float rammer_ratio_f32(float a, float b) { return a / b; }
 RAMMER_INLINE float rammer_quotient_f32(float a, float b) { return a / b; }

@@ -194,8 +194,8 @@ RAMMER_INLINE float rammer_exp_f32(float a) {
     const float below = a > 89.0f ? 89.0f : a;
     const float x = below < -104.0f ? -104.0f : below;
     /* In the sum with 1.5 * 2^23 the last bits of the mantissa are the nearest integer. */
-    const float shifted = x * 1.44269504f + 0x1.8p23f;
-    const float n = shifted - 0x1.8p23f;
+    const float shifted = x * 1.44269504f + (0x1.8p23f + 254.0f);
+    const float n = shifted - (0x1.8p23f + 254.0f);
     const float r = (x - n * 0x1.62e4p-1f) - n * 1.42860677e-6f;
     float p = 1.38145999e-3f;
     p = p * r + 8.36871564e-3f;
@@ -203,11 +203,11 @@ RAMMER_INLINE float rammer_exp_f32(float a) {
     p = p * r + 1.66665211e-1f;
     p = p * r + 4.99999940e-1f;
     p = p * (r * r) + r + 1.0f;
-    /* Two factors, so that results beyond the normal range overflow and underflow as they should. */
-    const int32_t exponent = (int32_t)(rammer_bits(shifted) - 0x4b400000u);
-    const int32_t half = exponent >> 1;
-    const float first = rammer_from_bits((uint32_t)(half + 127) << 23);
-    const float second = rammer_from_bits((uint32_t)(exponent - half + 127) << 23);
+    /* Two factors, so that results beyond the normal range overflow and underflow as they should. The last bits of the
+     * sum are n + 254; halves of that are the factors' exponents. */
+    const uint32_t both = rammer_bits(shifted), half = both >> 1;
+    const float first = rammer_from_bits(half << 23);
+    const float second = rammer_from_bits((both - half) << 23);
     return p * first * second;
 }
 

@@ -7,7 +7,7 @@ import numpy as np
 from rammer.ir.expr import Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, cast, load
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import Figure
-from rammer.passes.helpers.quads import in_quads
+from rammer.passes.helpers.quads import from_bytes, in_quads
 from rammer.passes.pipeline import PASSES
 from tests.support.kernels import AVX512, conv, lstm_cell, types
 from tests.support.operators import expression
@@ -146,6 +146,7 @@ BYTES = {
     "vector of bytes": (in_quads(expression("MatMul", types((1, 300), (300, 70), dtype=I32)), "k", 0), {1}),
     "bytes that lie otherwise": (in_quads(expression("MatMul", types((9, 64), (64, 40), dtype=I32)), "k", 0), ()),
     "3x3 of bytes": (in_quads(conv((1, 8, 12, 13), (40, 8, 3, 3), dtype=I32), "c", 1), {1}),
+    "quantised 3x3, few lanes": (requantised(conv((1, 8, 6, 7), (24, 8, 3, 3), dtype=I32)), {1, 3}),
     "quantised 3x3": (requantised(conv((1, 8, 12, 13), (40, 8, 3, 3), dtype=I32)), {1, 3}),
 }
 
@@ -233,6 +234,12 @@ CHANNELS_LAST = {
     "depthwise 7x7": (conv((1, 16, 9, 20), (16, 1, 7, 7), group=16), {0, 2}, "depthwise"),
     "depthwise, not padded": (conv((1, 33, 9, 20), (33, 1, 3, 3), group=33, pads=(0, 0, 0, 0)), {0, 2}, "depthwise"),
     "depthwise, dilated": (conv((1, 16, 9, 20), (16, 1, 3, 3), group=16, dilations=(2, 2)), {0, 2}, "depthwise"),
+    "depthwise of bytes": (from_bytes(conv((1, 40, 12, 13), (40, 1, 3, 3), group=40), U8), {0, 2}, "depthwise"),
+    "depthwise of signed bytes, stride 2": (
+        from_bytes(conv((1, 24, 12, 13), (24, 1, 3, 3), bias=True, group=24, strides=(2, 2)), DType.INT8),
+        {0, 3},
+        "depthwise",
+    ),
     "max pool": (pool("MaxPool", (1, 40, 12, 13), (3, 3), (2, 2), (1, 1, 1, 1)), {0, 1}, "reduce"),
     "average pool": (
         pool("AveragePool", (1, 32, 9, 10), (3, 3), (1, 1), (1, 1, 1, 1), count_include_pad=False),

@@ -17,6 +17,7 @@ from rammer.passes import (
     finite_weights,
     fold_batch_norm,
     fold_constants,
+    fold_scales,
     fuse,
     fuse_attention,
     fuse_cells,
@@ -98,6 +99,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("widen_halves", widen_halves.run),
     ("set_apart", set_apart.run),
     ("fold_constants", _anywhere(fold_constants.run)),
+    ("fold_scales", fold_scales.run),
     ("finite_weights", _anywhere(finite_weights.run)),
     ("simplify_views", _anywhere(simplify_views.run)),
     ("eliminate_common", _anywhere(eliminate_common.run)),
@@ -118,6 +120,7 @@ _INEXACT = frozenset(
     {
         "byte_products",
         "widen_halves",
+        "fold_scales",
         "fold_batch_norm",
         "winograd",
         "fuse_attention",

@@ -177,7 +177,7 @@ def scattered_operands(
 def _lies_well(operand: Expr, group: Group, expr: TensorExpr, lane: Axis, layouts: Sequence[Layout]) -> bool:
     """Whether vectors of a lane operand can be loaded."""
     if group.quad is None:
-        return lies_in_lanes(operand, lane, expr, layouts)
+        return isinstance(operand, Load) and lies_in_lanes(operand, lane, expr, layouts)
     return isinstance(operand, Load) and lies_in_quads(operand, lane, group.quad, layouts)
 
 

@@ -336,6 +336,16 @@ def plain_load(operand: Expr) -> Load | None:
     return inner if isinstance(inner, Load) else None
 
 
+def lane_load(operand: Expr) -> Load | None:
+    """The load of whose neighbours vectors of an operand are made, bytes perhaps as float32; None for any other."""
+    match operand:
+        case Load():
+            return operand
+        case Cast(DType.FLOAT32, Load(_, _, DType.UINT8 | DType.INT8) as inner):
+            return inner
+    return None
+
+
 def widened_byte(operand: Expr) -> Load | None:
     """The load of a byte that an operand is as int32, None for any other."""
     match operand:
@@ -346,12 +356,13 @@ def widened_byte(operand: Expr) -> Load | None:
 
 def lies_in_lanes(operand: Expr, lane: Axis, expr: TensorExpr, layouts: Sequence[Layout]) -> bool:
     """Whether neighbours of an operand along `lane` are neighbours in memory, none of them padding."""
-    if not isinstance(operand, Load) or stride_along(operand.indices, layouts[operand.slot], lane) != 1:
+    load = lane_load(operand)
+    if load is None or stride_along(load.indices, layouts[load.slot], lane) != 1:
         return False
-    shape = expr.inputs[operand.slot].shape
-    return operand.fill is None or not any(
+    shape = expr.inputs[load.slot].shape
+    return load.fill is None or not any(
         lane in free_axes(index)[index] and not is_within(index, extent)
-        for index, extent in zip(operand.indices, shape, strict=True)
+        for index, extent in zip(load.indices, shape, strict=True)
     )
 
 
@@ -404,7 +415,7 @@ def sliding_axes(found: Contraction, group: Group, rows: Collection[Axis], lane:
     What rows share is loaded once where the points along these axes are unrolled.
     """
     others = dict.fromkeys(found.split(term, lane)[1] for term in group.terms)
-    loads = [other for other in others if isinstance(other, Load) and lane in found.free[other]]
+    loads = [load for other in others if (load := lane_load(other)) is not None and lane in found.free[other]]
     if len(loads) < len(others):
         return ()
     forms = [form for load in loads for form in map(affine, load.indices) if form is not None]

@@ -18,7 +18,16 @@ from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
 from rammer.tiling.borders import borders, is_blockable
 from rammer.tiling.packing import pack_points, packed_operands, scattered_operands
-from rammer.tiling.pattern import Contraction, Group, contraction, lies_in_lanes, plain_load, sliding_axes, stride_along
+from rammer.tiling.pattern import (
+    Contraction,
+    Group,
+    contraction,
+    lane_load,
+    lies_in_lanes,
+    plain_load,
+    sliding_axes,
+    stride_along,
+)
 
 _MAX_ROWS = 16
 _MAX_VECTORS = 8
@@ -27,6 +36,7 @@ _MIN_ACCUMULATORS = 8
 # A vector of the lane operand mostly comes from the second cache level; what rows load stays in the first.
 _VECTOR_LOAD_SLOTS = 2.0
 _NEAR_LOAD_SLOTS = 1.0
+_WIDENED_LOAD_SLOTS = 2.0
 _SCALAR_LOAD_SLOTS = 0.5
 _CONVERTED_LOAD_SLOTS = 6.0
 _LANE_SLOTS = 1.5
@@ -213,9 +223,9 @@ class _Micro:
         if math.prod(sizes[axis] for axis in rows) <= _WAYS:
             return 0
         crowded = 0
-        for load in {
-            other for term in self.found.terms if isinstance(other := self.found.split(term, self.lane)[1], Load)
-        }:
+        others = {lane_load(self.found.split(term, self.lane)[1]) for term in self.found.terms}
+        for load in others - {None}:
+            assert load is not None
             steps = [
                 stride_along(load.indices, self.layouts[load.slot], axis) * load.type.itemsize_bytes for axis in rows
             ]
@@ -229,9 +239,10 @@ class _Micro:
         """The part of a rows' operand that is loaded, where windows overlap and what they share is loaded once."""
         rows = [axis for axis in self.found.rows(self.expr.axes, self.lane) if sizes[axis] > 1]
         taps = sliding_axes(self.found, group, rows, self.lane)
-        if not taps or not isinstance(other, Load):
+        load = lane_load(other)
+        if not taps or load is None:
             return 1.0
-        steps = [stride_along(other.indices, self.layouts[other.slot], axis) for axis in (*rows, *taps)]
+        steps = [stride_along(load.indices, self.layouts[load.slot], axis) for axis in (*rows, *taps)]
         lengths = [*(sizes[axis] for axis in rows), *(axis.extent for axis in taps)]
         points = itertools.product(*map(range, lengths))
         places = {sum(i * step for i, step in zip(point, steps, strict=True)) for point in points}
@@ -241,7 +252,9 @@ class _Micro:
         """The cost of the operand that is not kept for all rows, for one row."""
         if self.lane not in self.found.free[other]:
             return _SCALAR_LOAD_SLOTS
-        return vectors * (_NEAR_LOAD_SLOTS if other in self.near else _LANE_SLOTS * self.vector)
+        if other not in self.near:
+            return vectors * _LANE_SLOTS * self.vector
+        return vectors * (_NEAR_LOAD_SLOTS if isinstance(other, Load) else _WIDENED_LOAD_SLOTS)
 
     def _lane_operands(self, group: Group) -> tuple[Expr, ...]:
         return tuple(dict.fromkeys(self.found.split(term, self.lane)[0] for term in group.terms))

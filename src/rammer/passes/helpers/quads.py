@@ -1,4 +1,4 @@
-"""Products of int32 as products of bytes, four of which an instruction sums."""
+"""Products of bytes: those of int32, four of which an instruction sums, and of float32 numbers that are bytes."""
 
 from __future__ import annotations
 
@@ -52,3 +52,21 @@ def cut(weights: Array, dim: int) -> Array:
     shape = weights.shape
     quads = weights.reshape(*shape[:dim], shape[dim] // QUAD, QUAD, *shape[dim + 1 :])
     return np.ascontiguousarray(np.moveaxis(quads, dim + 1, -1).astype(np.int8))
+
+
+def from_bytes(expr: TensorExpr, dtype: DType) -> TensorExpr:
+    """An expression of which slot 0 has bytes of a type instead of float32 numbers; its padding is 0."""
+
+    def visit(node: Expr) -> Expr | None:
+        match node:
+            case Load(0, indices, _, fill):
+                return cast(DType.FLOAT32, Load(0, indices, dtype, None if fill is None else const(0, dtype)))
+        return None
+
+    bodies = rebuild(expr.roots, visit)
+    x, *others = expr.inputs
+    return replace(
+        expr,
+        inputs=(TensorType(dtype, x.shape), *others),
+        outputs=tuple(replace(output, body=body) for output, body in zip(expr.outputs, bodies, strict=True)),
+    )

@@ -20,6 +20,7 @@ from rammer.tiling.pattern import (
     Group,
     Term,
     broadcast_loads,
+    lane_load,
     reduction_order,
     sliding_axes,
     stride_along,
@@ -29,6 +30,8 @@ from rammer.tiling.pattern import (
 # for few products.
 _STRETCH_BYTES, _LINE_BYTES = range(64, 129), 64
 _VECTOR_NAMES = {DType.FLOAT32: "rammer_f32x", DType.FLOAT64: "rammer_f64x", DType.INT32: "rammer_i32x"}
+BYTE_NAMES = {DType.UINT8: "u8", DType.INT8: "i8"}
+"""What vectors of bytes are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,12 +244,12 @@ class _Micro:
                 operand, other = block.found.split(term, block.lane)
                 vector = self._vector(at_tap, operand, v)
                 for offsets in inside:
-                    address = self._vector_address(self._row(at_tap, offsets), other, v)
+                    text = self._vector_text(self._row(at_tap, offsets), other, v)
                     product = f"{self._accumulators[term, offsets, v]} += {{}} * {vector};"
-                    products.setdefault(address, []).append(product)
-        for address, users in products.items():
-            load = "RAMMER_LOAD_ONCE" if len(users) > 1 else "RAMMER_LOAD"
-            shared = self._writer.let(self._type, self._writer.name("w"), f"{load}({self._type}, {address})")
+                    products.setdefault(text, []).append(product)
+        for text, users in products.items():
+            once = text.replace("RAMMER_LOAD(", "RAMMER_LOAD_ONCE(") if len(users) > 1 else text
+            shared = self._writer.let(self._type, self._writer.name("w"), once)
             for product in users:
                 self._writer.line(product.format(shared))
 
@@ -305,11 +308,10 @@ class _Micro:
 
     def _vector(self, scope: Scope, operand: Expr, number: int) -> str:
         """Vector `number` of an operand."""
-        address = self._vector_address(scope, operand, number)
-        return self._writer.let(self._type, self._writer.name("w"), f"RAMMER_LOAD({self._type}, {address})")
+        return self._writer.let(self._type, self._writer.name("w"), self._vector_text(scope, operand, number))
 
-    def _vector_address(self, scope: Scope, operand: Expr, number: int) -> str:
-        """Where a vector of an operand lies: in memory if its lanes lie side by side, else written lane by lane."""
+    def _vector_text(self, scope: Scope, operand: Expr, number: int) -> str:
+        """A vector of an operand: loaded if its lanes lie side by side, else written lane by lane."""
         block, lane = self._block, self._block.lane
         start = f"{lane.name}_block"
         first = number * block.vector
@@ -317,9 +319,15 @@ class _Micro:
         at_first = scope.enter({lane: Position(start, first, block.sizes[lane])})
         pack = block.packs.get((self._group, operand))
         if pack is not None:
-            return f"{pack.array} + ({scope.linear(pack.form)}) * {block.sizes[lane]} + {first}"
-        if isinstance(operand, Load) and self._is_vector(at_first, operand, present):
-            return f"in{operand.slot} + {at_first.address(self._operands.loads[operand])}"
+            return (
+                f"RAMMER_LOAD({self._type}, {pack.array} + ({scope.linear(pack.form)}) * {block.sizes[lane]} + {first})"
+            )
+        load = lane_load(operand)
+        if load is not None and self._is_vector(at_first, load, present):
+            address = f"in{load.slot} + {at_first.address(self._operands.loads[load])}"
+            if load is operand:
+                return f"RAMMER_LOAD({self._type}, {address})"
+            return f"RAMMER_BYTES({block.vector}, {BYTE_NAMES[load.type]}, {address})"
         lanes = self._writer.name("lanes")
         self._writer.line(f"{C_TYPES[self._element]} {lanes}[{block.vector}] = {{0}};")
         with self._writer.loop("i", "0", str(present), lanes=True):
@@ -330,7 +338,7 @@ class _Micro:
             else:
                 value = at_lane.value(operand)
             self._writer.line(f"{lanes}[i] = {value};")
-        return lanes
+        return f"RAMMER_LOAD({self._type}, {lanes})"
 
     def _is_vector(self, scope: Scope, load: Load, present: int) -> bool:
         """Whether a vector's lanes of a load lie side by side and can all be read."""

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 from rammer.devices.codegen.scalar import convert
 from rammer.devices.codegen.scope import Position, Scope
+from rammer.devices.cpu.emit.micro import BYTE_NAMES
 from rammer.ir.expr import Axis, Cast, Expr, Load
 from rammer.ir.types import DType
 from rammer.tiling.pattern import lies_side_by_side, stride_along
 
-_NAMES = {DType.UINT8: "u8", DType.INT8: "i8"}
 _WIDE_BYTES = 4
+WIDTHS = (4, 8, 16)
+"""So many lanes there are instructions for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +49,10 @@ def widen(scope: Scope, lane: Axis, at_first: Position, lanes: int) -> Bytes:
     first = scope.enter({lane: at_first})
     loaded: dict[Expr, str] = {}
     for load in operands.outer_loads():
-        if load.type in _NAMES and lies_side_by_side(load, lane, operands.layouts) and not first.open_checks(load):
+        if load.type in BYTE_NAMES and lies_side_by_side(load, lane, operands.layouts) and not first.open_checks(load):
             name = writer.name("bytes")
             address = f"in{load.slot} + {first.address(operands.loads[load])}"
-            widened = f"RAMMER_WIDEN({lanes}, {_NAMES[load.type]}, {address})"
+            widened = f"RAMMER_WIDEN({lanes}, {BYTE_NAMES[load.type]}, {address})"
             writer.line(f"RAMMER_BY_LANE(rammer_i32x{lanes}, {name}, {widened});")
             loaded[load] = f"{name}[i]"
     stored: dict[int, str] = {}
@@ -82,7 +84,7 @@ def narrow(scope: Scope, lane: Axis, at_first: Position, lanes: int, apart: Byte
         dtype = scope.operands.expr.outputs[number].type.dtype
         address = f"out{number} + {first.address(scope.operands.stores[number])}"
         value = f"RAMMER_LOAD(rammer_i32x{lanes}, {array})"
-        scope.writer.line(f"RAMMER_NARROW({lanes}, {_NAMES[dtype]}, {address}, {value});")
+        scope.writer.line(f"RAMMER_NARROW({lanes}, {BYTE_NAMES[dtype]}, {address}, {value});")
 
 
 def _is_narrowed(body: Expr) -> bool:

@@ -27,7 +27,7 @@ from rammer.devices.codegen.scalar import C_TYPES, sum_text
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.ahead import emit_ahead
 from rammer.devices.cpu.emit.micro import Block, Place, edges_of, emit_group, vector_type
-from rammer.devices.cpu.emit.narrow import NONE, narrow, store_lane, widen
+from rammer.devices.cpu.emit.narrow import NONE, WIDTHS, narrow, store_lane, widen
 from rammer.devices.cpu.emit.nest import Loop, Range, nest
 from rammer.devices.cpu.emit.pack import emit_packs
 from rammer.ir.expr import Axis
@@ -209,7 +209,7 @@ def _emit_lanes(row: Scope, block: Block, first: int, present: int, sums: Mappin
     """The loop over the lanes of one vector of sums, bytes apart where the vector is whole."""
     writer, lane = row.writer, block.lane
     at_first = Position(f"{lane.name}_block", first, block.sizes[lane])
-    apart = widen(row, lane, at_first, present) if present == block.vector else NONE
+    apart = widen(row, lane, at_first, present) if present in WIDTHS else NONE
     writer.line("RAMMER_ONE_VECTOR")
     with writer.loop("i", "0", str(present), lanes=True):
         writer.let("int64_t", lane.name, sum_text({f"{lane.name}_block": 1, "i": 1}, first))

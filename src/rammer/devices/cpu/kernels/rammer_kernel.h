@@ -72,11 +72,43 @@ RAMMER_VECTOR(int8_t, 16, rammer_i8x16)
 #endif
 #define RAMMER_STORE(vector, address, value) (*(vector##_at *)(address) = (value))
 
-/* Bytes (u8 or i8) of all lanes as int32, and back. */
-#define RAMMER_WIDEN(lanes, bytes, address)                                                                           \
+/* Bytes (u8 or i8) of all lanes as int32, and back. gcc would take vectors apart where it converts them. */
+#define RAMMER_WIDEN(lanes, bytes, address) RAMMER_WIDEN_##lanes(bytes, address)
+#define RAMMER_NARROW(lanes, bytes, address, value) RAMMER_NARROW_##lanes(bytes, address, value)
+#define RAMMER_WIDEN_BY_LANE(lanes, bytes, address)                                                                   \
     __builtin_convertvector(RAMMER_LOAD(rammer_##bytes##x##lanes, address), rammer_i32x##lanes)
-#define RAMMER_NARROW(lanes, bytes, address, value)                                                                   \
+#define RAMMER_NARROW_BY_LANE(lanes, bytes, address, value)                                                           \
     RAMMER_STORE(rammer_##bytes##x##lanes, address, __builtin_convertvector(value, rammer_##bytes##x##lanes))
+#define RAMMER_WIDEN_4(bytes, address) RAMMER_WIDEN_BY_LANE(4, bytes, address)
+#define RAMMER_NARROW_4(bytes, address, value) RAMMER_NARROW_BY_LANE(4, bytes, address, value)
+#if defined(__AVX512F__) && defined(__AVX512VL__) && !defined(__clang__)
+RAMMER_VECTOR(int64_t, 2, rammer_i64x2)
+RAMMER_VECTOR(char, 16, rammer_c8x16)
+#define RAMMER_EXTEND_u8 pmovzxbd
+#define RAMMER_EXTEND_i8 pmovsxbd
+#define RAMMER_WIDEN_8(bytes, address)                                                                                \
+    RAMMER_BUILTIN(RAMMER_EXTEND_##bytes, 256)((rammer_c8x16)(rammer_i64x2){RAMMER_EIGHT(address), 0},               \
+                                               (rammer_i32x8){0}, (char)-1)
+#define RAMMER_WIDEN_16(bytes, address)                                                                               \
+    RAMMER_BUILTIN(RAMMER_EXTEND_##bytes, 512)(RAMMER_LOAD(rammer_c8x16, address), (rammer_i32x16){0}, (short)-1)
+#define RAMMER_NARROW_8(bytes, address, value)                                                                        \
+    (RAMMER_EIGHT(address) =                                                                                          \
+         ((rammer_i64x2)RAMMER_BUILTIN(pmovdb, 256)(value, (rammer_c8x16){0}, (char)-1))[0])
+#define RAMMER_NARROW_16(bytes, address, value)                                                                       \
+    RAMMER_STORE(rammer_c8x16, address, RAMMER_BUILTIN(pmovdb, 512)(value, (rammer_c8x16){0}, (short)-1))
+#define RAMMER_BUILTIN(name, bits) RAMMER_BUILTIN_OF(name, bits)
+#define RAMMER_BUILTIN_OF(name, bits) __builtin_ia32_##name##bits##_mask
+typedef int64_t rammer_eight __attribute__((aligned(1), may_alias));
+#define RAMMER_EIGHT(address) (*(rammer_eight *)(address))
+#else
+#define RAMMER_WIDEN_8(bytes, address) RAMMER_WIDEN_BY_LANE(8, bytes, address)
+#define RAMMER_NARROW_8(bytes, address, value) RAMMER_NARROW_BY_LANE(8, bytes, address, value)
+#define RAMMER_WIDEN_16(bytes, address) RAMMER_WIDEN_BY_LANE(16, bytes, address)
+#define RAMMER_NARROW_16(bytes, address, value) RAMMER_NARROW_BY_LANE(16, bytes, address, value)
+#endif
+/* Bytes of all lanes as float32. */
+#define RAMMER_BYTES(lanes, bytes, address)                                                                           \
+    __builtin_convertvector(RAMMER_WIDEN(lanes, bytes, address), rammer_f32x##lanes)
 
 /* Any address will do, outside of an operand too. */
 #define RAMMER_PREFETCH(address) __builtin_prefetch(address)

@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-import numpy as np
-
 from rammer.errors import UnsupportedFeatureError
 from rammer.ir.graph import Attribute, Attributes
 from rammer.ir.types import DType, TensorType
 from rammer.operators import recurrent_lengths
 from rammer.operators.attributes import flag, integer, number, numbers, text, texts
+from rammer.operators.moved import joined, taken
 from rammer.operators.recurrent_cells import RECURRENT_ACTIVATIONS
 from rammer.operators.registry import Builder, CompositeDef, register, require
 from rammer.operators.shapes import FLOATS, check_operands
@@ -109,30 +108,30 @@ def _expand(kind: _Kind, builder: Builder, inputs: Sequence[int], attributes: At
     batched = cells[0]["batched_inputs"]
     # Time in x and direction in the states are the dimension that the layout leaves to them: 0, or 1 after the batch.
     steps = range(builder.type(x).shape[layout])
-    entering = [] if batched else [_take(builder, x, layout, t, f"{name}.x{t}") for t in steps]
+    entering = [] if batched else [taken(builder, x, layout, t, f"{name}.x{t}") for t in steps]
     running = [recurrent_lengths.running(builder, length, len(steps), name) for length in lengths]
     hidden: list[list[int]] = [[] for _ in steps]
     last: list[tuple[int, ...]] = []
     for d, backward in enumerate(_backwards(kind, attributes)):
         here = f"{name}.d{d}"
-        fixed = [_take(builder, v, 0, d, f"{here}.{letter}") for letter, v in zip("wrbp", weights, strict=False)]
+        fixed = [taken(builder, v, 0, d, f"{here}.{letter}") for letter, v in zip("wrbp", weights, strict=False)]
         if batched:
             projected = _project(builder, x, fixed.pop(0), f"{here}.inputs")
-            entering = [_take(builder, projected, layout, t, f"{here}.x{t}") for t in steps]
+            entering = [taken(builder, projected, layout, t, f"{here}.x{t}") for t in steps]
         state = tuple(
-            _take(builder, v, layout, d, f"{here}.{letter}") for letter, v in zip("hc", initial, strict=False)
+            taken(builder, v, layout, d, f"{here}.{letter}") for letter, v in zip("hc", initial, strict=False)
         )
         for t in reversed(steps) if backward else steps:
             new = _step(kind, builder, entering[t], state, fixed, cells[d], f"{here}.t{t}")
             for runs in running:
-                now = _take(builder, runs, 0, t, f"{here}.t{t}.runs")
+                now = taken(builder, runs, 0, t, f"{here}.t{t}.runs")
                 new = recurrent_lengths.kept(builder, now, new, state, f"{here}.t{t}.kept")
             state = new
             hidden[t].append(state[0])
         last.append(state)
-    y = _join(builder, [h for row in hidden for h in row], layout, y_type, f"{name}.y")
+    y = joined(builder, [h for row in hidden for h in row], layout, y_type, f"{name}.y")
     finals = [
-        _join(builder, [state[s] for state in last], layout, type_, f"{name}.last{s}")
+        joined(builder, [state[s] for state in last], layout, type_, f"{name}.last{s}")
         for s, type_ in enumerate(state_types)
     ]
     for length in lengths:
@@ -217,26 +216,6 @@ def _parameters(names: Sequence[str], given: Sequence[float], defaults: Mapping[
     """One parameter per activation: those that have it consume the given ones in order, then take the default."""
     remaining = iter(given)
     return tuple(next(remaining, defaults[name]) if name in defaults else 0.0 for name in names)
-
-
-def _take(builder: Builder, value: int, dim: int, index: int, name: str) -> int:
-    """The part of a value at `index` of a dimension, without the dimension."""
-    shape = builder.type(value).shape
-    if shape[dim] != 1:
-        starts = tuple(index if d == dim else 0 for d in range(len(shape)))
-        sizes = tuple(1 if d == dim else extent for d, extent in enumerate(shape))
-        attributes: Attributes = {"starts": starts, "steps": (1,) * len(shape), "sizes": sizes}
-        (value,) = builder.add("Slice", [value], attributes, name=f"{name}.slice")
-    kept = shape[:dim] + shape[dim + 1 :]
-    return builder.add("Reshape", [value], {"shape": kept}, name=name)[0]
-
-
-def _join(builder: Builder, parts: Sequence[int], dim: int, type_: TensorType, name: str) -> int:
-    """Matrices `[b, n]` side by side along `dim`, seen with the type's shape."""
-    if not parts:
-        return builder.constant(np.zeros(type_.shape, type_.dtype.numpy), name)
-    joined = parts[0] if len(parts) == 1 else builder.add("Concat", parts, {"axis": dim}, name=f"{name}.concat")[0]
-    return builder.add("Reshape", [joined], {"shape": type_.shape}, name=name)[0]
 
 
 for _kind in (_LSTM, _GRU, _RNN):

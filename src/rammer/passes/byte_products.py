@@ -30,6 +30,7 @@ from rammer.operators.contraction import gemm, matmul
 from rammer.operators.convolution import conv
 from rammer.operators.registry import BuildExpr
 from rammer.passes.helpers.quads import cut, in_quads
+from rammer.passes.helpers.quantised import Integers, Numbers, numbers_of, scales_of, weights_of
 from rammer.passes.helpers.rewrite import Rewriter
 from rammer.tiling.pattern import QUAD
 
@@ -41,8 +42,6 @@ _SIGN = 128
 
 _BUILDERS: Mapping[str, tuple[BuildExpr, str]] = {"Conv": (conv, "c"), "Gemm": (gemm, "k"), "MatMul": (matmul, "k")}
 """The expression of each product, and the axis that is summed over and cut into quads."""
-
-Integers = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +78,6 @@ class _Steps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Numbers:
-    """Values that stand for numbers: integers of 8 bits less a zero point (None: 0), times a scale (None: 1)."""
-
-    integers: int
-    zero: int | None
-    scale: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Product:
     """A product by weights, which have the features along dimension `features` and are summed along `summed`.
 
@@ -97,7 +87,7 @@ class _Product:
     """
 
     operator: Operator
-    x: _Numbers
+    x: Numbers
     zero: int | None
     integers: Integers
     scales: npt.NDArray[np.float32] | None
@@ -134,12 +124,12 @@ def _product(operator: Operator, graph: Graph, makers: dict[int, Operator]) -> _
     places = _places(operator, graph)
     if places is None:
         return None
-    x, w = (_numbers(value, makers) for value in operator.inputs[:2])
-    weights = None if w is None else _weights(w, graph)
+    x, w = (numbers_of(value, makers) for value in operator.inputs[:2])
+    weights = None if w is None else weights_of(w, graph)
     if x is None or w is None or weights is None or x.integers in graph.constants:
         return None
     features, summed, column = places
-    scales = None if w.scale is None else _by_feature(graph.constants.get(w.scale), weights.ndim, features)
+    scales = None if w.scale is None else scales_of(graph.constants.get(w.scale), weights.ndim, features)
     whole = all(graph.values[value].type.size == 1 for value in (x.zero, x.scale) if value is not None)
     fits = weights.size // weights.shape[features] <= _MOST_SUMMED and weights.shape[features] >= _LEAST_FEATURES
     if not whole or not fits or not weights.size or (w.scale is None) != (scales is None):
@@ -176,44 +166,7 @@ def _places(operator: Operator, graph: Graph) -> tuple[int, int, int] | None:
     return None
 
 
-def _numbers(value: int, makers: dict[int, Operator]) -> _Numbers | None:
-    """What a value stands for, if it is made of integers of 8 bits."""
-    scale = None
-    maker = makers.get(value)
-    if maker is not None and maker.kind == "Mul":
-        number, scale = maker.inputs
-        maker = makers.get(number)
-        if maker is None or maker.kind != "Cast" or maker.attributes["to"] is not DType.FLOAT32:
-            return None
-        maker = makers.get(maker.inputs[0])
-    if maker is None or maker.kind != "Centre":
-        return None
-    integers, *zeros = maker.inputs
-    return _Numbers(integers=integers, zero=zeros[0] if zeros else None, scale=scale)
-
-
-def _weights(w: _Numbers, graph: Graph) -> Integers | None:
-    """Constants less their zero point, if int8 holds them."""
-    array = graph.constants.get(w.integers)
-    zero = np.zeros((), np.int32) if w.zero is None else graph.constants.get(w.zero)
-    if array is None or zero is None:
-        return None
-    centred = array.astype(np.int32) - zero.astype(np.int32)
-    limits = np.iinfo(np.int8)
-    return centred if centred.min(initial=0) >= limits.min and centred.max(initial=0) <= limits.max else None
-
-
-def _by_feature(scales: Array | None, rank: int, features: int) -> npt.NDArray[np.float32] | None:
-    """Scales that broadcast to weights, if they are constants that are one or differ along the features alone."""
-    if scales is None or scales.dtype != np.float32:
-        return None
-    shape = (1,) * (rank - scales.ndim) + scales.shape
-    if any(extent != 1 for dim, extent in enumerate(shape) if dim != features):
-        return None
-    return scales.reshape(-1).astype(np.float32)
-
-
-def _zero(x: _Numbers, graph: Graph) -> int | None:
+def _zero(x: Numbers, graph: Graph) -> int | None:
     """The zero point of numbers, made unsigned, if it is known."""
     added = _SIGN if graph.values[x.integers].type.dtype is DType.INT8 else 0
     if x.zero is None:

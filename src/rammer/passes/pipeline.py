@@ -10,6 +10,7 @@ from rammer.ir.graph import Graph
 from rammer.ir.vdevice import VDevice
 from rammer.passes import (
     batch_inputs,
+    byte_cells,
     byte_products,
     channels_last,
     eliminate_common,
@@ -93,6 +94,7 @@ _REST: tuple[tuple[str, Pass], ...] = (
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
 )
 PASSES: tuple[tuple[str, Pass], ...] = (
+    ("byte_cells", byte_cells.run),
     ("byte_products", byte_products.run),
     ("batch_inputs", batch_inputs.run),
     ("unroll", _anywhere(unroll.run)),
@@ -118,6 +120,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 
 _INEXACT = frozenset(
     {
+        "byte_cells",
         "byte_products",
         "widen_halves",
         "fold_scales",

@@ -107,6 +107,17 @@ def test_integers_stay_exact(computed):
     np.testing.assert_array_equal(evaluate_graph(after, inputs)[0], evaluate_graph(graph, inputs)[0])
 
 
+def test_padding_stands_for_a_zero_point_that_is_computed():
+    net = Net()
+    x, zero = net.input(1, 8, 6, 7, dtype=DType.UINT8), net.input(dtype=DType.UINT8)
+    weights = net.add("Centre", net.constant(integers(np.int8, 12, 8, 3, 3)))
+    graph = net.build(net.conv(net.add("Centre", x, zero), weights, pad=1))
+    after = run(graph)
+    assert {"ConvBytes", "Where"} <= {operator.kind for operator in after.operators}
+    given = [integers(np.uint8, 1, 8, 6, 7), np.array(200, np.uint8)]
+    np.testing.assert_array_equal(evaluate_graph(after, given)[0], evaluate_graph(graph, given)[0])
+
+
 @pytest.mark.parametrize(
     "graph",
     [

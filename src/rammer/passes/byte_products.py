@@ -136,13 +136,10 @@ def _product(operator: Operator, graph: Graph, makers: dict[int, Operator]) -> _
         return None
     if (x.scale is None) != (scales is None):
         return None
-    zero = _zero(x, graph)
-    if zero is None and any(_pads(operator)):
-        return None
     return _Product(
         operator=operator,
         x=x,
-        zero=zero,
+        zero=_zero(x, graph),
         integers=weights,
         scales=scales,
         features=features,
@@ -201,13 +198,18 @@ def _sums(product: _Product, build: _Steps) -> int:
     begins, ends = [0] * type_.rank, [0] * type_.rank
     channel = 1 if product.operator.kind == "Conv" else type_.rank - 1
     ends[channel] = missing
-    if zero and any(_pads(product.operator)):
+    if zero != 0 and any(_pads(product.operator)):
         spatial = type_.rank - 2
         pads = _pads(product.operator)
         begins[2:], ends[2:] = pads[:spatial], pads[spatial:]
         attributes["pads"] = (0,) * len(pads)
     if any(begins) or any(ends):
         x = build.add("Pad", x, mode="constant", pads=(*begins, *ends), value=float(zero or 0))
+    if zero is None and any((*begins[2:], *ends[2:])):
+        assert product.x.zero is not None  # else it is known
+        widths = [(0, 0), (0, 0), *zip(begins[2:], ends[2:], strict=True)]
+        outside = np.pad(np.zeros((1, 1, *type_.shape[2:]), bool), widths, constant_values=True)
+        x = build.add("Where", build.constant(outside), build.unsigned(build.reshaped(product.x.zero, ())), x)
     widths = [(0, missing if dim == product.summed else 0) for dim in range(product.integers.ndim)]
     weights = np.pad(product.integers, widths)
     types = [TensorType(DType.INT32, shape) for shape in (build.rewriter.type(x).shape, weights.shape)]

@@ -12,6 +12,7 @@ from rammer.passes import (
     batch_inputs,
     byte_cells,
     byte_products,
+    byte_windows,
     channels_last,
     eliminate_common,
     eliminate_dead,
@@ -96,6 +97,7 @@ _REST: tuple[tuple[str, Pass], ...] = (
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("byte_cells", byte_cells.run),
     ("byte_products", byte_products.run),
+    ("byte_windows", byte_windows.run),
     ("batch_inputs", batch_inputs.run),
     ("unroll", _anywhere(unroll.run)),
     ("widen_halves", widen_halves.run),
@@ -122,6 +124,7 @@ _INEXACT = frozenset(
     {
         "byte_cells",
         "byte_products",
+        "byte_windows",
         "widen_halves",
         "fold_scales",
         "fold_batch_norm",

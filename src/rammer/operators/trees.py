@@ -30,7 +30,8 @@ def tree_codes(inputs: Sequence[TensorType], attributes: Attributes) -> TensorEx
     """How many thresholds of a column are less than its feature, for each column and row.
 
     Operands: rows [N, F]; feature of each column, int32 [C]; thresholds [C, 2^m - 1] of the rows' type, rising, padded
-    with infinity; the code of NaN [C], whose type is the result's. The result is [C, N].
+    with infinity; the code of NaN [S, C], whose type is the result's, S being 1 or 2. The result is [S * C, N]: columns
+    that differ in the code of NaN alone share what is counted.
 
     Raises:
         InvalidModelError: the operands do not fit.
@@ -40,11 +41,11 @@ def tree_codes(inputs: Sequence[TensorType], attributes: Attributes) -> TensorEx
     check_dtype("TreeCodes of rows", rows, _REALS)
     check_dtype("TreeCodes of features", features, _INT32)
     check_dtype("TreeCodes with codes", missing, CODES)
-    fits = rows.rank == thresholds.rank == 2 and features.shape == missing.shape == thresholds.shape[:1]
+    fits = rows.rank == thresholds.rank == missing.rank == 2
+    fits = fits and features.shape == missing.shape[1:] == thresholds.shape[:1] and missing.shape[0] in (1, 2)
     fits = fits and thresholds.dtype is rows.dtype and (thresholds.shape[1] + 1).bit_count() == 1
     require(fits, f"TreeCodes of {rows}: {features}, {thresholds} and {missing} do not fit")
-    axes = spatial_axes((*features.shape, rows.shape[0]))
-    column, row = axes
+    column, row, side = spatial_axes((*features.shape, rows.shape[0], missing.shape[0]))
     x = load(0, rows, [row, cast(DType.INT64, load(1, features, [column]))])
     places = thresholds.shape[1] + 1
     parts = min(places, _COUNTED_PARTS) if rows.shape[0] >= _COUNTED_PARTS else 1
@@ -57,8 +58,16 @@ def tree_codes(inputs: Sequence[TensorType], attributes: Attributes) -> TensorEx
     while step:
         is_less = less(load(2, thresholds, [column, found + (step - 1)]), x)
         found, step = found + choose(is_less, const(step, DType.INT64), 0), step // 2
-    code = choose(call(ScalarFn.ISNAN, x), load(3, missing, [column]), cast(missing.dtype, found))
-    return plain_result(inputs, missing.dtype, axes, code)
+    of_nan = load(3, missing, [0, column])
+    if missing.shape[0] == 2:  # a choice: what is counted stands once beside both
+        of_nan = choose(call(ScalarFn.EQ, side, 0), of_nan, load(3, missing, [1, column]))
+    # No threshold is less than NaN.
+    code = cast(missing.dtype, found) + choose(call(ScalarFn.ISNAN, x), of_nan, 0)
+    if missing.shape[0] == 1:
+        return plain_result(inputs, missing.dtype, (column, row), code)
+    type_ = TensorType(missing.dtype, (2 * column.extent, row.extent))
+    output = Output(type=type_, indices=(side * column.extent + column, row), body=code)
+    return TensorExpr(axes=(column, row, side), inputs=tuple(inputs), outputs=(output,))
 
 
 def tree_table(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:

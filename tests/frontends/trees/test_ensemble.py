@@ -86,15 +86,35 @@ def test_many_thresholds_take_wider_codes():
     assert [code_type(most) for most in (255, 256)] == [DType.UINT8, DType.UINT16]
 
 
-def test_more_thresholds_than_codes_are_several_columns():
-    depth, node = 17, np.arange((1 << 18) - 1)
+@pytest.mark.parametrize("features", [2, 300])
+@pytest.mark.parametrize("rows", [1, 70])
+def test_both_sides_for_missing_values_share_a_search(features, rows):
+    rng = np.random.default_rng(3)
+    trees = [
+        tree([feature, -1, -1], [t, 0, 0], [1, 0, 0], [2, 0, 0], [0, 1, 10], missing_left=[left, False, False])
+        for feature in range(features)
+        for t in rng.normal(size=2)
+        for left in (False, True)
+    ]
+    made = ensemble(trees, features=features, compare=DType.FLOAT32, total=DType.FLOAT64)
+    ranks = coded(made).ranks
+    assert ranks is not None
+    assert (len(ranks.thresholds), ranks.missing.shape) == (features, (2, features))
+    x = np.where(rng.random((rows, features)) < 0.4, np.nan, rng.normal(size=(rows, features))).astype(np.float32)
+    np.testing.assert_array_equal(executable_of(graph_of(made, rows), device="cpu")(x), made.evaluate(x))
+
+
+@pytest.mark.parametrize(("depth", "columns"), [(17, 3), (16, 2)])
+def test_more_thresholds_than_codes_are_several_columns(depth, columns):
+    node = np.arange((1 << (depth + 1)) - 1)
     level = np.floor(np.log2(node + 1)).astype(int)
     threshold = (2 * (node + 1 - (1 << level)) + 1) * 2.0 ** (depth - 1 - level)
     one = tree(np.where(level < depth, 0, -1), threshold, 2 * node + 1, 2 * node + 2, node)
-    made = ensemble([one], features=1, compare=DType.FLOAT64, total=DType.FLOAT64)
+    other = tree([0, -1, -1], [0.5, 0, 0], [1, 0, 0], [2, 0, 0], [0, 1, 10])
+    made = ensemble([one, other], features=1, compare=DType.FLOAT64, total=DType.FLOAT64)
     ranks = coded(made).ranks
     assert ranks is not None
-    assert ranks.feature.tolist() == [0, 0, 0]
+    assert ranks.feature.tolist() == [0] * columns
     rows = np.random.default_rng(0).integers(-1, 1 << depth, (500, 1)) * 1.0
     np.testing.assert_array_equal(evaluate_graph(graph_of(made, 500), [rows])[0], made.evaluate(rows))
 

@@ -33,9 +33,9 @@ def choose_lane(expr: TensorExpr, layouts: Sequence[Layout], vector: int) -> int
             if reduction is not None and (lane is None or lane not in free[reduction]):
                 # Such a reduction runs along lanes itself, if it is long enough.
                 along = _innermost(load, reduction, layouts[load.slot], 2 * vector)
-            if along is None or along in free[load]:
-                points = math.prod(axis.extent for axis in free[load])
-                total += points * _access(along, load.indices, layouts[load.slot], vector)
+            # What does not depend on the lanes' axis is one element for all lanes, at each of its own points.
+            each = _access(along, load.indices, layouts[load.slot], vector) if along in free[load] else float(vector)
+            total += each * math.prod(axis.extent for axis in free[load])
         return total
 
     options: list[Axis | None] = list(reversed(expr.axes))

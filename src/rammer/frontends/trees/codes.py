@@ -33,7 +33,7 @@ class Ranks:
     Attributes:
         feature: of each column, int32 [columns].
         thresholds: [columns, 2^m - 1], rising, padded with infinity.
-        missing: the code of NaN, [columns].
+        missing: the code of NaN, [1, columns], or [2, columns] for two columns each that share the rest.
     """
 
     feature: Ints
@@ -93,27 +93,32 @@ def coded(source: TreeEnsemble) -> CodedEnsemble:
     tabled = zero | by_set | np.isnan(nodes.threshold[inner])
     plain = _Columns(source, inner[~tabled])
     other = _Columns(source, inner[tabled])
-    thresholds = [np.unique(nodes.threshold[part]) for part in plain.parts]
-    counts = [len(np.unique(nodes.threshold[part])) for part in (*plain.parts, *other.parts)]
-    dtype = code_type(max(counts, default=1))
-    if len(counts) > MAX_COLUMNS:
+    others = [len(np.unique(nodes.threshold[part])) for part in other.parts]
+    order, roots = _placed(source)
+    steps = _steps(source, order)
+    groups = _shared(source, plain.parts, others, int(steps.max(initial=0)).bit_length())
+    sides, columns, most = _extent(source, groups, others)
+    dtype = code_type(most)
+    if columns > MAX_COLUMNS:
         raise UnsupportedFeatureError(
-            f"trees that compare {len(counts)} features",
+            f"trees that compare {columns} features",
             hint=f"there is room for {MAX_COLUMNS}, each counted for every treatment of missing values and categories",
         )
     column, bound = np.zeros((2, len(nodes.feature)), np.int64)
-    missing = []
-    for number, (part, line) in enumerate(zip(plain.parts, thresholds, strict=True)):
-        column[part], bound[part] = number, np.searchsorted(line, nodes.threshold[part])
-        first = part[0]
-        at_zero = np.searchsorted(line, 0.0) if nodes.missing[first] == Missing.NONE else len(line)
-        missing.append(0 if nodes.missing_left[first] and nodes.missing[first] == Missing.NAN else int(at_zero))
-    tables = _tables(source, other, dtype, len(plain.parts), column, bound) if other.parts else None
-    features = nodes.feature[[part[0] for part in plain.parts]] if plain.parts else np.zeros(0, np.int32)
-    order, roots = _placed(source)
+    thresholds, missing = list[Reals](), list[int]()
+    for number, group in enumerate(groups):
+        line = _line(source, group)
+        thresholds.append(line)
+        for side in range(sides):
+            part = group[min(side, len(group) - 1)]
+            missing.append(_missing_code(nodes, int(part[0]), line))
+            column[part] = min(side, len(group) - 1) * len(groups) + number
+            bound[part] = np.searchsorted(line, nodes.threshold[part])
+    tables = _tables(source, other, dtype, len(groups) * sides, column, bound) if other.parts else None
+    features = nodes.feature[[group[0][0] for group in groups]] if groups else np.zeros(0, np.int32)
     zeros = np.zeros((1, source.width))
     value = np.concatenate([nodes.value, zeros, source.base.reshape(-1, source.width)])
-    fields, words = _packed(source, order, column, bound, max(counts, default=1))
+    fields, words = _packed(source, order, steps, column, bound, most)
     return CodedEnsemble(
         ranks=_ranks(features, thresholds, missing, dtype, source.compare) if plain.parts else None,
         tables=tables,
@@ -160,23 +165,78 @@ def _level_order(nodes: Tree, root: int) -> Numbers:
     return np.concatenate(levels)
 
 
-def _packed(
-    source: TreeEnsemble, order: Numbers, column: Numbers, bound: Numbers, most: int
-) -> tuple[NodeFields, npt.NDArray[np.generic]]:
-    """The words of nodes in their new order; codes are at most `most`."""
+def _steps(source: TreeEnsemble, order: Numbers) -> Numbers:
+    """How far behind them the first children of inner nodes lie, which are taken in their order there."""
     nodes = source.nodes
-    is_inner = np.append(nodes.feature >= 0, np.zeros(1 + source.outputs // source.width, np.bool_))[order]
     place = np.zeros(len(nodes.feature), np.int64)
     own = order < len(nodes.feature)
     place[order[own]] = np.flatnonzero(own)
+    inner = order[_is_inner(source, order)]
+    steps: Numbers = place[nodes.left[inner]] - place[inner]
+    return steps
+
+
+def _is_inner(source: TreeEnsemble, order: Numbers) -> npt.NDArray[np.bool_]:
+    behind = np.zeros(1 + source.outputs // source.width, np.bool_)
+    found: npt.NDArray[np.bool_] = np.append(source.nodes.feature >= 0, behind)[order]
+    return found
+
+
+def _packed(
+    source: TreeEnsemble, order: Numbers, steps: Numbers, column: Numbers, bound: Numbers, most: int
+) -> tuple[NodeFields, npt.NDArray[np.generic]]:
+    """The words of nodes in their new order; codes are at most `most`."""
+    is_inner = _is_inner(source, order)
     inner = order[is_inner]
-    step = place[nodes.left[inner]] - place[inner]
-    widths = (int(column.max()).bit_length(), int(most).bit_length(), int(step.max(initial=0)).bit_length())
-    fields = NodeFields(column_bits=max(1, widths[0]), bound_bits=widths[1])
-    dtype = DType.UINT32 if max(1, widths[0]) + sum(widths[1:]) <= _NARROW_BITS else DType.UINT64
+    widths = (max(1, int(column.max()).bit_length()), int(most).bit_length(), int(steps.max(initial=0)).bit_length())
+    fields = NodeFields(column_bits=widths[0], bound_bits=widths[1])
+    dtype = DType.UINT32 if sum(widths) <= _NARROW_BITS else DType.UINT64
     words = np.full(len(order), fields.pack(dtype, 0, 0, (1 << widths[1]) - 1), dtype.numpy)
-    words[is_inner] = fields.pack(dtype, column[inner], step, bound[inner])
+    words[is_inner] = fields.pack(dtype, column[inner], steps, bound[inner])
     return fields, words
+
+
+def _shared(
+    source: TreeEnsemble, parts: Sequence[Numbers], others: Sequence[int], step_bits: int
+) -> list[list[Numbers]]:
+    """Columns that count the same thresholds, those of one feature that treat NaN in two ways, in groups.
+
+    Each is alone where codes or nodes would have wider types otherwise.
+    """
+    apart = [[part] for part in parts]
+    of_feature: dict[int, list[Numbers]] = {}
+    for part in parts:
+        of_feature.setdefault(int(source.nodes.feature[part[0]]), []).append(part)
+    together = list(of_feature.values())
+    if max(map(len, together), default=1) != 2 or any(len(_line(source, group)) > MAX_CODE for group in together):
+        return apart
+
+    def types(groups: list[list[Numbers]]) -> tuple[DType, bool]:
+        _, columns, most = _extent(source, groups, others)
+        bits = max(1, (columns - 1).bit_length()) + most.bit_length() + step_bits
+        return code_type(most), bits <= _NARROW_BITS
+
+    return together if types(together) == types(apart) else apart
+
+
+def _extent(source: TreeEnsemble, groups: Sequence[Sequence[Numbers]], others: Sequence[int]) -> tuple[int, int, int]:
+    """How many columns share a group's thresholds, how many there are, and the greatest code."""
+    sides = max(map(len, groups), default=1)
+    counts = [len(_line(source, group)) for group in groups]
+    return sides, sides * len(groups) + len(others), max((*counts, *others), default=1)
+
+
+def _line(source: TreeEnsemble, group: Sequence[Numbers]) -> Reals:
+    """The thresholds of columns, rising."""
+    found: Reals = np.unique(source.nodes.threshold[np.concatenate(group)])
+    return found
+
+
+def _missing_code(nodes: Tree, node: int, line: Reals) -> int:
+    """The code of NaN in a node's column."""
+    if nodes.missing[node] == Missing.NONE:
+        return int(np.searchsorted(line, 0.0))
+    return 0 if nodes.missing_left[node] else len(line)
 
 
 class _Columns:
@@ -213,7 +273,8 @@ def _ranks(features: Ints, thresholds: Sequence[Reals], missing: Sequence[int], 
     table = np.full((len(thresholds), (1 << longest.bit_length()) - 1), np.inf, compare.numpy)
     for row, line in zip(table, thresholds, strict=True):
         row[: len(line)] = line
-    return Ranks(feature=features, thresholds=table, missing=np.array(missing, dtype.numpy))
+    sides = np.array(missing, dtype.numpy).reshape(len(table), -1)
+    return Ranks(feature=features, thresholds=table, missing=np.ascontiguousarray(sides.T))
 
 
 def _tables(

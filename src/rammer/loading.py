@@ -44,7 +44,6 @@ def load(
     if veus is not None:
         options = replace(options, veus=veus)
     with guarded("loaded"), open_container(file).check() as check, _started(check.container.meta):
-        check.restore()
         from rammer.saved import restored  # noqa: PLC0415 - meanwhile, see above
 
         return restored(check, options, advise=True)

@@ -163,32 +163,22 @@ def test_a_missing_folder_is_a_clear_error(tmp_path: Path) -> None:
         write_container(tmp_path / "no" / "m.rammer", META, SECTIONS)
 
 
-@pytest.mark.parametrize("is_early", [True, False])
-def test_pieces_are_widened_whether_numpy_comes_before_they_are_checked_or_after(
-    is_early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_threads_that_take_the_smallest_numbers_for_zero_widen_them_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container, "_PIECE_BYTES", 1000)
-    write_container(tmp_path / "m", META, SECTIONS)
-    may_check = threading.Event()
-    crc32 = zlib.crc32
+    write_container(tmp_path / "m", META, {"values": WIDE["float16"].tobytes()})
+    monkeypatch.setattr(narrow, "_SMALLEST", np.zeros(1, np.float32))
+    assert bytes(open_container(tmp_path / "m").sections()["values"]) == WIDE["float16"].tobytes()
 
-    def waits(piece: memoryview) -> int:
-        may_check.wait()
-        return crc32(piece)
 
-    monkeypatch.setattr(zlib, "crc32", waits)
-    with open_container(tmp_path / "m").check() as check:
-        if is_early:
-            check.restore()
-            may_check.set()
-        else:
-            may_check.set()
-            assert all(one.result() for found in check._found.values() for one in found)
-            check.restore()
-        assert {name: bytes(section) for name, section in check.sections().items()} == SECTIONS
+def test_infinities_of_16_bits_are_widened(tmp_path: Path) -> None:
+    values = np.append(WIDE["float16"], np.array([-np.inf, np.inf], np.float32))
+    write_container(tmp_path / "m", META, {"values": values.tobytes()})
+    assert (tmp_path / "m").stat().st_size < values.nbytes
+    assert bytes(open_container(tmp_path / "m").sections()["values"]) == values.tobytes()
 
 
 def test_a_check_that_is_given_up_ends(artifact: Path) -> None:
     with open_container(artifact).check() as check:
         pass
-    assert all(one.done() for found in check._found.values() for one in found)
+    assert not any(thread.is_alive() for thread in check._crew._threads)

@@ -25,12 +25,12 @@ import json
 import mmap
 import os
 import struct
-import threading
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
@@ -43,10 +43,13 @@ from rammer.errors import (
 )
 from rammer.files import open_file
 from rammer.ir.schema import Schema, SchemaError, read_json
+from rammer.runtime.crew import Crew
+from rammer.runtime.forms import is_narrow
+from rammer.runtime.pages import Rooms
 
 if TYPE_CHECKING:
     from rammer.ir.recipe import Recipe
-    from rammer.runtime.stored import Restoring, Sections
+    from rammer.runtime.stored import Sections
 
 FORMAT_VERSION = 2
 _MAGIC = b"RAMMER\r\n"
@@ -163,10 +166,9 @@ class Container:
 
 
 class Check:
-    """The sections of a container, whose checksums all cores compare from now on.
+    """The sections of a container, whose checksums are compared from now on, while others import what reads a model.
 
-    What reads a model is imported meanwhile: nothing here needs NumPy before `restore`. A `with` block gives up what
-    is left.
+    Nothing here needs NumPy before `sections`. A `with` block gives up what is left.
 
     Attributes:
         container: whose.
@@ -177,21 +179,17 @@ class Check:
     ) -> None:
         self.container = container
         self._sections = sections
-        self._restoring: Restoring | None = None
-        self._lock = threading.Lock()
-        self._early: list[tuple[str, slice]] = []
-        self._late: list[Future[None]] = []
+        self._altered: list[str] = []
+        self._rooms = Rooms({name: 2 * one.nbytes for name, one in sections.items() if is_narrow(name)})
         for name, section in sections.items():
             if len(checksums[name]) != len(_pieces(section.nbytes)):
-                raise self._altered(name)
-        self._pool = ThreadPoolExecutor()
-        self._found = {
-            name: [
-                self._pool.submit(self._fits, name, piece, checksum)
-                for piece, checksum in zip(_pieces(section.nbytes), checksums[name], strict=True)
-            ]
+                raise self._error(name)
+        checks = [
+            partial(self._check, name, piece, checksum)
             for name, section in sections.items()
-        }
+            for piece, checksum in zip(_pieces(section.nbytes), checksums[name], strict=True)
+        ]
+        self._crew = Crew([*checks, *self._rooms.jobs()])
 
     def __enter__(self) -> Self:
         """The check."""
@@ -199,25 +197,7 @@ class Check:
 
     def __exit__(self, *_: object) -> None:
         """End the threads."""
-        self._pool.shutdown(cancel_futures=True)
-
-    def restore(self) -> Restoring:
-        """Import NumPy, and let what is stored narrow be widened: each piece by the core that has just read it.
-
-        Raises:
-            ArtifactCorruptError: a section has a form that is not known.
-        """
-        from rammer.runtime.stored import Restoring  # noqa: PLC0415 - a file is opened before NumPy is imported
-
-        if self._restoring is None:
-            try:
-                restoring = Restoring(self._sections)
-            except SchemaError as error:
-                raise corrupt(self.container.source, str(error)) from error
-            with self._lock:
-                self._restoring = restoring
-            self._late = [self._pool.submit(restoring.widen, name, piece) for name, piece in self._early]
-        return self._restoring
+        self._crew.give_up()
 
     def sections(self) -> Sections:
         """The sections by name, once all are checked.
@@ -225,28 +205,21 @@ class Check:
         Raises:
             ArtifactCorruptError: one is altered.
         """
-        restoring = self.restore()
-        for name, found in self._found.items():
-            if not all(one.result() for one in found):
-                raise self._altered(name)
-        for one in self._late:
-            one.result()
+        from rammer.runtime.stored import restored  # noqa: PLC0415 - a file is opened before NumPy is imported
+
+        self._crew.finish()
+        if self._altered:
+            raise self._error(self._altered[0])
         try:
-            return restoring.sections()
+            return restored(self._sections, self._rooms.by_name)
         except SchemaError as error:
             raise corrupt(self.container.source, str(error)) from error
 
-    def _fits(self, name: str, piece: slice, expected: int) -> bool:
+    def _check(self, name: str, piece: slice, expected: int) -> None:
         if zlib.crc32(self._sections[name][piece]) != expected:
-            return False
-        with self._lock:
-            if self._restoring is None:
-                self._early.append((name, piece))
-                return True
-        self._restoring.widen(name, piece)
-        return True
+            self._altered.append(name)
 
-    def _altered(self, name: str) -> ArtifactCorruptError:
+    def _error(self, name: str) -> ArtifactCorruptError:
         return corrupt(self.container.source, f"section '{name}' does not match its checksum")
 
 

@@ -7,18 +7,20 @@ the models. What is widened again is equal bit by bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
-
-from rammer.runtime.pages import fresh_pages
 
 _Words = npt.NDArray[np.uint32]
 _Halves = npt.NDArray[np.uint16]
 
 _LEAST_BYTES = 8 << 10  # less is not worth a look
 _PIECE_WORDS = 128 << 10  # what is read and written at a time stays in a core's cache
+_JOB_WORDS = 4 << 20
+_OFFSET = np.float32(2.0**112)
+_SMALLEST = np.array([1 << 13], np.uint32).view(np.float32)
+_INFINITE = 2.0**16  # what infinities and NaNs of float16 reach as ordinary numbers, and no number of float16
 
 
 def _to_float16(words: _Words, halves: _Halves) -> None:
@@ -27,7 +29,18 @@ def _to_float16(words: _Words, halves: _Halves) -> None:
 
 
 def _from_float16(halves: _Halves, words: _Words) -> None:
-    np.take(_float32_of_float16(), halves, out=words, mode="clip")  # 1.8 times as quick as NumPy's conversion
+    """Sign, exponent and fraction moved to their places, and the exponent's offset as a factor.
+
+    2.5 times as quick as a table of all values, 4 times as NumPy's conversion.
+    """
+    words[:] = halves.view(np.int16)  # the sign goes to all higher bits
+    np.left_shift(words, 13, out=words)
+    np.bitwise_and(words, 0x8FFFE000, out=words)
+    values = words.view(np.float32)
+    np.multiply(values, _OFFSET, out=values)
+    # What some libraries set for a whole thread takes the smallest numbers for zero.
+    if values.max() >= _INFINITE or values.min() <= -_INFINITE or not np.multiply(_SMALLEST, _OFFSET)[0]:
+        np.take(_float32_of_float16(), halves, out=words, mode="clip")
 
 
 @cache
@@ -42,7 +55,8 @@ def _to_bfloat16(words: _Words, halves: _Halves) -> None:
 
 
 def _from_bfloat16(halves: _Halves, words: _Words) -> None:
-    np.left_shift(halves, 16, out=words, dtype=np.uint32)
+    words[:] = halves
+    np.left_shift(words, 16, out=words)
 
 
 _Conversion = tuple[Callable[[_Words, _Halves], None], Callable[[_Halves, _Words], None]]
@@ -64,25 +78,25 @@ def narrowed(section: memoryview) -> tuple[str, memoryview] | None:
     return None
 
 
-class Widening:
-    """A section as it was before `narrowed` gave it and the name: `section` is whole once all its parts were widened.
+def widenings(narrow: memoryview, name: str, wide: memoryview) -> list[Callable[[], None]]:
+    """Jobs, for several threads at once, that make a section of what `narrowed` gave.
+
+    Args:
+        narrow: the section in 16 bits.
+        name: their type.
+        wide: where to.
 
     Raises:
-        KeyError: no such type.
         ValueError: an odd number of bytes.
     """
+    _, widen = _CONVERSIONS[name]
+    halves, words = np.frombuffer(narrow, np.uint16), np.frombuffer(wide, np.uint32)
+    return [partial(_widen, widen, halves[part], words[part]) for part in _pieces(words.size, _JOB_WORDS)]
 
-    def __init__(self, narrow: memoryview, name: str) -> None:
-        _, self._widen = _CONVERSIONS[name]
-        self._halves = np.frombuffer(narrow, np.uint16)
-        self.section = fresh_pages(2 * narrow.nbytes)
-        self._words = np.frombuffer(self.section, np.uint32)
 
-    def widen(self, part: slice) -> None:
-        """Widen some bytes of the narrow section, an even number from an even one on. For several threads at once."""
-        start = part.start // 2
-        for piece in _pieces(part.stop // 2 - start, start):
-            self._widen(self._halves[piece], self._words[piece])
+def _widen(widen: Callable[[_Halves, _Words], None], halves: _Halves, words: _Words) -> None:
+    for piece in _pieces(words.size):
+        widen(halves[piece], words[piece])
 
 
 def _fits(words: _Words, halves: _Halves, conversion: _Conversion) -> bool:
@@ -94,6 +108,6 @@ def _fits(words: _Words, halves: _Halves, conversion: _Conversion) -> bool:
     return np.array_equal(again, words)
 
 
-def _pieces(count: int, begin: int = 0) -> list[slice]:
-    end = begin + count
-    return [slice(start, min(start + _PIECE_WORDS, end)) for start in range(begin, end, _PIECE_WORDS)]
+def _pieces(count: int, size: int | None = None) -> list[slice]:
+    size = size or _PIECE_WORDS
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]

@@ -15,14 +15,13 @@ import numpy as np
 from rammer.ir.recipe import Array, Recipe
 from rammer.ir.schema import SchemaError
 from rammer.ir.types import Layout
+from rammer.runtime.crew import Crew, Job
 from rammer.runtime.deflated import deflated, inflated
-from rammer.runtime.narrow import Widening, narrowed
+from rammer.runtime.forms import DEFLATED, NARROW, RECIPE, parted, with_form
+from rammer.runtime.narrow import narrowed, widenings
 from rammer.runtime.pages import fresh_pages
 from rammer.runtime.recipes import read_recipe, recipe_bytes
 
-_FORM = "|"
-_RECIPE = "recipe"
-_DEFLATED = "deflated"
 _WEIGHTS = "weights/"
 _DIGEST_CHARACTERS = 32
 _LOOK_BYTES = 64
@@ -53,74 +52,56 @@ def stored(sections: Mapping[str, memoryview], recipes: Mapping[str, Recipe]) ->
         base = named.get(_place(recipes[name].base), name) if name in recipes else name
         found = narrow[name] if name in narrow else narrowed(section)
         if base != name:
-            flat[f"{name}{_FORM}{_RECIPE}"] = memoryview(recipe_bytes(recipes[name], base))
+            flat[with_form(name, RECIPE)] = memoryview(recipe_bytes(recipes[name], base))
         elif found is not None:
-            flat[f"{name}{_FORM}{found[0]}"] = found[1]
+            flat[with_form(name, found[0])] = found[1]
         elif (short := deflated(name, section)) is not None:
-            flat[f"{name}{_FORM}{_DEFLATED}"] = short
+            flat[with_form(name, DEFLATED)] = short
         else:
             flat[name] = section
     return flat
 
 
-class Restoring:
-    """The way back from what `stored` gave, whose parts are widened while a file is checked.
+def restored(flat: Mapping[str, memoryview], rooms: Mapping[str, memoryview]) -> Sections:
+    """The sections that `stored` was given, and what they are made of.
+
+    Args:
+        flat: what it gave.
+        rooms: memory for the sections that are stored in 16 bits, twice as large as each.
 
     Raises:
-        SchemaError: a form is not known, or a section is there twice.
+        SchemaError: they do not fit together, or a form is not known.
     """
-
-    def __init__(self, flat: Mapping[str, memoryview]) -> None:
-        self._flat = flat
-        self._widening: dict[str, Widening] = {}
-        names: set[str] = set()
-        for full_name, section in flat.items():
-            name, has_form, form = full_name.partition(_FORM)
-            if name in names:
-                raise SchemaError("its header names a section twice")
-            names.add(name)
-            if has_form and form not in (_RECIPE, _DEFLATED):
-                try:
-                    self._widening[full_name] = Widening(section, form)
-                except (KeyError, ValueError) as error:
-                    raise _unknown(full_name) from error
-
-    def widen(self, full_name: str, part: slice) -> None:
-        """Widen some bytes of a section, if it is stored narrow; each byte's turn comes once. For several threads."""
-        if full_name in self._widening:
-            self._widening[full_name].widen(part)
-
-    def sections(self) -> Sections:
-        """The sections that `stored` was given, and what they are made of, once all parts are widened.
-
-        Raises:
-            SchemaError: they do not fit together.
-        """
-        content: dict[str, memoryview] = {}
-        written: dict[str, memoryview] = {}
-        for full_name, section in self._flat.items():
-            name, _, form = full_name.partition(_FORM)
-            if form == _RECIPE:
-                written[name] = section
-            elif form == _DEFLATED:
-                try:
-                    content[name] = inflated(section)
-                except ValueError as error:
-                    raise _unknown(full_name) from error
-            else:
-                content[name] = self._widening[full_name].section if full_name in self._widening else section
-        recipes = {name: read_recipe(text, content) for name, text in written.items()}
+    content: dict[str, memoryview] = {}
+    written: dict[str, memoryview] = {}
+    widening: list[Job] = []
+    for full_name, section in flat.items():
+        name, form = parted(full_name)
+        if name in content or name in written:
+            raise SchemaError("its header names a section twice")
         try:
-            with ThreadPoolExecutor() as pool:
-                made = dict(zip(recipes, pool.map(_made, recipes.values()), strict=True))
-        except (ValueError, MemoryError) as error:
-            raise SchemaError(f"its recipes cannot be followed: {error}") from error
-        names = (full_name.partition(_FORM)[0] for full_name in self._flat)
-        return Sections({name: content[name] if name in content else made[name] for name in names}, recipes)
-
-
-def _unknown(full_name: str) -> SchemaError:
-    return SchemaError(f"section '{full_name}' is stored in a form that is not known")
+            if form is None:
+                content[name] = section
+            elif form == RECIPE:
+                written[name] = section
+            elif form == DEFLATED:
+                content[name] = inflated(section)
+            elif form in NARROW:
+                content[name] = rooms[full_name]
+                widening += widenings(section, form, content[name])
+            else:
+                raise ValueError(form)
+        except ValueError as error:
+            raise SchemaError(f"section '{full_name}' is stored in a form that is not known") from error
+    Crew(widening).finish()
+    recipes = {name: read_recipe(text, content) for name, text in written.items()}
+    try:
+        with ThreadPoolExecutor() as pool:
+            made = dict(zip(recipes, pool.map(_made, recipes.values()), strict=True))
+    except (ValueError, MemoryError) as error:
+        raise SchemaError(f"its recipes cannot be followed: {error}") from error
+    names = (parted(full_name)[0] for full_name in flat)
+    return Sections({name: content[name] if name in content else made[name] for name in names}, recipes)
 
 
 def _named(bases: Mapping[int, Array], sections: Mapping[str, memoryview]) -> dict[int, str]:

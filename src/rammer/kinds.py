@@ -31,10 +31,13 @@ from rammer.runtime.module import CompiledModule
 from rammer.runtime.programs import ProgramSet, Shapes
 from rammer.runtime.step import CompiledStep
 from rammer.runtime.structure import arrays_of
-from rammer.saved import library_of
+from rammer.saved import library_of, may_be_pickled
 from rammer.shapes import check_rows, plan_shapes
 from rammer.timings import timed
 from rammer.together import compile_together, joined_signature
+
+for _kind in (DynamicModel, CompiledEstimator):
+    may_be_pickled(_kind)
 
 
 @guarded("compiled")

@@ -12,9 +12,7 @@ from rammer.guarded import guarded
 from rammer.ir.schema import SchemaError
 from rammer.options import CompileOptions
 from rammer.runtime.artifact import load_artifact
-from rammer.runtime.container import Check, open_container
-from rammer.runtime.dynamic import DynamicModel, read_dynamic
-from rammer.runtime.estimator import CompiledEstimator, read_estimator
+from rammer.runtime.container import Check, Json, open_container
 from rammer.runtime.executable import Executable
 from rammer.runtime.module import CompiledModule
 from rammer.runtime.programs import ProgramSet, SetReader
@@ -22,6 +20,10 @@ from rammer.runtime.tensors import TensorLibrary
 
 if TYPE_CHECKING:
     from rammer.ir.graph import Array
+    from rammer.runtime.dynamic import DynamicModel
+    from rammer.runtime.estimator import CompiledEstimator
+
+    Model = Executable | ProgramSet | DynamicModel | CompiledEstimator
 
 
 def restored(check: Check, options: CompileOptions, *, advise: bool) -> Any:  # noqa: ANN401 - what was saved
@@ -43,10 +45,26 @@ def library_of(owner: type) -> TensorLibrary | None:
     return cast(TensorLibrary | None, tensor_library(owner))
 
 
+def _dynamic(programs: ProgramSet, about: Json) -> DynamicModel:
+    """See `read_dynamic`."""
+    from rammer.runtime.dynamic import DynamicModel, read_dynamic  # noqa: PLC0415 - most models are others
+
+    may_be_pickled(DynamicModel)
+    return read_dynamic(programs, about, library_of)
+
+
+def _estimator(programs: ProgramSet, about: Json) -> CompiledEstimator:
+    """See `read_estimator`."""
+    from rammer.runtime.estimator import CompiledEstimator, read_estimator  # noqa: PLC0415 - most models are others
+
+    may_be_pickled(CompiledEstimator)
+    return read_estimator(programs, about)
+
+
 SET_READERS: Mapping[str, SetReader] = {
     "": lambda programs, about: programs,
-    "dynamic": lambda programs, about: read_dynamic(programs, about, library_of),
-    "estimator": read_estimator,
+    "dynamic": _dynamic,
+    "estimator": _estimator,
 }
 """What makes a model of a saved set of programs, by the kind that it was saved with."""
 
@@ -60,9 +78,6 @@ def _reader(kind: str) -> SetReader:
     if kind not in SET_READERS:
         raise SchemaError(f"its programs are of the kind '{kind}', which this Rammer does not have")
     return SET_READERS[kind]
-
-
-Model = Executable | ProgramSet | DynamicModel | CompiledEstimator
 
 
 def _pickled(model: Any) -> tuple[Callable[..., Model], tuple[object, ...]]:  # noqa: ANN401 - one of `Model`
@@ -87,5 +102,10 @@ def _programs(model: Model) -> Sequence[Executable]:
     return list((model if isinstance(model, ProgramSet) else model.programs).programs.values())
 
 
-for _kind in (Executable, CompiledModule, ProgramSet, DynamicModel, CompiledEstimator):
-    copyreg.pickle(_kind, _pickled)
+def may_be_pickled(kind: type[Model]) -> None:
+    """Let pickle keep models of a kind."""
+    copyreg.pickle(kind, _pickled)
+
+
+for _kind in (Executable, CompiledModule, ProgramSet):
+    may_be_pickled(_kind)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import threading
-import zlib
 from pathlib import Path
 
 import numpy as np

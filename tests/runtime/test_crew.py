@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from threading import Event, get_ident
 
 import pytest
+
 from rammer.runtime.crew import Crew
 
 
@@ -64,3 +66,14 @@ def test_who_gives_up_waits_for_what_was_begun() -> None:
     crew.give_up()
     assert ended.is_set()
     assert not any(thread.is_alive() for thread in crew._threads)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="threads cannot be kept to cores here")
+def test_who_waits_runs_where_it_ran_before() -> None:
+    before, within = os.sched_getaffinity(0), []
+    Crew([lambda: within.append(os.sched_getaffinity(0))] * 8).finish()
+    assert os.sched_getaffinity(0) == before
+    assert all(cores <= before for cores in within)
+    with pytest.raises(ValueError, match="no"):
+        Crew([failing(ValueError("no"))]).finish()
+    assert os.sched_getaffinity(0) == before

@@ -18,8 +18,9 @@ import rammer
 from rammer.errors import ArtifactCorruptError
 from rammer.ir.recipe import FilteredWeights, FilterLine, Recipe, Scaled, Transposed
 from rammer.ir.types import Layout
+from rammer.runtime import pages
 from rammer.runtime.container import Json, open_container, write_container
-from rammer.runtime.pages import fresh_pages
+from rammer.runtime.pages import Rooms, fresh_pages
 from rammer.runtime.programs import ProgramSet
 
 META: dict[str, Json] = {}
@@ -226,3 +227,22 @@ def test_memory_of_what_is_restored_begins_with_a_page(size_bytes):
     assert not any(memory)
     if size_bytes:
         assert np.frombuffer(memory, np.uint8).ctypes.data % mmap.PAGESIZE == 0
+
+
+@pytest.mark.parametrize("ordinary_s", [0.0, 1e9, -1e9], ids=["as it goes", "large pages are quick", "they are slow"])
+def test_rooms_begin_with_pages_and_hold_zeros_once_these_are_made(
+    ordinary_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_ORDINARY_S", ordinary_s)
+    monkeypatch.setattr(pages, "_JOB_BYTES", 4 << 20)
+    sizes_bytes = {"a": 5000, "none": 0, "b": (9 << 20) + 2, "c": 1}
+    rooms = Rooms(sizes_bytes)
+    for job in rooms.jobs():
+        job()
+    assert {name: room.nbytes for name, room in rooms.by_name.items()} == sizes_bytes
+    for name, room in rooms.by_name.items():
+        assert not any(room[:: mmap.PAGESIZE // 2])
+        room[:] = name[:1].encode() * room.nbytes
+        assert np.frombuffer(room, np.uint8).ctypes.data % mmap.PAGESIZE == 0 or not room.nbytes
+    assert all(set(room) <= set(name[:1].encode()) for name, room in rooms.by_name.items())
+    assert Rooms({}).jobs() == []

@@ -20,14 +20,12 @@ cores. With the zeros and the file's length, every changed byte is found.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -285,12 +283,19 @@ def _padding(size_bytes: int) -> int:
     return -size_bytes % _ALIGNMENT_BYTES
 
 
-def _checksums(sections: Iterable[memoryview]) -> list[list[int]]:
+def _checksums(sections: Collection[memoryview]) -> list[list[int]]:
     """Per section the checksums of its pieces, by all cores (they need no interpreter's lock)."""
-    pieces = [[section[piece] for piece in _pieces(section.nbytes)] for section in sections]
-    with ThreadPoolExecutor() as pool:
-        found = pool.map(zlib.crc32, itertools.chain(*pieces))
-        return [[next(found) for _ in group] for group in pieces]
+    found = [[0] * len(_pieces(section.nbytes)) for section in sections]
+
+    def check(checksums: list[int], number: int, piece: memoryview) -> None:
+        checksums[number] = zlib.crc32(piece)
+
+    Crew(
+        partial(check, checksums, number, section[piece])
+        for checksums, section in zip(found, sections, strict=True)
+        for number, piece in enumerate(_pieces(section.nbytes))
+    ).finish()
+    return found
 
 
 def _pieces(size_bytes: int) -> list[slice]:

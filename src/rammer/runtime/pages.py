@@ -37,7 +37,7 @@ class Rooms:
         for name, size_bytes in sizes_bytes.items():
             starts[name] = self._size_bytes
             self._size_bytes += -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._memory = _mapped(self._size_bytes)
+        self._memory = _mapped(-(-self._size_bytes // _LARGE_BYTES) * _LARGE_BYTES)  # aligned by Linux since 6.7
         self._late_s = 0.0
         view = memoryview(self._memory)
         self.by_name = {name: view[start : start + sizes_bytes[name]] for name, start in starts.items()}
@@ -49,25 +49,26 @@ class Rooms:
         """
         if sys.platform != "linux" or not self._size_bytes:
             return []
-        madvise = ctypes.CDLL(None).madvise
-        madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        advise = ctypes.CDLL(None).madvise
+        advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        self._memory.madvise(mmap.MADV_HUGEPAGE)
         begin = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        return [
-            partial(self._make, madvise, begin + start, begin + min(start + _JOB_BYTES, self._size_bytes))
-            for start in range(0, self._size_bytes, _JOB_BYTES)
-        ]
+        end = begin + self._size_bytes
+        starts = range(begin // _JOB_BYTES * _JOB_BYTES, end, _JOB_BYTES)
+        return [partial(self._make, advise, max(start, begin), min(start + _JOB_BYTES, end)) for start in starts]
 
-    def _make(self, madvise: Callable[[int, int, int], int], start: int, stop: int) -> None:
-        for block in range(start, stop, _LARGE_BYTES):
-            count = min(_LARGE_BYTES, stop - block)
-            if self._late_s < _MOST_LATE_S:
-                madvise(block, count, mmap.MADV_HUGEPAGE)
-                began_s = thread_time()
-                madvise(block, count, _POPULATE_WRITE)
-                self._late_s += thread_time() - began_s - _ORDINARY_S
-            else:
-                madvise(block, stop - block, _POPULATE_WRITE)
-                return
+    def _make(self, advise: Callable[[int, int, int], int], start: int, end: int) -> None:
+        """Make the pages between two addresses."""
+        while start < end and self._late_s < _MOST_LATE_S:
+            stop = min((start // _LARGE_BYTES + 1) * _LARGE_BYTES, end)
+            began_s = thread_time()
+            advise(start, stop - start, _POPULATE_WRITE)
+            self._late_s += thread_time() - began_s - _ORDINARY_S
+            if self._late_s >= _MOST_LATE_S:
+                self._memory.madvise(mmap.MADV_NOHUGEPAGE)
+            start = stop
+        if start < end:
+            advise(start, end - start, _POPULATE_WRITE)
 
 
 def _mapped(size_bytes: int) -> mmap.mmap:

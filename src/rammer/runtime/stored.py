@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -95,13 +95,16 @@ def restored(flat: Mapping[str, memoryview], rooms: Mapping[str, memoryview]) ->
             raise SchemaError(f"section '{full_name}' is stored in a form that is not known") from error
     Crew(widening).finish()
     recipes = {name: read_recipe(text, content) for name, text in written.items()}
+
+    def follow(name: str, recipe: Recipe) -> None:
+        content[name] = _made(recipe)
+
     try:
-        with ThreadPoolExecutor() as pool:
-            made = dict(zip(recipes, pool.map(_made, recipes.values()), strict=True))
+        Crew(partial(follow, name, recipe) for name, recipe in recipes.items()).finish()
     except (ValueError, MemoryError) as error:
         raise SchemaError(f"its recipes cannot be followed: {error}") from error
     names = (parted(full_name)[0] for full_name in flat)
-    return Sections({name: content[name] if name in content else made[name] for name in names}, recipes)
+    return Sections({name: content[name] for name in names}, recipes)
 
 
 def _named(bases: Mapping[int, Array], sections: Mapping[str, memoryview]) -> dict[int, str]:

@@ -20,7 +20,8 @@ from rammer.devices.codegen.constants import CONSTANTS
 from rammer.devices.codegen.source import MANIFEST, RECORDS, SLOTS
 from rammer.devices.codegen.tables import RECORD, SLOT, Manifest
 from rammer.devices.cpu import toolchain as toolchain_module
-from rammer.devices.cpu.build import KERNELS_LIBRARY, RUNTIME_LIBRARY, build, mismatch, requirements
+from rammer.devices.cpu.binary import KERNELS_LIBRARY, RUNTIME_LIBRARY, mismatch, requirements
+from rammer.devices.cpu.build import build
 from rammer.devices.cpu.launch import LoadedModel
 from rammer.devices.cpu.machine import read_machine
 from rammer.devices.cpu.source import assemble

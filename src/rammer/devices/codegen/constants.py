@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -66,6 +65,8 @@ def pack_constants(graph: TaskGraph, used: Sequence[int], alignment_bytes: int) 
         used: the root tensors of those that are read.
         alignment_bytes: of every constant.
     """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - loading a model needs none of it
+
     sizes = {tensor: graph.tensors[tensor].nbytes for tensor in used}
     small = [tensor for tensor in used if sizes[tensor] < _LARGE_BYTES]
     starts = starts_of((sizes[tensor] for tensor in small), alignment_bytes)

@@ -14,6 +14,7 @@ from rammer.devices.base import Binary, Buffer, Progress, Source
 from rammer.devices.cache import Cache, CodeCache, content_key, in_scratch_folder
 from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import KernelEntry, Manifest
+from rammer.devices.cpu.binary import KERNELS_LIBRARY, RUNTIME_LIBRARY, requirements
 from rammer.devices.cpu.machine import Machine
 from rammer.devices.cpu.source import DEVICE, KERNEL_FOLDER
 from rammer.devices.cpu.toolchain import (
@@ -24,13 +25,10 @@ from rammer.devices.cpu.toolchain import (
     find_toolchain,
     native_flags,
 )
-from rammer.ir.schema import check_schema
 from rammer.options import CompileOptions
 
 _log = logging.getLogger(__name__)
 
-KERNELS_LIBRARY = "kernels.so"
-RUNTIME_LIBRARY = "runtime.so"
 RUNTIME_FILES = (
     "rammer_runtime.h",
     "clock.h",
@@ -75,26 +73,6 @@ def build(source: Source, machine: Machine, options: CompileOptions, progress: P
     if objects:
         built[KERNELS_LIBRARY] = workshop.make(KERNELS_LIBRARY, objects, [*objects, *LINK_FLAGS])
     return Binary(device=DEVICE, machine=requirements(machine), files=built)
-
-
-def requirements(machine: Machine) -> dict[str, str]:
-    """What code built on `machine` needs, as an artifact keeps it."""
-    return {
-        "system": machine.system,
-        "architecture": machine.architecture,
-        "features": " ".join(machine.features),
-    }
-
-
-def mismatch(binary: Binary, machine: Machine) -> str | None:
-    """Why `machine` cannot run `binary`, or None if it can."""
-    needed, here = dict(binary.machine), requirements(machine)
-    check_schema(needed, dict.fromkeys(here, str), "its machine")
-    for fact in ("system", "architecture"):
-        if needed[fact] != here[fact]:
-            return f"it was built for {fact} {needed[fact]}, this is {fact} {here[fact]}"
-    missing = sorted(set(needed["features"].split()) - set(machine.features))
-    return f"it was built for a processor with {', '.join(missing)}" if missing else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from rammer.devices.base import Binary, Progress, Source, no_progress
 from rammer.devices.codegen.source import outdated
-from rammer.devices.cpu.build import build, mismatch
+from rammer.devices.cpu.binary import mismatch
 from rammer.devices.cpu.launch import LoadedModel
 from rammer.devices.cpu.machine import read_machine
 from rammer.devices.cpu.source import ABI, DEVICE, assemble, check_code
@@ -39,7 +38,9 @@ class CpuDevice:
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:
         """C functions, tables and constants; see `Device.emit`."""
-        from rammer.devices.cpu.emit.kernel import emit_kernel  # noqa: PLC0415 - loading a model needs none of it
+        from importlib.resources import files  # noqa: PLC0415 - loading a model needs none of it
+
+        from rammer.devices.cpu.emit.kernel import emit_kernel  # noqa: PLC0415
 
         folders = (files("rammer.devices.cpu") / "kernels", files("rammer.devices.codegen"))
         found = [entry for folder in folders for entry in folder.iterdir() if entry.name.endswith(".h")]
@@ -48,6 +49,8 @@ class CpuDevice:
 
     def build(self, source: Source, options: CompileOptions, progress: Progress = no_progress) -> Binary:
         """Shared objects for this processor; see `Device.build`."""
+        from rammer.devices.cpu.build import build  # noqa: PLC0415 - loading a model needs none of it
+
         return build(source, read_machine(), options, progress)
 
     def outdated(self, source: Source, array_bytes: Sequence[int]) -> str | None:

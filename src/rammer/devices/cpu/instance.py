@@ -19,7 +19,7 @@ from rammer.devices.base import Binary, Buffer, Source
 from rammer.devices.codegen.constants import aligned_bytes
 from rammer.devices.codegen.source import MANIFEST, RECORDS, SIGNALS, SLOTS
 from rammer.devices.codegen.tables import CONSTANT, RECORD, SIGNAL_COUNT, SLOT, Manifest
-from rammer.devices.cpu.build import KERNELS_LIBRARY, RUNTIME_LIBRARY
+from rammer.devices.cpu.binary import KERNELS_LIBRARY, RUNTIME_LIBRARY
 from rammer.devices.cpu.library import Library
 from rammer.devices.cpu.machine import Machine
 from rammer.devices.cpu.source import ABI

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rammer.devices.base import Buffer
-from rammer.devices.cache import in_scratch_folder
 from rammer.errors import DeviceUnavailableError
 
 
@@ -37,6 +36,8 @@ class Library:
                 # The loader takes equal names for equal libraries: the name stays taken while the library is loaded.
                 self._library = ctypes.CDLL(f"/proc/self/fd/{descriptor}")
             else:
+                from rammer.devices.cache import in_scratch_folder  # noqa: PLC0415 - not needed on Linux
+
                 self._library = in_scratch_folder(cache_dir, lambda folder: _load(code, folder / "library.so"))
         except OSError as error:
             if descriptor >= 0:

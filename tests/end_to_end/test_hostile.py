@@ -107,6 +107,16 @@ def test_memory_that_others_use_up(monkeypatch: pytest.MonkeyPatch) -> None:
         rammer.compile(model, "cpu")(np.ones(1, np.float32))
 
 
+def test_memory_that_runs_out_as_the_reference_device_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_much(*_: object) -> None:
+        raise MemoryError("Unable to allocate 8 GiB")
+
+    net = rammer.compile(parsed("y = Neg(x)", "float[4] x"), "reference")
+    monkeypatch.setattr("rammer.devices.reference.execution.evaluate_tile", too_much)
+    with pytest.raises(OutOfMemoryError, match="8 GiB"):
+        net(np.ones(4, np.float32))
+
+
 @pytest.mark.parametrize(
     ("size_bytes", "text"),
     [(0, "0 bytes"), (1023, "1023 bytes"), (1 << 40, "1 TiB"), (1 << 5000, "more than 1024 EiB")],

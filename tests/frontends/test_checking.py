@@ -35,6 +35,14 @@ def test_default_domain_by_its_long_name():
     assert [operator.kind for operator in load_graph(model).operators] == ["Relu"]
 
 
+@pytest.mark.parametrize("opset", [0, -1, -(2**40), 2**40])
+def test_opsets_that_there_are_not(opset):
+    model = relu_model()
+    model.opset_import[0].version = opset
+    with pytest.raises(UnsupportedFeatureError, match=f"opset {opset}"):
+        load_graph(model)
+
+
 def test_old_opsets_are_brought_up():
     model = model_of([node("Softmax", "x", "y", axis=1)], {"x": X}, ["y"], opset=12)
     check_model(model, {"x": X})

@@ -104,6 +104,12 @@ def test_loops_that_are_refused(trips, again, message):
         load_graph(parsed("(float[4, 3] x) => (float[4, 3] y, float[N, 3] z)", body))
 
 
+def test_conditions_of_more_than_one_element_are_refused():
+    body = AXES + LOOP.replace("TRIPS", "5").replace("ANOTHER", "again = Less(row, row)")
+    with pytest.raises(InvalidModelError, match="not one element"):
+        load_graph(parsed("(float[4, 3] x) => (float[4, 3] y, float[N, 3] z)", body))
+
+
 BACKWARDS = "scan_input_directions = [1, 0], scan_output_directions = [1], scan_output_axes = [1],"
 
 

@@ -131,3 +131,10 @@ def test_every_truncation_is_refused():
 def test_name_that_is_no_text():
     with pytest.raises(InvalidModelError, match="UTF-8"):
         load_graph(MODEL.SerializeToString().replace(b"first", b"f\xffrst"))
+
+
+def test_name_of_a_graph_that_is_no_text():
+    name = MODEL.graph.name.encode()
+    with pytest.raises(InvalidModelError, match="UTF-8") as caught:
+        load_graph(MODEL.SerializeToString().replace(name, b"\xff" * len(name)))
+    assert "the model" in str(caught.value)

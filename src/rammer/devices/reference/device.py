@@ -11,7 +11,7 @@ from rammer.devices.base import Binary, Progress, Source, Trace, no_progress
 from rammer.devices.reference.execution import Interpreter
 from rammer.devices.reference.pickers import Random
 from rammer.devices.vector.rules import VectorRules
-from rammer.errors import DeviceUnavailableError
+from rammer.errors import DeviceUnavailableError, OutOfMemoryError
 from rammer.ir.graph import Array
 from rammer.ir.kernel_form import Skeleton
 from rammer.ir.program import Plan
@@ -69,8 +69,12 @@ class ReferenceLoaded:
 
         Raises:
             RunTimeoutError: the program does not end.
+            OutOfMemoryError: NumPy takes more memory for an rTask than there is.
         """
-        return self._interpreter.run(inputs, outputs, Random(self._seed))
+        try:
+            return self._interpreter.run(inputs, outputs, Random(self._seed))
+        except MemoryError as error:
+            raise OutOfMemoryError(f"memory ran out as the model ran: {str(error) or 'no more is given'}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

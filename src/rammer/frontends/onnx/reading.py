@@ -107,7 +107,8 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
 
 
 def _graph_name(proto: onnx.ModelProto) -> str:
-    return proto.graph.name or "the model"
+    name: object = proto.graph.name  # bytes where it is no UTF-8
+    return name if isinstance(name, str) and name else "the model"
 
 
 def _texts(message: Message) -> Iterator[tuple[str, object]]:

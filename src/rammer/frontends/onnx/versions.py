@@ -26,7 +26,7 @@ def brought_up(model: Model) -> Model:
         UnsupportedFeatureError: ONNX's converter cannot convert it.
     """
     versions = [entry.version for entry in model.proto.opset_import if entry.domain in ("", "ai.onnx")]
-    if len(versions) != 1 or versions[0] >= OLDEST_OPSET or model.proto.functions:
+    if len(versions) != 1 or not 0 < versions[0] < OLDEST_OPSET or model.proto.functions:
         return model
     if all(_means_the_same(node, versions[0]) for node in model.proto.graph.node):
         proto = onnx.ModelProto()

@@ -55,6 +55,8 @@ def _loop(node: Node) -> Sequence[Operand]:
     stacks: list[list[Operand]] = [[] for _ in body.output[1 + kept :]]
     done = 0
     while trips is None or done < trips:
+        if going is not None and going.type.size != 1:
+            raise node.invalid(f"its condition {going.type} is not one element")
         if going is not None and going.array is not None:
             if not going.array.item():
                 break

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rammer.devices.vector.rules import VectorRules
 from rammer.ir.program import Signal
 from rammer.ir.task import RTask, kernels_of
 from rammer.schedule.estimates import Estimates
@@ -197,6 +199,37 @@ def test_the_load_so_far_counts_once_a_wave_overfills_the_device(tiles, pick):
     graph = maker.finish([*busy, maker.elementwise([first], tiles=tiles)])
     cost = TileCosts(by_tile={(4, 4): 3.0, (2, 4): 3.0, (16, 4): 10.0, (100, 100): 100.0})
     assert wavefront.schedule(graph, device(4), cost).choice[-1] == pick
+
+
+class Caching(VectorRules):
+    """Rules of a device on which what reads two tensors brings 20 KB, of what nobody writes, before it waits."""
+
+    def first_bytes(self, kernel, unwritten):
+        return 20_000 if len(kernel.expr.inputs) == 2 and unwritten else 0
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("slow_us", [2.1, 9.0])
+def test_a_wave_leaves_units_to_what_loads_before_it_waits_where_that_ends_sooner(cached, slow_us):
+    maker = TaskGraphMaker()
+    first = maker.elementwise([maker.input((16, 4))], tiles=[(1, 4), (2, 4)])
+    cache = maker.input((16, 4)) if cached else maker.elementwise([maker.input((16, 4))], tiles=[(16, 4)])
+    graph = maker.finish([first, maker.elementwise([first, cache], tiles=[(8, 4)])])
+    cost = TileCosts(by_tile={(1, 4): 2.0, (2, 4): slow_us, (8, 4): 3.0, (16, 4): 0.5})
+    target = replace(device(16 if cached else 17, task_overhead_us=0.25, starts_early=True), rules=Caching())
+    schedule = wavefront.schedule(graph, target, cost)
+    leaves = cached and slow_us < 3
+    assert schedule.choice[0] == int(leaves)
+    veus = _veus_of(schedule)
+    taken = {veu for task, veu in veus.items() if task.operator == 0}
+    assert ({veu for task, veu in veus.items() if task.operator == len(graph.operators) - 1} & taken == set()) is leaves
+    estimates = Estimates(graph, target, cost)
+    assert estimates.load_us[-1] == (2.0 if cached else 0.0,)
+    spans = [span for span in simulate(graph, schedule, target, cost).spans if span.task.operator == 0]
+    made_us = max(span.end_us for span in spans)
+    end_us = simulate(graph, schedule, target, cost).total_us
+    if leaves:
+        assert end_us == pytest.approx(made_us + estimates.handover_us + 3.0)
 
 
 def test_between_the_extremes_operators_share_the_device_by_their_work():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -81,6 +81,10 @@ class TileRules(Protocol):
 
     def late_slots(self, workload: Workload, vdevice: VDevice) -> frozenset[int]:
         """The slots whose elements rTasks would first look at when most of their work is done, if those were tagged."""
+        ...
+
+    def first_bytes(self, kernel: RKernel, unwritten: Collection[int]) -> int:
+        """What a full rTask brings whole before it waits, of the slots `unwritten` by any rTask; 0: hardly anything."""
         ...
 
     def compute_us(self, kernel: RKernel, vdevice: VDevice) -> float:

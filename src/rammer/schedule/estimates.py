@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import lru_cache
 
-from rammer.ir.task import RKernel, ROperator, TaskGraph
+from rammer.ir.task import RKernel, ROperator, TaskGraph, TensorRole
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.handovers import Handovers
 
@@ -27,8 +27,9 @@ class Estimates:
         fetch_us: likewise, what it takes longer where its vEU has just kept other weights; 0 for what keeps none.
         early_us: likewise, how long before its inputs are there an rTask may have started: that overhead, where rTasks
             wait by themselves.
-        load_us: likewise, what it takes before that if it keeps weights which nobody left on its vEU: they come from
-            memory in about the time of a hand-over.
+        load_us: likewise, what it takes before that, or while it waits, to bring what no rTask writes: weights that it
+            keeps and nobody left on its vEU, which come from memory in about the time of a hand-over, or what its form
+            brings whole, as attention does the rows of a cache.
     """
 
     def __init__(self, graph: TaskGraph, device: VDevice, costs: CostModel) -> None:
@@ -40,6 +41,8 @@ class Estimates:
         overhead_us = device.task_overhead_us.value
         self.step_us = self.handover_us - (overhead_us if device.starts_early else 0.0)
         self._device = device
+        unwritten = {TensorRole.INPUT, TensorRole.CONSTANT}
+        self._unwritten = {tensor.id for tensor in graph.tensors if graph.root(tensor.id).role in unwritten}
         self._readers = Counter(binding.tensor for operator in graph.operators for binding in operator.reads)
         known: dict[RKernel, float] = {}
         for operator in graph.operators:
@@ -67,11 +70,19 @@ class Estimates:
         )
         self.load_us = tuple(
             tuple(
-                self.handover_us if early_us > 0 and kernel.form.kept_bytes else 0.0
+                self._load_us(operator, kernel) if early_us > 0 else 0.0
                 for kernel, early_us in zip(operator.kernels, early, strict=True)
             )
             for operator, early in zip(graph.operators, self.early_us, strict=True)
         )
+
+    def _load_us(self, operator: ROperator, kernel: RKernel) -> float:
+        """What an rTask takes to bring what no rTask writes, where it does so before it waits."""
+        if kernel.form.kept_bytes:
+            return self.handover_us
+        unwritten = {slot for slot, binding in enumerate(operator.reads) if binding.tensor in self._unwritten}
+        size_bytes = self._device.rules.first_bytes(kernel, unwritten)
+        return size_bytes / self._device.levels[-1].share_bytes_per_us(kernel.task_count)
 
     def _is_kept(self, operator: ROperator, kernel: RKernel) -> bool:
         """Whether an rTask finds its constants on its vEU, where another rOperator's left them."""

@@ -11,7 +11,7 @@ from rammer.devices.cuda.architecture import NAMED
 from rammer.devices.cuda.describe import describe
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
-from rammer.ir.expr import Cast, nodes
+from rammer.ir.expr import Cast, Load, nodes
 from rammer.ir.kernel_form import FlashAttentionForm, Instruction
 from rammer.ir.types import DType
 from rammer.lowering.lower import lower
@@ -108,6 +108,24 @@ def test_scratch_is_no_more_than_a_block_has(name, architecture, blocks):
     for form in forms:
         assert isinstance(form, FlashAttentionForm)
         assert 0 < form.scratch_bytes <= device.levels[0].capacity_bytes - NAMED_BYTES
+
+
+def test_keys_and_values_that_nobody_writes_are_brought_first():
+    """As many as are staged together: 513 of each, of 64 elements of 16 bits."""
+    device = vdevice()
+    kernel = operator("one query", device).kernels[0]
+    keys, values = (
+        {node.slot for node in nodes(operand) if isinstance(node, Load)}
+        for operand in (block(kernel).key, block(kernel).value)
+    )
+    size_bytes = {slot: kernel.expr.inputs[slot].dtype.itemsize_bytes for slot in (*keys, *values)}
+    staged = kernel.form.stages * kernel.form.keys
+    expected = {slot: 513 * 64 * size * min(513, staged) // 513 for slot, size in size_bytes.items()}
+    nothing: set[int] = set()
+    for unwritten in (nothing, keys, keys | values):
+        assert device.rules.first_bytes(kernel, unwritten) == sum(expected[slot] for slot in unwritten)
+    queries = set(range(len(kernel.expr.inputs))) - keys - values
+    assert device.rules.first_bytes(kernel, queries) == 0
 
 
 def test_queries_that_share_a_head_of_keys_are_rows_of_one_rtask():

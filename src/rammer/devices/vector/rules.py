@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from rammer.devices.vector.kernels import vector_kernels
@@ -24,6 +25,10 @@ class VectorRules:
     def late_slots(self, workload: Workload, vdevice: VDevice) -> frozenset[int]:
         """Nothing is tagged; see `TileRules`."""
         return frozenset()
+
+    def first_bytes(self, kernel: RKernel, unwritten: Collection[int]) -> int:
+        """Nothing; see `TileRules`."""
+        return 0
 
     def persistent(self, workload: Workload, vdevice: VDevice) -> RKernel | None:
         """None: registers keep nothing from rTask to rTask."""

@@ -8,6 +8,8 @@ Within a wave, SelectRKernels takes the fastest rKernels where together they do 
 the rKernels with which the wave ends first: the fastest, the most efficient (both as in the paper), or, between these
 extremes, those that are fastest on the share of the vEUs that falls to their rOperator by its work, or those of least
 work in the shortest round of rTasks that has a vEU for each. How rTasks are then placed, `schedule.placement` says.
+Where some of the next wave's rTasks bring something before they wait, as attention does the rows of a cache, the wave
+is also tried on as many vEUs less, which do so meanwhile; kept is that with which the next wave ends first.
 
 Before that, clusters that begin in the wave may be run depth first, each on a vEU, where breadth first they would lose
 what they hand on from their caches (`schedule.clusters`).
@@ -15,6 +17,7 @@ what they hand on from their caches (`schedule.clusters`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from rammer.ir.program import RProgram, Schedule
@@ -37,8 +40,8 @@ def schedule(graph: TaskGraph, device: VDevice, costs: CostModel) -> Schedule:
 def schedule_with(graph: TaskGraph, device: VDevice, estimates: Estimates) -> Schedule:
     """As `schedule`, from given estimates."""
     state = _Wavefront(graph, device, estimates)
-    for wave in state.waves:
-        state.add(wave)
+    for wave, following in itertools.zip_longest(state.waves, state.waves[1:], fillvalue=()):
+        state.add(wave, following)
     return state.finish()
 
 
@@ -75,8 +78,8 @@ class _Wavefront:
         self._builder = ProgramBuilder(veus)
         self._times = ProgramTimes(estimates.handovers)
 
-    def add(self, wave: Sequence[ROperator]) -> None:
-        """Schedule the next wave, and with it the clusters that are run depth first."""
+    def add(self, wave: Sequence[ROperator], following: Sequence[ROperator]) -> None:
+        """Schedule the next wave, and with it the clusters that are run depth first, with a view to the one behind."""
         waiting = [operator for operator in wave if operator.id not in self._placed]
         clusters = [self._clusters.at(operator) for operator in waiting]
         for cluster, veu in deal(clusters, self._times.free_us, self._own_cache_bytes):
@@ -85,9 +88,9 @@ class _Wavefront:
                 self._commit(self._placer.place_on(veu, operator, pick, self._times))
         waiting = [operator for operator in waiting if operator.id not in self._placed]
         if waiting:
-            self._add(waiting)
+            self._add(waiting, following)
 
-    def _add(self, wave: Sequence[ROperator]) -> None:
+    def _add(self, wave: Sequence[ROperator], following: Sequence[ROperator]) -> None:
         """Schedule rOperators side by side, in the current rProgram or in a new one."""
         trial = self._select(wave, self._times)
         # P1 costs as much as closing now and running P2 for `spare_us`; rounding must not tell equals apart.
@@ -99,7 +102,32 @@ class _Wavefront:
                 self._programs.append(self._builder.build())
                 self._builder = ProgramBuilder(self._veus, after=self._builder)
                 self._times, trial = new, fresh
-        self._commit(trial)
+        self._commit(self._with_room(trial, wave, following))
+
+    def _with_room(self, trial: Trial, wave: Sequence[ROperator], following: Sequence[ROperator]) -> Trial:
+        """The wave on fewer vEUs, if that leaves as many as rTasks of the next wave load on, and that ends sooner."""
+        following = [operator for operator in following if operator.id not in self._placed]
+        selection = self._fastest(following, [self._veus] * len(following))
+        loading = sum(
+            operator.kernels[pick].task_count
+            for operator, pick in zip(following, selection.values(), strict=True)
+            if self._estimates.load_us[operator.id][pick] > 0
+        )
+        taken = len({step.veu for step in trial.steps})
+        if not 0 < loading < self._veus or taken + loading <= self._veus:
+            return trial
+        fewer = self._fastest(wave, [self._veus - loading] * len(wave))
+        narrow = self._placer.place(wave, fewer, self._times)
+        return min(trial, narrow, key=lambda one: self._end_us(one, following, selection))
+
+    def _end_us(self, trial: Trial, following: Sequence[ROperator], selection: Selection) -> float:
+        """When the next wave ends behind a trial, which stays one."""
+        keepers, times = self._placer.keepers(), self._times.copy()
+        self._placer.commit(trial)
+        times.add(trial)
+        end_us = self._placer.place(following, selection, times).end_us
+        self._placer.go_back(keepers)
+        return end_us
 
     def finish(self) -> Schedule:
         """The schedule."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rammer.devices.cuda.tiling.figures import AttentionFigures, Figures
 from rammer.devices.cuda.tiling.forms import room_bytes
-from rammer.ir.expr import Axis, Cast, Expr, Load
+from rammer.ir.expr import Axis, Cast, Expr, Load, nodes
 from rammer.ir.kernel_form import ATTENTION_ROWS, FlashAttentionForm, Instruction, Skeleton
+from rammer.ir.region import box_size, read_boxes
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
@@ -82,6 +83,17 @@ def _forms(block: AttentionBlock, vdevice: VDevice, row_warps: int) -> Iterator[
 def _words(instruction: Instruction) -> int:
     """Registers of a sum."""
     return 2 if instruction is Instruction.MMA_F64 else 1
+
+
+def cached_bytes(kernel: RKernel, form: FlashAttentionForm, unwritten: Collection[int]) -> int:
+    """Bytes of keys and values, as many as are staged together, that lie in slots which are `unwritten`."""
+    block = block_of(kernel.expr, of_float32([form.instruction]))
+    assert block is not None  # it has the form
+    boxes = read_boxes(kernel.expr, kernel.tile_ranges(0))
+    loads = (node for operand in (block.key, block.value) for node in nodes(operand) if isinstance(node, Load))
+    found = {load.slot: box for load in loads if load.slot in unwritten and (box := boxes[load.slot]) is not None}
+    whole_bytes = sum(box_size(box) * kernel.expr.inputs[slot].dtype.itemsize_bytes for slot, box in found.items())
+    return whole_bytes * min(block.found.keys.extent, form.stages * form.keys) // block.found.keys.extent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

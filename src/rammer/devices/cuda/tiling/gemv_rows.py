@@ -13,7 +13,7 @@ from rammer.ir.workload import Workload
 from rammer.roller.tile import scale_out
 from rammer.tiling.gemv_rows import gemv_rows_form, matrix_vector, streams_rows
 
-_TASKS_PER_VEU = (0.25, 0.5, 1, 2, 3, 4, 6, 8)
+_TASKS_PER_VEU = (0.25, 0.5, 15 / 16, 1, 2, 3, 4, 8)  # with 15/16, some vEUs are left to what comes next
 _INSTRUCTIONS = 4.5  # of a thread for an element, with its share of what adds up and stores
 
 

@@ -8,10 +8,10 @@ reductions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from rammer.devices.cuda.tiling.attention import AttentionTime, attention_kernels
+from rammer.devices.cuda.tiling.attention import AttentionTime, attention_kernels, cached_bytes
 from rammer.devices.cuda.tiling.boxes import boxes, shares
 from rammer.devices.cuda.tiling.depthwise import depthwise_kernels, depthwise_us
 from rammer.devices.cuda.tiling.figures import (
@@ -140,6 +140,10 @@ class GpuRules:
             return slots
         kernels = self.candidates(workload, vdevice, to_measure=False)
         return slots if any(isinstance(kernel.form, WarpgroupGemmForm) for kernel in kernels) else frozenset()
+
+    def first_bytes(self, kernel: RKernel, unwritten: Collection[int]) -> int:
+        """Attention's keys and values, as many as are staged together; see `TileRules`."""
+        return cached_bytes(kernel, kernel.form, unwritten) if isinstance(kernel.form, FlashAttentionForm) else 0
 
     def persistent(self, workload: Workload, vdevice: VDevice) -> RKernel | None:
         """A candidate whose weights stay on their vEUs, if there is one."""

@@ -53,11 +53,8 @@ def scores(heads, queries, keys, size):
     return small_model(nodes, inputs, {"y": (FLOAT, (heads, queries, keys))})
 
 
-def forms_of(gpu, model, wanted=lambda form: True, *, precision="fp16", veus=3):
-    """The forms of a plan's products of warpgroups, which are the first that are `wanted`.
-
-    Each order gives what ONNX Runtime does, and the same bits.
-    """
+def plan_of(gpu, model, wanted, *, precision="fp16", veus=3):
+    """A plan whose products are by warpgroups, of the first forms that are `wanted`, and its vDevice."""
     plain = GpuRules.candidates
 
     def candidates(rules, workload, vdevice, *, to_measure):
@@ -67,8 +64,17 @@ def forms_of(gpu, model, wanted=lambda form: True, *, precision="fp16", veus=3):
 
     construct.cache_clear()
     with mock.patch.object(GpuRules, "candidates", candidates), products_alone():
-        plan, vdevice = gpu.plan(model, precision=precision, veus=veus)
+        planned = gpu.plan(model, precision=precision, veus=veus)
     construct.cache_clear()
+    return planned
+
+
+def forms_of(gpu, model, wanted=lambda form: True, *, precision="fp16", veus=3):
+    """The forms of a plan's products of warpgroups, which are the first that are `wanted`.
+
+    Each order gives what ONNX Runtime does, and the same bits.
+    """
+    plan, vdevice = plan_of(gpu, model, wanted, precision=precision, veus=veus)
     rng = np.random.default_rng(0)
     shapes = {port.name: [d.dim_value for d in port.type.tensor_type.shape.dim] for port in model.graph.input}
     dtypes = {port.name: helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type) for port in model.graph.input}
@@ -102,6 +108,12 @@ def test_ring_is_filled_again_and_again(gpu):
     with mock.patch.object(warpgroup, "_NAMED_BYTES", 195 << 10):
         forms = forms_of(gpu, chain((16,), 320, 64), lambda form: form.instruction_n == 16, veus=2)
     assert [form.stages for form in forms] == [3, 1]
+
+
+@pytest.mark.parametrize(("rows", "width"), [(64, 4), (40, 8)])
+def test_two_whole_rows_of_four_results_rather_than_one_of_eight(rows, width, gpu):
+    plan, vdevice = plan_of(gpu, chain((rows,), 64, 64), lambda form: form.threadblock[:2] == (rows, 64))
+    assert f"rammer_epilogue<{rows}, 64, {width}, " in bytes(source_of(plan, vdevice).files[CODE]).decode()
 
 
 def test_ragged_edges(gpu):

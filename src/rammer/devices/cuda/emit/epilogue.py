@@ -86,8 +86,11 @@ class Epilogue:
         return [load for load in loads if rows.isdisjoint(scope.operands.free[load])]
 
     def _width(self, scope: Scope) -> int:
-        """Neighbouring columns that a thread takes at a time: the fewest with which threads have the fewest rows."""
-        kernel, lane = scope.operands.kernel, self.columns[0]
+        """Neighbouring columns that a thread takes at a time: the fewest with which threads have the fewest rows.
+
+        Two whole rows of half as many take less time than one of the widest vectors.
+        """
+        kernel, lane, rows = scope.operands.kernel, self.columns[0], count(self.rows)
         element_bytes = min(output.type.dtype.itemsize_bytes for output in kernel.expr.outputs)
         widths = [
             width
@@ -95,7 +98,8 @@ class Epilogue:
             if width * element_bytes <= _VECTOR_BYTES and not (lane.size % width or lane.axis.extent % width)
         ]
 
-        def rounds(width: int) -> int:
-            return -(-count(self.rows) // (kernel.form.threads // (count(self.columns) // width)))
+        def down(width: int) -> int:
+            return kernel.form.threads // (count(self.columns) // width)
 
-        return min(widths, key=lambda width: (rounds(width), width))
+        best = min(widths, key=lambda width: (-(-rows // down(width)), width))
+        return best // 2 if best == _WIDTHS[-1] and rows == 2 * down(best // 2) else best

@@ -285,16 +285,22 @@ def moved_by(after, x, place, value):
     return np.abs(computed(after, changed) - usual)[far].max() / np.sqrt(np.mean(usual**2))
 
 
-@pytest.mark.parametrize(("kernel", "side", "bound"), [(3, 6, 1e-4), (7, 14, 2e-4), (11, 21, 1e-3)])
-def test_what_is_no_outlier_moves_others_within_the_stated_bound(kernel, side, bound):
-    """Just below the limit, 8 times the mean norm of as many pixels as a tile reads; see docs/numerics.md."""
+@pytest.mark.parametrize(
+    ("kernel", "side", "bound", "rounding"), [(3, 6, 1e-4, 3e-5), (7, 14, 2e-4, 4e-5), (11, 21, 1e-3, 8e-5)]
+)
+def test_what_is_no_outlier_moves_others_within_the_stated_bound(kernel, side, bound, rounding):
+    """Just below the limit, 8 times the mean norm of as many pixels as a tile reads; see docs/numerics.md.
+
+    Outliers leave others as they are but for `rounding`, which is that of the fast form: more for more taps, and other
+    on processors whose NumPy sums in another order.
+    """
     net, y = convolution(64, 64, 28, bias=False, kernel=kernel, pad=kernel // 2)
     after = winograd(net.build(y), with_figures(arithmetic=10))
     (x,) = random_inputs(after)
     norm = np.sqrt(np.square(x).sum(1).mean())
     place = (0, 3, 14, 14)
     assert 0 < moved_by(after, x, place, 7.5 * side * norm) < bound
-    assert moved_by(after, x, place, 17 * side * norm) < 3e-5  # a tile of groups reads some pixels twice
+    assert moved_by(after, x, place, 17 * side * norm) < rounding  # a tile of groups reads some pixels twice
 
 
 def ordinary_of(after):

@@ -212,11 +212,43 @@ def _cell_attributes(kind: _Kind, attributes: Attributes) -> tuple[Attributes, .
     )
 
 
+def layer_states(kind: str) -> int:
+    """How many states a layer has: 2 for LSTM, which has a cell state, else 1."""
+    return _KINDS[kind].states
+
+
+def single_directions(kind: str, attributes: Attributes) -> tuple[tuple[bool, Attributes], ...]:
+    """For each direction of a layer whether it runs backwards, and the attributes of a layer of it alone, layout 0.
+
+    Raises:
+        InvalidModelError: the attributes do not fit.
+        UnsupportedFeatureError: an activation that ONNX does not list.
+    """
+    found: list[tuple[bool, Attributes]] = []
+    layer = _KINDS[kind]
+    kept = {name: attributes[name] for name in ("clip", "batched_inputs", layer.flag) if name in attributes}
+    for backward, cell in zip(_backwards(layer, attributes), _cell_attributes(layer, attributes), strict=True):
+        names = texts(cell, "activations")
+        alphas, betas = numbers(cell, "activation_alpha"), numbers(cell, "activation_beta")
+        own: dict[str, Attribute] = {
+            **{name: value for name, value in kept.items() if name is not None},
+            "direction": "reverse" if backward else "forward",
+            "layout": 0,
+            "activations": names,
+            "activation_alpha": tuple(a for name, a in zip(names, alphas, strict=True) if name in _ALPHA),
+            "activation_beta": tuple(b for name, b in zip(names, betas, strict=True) if name in _BETA),
+        }
+        found.append((backward, own))
+    return tuple(found)
+
+
 def _parameters(names: Sequence[str], given: Sequence[float], defaults: Mapping[str, float]) -> tuple[float, ...]:
     """One parameter per activation: those that have it consume the given ones in order, then take the default."""
     remaining = iter(given)
     return tuple(next(remaining, defaults[name]) if name in defaults else 0.0 for name in names)
 
 
-for _kind in (_LSTM, _GRU, _RNN):
+_KINDS: Mapping[str, _Kind] = {kind.name: kind for kind in (_LSTM, _GRU, _RNN)}
+
+for _kind in _KINDS.values():
     register(CompositeDef(kind=_kind.name, infer=partial(_infer, _kind), expand=partial(_expand, _kind)))

@@ -19,7 +19,7 @@ from rammer.ir.graph import Array, Graph, Operator, Repeat, Value
 from rammer.ir.types import DType, TensorType
 from rammer.operators.registry import OperatorDef, definition_of
 
-_MOST_TRIPS = 256
+_MOST_TRIPS = 128
 _MOST_NODES = 4096
 _ALIGNMENT_BYTES = 256
 _STEP_BYTES = 16

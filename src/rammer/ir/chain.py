@@ -15,7 +15,13 @@ from rammer.ir.schema import Schema, SchemaError, read_json
 
 _ARGUMENT: Schema = (int, int, int, bool, [int])
 _LINK: Schema = {"runs": int, "array_bytes": [int], "inputs": [_ARGUMENT], "outputs": [_ARGUMENT]}
-_CHAIN: Schema = {"inputs": int, "array_bytes": [int], "scratch": [(int, int)], "links": [_LINK]}
+_CHAIN: Schema = {
+    "states": int,
+    "input_bytes": [int],
+    "output_bytes": [int],
+    "scratch": [(int, int)],
+    "links": [_LINK],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class Argument:
         """The buffer of a run, and where in it; for a value in turns, -1 is the run that is not in turns."""
         if self.turns and run >= 0:
             return self.turns[run % 2], 0
-        moved = run * self.step_bytes
+        moved = max(run, 0) * self.step_bytes
         return self.buffer, self.first_bytes + (-moved if self.backward else moved)
 
 
@@ -57,16 +63,18 @@ class Link:
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
 
-    def places(self, run: int) -> Iterator[tuple[int, int]]:
+    def places(self, run: int) -> list[tuple[int, int]]:
         """Buffer and offset of each input, then output, of a run."""
-        for argument in self.inputs:
-            yield argument.place(run - 1 if argument.turns else run)
-        for argument in self.outputs:
-            yield argument.place((run if run < self.runs - 1 else -1) if argument.turns else run)
+        last = run == self.runs - 1
+        return [
+            *(argument.place(run - 1 if argument.turns else run) for argument in self.inputs),
+            *(argument.place(-1 if argument.turns and last else run) for argument in self.outputs),
+        ]
 
-    def addresses(self, run: int, buffers: Sequence[int]) -> list[int]:
-        """The same as addresses, by those of the buffers."""
-        return [buffers[buffer] + offset for buffer, offset in self.places(run)]
+    def runs_at(self, buffers: Sequence[int]) -> Iterator[list[int]]:
+        """The addresses of each run's inputs, then outputs, by those of the buffers."""
+        for run in range(self.runs):
+            yield [buffers[buffer] + offset for buffer, offset in self.places(run)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +82,23 @@ class Chain:
     """Links one after another. Buffers are the model's inputs, its outputs, then pieces of a scratch memory.
 
     Attributes:
-        inputs: how many inputs the model has, states that are read included.
-        array_bytes: what each of its inputs and outputs takes.
+        states: how many of the model's last inputs and last outputs are states.
+        input_bytes: what each of its inputs takes.
+        output_bytes: what each of its outputs takes.
         scratch: of each further buffer, where in the scratch memory it begins and what it takes, in bytes.
         links: what runs, in order.
     """
 
-    inputs: int
-    array_bytes: tuple[int, ...]
+    states: int
+    input_bytes: tuple[int, ...]
+    output_bytes: tuple[int, ...]
     scratch: tuple[tuple[int, int], ...]
     links: tuple[Link, ...]
+
+    @property
+    def array_bytes(self) -> tuple[int, ...]:
+        """What each array of a run takes: inputs, then outputs."""
+        return (*self.input_bytes, *self.output_bytes)
 
     @property
     def scratch_bytes(self) -> int:
@@ -110,8 +125,8 @@ class Chain:
             }
             for link in self.links
         ]
-        whole = {"inputs": self.inputs, "array_bytes": self.array_bytes, "scratch": self.scratch, "links": links}
-        return json.dumps(whole).encode()
+        own = {name: getattr(self, name) for name in _CHAIN if name != "links"}
+        return json.dumps({**own, "links": links}).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Chain:
@@ -131,8 +146,9 @@ class Chain:
             for link in found["links"]
         ]
         chain = cls(
-            inputs=found["inputs"],
-            array_bytes=tuple(found["array_bytes"]),
+            states=found["states"],
+            input_bytes=tuple(found["input_bytes"]),
+            output_bytes=tuple(found["output_bytes"]),
             scratch=tuple((begin, size) for begin, size in found["scratch"]),
             links=tuple(links),
         )

@@ -194,7 +194,8 @@ class _Cutter:
         def moving(value: int, *, backward: bool) -> _Use:
             each = self._sizes_bytes[value] // repeat.trips
             first = repeat.trips - done - trips if backward else done
-            return _Use(value=value, first_bytes=first * each, step_bytes=trips * each, backward=backward)
+            step_bytes = trips * each if runs > 1 else 0
+            return _Use(value=value, first_bytes=first * each, step_bytes=step_bytes, backward=backward)
 
         inputs: list[_Use] = []
         known: dict[int, int] = {}
@@ -258,8 +259,9 @@ class _Cutter:
             for piece in pieces
         ]
         return Chain(
-            inputs=len(graph.inputs),
-            array_bytes=tuple(self._sizes_bytes[value] for value in (*graph.inputs, *graph.outputs)),
+            states=len(graph.states),
+            input_bytes=tuple(self._sizes_bytes[value] for value in graph.inputs),
+            output_bytes=tuple(self._sizes_bytes[value] for value in graph.outputs),
             scratch=tuple(scratch),
             links=tuple(links),
         )
@@ -267,11 +269,12 @@ class _Cutter:
 
 def _trips_of_run(repeat: Repeat, bytes_each: Sequence[int]) -> int:
     """How many trips are one program."""
-    most = min(_MOST_TRIPS, repeat.trips, max(1, _MOST_NODES // repeat.nodes))
-    for trips in range(most, most // 2, -1):
-        if repeat.trips % trips == 0 and all(trips * size % _STEP_BYTES == 0 for size in bytes_each):
+    grain = next(grain for grain in (1, 2, 4, 8, 16) if all(grain * size % _STEP_BYTES == 0 for size in bytes_each))
+    most = min(repeat.trips, max(grain, min(_MOST_TRIPS, _MOST_NODES // repeat.nodes) // grain * grain))
+    for trips in range(most, most // 2, -grain):
+        if repeat.trips % trips == 0:
             return trips
-    return most - most % _STEP_BYTES if most >= _STEP_BYTES else most
+    return most
 
 
 def _of_constants(graph: Graph) -> frozenset[int]:

@@ -10,16 +10,30 @@ import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from rammer.devices.base import Binary, Buffer, Device, Loaded, OnHost, Progress, Resident, Source, Trace, no_progress
-from rammer.errors import OptionError, OutOfMemoryError
+from rammer.devices.base import (
+    Binary,
+    Buffer,
+    Device,
+    DeviceArray,
+    Loaded,
+    OnHost,
+    Progress,
+    Resident,
+    Source,
+    StateMemory,
+    Trace,
+    no_progress,
+)
+from rammer.errors import OptionError, OutOfMemoryError, StreamCaptureError
 from rammer.ir.chain import Chain
 from rammer.ir.schema import Schema, SchemaError, read_json
 from rammer.ir.sizes import size_text
+from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
 from rammer.runtime.arrays import aligned_empty
 
@@ -132,10 +146,17 @@ class ChainedDevice:
         return next((reason for reason in reasons if reason is not None), None)
 
     def load(self, source: Source, binary: Binary, options: CompileOptions) -> Loaded:
-        """A chain ready to run; see `Device.load`."""
+        """A chain ready to run; see `Device.load`.
+
+        Raises:
+            OptionError: the device cannot run it as it is.
+        """
         chain = source.chain if isinstance(source, ChainedSource) else Chain.from_bytes(source.files[CHAIN])
         pairs = zip(_parts(source), _binaries(binary), strict=True)
-        return ChainedOnHost(chain, [cast(OnHost, self._device.load(*pair, options)) for pair in pairs])
+        loaded = [self._device.load(*pair, options) for pair in pairs]
+        if isinstance(loaded[0], Resident):
+            return ChainedResident(chain, cast(list[Resident], loaded))
+        return ChainedOnHost(chain, cast(list[OnHost], loaded))
 
 
 def _parts(source: Source) -> list[Source]:
@@ -180,8 +201,8 @@ class ChainedOnHost:
         try:
             buffers = self._chain.buffers(addresses, scratch.ctypes.data)
             for link, program in zip(self._chain.links, self._programs, strict=True):
-                for run in range(link.runs):
-                    program.run_at(link.addresses(run, buffers))
+                for places in link.runs_at(buffers):
+                    program.run_at(places)
         finally:
             self._idle.append(scratch)
 
@@ -191,7 +212,7 @@ class ChainedOnHost:
         Raises:
             OptionError: always.
         """
-        raise no_trace()
+        raise _no_trace()
 
     def _scratch(self) -> Array:
         try:
@@ -204,7 +225,117 @@ class ChainedOnHost:
             raise OutOfMemoryError(f"no {size_text(size)} for the values between programs") from error
 
 
-def no_trace() -> OptionError:
+class ChainedResident:
+    """A chain in a device's own memory; see `rammer.devices.base.Resident`.
+
+    Its programs are given to one stream, one run behind the other, and each call has a scratch memory to itself, in the
+    order of that stream. Nothing between the programs leaves the device.
+    """
+
+    def __init__(self, chain: Chain, programs: Sequence[Resident]) -> None:
+        """Make the chain.
+
+        Raises:
+            OptionError: the model keeps states, or a run's part of an array would begin where none may.
+        """
+        self._chain, self._programs = chain, programs
+        self._last = programs[-1]
+        self.array_alignment_bytes = self._last.array_alignment_bytes
+        self.stream_of, self.view, self.room, self.fill = (
+            self._last.stream_of,
+            self._last.view,
+            self._last.room,
+            self._last.fill,
+        )
+        self._check()
+
+    def _check(self) -> None:
+        if self._chain.states:
+            raise OptionError(
+                "a model with state and a loop of very many trips, on a GPU",
+                hint="compile it for the processor, or take the state out of the model as an input and an output",
+            )
+        for link in self._chain.links:
+            for argument in (*link.inputs, *link.outputs):
+                if argument.first_bytes % self.array_alignment_bytes or argument.step_bytes % self.array_alignment_bytes:
+                    raise OptionError(
+                        "a loop of very many trips that takes some arrays from the front and others from the end, "
+                        "on a GPU",
+                        hint="compile it for the processor, or let the number of trips be a multiple of 16",
+                    )
+
+    @cached_property
+    def _scratch(self) -> Callable[[int], DeviceArray]:
+        """What makes a scratch memory for runs on a stream."""
+        return self.room(TensorType(DType.UINT8, (max(1, self._chain.scratch_bytes),)))
+
+    @cached_property
+    def _rooms(self) -> tuple[list[Callable[[int], DeviceArray]], list[Callable[[int], DeviceArray]]]:
+        """What makes arrays on the device for inputs and outputs that lie on the host."""
+        inputs, outputs = (
+            [self.room(TensorType(DType.UINT8, (size,))) for size in sizes]
+            for sizes in (self._chain.input_bytes, self._chain.output_bytes)
+        )
+        return inputs, outputs
+
+    def clone(self) -> ChainedResident:
+        """The same chain once more; see `Loaded.clone`."""
+        return ChainedResident(self._chain, [program.clone() for program in self._programs])
+
+    def new_state(self, types: Sequence[TensorType]) -> StateMemory:
+        """Memory for states; see `Resident.new_state`."""
+        return self._last.new_state(types)
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> None:
+        """Run the chain once on arrays of the host; see `Resident.run`."""
+        stream = self.stream_of(None)
+        taken, given = ([room(stream) for room in rooms] for rooms in self._rooms)
+        for own, array in zip(taken, inputs, strict=True):
+            self.fill(own.address, array)
+        self.enqueue([own.address for own in (*taken, *given)], stream)
+        self.wait()
+        for own, array in zip(given, outputs, strict=True):
+            array.reshape(-1).view(np.uint8)[...] = own.numpy()
+
+    def trace(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> Trace:
+        """Chains are not traced.
+
+        Raises:
+            OptionError: always.
+        """
+        raise _no_trace()
+
+    def enqueue(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
+        """Give a run of each program after the other to a stream; see `Resident.enqueue`.
+
+        Raises:
+            StreamCaptureError: the stream is captured: a graph has no scratch memory of its own.
+        """
+        self._enqueue(arrays, stream, [program.enqueue for program in self._programs])
+
+    def again(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
+        """`enqueue` to a stream that was given before; see `Resident.again`."""
+        self._enqueue(arrays, stream, [program.again for program in self._programs])
+
+    def _enqueue(self, arrays: Sequence[int], stream: int, programs: Sequence[Callable[..., None]]) -> None:
+        try:
+            scratch = self._scratch(stream)
+        except StreamCaptureError as error:
+            raise StreamCaptureError(
+                "a model whose loops are programs of their own cannot be captured", hint="call it outside of a capture"
+            ) from error
+        buffers = self._chain.buffers(arrays, scratch.address)
+        for link, program in zip(self._chain.links, programs, strict=True):
+            for places in link.runs_at(buffers):
+                program(places, stream)
+
+    def wait(self) -> None:
+        """Wait until all runs are over; see `Resident.wait`."""
+        for program in self._programs:
+            program.wait()
+
+
+def _no_trace() -> OptionError:
     """What a trace of a chain is answered with."""
     return OptionError(
         "a trace of a model whose loops are programs of their own",

@@ -1,37 +1,43 @@
-"""compile_model(): the pipeline for models with loops of very many trips: a chain of programs, each compiled by itself."""
+"""compile_model(): the pipeline for models with loops of very many trips: a chain of programs, each compiled by itself.
+
+    Graph ─long_layers, cut_loops─▶ Chain and Graphs ─compile_graph─▶ programs ─▶ Executable
+
+A model without such loops is one program.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rammer.compiler import Progress, compile_graph, find_target, interface_of, silent
+from rammer.compiler import Progress, compile_graph, interface_of, silent
 from rammer.devices.base import Binary, Device, Source
 from rammer.ir.graph import Graph
 from rammer.options import CompileOptions
 from rammer.passes import cut_loops, long_layers
+from rammer.passes.cut_loops import Cut
 from rammer.runtime.chained import ChainedDevice, joined_binary, joined_source
 from rammer.runtime.executable import Executable
+from rammer.timings import timed
+from rammer.verify import chain as verify_chain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Program:
-    """What is made of one link."""
+    """What is made of a link's graph: what an `Executable` is made of."""
 
     name: str
     device: Device
     source: Source
     binary: Binary
     report: bytes
-    tasks: bytes
-    options: CompileOptions
 
-
-def _program(**made: Any) -> Any:  # noqa: ANN401
-    made.pop("signature"), made.pop("initial")
-    return _Program(**made)
+    @classmethod
+    def of(cls, **made: Any) -> Any:  # noqa: ANN401 - in the place of an `Executable`
+        """Without what the chain has for all of them."""
+        return cls(**{name: made[name] for name in cls.__slots__})
 
 
 def compile_model(
@@ -47,20 +53,38 @@ def compile_model(
         OptionError: an option cannot be used.
         DeviceError: the machine cannot do what was asked.
     """
-    cut = cut_loops.cut(long_layers.run(graph))
+    cut = _cut(graph)
     if cut is None:
         return compile_graph(graph, options, progress, kind)
-    programs = []
+    programs: list[Any] = []
     for number, part in enumerate(cut.graphs):
-        own = options if options.dump_dir is None else replace(options, dump_dir=options.dump_dir / f"program{number}")
-        programs.append(compile_graph(part, own, progress, _program))
+        folder = None if options.dump_dir is None else options.dump_dir / f"{number}"
+        programs.append(compile_graph(part, replace(options, dump_dir=folder), progress, _Program.of))
     return kind(
         **interface_of(graph),
         name=graph.name,
         device=ChainedDevice(programs[0].device),
         source=joined_source(cut.chain, [program.source for program in programs]),
         binary=joined_binary([program.binary for program in programs]),
-        report=b"{}",
-        tasks=b"",
+        report=_report(graph.name, cut, [program.report for program in programs]),
         options=options,
     )
+
+
+def _cut(graph: Graph) -> Cut | None:
+    """The chain of a graph, proved, and the graphs of its links; None for a graph that is one program."""
+    with timed("cut_loops", "passes") as step:
+        cut = cut_loops.cut(long_layers.run(graph))
+        if cut is not None:
+            verify_chain.verify(cut.chain)
+            step.made = f"{len(cut.graphs)} programs, {sum(link.runs for link in cut.chain.links)} runs"
+    return cut
+
+
+def _report(name: str, cut: Cut, reports: list[bytes]) -> bytes:
+    """What runs where and why, program by program."""
+    links = [
+        {"runs": link.runs, "report": json.loads(report)}
+        for link, report in zip(cut.chain.links, reports, strict=True)
+    ]
+    return json.dumps({"name": name, "scratch_bytes": cut.chain.scratch_bytes, "links": links}).encode()

@@ -44,7 +44,7 @@ class Argument:
     turns: tuple[int, ...] = ()
 
     def place(self, run: int) -> tuple[int, int]:
-        """The buffer of a run, and where in it; for a value in turns, -1 is the run that is not in turns."""
+        """The buffer of a run, and where in it; of a value in turns, -1 stands for the run that is not in them."""
         if self.turns and run >= 0:
             return self.turns[run % 2], 0
         moved = max(run, 0) * self.step_bytes

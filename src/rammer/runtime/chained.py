@@ -29,6 +29,8 @@ from rammer.devices.base import (
     Trace,
     no_progress,
 )
+from rammer.devices.codegen.source import MANIFEST
+from rammer.devices.codegen.tables import Manifest
 from rammer.errors import OptionError, OutOfMemoryError, StreamCaptureError
 from rammer.ir.chain import Chain
 from rammer.ir.schema import Schema, SchemaError, read_json
@@ -157,6 +159,12 @@ class ChainedDevice:
         if isinstance(loaded[0], Resident):
             return ChainedResident(chain, cast(list[Resident], loaded))
         return ChainedOnHost(chain, cast(list[OnHost], loaded))
+
+
+def veus_of(source: Source) -> int:
+    """How many execution units a source is for, at most where it is a chain's."""
+    parts = _parts(source) if CHAIN in source.files else [source]
+    return max(Manifest.from_bytes(part.files[MANIFEST]).veus for part in parts)
 
 
 def _parts(source: Source) -> list[Source]:

@@ -84,7 +84,6 @@ def _cut(graph: Graph) -> Cut | None:
 def _report(name: str, cut: Cut, reports: list[bytes]) -> bytes:
     """What runs where and why, program by program."""
     links = [
-        {"runs": link.runs, "report": json.loads(report)}
-        for link, report in zip(cut.chain.links, reports, strict=True)
+        {"runs": link.runs, "report": json.loads(report)} for link, report in zip(cut.chain.links, reports, strict=True)
     ]
     return json.dumps({"name": name, "scratch_bytes": cut.chain.scratch_bytes, "links": links}).encode()

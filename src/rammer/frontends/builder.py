@@ -93,7 +93,9 @@ class FoldingBuilder:
         self._named.update(dict.fromkeys(outputs, False))
         return tuple(Operand(name=name, type=self._builder.type(output), value=output) for output in outputs)
 
-    def repeat(self, repeat: Repeat, operands: Sequence[Operand], *, name: str, source: SourceLocation) -> list[Operand]:
+    def repeat(
+        self, repeat: Repeat, operands: Sequence[Operand], *, name: str, source: SourceLocation
+    ) -> list[Operand]:
         """Results of a loop, which is never evaluated here.
 
         Raises:

@@ -125,7 +125,12 @@ class Chain:
             }
             for link in self.links
         ]
-        own = {name: getattr(self, name) for name in _CHAIN if name != "links"}
+        own = {
+            "states": self.states,
+            "input_bytes": self.input_bytes,
+            "output_bytes": self.output_bytes,
+            "scratch": self.scratch,
+        }
         return json.dumps({**own, "links": links}).encode()
 
     @classmethod
@@ -168,10 +173,10 @@ def _row(argument: Argument) -> list[object]:
 
 
 def _argument(row: Sequence[Any]) -> Argument:
-    *numbers, turns = row
+    buffer, first_bytes, step_bytes, backward, turns = row
     if len(turns) not in (0, 2):
         raise SchemaError(f"its chain has a value in {len(turns)} turns")
-    return Argument(*numbers, turns=tuple(turns))
+    return Argument(buffer, first_bytes, step_bytes, backward, tuple(turns))
 
 
 def _check_inside(chain: Chain, number: int, link: Link) -> None:

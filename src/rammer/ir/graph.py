@@ -83,7 +83,7 @@ class Repeat:
         carried: how many of the values are carried.
         scanned: for each scanned input, whether trips take its elements from the last to the first.
         stacked: the same for each output that trips give elements of.
-        body: the graph of so many trips, one after another; inputs and outputs as the operator's, with as many elements.
+        body: the graph of so many trips, one after another; scanned and stacked tensors have as many elements.
         nodes: about how many operators a trip has.
     """
 

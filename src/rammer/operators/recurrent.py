@@ -24,7 +24,7 @@ from functools import partial
 from typing import TypeVar
 
 from rammer.errors import UnsupportedFeatureError
-from rammer.ir.graph import Attribute, Attributes
+from rammer.ir.graph import Attribute, Attributes, Operator
 from rammer.ir.types import DType, TensorType
 from rammer.operators import recurrent_lengths
 from rammer.operators.attributes import flag, integer, number, numbers, text, texts
@@ -53,6 +53,11 @@ _LSTM = _Kind(
 )
 _GRU = _Kind(name="GRU", gates=3, states=1, activations=("Sigmoid", "Tanh"), flag="linear_before_reset")
 _RNN = _Kind(name="RNN", gates=1, states=1, activations=("Tanh",))
+
+_KINDS: Mapping[str, _Kind] = {kind.name: kind for kind in (_LSTM, _GRU, _RNN)}
+
+LAYERS = tuple(_KINDS)
+"""The kinds of layers."""
 
 _DIRECTIONS: Mapping[str, tuple[bool, ...]] = {
     "forward": (False,),
@@ -212,6 +217,11 @@ def _cell_attributes(kind: _Kind, attributes: Attributes) -> tuple[Attributes, .
     )
 
 
+def steps_of(operator: Operator, x: TensorType) -> int:
+    """Time steps of a layer with such an input."""
+    return x.shape[integer(operator.attributes, "layout")]
+
+
 def layer_states(kind: str) -> int:
     """How many states a layer has: 2 for LSTM, which has a cell state, else 1."""
     return _KINDS[kind].states
@@ -226,12 +236,13 @@ def single_directions(kind: str, attributes: Attributes) -> tuple[tuple[bool, At
     """
     found: list[tuple[bool, Attributes]] = []
     layer = _KINDS[kind]
-    kept = {name: attributes[name] for name in ("clip", "batched_inputs", layer.flag) if name in attributes}
+    names_kept = ("clip", "batched_inputs", *([layer.flag] if layer.flag else []))
+    kept = {name: attributes[name] for name in names_kept if name in attributes}
     for backward, cell in zip(_backwards(layer, attributes), _cell_attributes(layer, attributes), strict=True):
         names = texts(cell, "activations")
         alphas, betas = numbers(cell, "activation_alpha"), numbers(cell, "activation_beta")
         own: dict[str, Attribute] = {
-            **{name: value for name, value in kept.items() if name is not None},
+            **kept,
             "direction": "reverse" if backward else "forward",
             "layout": 0,
             "activations": names,
@@ -247,8 +258,6 @@ def _parameters(names: Sequence[str], given: Sequence[float], defaults: Mapping[
     remaining = iter(given)
     return tuple(next(remaining, defaults[name]) if name in defaults else 0.0 for name in names)
 
-
-_KINDS: Mapping[str, _Kind] = {kind.name: kind for kind in (_LSTM, _GRU, _RNN)}
 
 for _kind in _KINDS.values():
     register(CompositeDef(kind=_kind.name, infer=partial(_infer, _kind), expand=partial(_expand, _kind)))

@@ -106,8 +106,9 @@ def _settled(builder: GraphBuilder, outputs: Sequence[int], others: set[int], na
 def layer_of(
     kind: str, attributes: Attributes, types: Sequence[TensorType], states: int, *, backward: bool, lengths: bool
 ) -> Repeat:
-    """The steps of a recurrent layer of one direction as a loop. Its scanned inputs are x `[T, b, i]` and, with
-    lengths, whether each sequence still runs, int64 `[T, b]`.
+    """The steps of a recurrent layer of one direction as a loop.
+
+    Scanned are x `[T, b, i]` and, with lengths, whether each sequence still runs, int64 `[T, b]`.
 
     Args:
         kind: LSTM, GRU or RNN.

@@ -1,6 +1,6 @@
-"""cut_loops: a model with loops as a chain of graphs: what lies before, between and behind them, and the loops' bodies.
+"""cut_loops: a model with loops as a chain of graphs: the loops' bodies, and what lies before, between and behind.
 
-    a, loop, b  ->  graph of a; graph of some trips, which runs again and again; graph of the rest of the trips; graph of b
+    a, loop, b  ->  a; some trips, again and again; the rest of the trips; b
 
 Each graph is compiled as any model is. What depends on constants alone is part of every graph that reads it. Trips of
 one run are as many as make a program of a few thousand operators; if possible, they divide the trips of the loop.
@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from rammer.ir.chain import Argument, Chain, Link
 from rammer.ir.graph import Array, Graph, Operator, Repeat, Value
-from rammer.ir.types import DType, TensorType
+from rammer.ir.types import TensorType
 from rammer.operators.registry import OperatorDef, definition_of
 
 _MOST_TRIPS = 128
@@ -68,7 +68,7 @@ class _Use:
 
 
 class _Cutter:
-    """A graph as it is cut. Groups are numbered: those of even numbers lie around the loops, which have the odd ones."""
+    """A graph as it is cut. Groups have numbers: loops the odd ones, in order, and what lies around them the even."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -168,9 +168,7 @@ class _Cutter:
         pieces: list[_Piece] = []
         for i, (part_runs, part_trips, done) in enumerate(parts):
             last = i + 1 == len(parts)
-            leaving = tuple(
-                value if last else self._fresh(value) for value in operator.outputs[: repeat.carried]
-            )
+            leaving = tuple(value if last else self._fresh(value) for value in operator.outputs[: repeat.carried])
             pieces.append(self._part(operator, repeat, made, entering, leaving, (part_runs, part_trips, done)))
             entering = leaving
         return pieces

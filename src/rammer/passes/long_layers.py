@@ -13,33 +13,30 @@ import numpy as np
 
 from rammer.ir.graph import Attributes, Graph, Operator
 from rammer.ir.types import DType
-from rammer.operators.recurrent import layer_states, single_directions
+from rammer.operators.recurrent import LAYERS, layer_states, single_directions, steps_of
 from rammer.operators.repeat import layer_of, output_types
 from rammer.passes.helpers.rewrite import Rewriter
 
 MOST_STEPS = 512
 """Layers of more steps are loops: as one program, which is quicker, each takes some 3 ms to compile."""
 
-_LAYERS = ("LSTM", "GRU", "RNN")
-
 
 def run(graph: Graph) -> Graph:
     """The graph with its long layers as loops; see the module."""
-    long = [operator for operator in graph.operators if operator.kind in _LAYERS and steps_of(graph, operator) > MOST_STEPS]
+    long = {
+        operator.outputs
+        for operator in graph.operators
+        if operator.kind in LAYERS and steps_of(operator, graph.values[operator.inputs[0]].type) > MOST_STEPS
+    }
     if not long:
         return graph
     rewriter = Rewriter(graph)
     for operator in graph.operators:
-        if operator in long:
+        if operator.outputs in long:
             _Layer(rewriter, operator).replace()
         else:
             rewriter.insert(operator)
     return rewriter.finish()
-
-
-def steps_of(graph: Graph, operator: Operator) -> int:
-    """Time steps of a layer."""
-    return graph.values[operator.inputs[0]].type.shape[1 if operator.attributes["layout"] else 0]
 
 
 class _Layer:
@@ -69,7 +66,7 @@ class _Layer:
                 last.append(state)
         y, *finals = self._joined(ys, 1), *(self._joined(last, 0) for last in lasts)
         finals = [self._ended(state) for state in finals]
-        for old, new in zip(operator.outputs, [self._turned(y, back=True), *map(self._back, finals)], strict=True):
+        for old, new in zip(operator.outputs, [self._turned(y, back=True), *map(self._turned, finals)], strict=True):
             rewriter.replace(old, new)
 
     def _loop(self, d: int, attributes: Attributes, *, backward: bool) -> tuple[int, ...]:
@@ -130,14 +127,10 @@ class _Layer:
         return parts[0] if len(parts) == 1 else self._add("Concat", parts, {"axis": axis})
 
     def _turned(self, value: int, *, back: bool = False) -> int:
-        """x or a state with time or the direction first, or Y `[T, D, b, n]` with the batch first again."""
+        """X or a state with time or the direction first, or Y `[T, D, b, n]` with the batch first again."""
         if not self._batch_first:
             return value
         return self._add("Transpose", [value], {"perm": (2, 0, 1, 3) if back else (1, 0, 2)})
-
-    def _back(self, state: int) -> int:
-        """A last state as the layer's layout has it."""
-        return self._turned(state)
 
     def _add(self, kind: str, inputs: Sequence[int], attributes: Attributes | None = None) -> int:
         self._added += 1

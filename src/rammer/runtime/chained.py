@@ -1,6 +1,6 @@
 """Models that are chains of programs: a device that runs each of them on its own, and what it keeps of them.
 
-    ChainedDevice(device) is a `Device` for the sources and binaries that `joined_source` and `joined_binary` make.
+ChainedDevice(device) is a `Device` for the sources and binaries that `joined_source` and `joined_binary` make.
 """
 
 from __future__ import annotations
@@ -174,9 +174,7 @@ def _parts(source: Source) -> list[Source]:
 
 
 def _binaries(binary: Binary) -> list[Binary]:
-    return [
-        Binary(device=binary.device, machine=binary.machine, files=files) for files in _taken_apart(binary.files)
-    ]
+    return [Binary(device=binary.device, machine=binary.machine, files=files) for files in _taken_apart(binary.files)]
 
 
 class ChainedOnHost:
@@ -265,7 +263,10 @@ class ChainedResident:
             )
         for link in self._chain.links:
             for argument in (*link.inputs, *link.outputs):
-                if argument.first_bytes % self.array_alignment_bytes or argument.step_bytes % self.array_alignment_bytes:
+                if (
+                    argument.first_bytes % self.array_alignment_bytes
+                    or argument.step_bytes % self.array_alignment_bytes
+                ):
                     raise OptionError(
                         "a loop of very many trips that takes some arrays from the front and others from the end, "
                         "on a GPU",

@@ -82,9 +82,7 @@ def _check_apart(
             raise VerificationError("C02", f"runs of link {number} write the same bytes of buffer {argument.buffer}")
         if argument.turns and len({argument.buffer, *argument.turns}) < 3:
             raise VerificationError("C02", f"link {number} writes in turns to one buffer")
-        same = [
-            i for i, other in enumerate(link.inputs) if argument.turns and set(other.turns) == set(argument.turns)
-        ]
+        same = [i for i, other in enumerate(link.inputs) if argument.turns and set(other.turns) == set(argument.turns)]
         if argument.turns and [link.inputs[i].turns for i in same] != [argument.turns]:
             raise VerificationError("C03", f"link {number} reads in other turns than it writes")
         own = list(_absolute(chain, spans))
@@ -98,8 +96,7 @@ def _check_apart(
 
 
 def _absolute(chain: Chain, spans: Mapping[int, _Spans]) -> Iterator[tuple[int, int, int]]:
-    """Spans as the memory that they lie in, a buffer of the caller's or -1 for the scratch memory, and from where to
-    where."""
+    """Spans with the memory that they lie in: a buffer of the caller's, or -1 for the scratch memory."""
     arrays = len(chain.array_bytes)
     for buffer, own in spans.items():
         shift = chain.scratch[buffer - arrays][0] if buffer >= arrays else 0

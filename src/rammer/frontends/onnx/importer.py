@@ -207,7 +207,9 @@ class _Alone:
         for name, operand in self._frame.scope.items():
             if name in read and operand is not None and operand.array is None and operand not in known:
                 if operand.count is not None:
-                    raise UnsupportedFeatureError(f"'{name}' has a size that depends on data", where=str(self._location))
+                    raise UnsupportedFeatureError(
+                        f"'{name}' has a size that depends on data", where=str(self._location)
+                    )
                 known[operand] = self.builder.input(operand.name, operand.type)
                 self._around.append(operand)
         scope: Scope = {name: op and known.get(op, op) for name, op in self._frame.scope.items()}

@@ -1,4 +1,4 @@
-"""Loops of very many trips, which stay loops: all trips are one graph, so that nothing but values may tell them apart."""
+"""Loops of very many trips, which stay loops: all trips are one graph, and nothing but values tells them apart."""
 
 from __future__ import annotations
 

@@ -68,7 +68,9 @@ def test_a_long_layer_has_records_of_some_steps_alone(steps):
     model, inputs = layer("LSTM", steps, batch=1, width=4, hidden=4)
     net = rammer.compile(model, "cpu")
     check(net, model, inputs)
-    tasks = sum(len(queue) for link in net.report["links"] for program in link["report"]["programs"] for queue in program)
+    tasks = sum(
+        len(queue) for link in net.report["links"] for program in link["report"]["programs"] for queue in program
+    )
     assert tasks < 1500
     assert len(net.to_bytes()) < 300_000
 
@@ -97,7 +99,9 @@ def test_short_loops_are_one_program():
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-@pytest.mark.parametrize("settings", [{}, {"initial": True, "lengths": (7, 0, 11), "batch": 3}], ids=["plain", "lengths"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"initial": True, "lengths": (7, 0, 11), "batch": 3}], ids=["plain", "lengths"]
+)
 def test_layers(kind, direction, settings, short):
     model, inputs = layer(kind, STEPS, direction=direction, **settings)
     net = rammer.compile(model, "reference")
@@ -208,7 +212,7 @@ def test_saved_models(net, tmp_path):
     assert same(loaded.run(inputs), wanted)
     assert loaded.to_bytes() == compiled.to_bytes()
     assert runs_of(loaded) == runs_of(compiled)
-    assert same(pickle.loads(pickle.dumps(loaded)).run(inputs), wanted)
+    assert same(pickle.loads(pickle.dumps(loaded)).run(inputs), wanted)  # noqa: S301 - of our own
     with pytest.raises(OptionError, match="programs of their own, which keeps its number"):
         rammer.load(tmp_path / "net.rammer", veus=5)
 

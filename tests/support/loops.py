@@ -115,7 +115,7 @@ def loop(trips: int, *, again: str = "again = Identity(go)", row: bool = True) -
         again: nodes that compute whether there is another one.
         row: whether it stacks a result.
     """
-    kept, given = (("y, rows", f", float[{trips}, 3] rows") if row else ("y", ""))
+    kept, given = ("y, rows", f", float[{trips}, 3] rows") if row else ("y", "")
     more, nodes = (", float[3] row", "row = Sin(w)") if row else ("", "")
     return onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["": 21]>

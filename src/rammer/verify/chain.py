@@ -6,6 +6,7 @@ It follows the bytes: which of a buffer's hold what was written for it, link aft
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from types import MappingProxyType
 
 from rammer.errors import VerificationError
@@ -80,8 +81,13 @@ def _check_apart(
     for place, (argument, spans) in enumerate(zip(link.outputs, written, strict=True)):
         if link.runs > 1 and not argument.turns and argument.step_bytes < link.array_bytes[len(link.inputs) + place]:
             raise VerificationError("C02", f"runs of link {number} write the same bytes of buffer {argument.buffer}")
-        if argument.turns and len({argument.buffer, *argument.turns}) < 3:
-            raise VerificationError("C02", f"link {number} writes in turns to one buffer")
+        pieces = [
+            piece
+            for buffer in (argument.buffer, *argument.turns)
+            for piece in _absolute(chain, {buffer: spans[buffer]})
+        ]
+        if argument.turns and any(_meet(one, other) for one, other in combinations(pieces, 2)):
+            raise VerificationError("C02", f"link {number} writes in turns to buffers that are not apart")
         same = [i for i, other in enumerate(link.inputs) if argument.turns and set(other.turns) == set(argument.turns)]
         if argument.turns and [link.inputs[i].turns for i in same] != [argument.turns]:
             raise VerificationError("C03", f"link {number} reads in other turns than it writes")

@@ -2,9 +2,11 @@
 
 import asyncio
 import copy
+import json
 import pickle
 import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,8 +16,9 @@ from hypothesis import strategies as st
 
 import rammer
 from rammer.compiler import plan_graph
+from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.registry import find_device
-from rammer.errors import OptionError, UnsupportedFeatureError
+from rammer.errors import ArtifactCorruptError, OptionError, UnsupportedFeatureError
 from rammer.frontends.onnx import load_graph
 from rammer.frontends.onnx.converters import control
 from rammer.kinds import compile_with
@@ -24,6 +27,7 @@ from rammer.passes import cut_loops, long_layers
 from rammer.survey import survey
 from tests.devices.cuda.conftest import gpu, libraries  # noqa: F401 - fixtures
 from tests.support.agreement import run_onnx_runtime
+from tests.support.artifacts import with_sections
 from tests.support.loops import layer, loop, scan, stack
 from tests.support.small_models import FLOAT, small_model
 
@@ -217,6 +221,45 @@ def test_saved_models(net, tmp_path):
         rammer.load(tmp_path / "net.rammer", veus=5)
 
 
+def without_a_link(chain):
+    chain["links"].pop()
+
+
+def beside_a_buffer(chain):
+    chain["links"][-1]["inputs"][0][1] += 8
+
+
+def for_other_arrays(chain):
+    chain["input_bytes"][0] += 4
+
+
+def in_three_turns(chain):
+    chain["links"][0]["inputs"][0][4].append(0)
+
+
+@pytest.mark.parametrize("change", [without_a_link, beside_a_buffer, for_other_arrays, in_three_turns])
+def test_saved_chains_that_do_not_fit(change, net, tmp_path):
+    def changed(sections):
+        chain = json.loads(sections["source/chain.json"])
+        change(chain)
+        sections["source/chain.json"] = json.dumps(chain).encode()
+
+    net[0].save(tmp_path / "net.rammer")
+    with pytest.raises(ArtifactCorruptError, match="its chain"):
+        rammer.load(with_sections(tmp_path / "net.rammer", changed))
+
+
+def test_a_saved_chain_that_lacks_a_file(net, tmp_path):
+    def changed(sections):
+        names = json.loads(sections["source/files.json"])
+        names[0].pop(MANIFEST)
+        sections["source/files.json"] = json.dumps(names).encode()
+
+    net[0].save(tmp_path / "net.rammer")
+    with pytest.raises(ArtifactCorruptError, match="has no file 'program"):
+        rammer.load(with_sections(tmp_path / "net.rammer", changed))
+
+
 def test_two_compilations_are_equal(short):
     first, second = (rammer.compile(layer("GRU", STEPS)[0], "cpu").to_bytes() for _ in range(2))
     assert first == second
@@ -239,11 +282,11 @@ def test_calls_of_all_kinds_and_threads(veus, short):
     assert same(asyncio.run(compiled.async_run(**inputs)), wanted)
     bound = compiled.bind(inputs)
     assert same(bound(), wanted)
-    inputs["x"][...] = -inputs["x"]
+    np.negative(inputs["x"], out=inputs["x"])
     assert same(bound(), compiled.run(inputs))
     others = [{**inputs, "x": inputs["x"] * factor} for factor in range(4)]
     expected = [compiled.run(other) for other in others]
-    found = []
+    found: list[tuple[int, dict[str, Any]]] = []
 
     def call(number):
         found.extend((number, compiled.run(others[number])) for _ in range(10))

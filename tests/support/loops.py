@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ def layer(
     direction: str = "forward",
     initial: bool = False,
     lengths: Sequence[int] = (),
-    **attributes: object,
+    **attributes: Any,
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A recurrent layer with all its outputs, between a `Neg` and a `Tanh`."""
     rng = np.random.default_rng(steps)

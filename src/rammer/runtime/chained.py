@@ -227,7 +227,7 @@ class ChainedOnHost:
             size = self._chain.scratch_bytes
         try:
             return aligned_empty((size,), np.dtype(np.uint8))
-        except MemoryError as error:
+        except (MemoryError, ValueError) as error:  # the latter where there can be none of that size
             raise OutOfMemoryError(f"no {size_text(size)} for the values between programs") from error
 
 

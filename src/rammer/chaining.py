@@ -16,7 +16,7 @@ from rammer.compiler import Progress, compile_graph, interface_of, silent
 from rammer.devices.base import Binary, Device, Source
 from rammer.ir.graph import Graph
 from rammer.options import CompileOptions
-from rammer.passes import cut_loops, long_layers
+from rammer.passes import cut_loops, fuse_loops, long_layers
 from rammer.passes.cut_loops import Cut
 from rammer.runtime.chained import ChainedDevice, joined_binary, joined_source
 from rammer.runtime.executable import Executable
@@ -74,7 +74,7 @@ def compile_model(
 def _cut(graph: Graph) -> Cut | None:
     """The chain of a graph, proved, and the graphs of its links; None for a graph that is one program."""
     with timed("cut_loops", "passes") as step:
-        cut = cut_loops.cut(long_layers.run(graph))
+        cut = cut_loops.cut(fuse_loops.run(long_layers.run(graph)))
         if cut is not None:
             verify_chain.verify(cut.chain)
             step.made = f"{len(cut.graphs)} programs, {sum(link.runs for link in cut.chain.links)} runs"

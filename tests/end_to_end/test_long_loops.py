@@ -23,7 +23,7 @@ from rammer.frontends.onnx import load_graph
 from rammer.frontends.onnx.converters import control
 from rammer.kinds import compile_with
 from rammer.options import CompileOptions
-from rammer.passes import cut_loops, long_layers
+from rammer.passes import cut_loops, fuse_loops, long_layers
 from rammer.survey import survey
 from tests.devices.cuda.conftest import gpu, libraries  # noqa: F401 - fixtures
 from tests.support.agreement import run_onnx_runtime
@@ -149,10 +149,63 @@ def test_a_layer_whose_batch_comes_first(short):
 
 
 def test_layers_on_top_of_each_other(options, short):
-    model, inputs = stack(STEPS, layers=3)
-    net = compile_with(model, options)
-    assert len(runs_of(net)) > 8
+    for bidirectional, loops in ((False, 1), (True, 3)):
+        model, inputs = stack(STEPS, 3, bidirectional=bidirectional)
+        net = compile_with(model, options)
+        assert runs_of(net).count(2) == loops
+        check(net, model, inputs)
+
+
+TWO = """
+    y1, h1 = RNN<hidden_size = 2>(x, w, r) one = Constant<value_ints = [1]>() s1 = Squeeze(y1, one)
+    BETWEEN
+    y2, h2 = RNN<hidden_size = 2, direction = "DIRECTION">(s2, w, r, , , INITIAL) s3 = Squeeze(y2, one)
+    both = Add(s1, s3)
+"""
+MOVED = "shape = Constant<value_ints = [0, 1, 4]>() a = Reshape(s1, shape) b = Reshape(a, last) s2 = Identity(b)"
+
+OTHER_TRIPS = "flat = Constant<value_ints = [2, 12, 2]>() a = Reshape(s1, flat) s2 = Transpose<perm = [1, 0, 2]>(a)"
+
+
+@pytest.mark.parametrize(
+    ("between", "direction", "initial", "loops"),
+    [
+        (MOVED, "forward", "h0", 1),
+        ("s2 = Identity(s1)", "forward", "h1", 2),
+        ("s2 = Relu(s1)", "forward", "h0", 2),
+        ("s2 = Identity(s1)", "reverse", "h0", 2),
+        ("s2 = Identity(x)", "forward", "h0", 1),
+        ("s2 = Identity(x)", "forward", "h1", 2),
+        (OTHER_TRIPS, "forward", "h0", 2),
+    ],
+    ids=["moved", "from the last state", "computed", "backwards", "side by side", "behind", "other trips"],
+)
+def test_loops_are_one_where_trips_follow_trips(between, direction, initial, loops, short):
+    body = TWO.replace("BETWEEN", between).replace("DIRECTION", direction).replace("INITIAL", initial)
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": 17]>
+        two (float[12, 2, 2] x, float[1, 2, 2] h0) => (float[12, 2, 2] both, float[1, 2, 2] h2)
+        <int64[3] last = {{12, 2, 2}}, float[1, 2, 2] w = {{0.5, 0.25, -0.5, 1.0}},
+         float[1, 2, 2] r = {{0.25, -1.0, 0.5, 0.5}}>
+        {{ {body} }}
+    """)
+    rng = np.random.default_rng(0)
+    inputs = {
+        "x": np.asarray(rng.standard_normal((12, 2, 2)), np.float32),
+        "h0": np.asarray(rng.standard_normal((1, 2, 2)), np.float32),
+    }
+    net = rammer.compile(model, "reference")
+    assert runs_of(net).count(3) == loops
     check(net, model, inputs)
+
+
+def test_two_loops_as_one_give_the_same_bits(short, monkeypatch):
+    model, inputs = layer("LSTM", 16, direction="bidirectional", initial=True)
+    one = rammer.compile(model, "reference")
+    monkeypatch.setattr(fuse_loops, "run", lambda graph: graph)
+    two = rammer.compile(model, "reference")
+    assert (runs_of(one).count(4), runs_of(two).count(4)) == (1, 2)
+    assert same(one.run(inputs), two.run(inputs))
 
 
 @pytest.mark.parametrize("axis", [0, 1])

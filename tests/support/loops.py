@@ -52,14 +52,14 @@ def layer(
     return model(nodes, inputs, ["z", *outputs[1:]], constants), inputs
 
 
-def stack(steps: int, layers: int = 2) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """LSTM layers on top of each other, every second one in both directions."""
+def stack(steps: int, layers: int, *, bidirectional: bool = False) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """LSTM layers on top of each other, every second one in both directions if `bidirectional`."""
     rng = np.random.default_rng(0)
     nodes: list[onnx.NodeProto] = []
     constants = [numpy_helper.from_array(np.array([0, 0, -1]), "shape")]
     value, width, hidden = "x", 2, 3
     for number in range(layers):
-        directions = 1 + number % 2
+        directions = 1 + (bidirectional and number % 2)
         for name, shape in (("w", (4 * hidden, width)), ("r", (4 * hidden, hidden))):
             array = np.asarray(0.5 * rng.standard_normal((directions, *shape)), np.float32)
             constants.append(numpy_helper.from_array(array, f"{name}{number}"))

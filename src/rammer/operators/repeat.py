@@ -10,8 +10,12 @@ import numpy as np
 
 from rammer.ir.graph import Attributes, Graph, Repeat
 from rammer.ir.types import DType, TensorType
+from rammer.operators.attributes import integers
 from rammer.operators.builder import GraphBuilder
 from rammer.operators.moved import taken
+
+_LAYER_NODES = 8
+"""What a step of a layer counts as: it takes longer to compile than other operators do."""
 
 
 def repeat_of(body: Graph, trips: int, carried: int, scanned: Sequence[bool], stacked: Sequence[bool]) -> Repeat:
@@ -42,6 +46,86 @@ def output_types(repeat: Repeat) -> tuple[TensorType, ...]:
     return (*types[: repeat.carried], *stacks)
 
 
+Move = tuple[str, Attributes]
+"""An operator by its kind and attributes that moves elements within the trips that they belong to: see `moved_by`."""
+
+
+def moved_by(kind: str, attributes: Attributes, before: TensorType, after: TensorType) -> bool:
+    """Whether an operator leaves each element in its place along dimension 0."""
+    if kind == "Transpose":
+        return integers(attributes, "perm")[0] == 0
+    return kind == "Identity" or (kind == "Reshape" and before.shape[:1] == after.shape[:1])
+
+
+def fused(first: Repeat, second: Repeat, taken_from: Sequence[tuple[int, Sequence[Move]] | None]) -> Repeat:
+    """Two loops of as many trips as one, in which the trips of the second follow those of the first.
+
+    Its inputs are what both carry, scan (but what the second takes from the first) and keep, those of the first in
+    front of the second's; likewise its outputs.
+
+    Args:
+        first: the one.
+        second: the other.
+        taken_from: for each scanned input of the second, which stacked output of the first it is and how it is moved
+            on the way; None where it is neither.
+    """
+    outside = [flag for flag, source in zip(second.scanned, taken_from, strict=True) if source is None]
+    return Repeat(
+        trips=first.trips,
+        carried=first.carried + second.carried,
+        scanned=(*first.scanned, *outside),
+        stacked=(*first.stacked, *second.stacked),
+        body=partial(_both, first, second, taken_from),
+        nodes=first.nodes + second.nodes,
+    )
+
+
+def _both(first: Repeat, second: Repeat, taken_from: Sequence[tuple[int, Sequence[Move]] | None], trips: int) -> Graph:
+    """Some trips of two loops."""
+    one, other = first.body(trips), second.body(trips)
+    builder = GraphBuilder(one.name)
+
+    def inputs_of(graph: Graph, slots: range) -> list[int]:
+        return [builder.input(*_named(graph, graph.inputs[slot])) for slot in slots]
+
+    ends = [loop.carried + len(loop.scanned) for loop in (first, second)]
+    carried = inputs_of(one, range(first.carried)), inputs_of(other, range(second.carried))
+    scanned = inputs_of(one, range(first.carried, ends[0]))
+    outside = iter(
+        [
+            builder.input(*_named(other, other.inputs[second.carried + i]))
+            for i, source in enumerate(taken_from)
+            if source is None
+        ]
+    )
+    kept = inputs_of(one, range(ends[0], len(one.inputs))), inputs_of(other, range(ends[1], len(other.inputs)))
+    found = _inlined(builder, one, [*carried[0], *scanned, *kept[0]], _constants(builder, one), "")
+    elements = [
+        next(outside) if source is None else _moved(builder, found[first.carried + source[0]], source[1], trips)
+        for source in taken_from
+    ]
+    last = _inlined(builder, other, [*carried[1], *elements, *kept[1]], _constants(builder, other), "")
+    results = [*found[: first.carried], *last[: second.carried], *found[first.carried :], *last[second.carried :]]
+    return builder.build(results)
+
+
+def _moved(builder: GraphBuilder, value: int, moves: Sequence[Move], trips: int) -> int:
+    """Elements of some trips as operators move those of all."""
+    for kind, attributes in moves:
+        here = {"shape": (trips, *integers(attributes, "shape")[1:])} if kind == "Reshape" else attributes
+        (value,) = builder.add(kind, [value], here, name=f"{kind}.moved")
+    return value
+
+
+def _named(graph: Graph, value: int) -> tuple[str, TensorType]:
+    return graph.values[value].name, graph.values[value].type
+
+
+def _constants(builder: GraphBuilder, body: Graph) -> dict[int, int]:
+    """The constants of a graph in another one."""
+    return {value: builder.constant(array, body.values[value].name) for value, array in body.constants.items()}
+
+
 def _trips(body: Graph, carried: int, scanned: Sequence[bool], stacked: Sequence[bool], trips: int) -> Graph:
     """The graph of some trips."""
     builder = GraphBuilder(body.name)
@@ -51,7 +135,7 @@ def _trips(body: Graph, carried: int, scanned: Sequence[bool], stacked: Sequence
         name, type_ = body.values[value].name, body.values[value].type
         whole = replace(type_, shape=(trips, *type_.shape)) if carried <= slot < first else type_
         inputs.append(builder.input(name, whole))
-    constants = {value: builder.constant(array, body.values[value].name) for value, array in body.constants.items()}
+    constants = _constants(builder, body)
     values = inputs[:carried]
     stacks: list[list[int]] = [[] for _ in stacked]
     for trip in range(trips):
@@ -125,7 +209,7 @@ def layer_of(
         scanned=(backward,) * (1 + lengths),
         stacked=(backward,),
         body=partial(_steps, kind, attributes, tuple(types), states, lengths),
-        nodes=2,
+        nodes=_LAYER_NODES,
     )
 
 

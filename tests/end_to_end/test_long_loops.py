@@ -199,13 +199,15 @@ def test_loops_are_one_where_trips_follow_trips(between, direction, initial, loo
     check(net, model, inputs)
 
 
-def test_two_loops_as_one_give_the_same_bits(short, monkeypatch):
+def test_both_directions_of_a_layer_are_one_loop(short, monkeypatch):
     model, inputs = layer("LSTM", 16, direction="bidirectional", initial=True)
-    one = rammer.compile(model, "reference")
+    one = rammer.compile(model, "cpu")
     monkeypatch.setattr(fuse_loops, "run", lambda graph: graph)
-    two = rammer.compile(model, "reference")
+    two = rammer.compile(model, "cpu")
     assert (runs_of(one).count(4), runs_of(two).count(4)) == (1, 2)
-    assert same(one.run(inputs), two.run(inputs))
+    check(one, model, inputs)
+    for found, wanted in zip(one.run(inputs).values(), two.run(inputs).values(), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

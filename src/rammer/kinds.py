@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from rammer.compiler import Progress, compile_graph, signature_of, silent
+from rammer.chaining import compile_model
+from rammer.compiler import Progress, signature_of, silent
 from rammer.errors import OptionError
 from rammer.frontends.dispatch import (
     Example,
@@ -59,7 +60,7 @@ def compile_with(
     """
     progress("read", 0, 1)
     graph, kind = read_with(model, options, example)
-    return compile_graph(graph, options, progress, kind)
+    return compile_model(graph, options, progress, kind)
 
 
 def read_with(
@@ -99,7 +100,7 @@ def compile_captured(imported: Imported, options: CompileOptions) -> Callable[[S
         DeviceError: the machine cannot do what was asked.
     """
     assert imported.form is not None
-    return compile_graph(
+    return compile_model(
         imported.graph, options, kind=partial(CompiledModule, form=imported.form, find_library=library_of)
     ).call_arrays
 
@@ -116,7 +117,7 @@ def compile_estimator(model: object, options: CompileOptions, example: Example) 
 
     @guarded("compiled")
     def build(shapes: Shapes, method: str) -> Executable:
-        return compile_graph(imported.graph_of(shapes[0][0], method), options)
+        return compile_model(imported.graph_of(shapes[0][0], method), options)
 
     return CompiledEstimator(imported.form, ProgramSet(build))
 
@@ -188,7 +189,7 @@ def compile_dynamic(
         kind: Callable[..., Executable] = Executable
         if imported.form is not None:
             kind = partial(CompiledModule, form=imported.form, find_library=library_of)
-        return compile_graph(_named(imported.graph, model), options, kind=kind)
+        return compile_model(_named(imported.graph, model), options, kind=kind)
 
     limit = MOST_AHEAD if mode == "ahead" else KEPT
     return DynamicModel(plan, ProgramSet(build, limit=limit), spread, library_of, mode=mode)
@@ -213,4 +214,4 @@ def compile_training(
     imported = load_step(fn, module, optimizer, example, seed)
     assert imported.owner is not None
     kind = partial(CompiledStep, owner=imported.owner, form=imported.form, find_library=library_of)
-    return cast(CompiledStep, compile_graph(imported.graph, options, kind=kind))
+    return cast(CompiledStep, compile_model(imported.graph, options, kind=kind))

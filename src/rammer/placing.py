@@ -20,6 +20,7 @@ from rammer.ir.schema import SchemaError
 from rammer.options import CompileOptions
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
+from rammer.runtime.chained import CHAIN
 from rammer.schedule.policies import POLICIES
 from rammer.verify import tasks as verify_tasks
 
@@ -43,6 +44,7 @@ def place(device: Device, source: Source, tasks: Buffer, options: CompileOptions
     """
     if not isinstance(device, Placing) or not tasks:
         why = "was saved without its task graph" if isinstance(device, Placing) else f"was compiled for {device.name}"
+        why = "has loops that are programs of their own" if CHAIN in source.files else why
         raise OptionError(
             f"veus={options.veus} for a model that {why}, which keeps its number",
             hint=f"compile the model again with veus={options.veus}, or name no number (RAMMER_VEUS does, too)",

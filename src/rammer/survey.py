@@ -9,7 +9,7 @@ from rammer.errors import ModelError
 from rammer.frontends.dispatch import Example, load_model, read_contents
 from rammer.ir.survey import Survey
 from rammer.options import CompileOptions
-from rammer.passes import unroll
+from rammer.passes import cut_loops, long_layers, unroll
 from rammer.passes.helpers.peaks import demands
 
 
@@ -27,5 +27,11 @@ def survey(model: str | os.PathLike[str], options: CompileOptions) -> Survey:
         graph = load_model(model, Example(), options.input_shapes, options.states).graph
     except ModelError as error:
         return Survey(contents=contents, device=vdevice.name, demands=(), refused=str(error))
-    found = demands(unroll.run(graph), vdevice)
+    cut = cut_loops.cut(long_layers.run(graph))
+    graphs = (
+        [(1, graph)]
+        if cut is None
+        else [(link.runs, own) for link, own in zip(cut.chain.links, cut.graphs, strict=True)]
+    )
+    found = demands([(runs, unroll.run(own)) for runs, own in graphs], vdevice)
     return Survey(contents=contents, device=vdevice.name, demands=found, refused="")

@@ -23,7 +23,7 @@ from rammer.operators.builder import GraphBuilder
 from rammer.options import CompileOptions
 from rammer.passes.pipeline import run_passes
 from rammer.schedule.policies import POLICIES
-from rammer.verify import graph, program, tasks
+from rammer.verify import chain, graph, program, tasks
 from tests.support import measured_chart, models_together, traced_example
 from tests.support.traced_example import PAGE, PICTURE, Example
 from tests.support.walkthroughs import ROOT, blocks, change, copy_tree, programs, pytest_arguments
@@ -32,7 +32,7 @@ DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("examples/**/*.md")])
 WALKTHROUGHS = sorted(DOCS.glob("adding-*.md"))
-VERIFIERS: tuple[tuple[str, ModuleType], ...] = (("G", graph), ("T", tasks), ("P", program))
+VERIFIERS: tuple[tuple[str, ModuleType], ...] = (("G", graph), ("T", tasks), ("P", program), ("C", chain))
 
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -196,8 +196,8 @@ def test_invariants_are_the_verifiers(letter, module):
 def test_every_code_of_the_verifiers_is_documented_and_tested():
     codes = set()
     for file in (ROOT / "src/rammer/verify").glob("*.py"):
-        codes.update(re.findall(r'"([GTP]\d\d)"', file.read_text(encoding="utf-8")))
-    assert codes == {row[0] for row in rows(text_of("invariants.md"), r"[GTP]\d\d")}
+        codes.update(re.findall(r'"([GTPC]\d\d)"', file.read_text(encoding="utf-8")))
+    assert codes == {row[0] for row in rows(text_of("invariants.md"), r"[GTPC]\d\d")}
     tested = "".join(file.read_text(encoding="utf-8") for file in ROOT.glob("tests/verify/test_*.py"))
     assert {code for code in codes if f'"{code}"' not in tested} == set()
 

@@ -93,7 +93,7 @@ def test_a_computed_condition_ends_a_loop(limit):
 @pytest.mark.parametrize(
     ("trips", "again", "message"),
     [
-        ("5000", "again = Identity(go)", "more than 1024 trips"),
+        ("5000", "s1 = ReduceSum<keepdims = 0>(w) again = IsNaN(s1)", "number of trips the model computes"),
         ("5", "s1 = ReduceSum<keepdims = 0>(w) again = IsNaN(s1)", "number of trips the model computes"),
         ("0", "again = Identity(go)", "without trips"),
     ],
@@ -102,6 +102,50 @@ def test_loops_that_are_refused(trips, again, message):
     body = AXES + LOOP.replace("TRIPS", trips).replace("ANOTHER", again)
     with pytest.raises(UnsupportedFeatureError, match=message):
         load_graph(parsed("(float[4, 3] x) => (float[4, 3] y, float[N, 3] z)", body))
+
+
+def test_a_loop_that_nothing_but_its_condition_ends_is_refused():
+    body = """
+        t = Constant<value = bool {1}>()
+        y = Loop (, t, x) <body = step (int64 i, bool go, float[4, 3] v) => (bool again, float[4, 3] w) {
+            again = Identity(go) w = Neg(v)
+        }>
+    """
+    with pytest.raises(UnsupportedFeatureError, match="more than 1024 trips, whose number only the loop itself knows"):
+        load_graph(parsed("(float[4, 3] x) => (float[4, 3] y)", body))
+
+
+LONG = """
+    n = Constant<value_int = 2000>() t = Constant<value = bool {1}>() two = Constant<value_int = 2>()
+    y = Loop (n, t, x) <
+        body = step (int64 i, bool go, float[A, B] v) => (bool again, float[C, D] w) { again = Identity(go) BODY }
+    >
+"""
+INNER = """
+    w = Loop (n, t, v) <
+        body = inner (int64 j, bool on, float[4, 3] a) => (bool more, float[4, 3] b) { more = Identity(on) b = Neg(a) }
+    >
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("w = Concat<axis = 0>(v, v)", r"whose value 'Loop_.*' is float32\[4,3\], then float32\[8,3\]"),
+        ("w = Transpose(v)", r"float32\[4,3\], then float32\[3,4\]"),
+        (INNER, "a loop of very many trips in another one"),
+    ],
+)
+def test_long_loops_whose_trips_differ_are_refused(body, message):
+    with pytest.raises(UnsupportedFeatureError, match=message) as caught:
+        load_graph(parsed("(float[4, 3] x) => (float[K, L] y)", LONG.replace("BODY", body)))
+    assert "Loop node" in caught.value.where
+
+
+def test_a_long_loop_is_one_operator():
+    (loop, *_) = load_graph(parsed("(float[4, 3] x) => (float[4, 3] y)", LONG.replace("BODY", "w = Neg(v)"))).operators
+    assert loop.repeat is not None
+    assert (loop.repeat.trips, loop.repeat.carried, len(loop.repeat.body(7).operators)) == (2000, 1, 7)
 
 
 def test_conditions_of_more_than_one_element_are_refused():

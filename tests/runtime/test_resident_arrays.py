@@ -83,6 +83,9 @@ class Resident:
     def new_state(self, types):
         raise NotImplementedError
 
+    def fill(self, address, array):
+        raise NotImplementedError
+
     def wait(self):
         self.log.append("wait")
 

@@ -107,11 +107,13 @@ def inspect_command(
 def _print(report: Report, executable: Executable, *, kernels: bool) -> None:
     """Print the tables of one program, with every candidate rKernel or the chosen ones."""
     from rammer.inspection import tables
+    from rammer.inspection.report import links_of
 
     output.print(tables.summary(report))
     say(str(executable.signature))
     listed = tables.candidates if kernels else tables.operators
-    output.print(listed(report, wide=is_wide()))
+    for _, own in links_of(report):
+        output.print(listed(own, wide=is_wide()))
 
 
 def _check_files(
@@ -176,6 +178,11 @@ def _page(executable: Executable, other: Executable | None, name: str, beside: s
     for model, title in ((executable, name), (other, beside)):
         if model is not None:
             report = report_of(model)
+            if "links" in report:
+                raise OptionError(
+                    f"a page of {title}, whose loops are programs of their own",
+                    hint="leave --html out: the tables are of every program",
+                )
             spans_ns = _traced(model).spans_ns if traced else None
             shown.append(Shown(name=title, report=report, spans_ns=spans_ns, bounds_us=_bounds_us(report)))
     named = [one.name if other else str(one.report["name"]) for one in shown]

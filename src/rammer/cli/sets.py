@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rammer.errors import OptionError
-from rammer.inspection.report import check_report
+from rammer.inspection.report import check_reports
 from rammer.ir.estimator import ROWS, EstimatorForm
 from rammer.ir.schema import SchemaError
 from rammer.printable import listing, printable
@@ -63,7 +63,7 @@ def report_of(program: Executable) -> Report:
     """
     report = program.report
     try:
-        check_report(report)
+        check_reports(report)
     except SchemaError as error:
         raise corrupt(program.name, str(error)) from error
     return report

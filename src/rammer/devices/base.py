@@ -213,6 +213,10 @@ class Resident(Loaded, Protocol):
         """
         ...
 
+    def fill(self, address: int, array: Array) -> None:
+        """Copy an array of the host to the device's memory, in the order of its default stream; waits for the copy."""
+        ...
+
     def new_state(self, types: Sequence[TensorType]) -> StateMemory:
         """Memory for states of these types. What they hold is for `store` to say.
 

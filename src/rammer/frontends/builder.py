@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rammer.ir.evaluate import evaluate_graph
-from rammer.ir.graph import Array, Attributes, Graph, SourceLocation, State
+from rammer.ir.graph import Array, Attributes, Graph, Repeat, SourceLocation, State
 from rammer.ir.types import DType, TensorType
 from rammer.operators.builder import GraphBuilder
 from rammer.operators.registry import CompositeDef, definition_of
+from rammer.operators.repeat import output_types
 
 _FOLDED_ELEMENTS = 4096
 """Operators are evaluated during import if operands and results have no more elements than this."""
@@ -91,6 +92,19 @@ class FoldingBuilder:
         outputs = self._builder.add(kind, inputs, attributes, name=name, sources=(source,))
         self._named.update(dict.fromkeys(outputs, False))
         return tuple(Operand(name=name, type=self._builder.type(output), value=output) for output in outputs)
+
+    def repeat(
+        self, repeat: Repeat, operands: Sequence[Operand], *, name: str, source: SourceLocation
+    ) -> list[Operand]:
+        """Results of a loop, which is never evaluated here.
+
+        Raises:
+            TensorSizeError: no tensor can be as large as a result.
+        """
+        inputs = [self._value_of(operand) for operand in operands]
+        outputs = self._builder.add_repeat(repeat, inputs, output_types(repeat), name=name, sources=(source,))
+        self._named.update(dict.fromkeys(outputs, False))
+        return [Operand(name=name, type=self._builder.type(output), value=output) for output in outputs]
 
     def name(self, operand: Operand, name: str) -> None:
         """Call an operator's result as the model does. The first name stays."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rammer.errors import InvalidModelError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder, Operand
-from rammer.ir.graph import Array, Attribute, SourceLocation
+from rammer.ir.graph import Array, Attribute, Repeat, SourceLocation
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -34,6 +34,10 @@ class ModelNode:
             ModelError: the operands or attributes do not fit.
         """
         return self.builder.add(kind, operands, attributes, name=self._next_name(), source=self.location)
+
+    def repeat(self, repeat: Repeat, operands: Sequence[Operand]) -> Sequence[Operand]:
+        """All results of a loop that stays one."""
+        return self.builder.repeat(repeat, operands, name=self._next_name(), source=self.location)
 
     def axis(self, axis: int, rank: int) -> int:
         """A dimension counted from the front.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from rammer.ir.program import Execute, Plan, Signal, Step, Wait
 from rammer.ir.schema import OrNull, Schema, SchemaError, check_schema
@@ -67,8 +67,11 @@ _REPORT: Schema = {
 }
 """What is read of a report; the steps of programs are looked at apart."""
 
+_CHAIN: Schema = {"name": str, "scratch_bytes": int, "links": [{"runs": int, "report": {}}]}
+
 _STEPS: Mapping[str, Schema] = {"execute": (str, int, int), "wait": (str, int, int), "signal": (str, int)}
 
+Report = Mapping[str, Any]
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
@@ -130,6 +133,25 @@ def build_report(plan: Plan, known: Explained) -> bytes:
         },
     }
     return json.dumps(report, sort_keys=True).encode()
+
+
+def links_of(report: Report) -> Sequence[tuple[int, Report]]:
+    """How often each program of a model runs in a call, and its report: one of them, or several where loops are."""
+    return [(link["runs"], link["report"]) for link in report["links"]] if "links" in report else [(1, report)]
+
+
+def check_reports(report: object) -> None:
+    """See whether JSON data are what was written of a model, of one program or of several.
+
+    Raises:
+        SchemaError: they are not.
+    """
+    if not (isinstance(report, dict) and "links" in report):
+        check_report(report)
+        return
+    check_schema(report, _CHAIN, "its report")
+    for link in report["links"]:
+        check_report(link["report"])
 
 
 def check_report(report: object) -> None:

@@ -11,11 +11,10 @@ from rich.console import JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rammer.inspection.report import Report, links_of
 from rammer.inspection.units import time_text
 from rammer.ir.sizes import size_text
 from rammer.printable import counted, listing, printable
-
-Report = Mapping[str, Any]
 
 _TIMES = {
     "handover_us": "to hand over to another unit",
@@ -28,7 +27,9 @@ _LONGEST_NAME, _LONGEST_KERNEL, _LONGEST_FORM = 30, 26, 22  # characters, of a n
 
 
 def summary(report: Report) -> RenderableType:
-    """One model at a glance."""
+    """One model at a glance; one of several programs, as a row for each."""
+    if "links" in report:
+        return _chain(report)
     device, memory, predicted = report["device"], report["memory"], report["predicted"]
     tasks = [step for program in report["programs"] for queue in program for step in queue]
     kinds = Counter(step[0] for step in tasks)
@@ -44,6 +45,20 @@ def summary(report: Report) -> RenderableType:
     tensors = counted(memory["intermediates"], "intermediate tensor")
     table.add_row("arena", f"{size_text(memory['arena_bytes'])} for {tensors}")
     table.add_row("predicted", f"{time_text(predicted['total_us'])} by the cost model")
+    return table
+
+
+def _chain(report: Report) -> RenderableType:
+    """The programs of a model whose loops are programs of their own, in the order in which they run."""
+    table = _table(("program", _LONGEST_NAME), ("runs", "right"))
+    for header in ("rOperators", "rTasks", "each run", "all runs"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for runs, own in links_of(report):
+        tasks = sum(step[0] == "execute" for program in own["programs"] for queue in program for step in queue)
+        each_us = own["predicted"]["total_us"]
+        cells = [str(runs), str(len(own["operators"])), str(tasks), time_text(each_us), time_text(runs * each_us)]
+        table.add_row(str(own["name"]), *cells)
+    table.caption = f"predicted by the cost model; {size_text(report['scratch_bytes'])} between the programs"
     return table
 
 
@@ -102,8 +117,10 @@ def programs(report: Report) -> RenderableType:
         table.add_column(header, justify="right", no_wrap=True)
     for program in report["programs"]:
         inputs = ", ".join(f"{name} {dtype}{shape}" for name, dtype, shape in program["signature"]["inputs"])
-        own = program["report"]
-        cells = [str(len(own["operators"])), time_text(own["predicted"]["total_us"]), size_text(program["bytes"])]
+        links = links_of(program["report"])
+        predicted_us = sum(runs * own["predicted"]["total_us"] for runs, own in links)
+        count = sum(len(own["operators"]) for _, own in links)
+        cells = [str(count), time_text(predicted_us), size_text(program["bytes"])]
         table.add_row(printable(program["entry"]), printable(inputs), *cells)
     return table
 

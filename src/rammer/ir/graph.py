@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,8 +55,9 @@ class Operator:
     """One node: `outputs = expr(inputs)`.
 
     `inputs[i]` is slot i of `expr`, `outputs[j]` its output j. A composite operator (a recurrent layer) has no
-    expression; the pass `unroll` replaces it by operators that do. After fusion `kind` joins the kinds ("Conv+Relu")
-    and `attributes` are empty. `sources` are the model's nodes it stands for.
+    expression; the pass `unroll` replaces it by operators that do. A loop that stays one has a `repeat` instead, and
+    is cut out before passes run. After fusion `kind` joins the kinds ("Conv+Relu") and `attributes` are empty.
+    `sources` are the model's nodes it stands for.
     """
 
     kind: str
@@ -66,6 +67,32 @@ class Operator:
     expr: TensorExpr | None
     attributes: Attributes = field(default_factory=dict)
     sources: tuple[SourceLocation, ...] = ()
+    repeat: Repeat | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Repeat:
+    """A loop: so many trips of one body.
+
+    The operator's inputs are the first values of what is carried from trip to trip, then the scanned tensors, of which
+    a trip takes one element along dimension 0, then what is the same in all trips. Its outputs are the last carried
+    values, then the tensors that trips give an element each of, along dimension 0.
+
+    Attributes:
+        trips: how many, 1 or more.
+        carried: how many of the values are carried.
+        scanned: for each scanned input, whether trips take its elements from the last to the first.
+        stacked: the same for each output that trips give elements of.
+        body: the graph of so many trips, one after another; scanned and stacked tensors have as many elements.
+        nodes: about how many operators a trip has.
+    """
+
+    trips: int
+    carried: int
+    scanned: tuple[bool, ...]
+    stacked: tuple[bool, ...]
+    body: Callable[[int], Graph]
+    nodes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

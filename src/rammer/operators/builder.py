@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from rammer.errors import ModelError
 from rammer.ir.expr import TensorExpr
-from rammer.ir.graph import Array, Attributes, Graph, Operator, SourceLocation, State, Value
+from rammer.ir.graph import Array, Attributes, Graph, Operator, Repeat, SourceLocation, State, Value
 from rammer.ir.sizes import check_tensor
 from rammer.ir.types import DType, TensorType
 from rammer.operators.registry import CompositeDef, definition_of
@@ -95,6 +95,32 @@ class GraphBuilder:
                 expr=expr,
                 attributes=MappingProxyType(dict(attributes)),
                 sources=tuple(sources),
+            )
+        )
+        return outputs
+
+    def add_repeat(
+        self,
+        repeat: Repeat,
+        inputs: Sequence[int],
+        types: Sequence[TensorType],
+        *,
+        name: str,
+        sources: Sequence[SourceLocation] = (),
+    ) -> tuple[int, ...]:
+        """Add a loop and return its output values, which have these types."""
+        for type_ in types:
+            check_tensor(type_, where=str(sources[0]) if sources else "")
+        outputs = tuple(self._value(f"{name}.{i}", type_) for i, type_ in enumerate(types))
+        self._operators.append(
+            Operator(
+                kind="Repeat",
+                name=name,
+                inputs=tuple(inputs),
+                outputs=outputs,
+                expr=None,
+                sources=tuple(sources),
+                repeat=repeat,
             )
         )
         return outputs

@@ -24,7 +24,7 @@ from functools import partial
 from typing import TypeVar
 
 from rammer.errors import UnsupportedFeatureError
-from rammer.ir.graph import Attribute, Attributes
+from rammer.ir.graph import Attribute, Attributes, Operator
 from rammer.ir.types import DType, TensorType
 from rammer.operators import recurrent_lengths
 from rammer.operators.attributes import flag, integer, number, numbers, text, texts
@@ -53,6 +53,11 @@ _LSTM = _Kind(
 )
 _GRU = _Kind(name="GRU", gates=3, states=1, activations=("Sigmoid", "Tanh"), flag="linear_before_reset")
 _RNN = _Kind(name="RNN", gates=1, states=1, activations=("Tanh",))
+
+_KINDS: Mapping[str, _Kind] = {kind.name: kind for kind in (_LSTM, _GRU, _RNN)}
+
+LAYERS = tuple(_KINDS)
+"""The kinds of layers."""
 
 _DIRECTIONS: Mapping[str, tuple[bool, ...]] = {
     "forward": (False,),
@@ -212,11 +217,47 @@ def _cell_attributes(kind: _Kind, attributes: Attributes) -> tuple[Attributes, .
     )
 
 
+def steps_of(operator: Operator, x: TensorType) -> int:
+    """Time steps of a layer with such an input."""
+    return x.shape[integer(operator.attributes, "layout")]
+
+
+def layer_states(kind: str) -> int:
+    """How many states a layer has: 2 for LSTM, which has a cell state, else 1."""
+    return _KINDS[kind].states
+
+
+def single_directions(kind: str, attributes: Attributes) -> tuple[tuple[bool, Attributes], ...]:
+    """For each direction of a layer whether it runs backwards, and the attributes of a layer of it alone, layout 0.
+
+    Raises:
+        InvalidModelError: the attributes do not fit.
+        UnsupportedFeatureError: an activation that ONNX does not list.
+    """
+    found: list[tuple[bool, Attributes]] = []
+    layer = _KINDS[kind]
+    names_kept = ("clip", "batched_inputs", *([layer.flag] if layer.flag else []))
+    kept = {name: attributes[name] for name in names_kept if name in attributes}
+    for backward, cell in zip(_backwards(layer, attributes), _cell_attributes(layer, attributes), strict=True):
+        names = texts(cell, "activations")
+        alphas, betas = numbers(cell, "activation_alpha"), numbers(cell, "activation_beta")
+        own: dict[str, Attribute] = {
+            **kept,
+            "direction": "reverse" if backward else "forward",
+            "layout": 0,
+            "activations": names,
+            "activation_alpha": tuple(a for name, a in zip(names, alphas, strict=True) if name in _ALPHA),
+            "activation_beta": tuple(b for name, b in zip(names, betas, strict=True) if name in _BETA),
+        }
+        found.append((backward, own))
+    return tuple(found)
+
+
 def _parameters(names: Sequence[str], given: Sequence[float], defaults: Mapping[str, float]) -> tuple[float, ...]:
     """One parameter per activation: those that have it consume the given ones in order, then take the default."""
     remaining = iter(given)
     return tuple(next(remaining, defaults[name]) if name in defaults else 0.0 for name in names)
 
 
-for _kind in (_LSTM, _GRU, _RNN):
+for _kind in _KINDS.values():
     register(CompositeDef(kind=_kind.name, infer=partial(_infer, _kind), expand=partial(_expand, _kind)))

@@ -16,9 +16,8 @@ from types import MappingProxyType
 
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.vdevice import VDevice
+from rammer.operators.recurrent import LAYERS, steps_of
 from rammer.passes.helpers.rewrite import Rewriter
-
-_RECURRENT = ("LSTM", "GRU", "RNN")
 
 
 def run(graph: Graph, device: VDevice) -> Graph:
@@ -28,12 +27,16 @@ def run(graph: Graph, device: VDevice) -> Graph:
         graph: as imported, recurrent layers still whole.
         device: whose memories decide.
     """
-    layers = [operator for operator in graph.operators if operator.kind in _RECURRENT]
+    layers = [operator for operator in graph.operators if operator.kind in LAYERS]
     private_bytes = max((level.capacity_bytes for level in device.levels if not level.shared), default=0)
     weights = {layer.inputs[1:3] for layer in layers}
     share_bytes = private_bytes * device.veu_count / max(1, len(weights))
     heavy = {pair for pair in weights if sum(graph.values[value].type.nbytes for value in pair) > share_bytes}
-    batched = [layer for layer in layers if layer.inputs[1:3] in heavy and _steps(graph, layer) > 1]
+    batched = [
+        layer
+        for layer in layers
+        if layer.inputs[1:3] in heavy and steps_of(layer, graph.values[layer.inputs[0]].type) > 1
+    ]
     if not batched:
         return graph
     rewriter = Rewriter(graph)
@@ -44,9 +47,3 @@ def run(graph: Graph, device: VDevice) -> Graph:
 
 def _batched(operator: Operator) -> Operator:
     return replace(operator, attributes=MappingProxyType({**operator.attributes, "batched_inputs": True}))
-
-
-def _steps(graph: Graph, operator: Operator) -> int:
-    """Time steps of a layer."""
-    layout = operator.attributes["layout"]
-    return graph.values[operator.inputs[0]].type.shape[1 if layout else 0]

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rammer.errors import UnsupportedFeatureError
 from rammer.ir.graph import Graph, Operator
 from rammer.operators.builder import GraphBuilder
+from rammer.operators.recurrent import LAYERS, steps_of
 from rammer.operators.registry import CompositeDef, definition_of
 from rammer.passes.helpers.rewrite import Rewriter
+
+_MOST_STEPS = 1 << 13
+"""Of a layer: from there on compiling takes minutes."""
 
 
 def run(graph: Graph) -> Graph:
     """The graph without composite operators.
 
     Raises:
+        UnsupportedFeatureError: it has a loop that was not cut out, or a layer of very many steps.
         ValueError: an operator has neither an expression nor an expansion.
     """
     rewriter = Rewriter(graph)
@@ -30,12 +36,27 @@ def run(graph: Graph) -> Graph:
 
 def _expansion(graph: Graph, operator: Operator) -> Graph:
     """What a composite operator stands for, as a graph of its own: inputs and outputs as the operator's."""
+    if operator.repeat is not None:
+        raise _too_many(operator, operator.repeat.trips)
     definition = definition_of(operator.kind)
     if not isinstance(definition, CompositeDef):
         raise ValueError(f"{operator.kind} '{operator.name}' has neither an expression nor an expansion")
+    if operator.kind in LAYERS and (steps := steps_of(operator, graph.values[operator.inputs[0]].type)) > _MOST_STEPS:
+        raise _too_many(operator, steps)
     builder = GraphBuilder(operator.name)
     inputs = [builder.input(graph.values[i].name, graph.values[i].type) for i in operator.inputs]
     return builder.build(definition.expand(builder, inputs, operator.attributes, operator.name))
+
+
+def _too_many(operator: Operator, steps: int) -> UnsupportedFeatureError:
+    what, where = operator.kind, operator.name
+    if operator.sources:
+        what, where = operator.sources[0].op_type, str(operator.sources[0])
+    return UnsupportedFeatureError(
+        f"{steps} steps of {what} in a model that has to be one program",
+        where=where,
+        hint="compile it by itself with rammer.compile, where such a loop is a program of its own",
+    )
 
 
 def _splice(rewriter: Rewriter, operator: Operator, body: Graph) -> None:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rammer.devices.base import Binary, Device, Placing, Source
-from rammer.devices.codegen.source import MANIFEST
-from rammer.devices.codegen.tables import Manifest
 from rammer.errors import ArtifactDeviceError, ArtifactVersionError, DeviceError, OptionError
 from rammer.ir.schema import Schema, SchemaError, check_schema
 from rammer.options import CompileOptions
+from rammer.runtime.chained import CHAIN, ChainedDevice, veus_of
 from rammer.runtime.container import Buffer, Check, corrupt
 from rammer.runtime.executable import Executable
 from rammer.runtime.module import CompiledModule
@@ -127,6 +126,8 @@ class _Reading:
         recipes = {name.removeprefix("source/"): recipe for name, recipe in sections.recipes.items()}
         source = Source(device=meta["device"], files=_Files("source/", sections), recipes=recipes)
         binary = Binary(device=meta["device"], machine=meta["machine"], files=_Files("binary/", sections))
+        if is_chain := CHAIN in source.files:
+            device = ChainedDevice(device)
         if (reason := device.outdated(source, signature.array_bytes)) is not None:
             raise ArtifactVersionError(
                 f"{self.path} cannot be used: {reason}", hint="compile the model again and save it with this version"
@@ -134,8 +135,8 @@ class _Reading:
         if (reason := device.mismatch(binary)) is not None:
             binary = self._rebuilt(device, source, reason)
         report, tasks = _Files("", sections)["report"], sections.get("tasks", b"")
-        veus = Manifest.from_bytes(source.files[MANIFEST]).veus
-        self.widest = max(self.widest, veus)
+        veus = veus_of(source)
+        self.widest = max(self.widest, 1 if is_chain else veus)  # a chain keeps its number
         if self.options.veus is not None and self.options.veus != veus:
             source, report = self.place(device, source, tasks, self.options)
         form = None if "form" not in meta else form_from_json(meta["form"], signature)

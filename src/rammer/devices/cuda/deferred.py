@@ -55,6 +55,10 @@ class DeferredModel:
         """Room for outputs of a type; see `Resident.room`."""
         return self._model().room(type)
 
+    def fill(self, address: int, array: Array) -> None:
+        """Copy an array to the GPU; see `Resident.fill`."""
+        self._model().fill(address, array)
+
     def enqueue(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
         """Give a run to a stream; see `Resident.enqueue`."""
         self._model().enqueue(arrays, stream, state)

@@ -297,6 +297,12 @@ class LoadedModel:
         """Room for outputs of a type; see `Resident.room`."""
         return Room(type, driver=self._driver, exchange=self._exchange, order=self._order, wait=self._waits).take
 
+    def fill(self, address: int, array: Array) -> None:
+        """Copy an array to the GPU; see `Resident.fill`."""
+        if array.nbytes:
+            self._driver.enter()
+            self._driver.call("cuMemcpyHtoD", address, array.ctypes.data, array.nbytes)
+
     def new_state(self, types: Sequence[TensorType]) -> GpuState:
         """Memory for states; see `Resident.new_state`."""
         return GpuState(self._driver, types)

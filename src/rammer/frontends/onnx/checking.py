@@ -42,6 +42,11 @@ def values_read(node: onnx.NodeProto) -> tuple[str, ...]:
     return tuple(names)
 
 
+def names_read(graph: onnx.GraphProto) -> set[str]:
+    """The names that a graph's nodes and outputs use, its own among them."""
+    return {name for node in graph.node for name in values_read(node)} | {value.name for value in graph.output}
+
+
 def check_version(proto: onnx.ModelProto, where: str) -> None:
     """Check that the file format and the operator set are ones that Rammer reads.
 

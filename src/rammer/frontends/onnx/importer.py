@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import onnx
@@ -12,7 +12,7 @@ from onnx import checker
 from rammer.errors import InvalidModelError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.onnx import custom, microsoft
-from rammer.frontends.onnx.checking import domain_of, full_name, imported_opsets, node_names, node_order, values_read
+from rammer.frontends.onnx.checking import domain_of, full_name, imported_opsets, names_read, node_names, node_order
 from rammer.frontends.onnx.converters import CONVERTERS
 from rammer.frontends.onnx.counts import carried, check_counts
 from rammer.frontends.onnx.functions import FunctionId, function_id, instantiate, standard_function
@@ -20,7 +20,7 @@ from rammer.frontends.onnx.node import Node
 from rammer.frontends.onnx.reading import Model
 from rammer.frontends.onnx.signatures import check_operands
 from rammer.frontends.onnx.tensors import array_of
-from rammer.ir.graph import SourceLocation
+from rammer.ir.graph import Graph, SourceLocation
 from rammer.operators.registry import CustomDef, custom_definitions
 
 Scope = dict[str, Operand | None]
@@ -118,7 +118,8 @@ class Importer:
             inputs=operands,
             builder=self.builder,
             folder=self.model.folder,
-            enter=partial(self._enter, frame, location),
+            enter=partial(self.enter, frame, location),
+            apart=lambda graph: _Alone(self, frame, location, graph),
         )
         check_operands(node)
         check_counts(node)
@@ -129,7 +130,7 @@ class Importer:
                 raise node.unsupported(f"output {position} ('{proto.output[position]}') is not computed")
         return results
 
-    def _enter(
+    def enter(
         self, frame: _Frame, location: SourceLocation, graph: onnx.GraphProto, inputs: Sequence[Operand], part: str
     ) -> Sequence[Operand]:
         """The outputs of a graph in an attribute, which sees the values around its node."""
@@ -140,7 +141,7 @@ class Importer:
             )
         if graph.sparse_initializer:
             raise UnsupportedFeatureError("sparse initialiser(s)", where=where, hint="store them dense")
-        read = {name for node in graph.node for name in values_read(node)} | {value.name for value in graph.output}
+        read = names_read(graph)
         scope: Scope = {name: operand for name, operand in frame.scope.items() if name in read}
         prefix = f"{location.node}/{part}/"
         for tensor in graph.initializer:
@@ -187,6 +188,38 @@ class Importer:
         wanted = [own for own, outside in zip(function.output, call.output, strict=False) if outside]
         self.convert(nodes, scope, wanted, function.opset_import, f"{location.node}/")
         return [scope.get(name) for name in function.output]
+
+
+class _Alone:
+    """See `rammer.frontends.onnx.node.Alone`. Constants around the node are constants of the graph, too."""
+
+    def __init__(self, importer: Importer, frame: _Frame, location: SourceLocation, graph: onnx.GraphProto) -> None:
+        self.builder = FoldingBuilder(location.node)
+        self._importer, self._frame = replace(importer, builder=self.builder), frame
+        self._location, self._graph = location, graph
+        self._around: list[Operand] = []
+
+    def convert(self, inputs: Sequence[Operand]) -> Sequence[Operand]:
+        """Add the operators, and before them an input for each value around the node that they read."""
+        graph, known = self._graph, dict[Operand, Operand]()
+        own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+        read = names_read(graph) - own - {output for node in graph.node for output in node.output}
+        for name, operand in self._frame.scope.items():
+            if name in read and operand is not None and operand.array is None and operand not in known:
+                if operand.count is not None:
+                    raise UnsupportedFeatureError(
+                        f"'{name}' has a size that depends on data", where=str(self._location)
+                    )
+                known[operand] = self.builder.input(operand.name, operand.type)
+                self._around.append(operand)
+        scope: Scope = {name: op and known.get(op, op) for name, op in self._frame.scope.items()}
+        frame = replace(self._frame, scope=scope)
+        return self._importer.enter(frame, self._location, graph, inputs, "trip")
+
+    def finish(self, outputs: Sequence[Operand]) -> tuple[Graph, Sequence[Operand]]:
+        """The graph and the values around it."""
+        named = [(operand.name, operand) for operand in outputs]
+        return self.builder.finish(named, self._location), self._around
 
 
 def _schema(proto: onnx.NodeProto, opset: int, own: CustomDef | None) -> onnx.defs.OpSchema:

@@ -5,18 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import onnx
 from onnx.defs import OpSchema
 
-from rammer.frontends.builder import Operand
+from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.node import ModelNode
 from rammer.frontends.onnx.tensors import array_of
-from rammer.ir.graph import Array
+from rammer.ir.graph import Array, Graph
 
 Enter = Callable[[onnx.GraphProto, Sequence[Operand], str], Sequence[Operand]]
 """Converts a graph that an attribute holds, and returns its outputs: the graph, its inputs, a name for this part."""
+
+Apart = Callable[[onnx.GraphProto], "Alone"]
+"""Begins the conversion of such a graph as a graph of its own."""
+
+
+class Alone(Protocol):
+    """A graph in an attribute that becomes a graph of its own, as the body of a loop does."""
+
+    @property
+    def builder(self) -> FoldingBuilder:
+        """What its operators are added to."""
+        ...
+
+    def convert(self, inputs: Sequence[Operand]) -> Sequence[Operand]:
+        """Add the graph's operators once its inputs are, and return its outputs."""
+        ...
+
+    def finish(self, outputs: Sequence[Operand]) -> tuple[Graph, Sequence[Operand]]:
+        """The graph, and the values around the node that it reads, which are its last inputs."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -29,6 +50,7 @@ class Node(ModelNode):
     inputs: tuple[Operand | None, ...]
     folder: Path | None
     enter: Enter
+    apart: Apart
 
     @property
     def op_type(self) -> str:

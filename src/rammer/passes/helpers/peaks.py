@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from rammer.ir.expr import Call, Reduce, ReduceFn, TensorExpr
 from rammer.ir.graph import Graph
@@ -50,16 +50,21 @@ def operations(expr: TensorExpr) -> int:
     return total
 
 
-def demands(graph: Graph, device: VDevice) -> tuple[Demand, ...]:
-    """What the operators of a graph without composite ones take, by the kind of the node that they stand for."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for operator in graph.operators:
+def demands(graphs: Sequence[tuple[int, Graph]], device: VDevice) -> tuple[Demand, ...]:
+    """What the operators of graphs without composite ones take, by the kind of the node that they stand for.
+
+    Args:
+        graphs: each with how often it runs.
+        device: at whose peaks.
+    """
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for runs, operator in ((runs, operator) for runs, graph in graphs for operator in graph.operators):
         if operator.expr is not None:
             slots = {load.slot for load in operator.expr.usual.loads}
             moved_bytes = sum(operator.expr.inputs[slot].nbytes for slot in slots)
             moved_bytes += sum(output.type.nbytes for output in operator.expr.outputs)
             kind = operator.sources[0].op_type if operator.sources else operator.kind
-            found.setdefault(kind, []).append((operations(operator.expr), moved_bytes))
+            found.setdefault(kind, []).append((runs, runs * operations(operator.expr), runs * moved_bytes))
     peak = device.flops_per_us[DType.FLOAT32].value * device.veu_count
     memory = device.levels[-1]
     together = memory.total_bandwidth_bytes_per_us
@@ -67,11 +72,11 @@ def demands(graph: Graph, device: VDevice) -> tuple[Demand, ...]:
     return tuple(
         Demand(
             kind=kind,
-            count=len(each),
-            operations=sum(operations_ for operations_, _ in each),
-            moved_bytes=sum(moved for _, moved in each),
-            compute_us=sum(operations_ for operations_, _ in each) / peak,
-            memory_us=sum(moved for _, moved in each) / width,
+            count=sum(runs for runs, _, _ in each),
+            operations=sum(operations_ for _, operations_, _ in each),
+            moved_bytes=sum(moved for _, _, moved in each),
+            compute_us=sum(operations_ for _, operations_, _ in each) / peak,
+            memory_us=sum(moved for _, _, moved in each) / width,
         )
         for kind, each in found.items()
     )

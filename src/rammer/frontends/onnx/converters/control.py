@@ -1,4 +1,4 @@
-"""If, Loop and Scan: branches are chosen or computed both, loops are unrolled."""
+"""If, Loop and Scan: branches are chosen or computed both, loops of up to some trips are unrolled."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import onnx
 
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import concatenated, part, reshaped
+from rammer.frontends.onnx.converters import loops
 from rammer.frontends.onnx.node import Converter, Node
 
 _MOST_TRIPS = 1024
 _MOST_NODES = 1 << 16
-"""A loop is unrolled up to so many trips and, in all of them, nodes."""
+"""A loop is unrolled up to so many trips and, in all of them, nodes; longer ones stay loops."""
 
 
 def _if(node: Node) -> Sequence[Operand]:
@@ -52,6 +53,9 @@ def _loop(node: Node) -> Sequence[Operand]:
     body, values = node.graph("body"), node.operands_from(2)
     kept = len(values)
     trips = _known_trips(node, count)
+    never = going is not None and going.array is not None and not going.array.all()
+    if trips is not None and trips > _most_trips(body) and not never:
+        return loops.loop(node, body, trips, going, values)
     stacks: list[list[Operand]] = [[] for _ in body.output[1 + kept :]]
     done = 0
     while trips is None or done < trips:
@@ -89,12 +93,17 @@ def _known_trips(node: Node, count: Operand | None) -> int | None:
     return node.known_integer(0)
 
 
+def _most_trips(body: onnx.GraphProto) -> int:
+    """How many trips are unrolled at most."""
+    return min(_MOST_TRIPS, _MOST_NODES // max(len(body.node), 1))
+
+
 def _check_trips(node: Node, body: onnx.GraphProto, trips: int) -> None:
-    most = min(_MOST_TRIPS, _MOST_NODES // max(len(body.node), 1))
+    most = _most_trips(body)
     if trips > most:
         raise node.unsupported(
-            f"a loop of more than {most} trips",
-            f"at most {_MOST_TRIPS} trips, of {_MOST_NODES} nodes in all, are unrolled",
+            f"a loop of more than {most} trips, whose number only the loop itself knows",
+            "give it a number of trips, which may be the greatest that there can be",
         )
 
 
@@ -113,7 +122,11 @@ def _scan(node: Node) -> Sequence[Operand]:
     trips = inputs[0].shape[axes[0]]
     if any(x.shape[axis] != trips for x, axis in zip(inputs, axes, strict=True)):
         raise node.invalid("its scanned inputs differ in length")
-    _check_trips(node, body, trips)
+    output_axes = _per_value(node, "scan_output_axes", outputs)
+    turned = _per_value(node, "scan_output_directions", outputs)
+    if trips > _most_trips(body):
+        along = loops.Along(inputs=axes, outputs=output_axes, scanned=backwards, stacked=turned)
+        return loops.scan(node, body, values, inputs, along)
     stacks: list[list[Operand]] = [[] for _ in range(outputs)]
     for trip in range(trips):
         elements = [
@@ -124,8 +137,7 @@ def _scan(node: Node) -> Sequence[Operand]:
         values = list(results[:kept])
         for stack, result in zip(stacks, results[kept:], strict=True):
             stack.append(result)
-    output_axes = _per_value(node, "scan_output_axes", outputs)
-    for stack, backward in zip(stacks, _per_value(node, "scan_output_directions", outputs), strict=True):
+    for stack, backward in zip(stacks, turned, strict=True):
         if backward:
             stack.reverse()
     return [*values, *(_stacked(node, stack, axis, body) for stack, axis in zip(stacks, output_axes, strict=True))]

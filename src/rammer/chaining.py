@@ -1,0 +1,89 @@
+"""compile_model(): the pipeline for models with loops of very many trips: a chain of programs, each compiled by itself.
+
+    Graph ─long_layers, cut_loops─▶ Chain and Graphs ─compile_graph─▶ programs ─▶ Executable
+
+A model without such loops is one program.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rammer.compiler import Progress, compile_graph, interface_of, silent
+from rammer.devices.base import Binary, Device, Source
+from rammer.ir.graph import Graph
+from rammer.options import CompileOptions
+from rammer.passes import cut_loops, fuse_loops, long_layers
+from rammer.passes.cut_loops import Cut
+from rammer.runtime.chained import ChainedDevice, joined_binary, joined_source
+from rammer.runtime.executable import Executable
+from rammer.timings import timed
+from rammer.verify import chain as verify_chain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Program:
+    """What is made of a link's graph: what an `Executable` is made of."""
+
+    name: str
+    device: Device
+    source: Source
+    binary: Binary
+    report: bytes
+
+    @classmethod
+    def of(cls, **made: Any) -> Any:  # noqa: ANN401 - in the place of an `Executable`
+        """Without what the chain has for all of them."""
+        return cls(**{name: made[name] for name in cls.__slots__})
+
+
+def compile_model(
+    graph: Graph,
+    options: CompileOptions,
+    progress: Progress = silent,
+    kind: Callable[..., Executable] = Executable,
+) -> Executable:
+    """From an imported graph to what runs it: one program, or a chain of them where loops stay loops.
+
+    Raises:
+        ModelError: the model cannot be used.
+        OptionError: an option cannot be used.
+        DeviceError: the machine cannot do what was asked.
+    """
+    cut = _cut(graph)
+    if cut is None:
+        return compile_graph(graph, options, progress, kind)
+    programs: list[Any] = []
+    for number, part in enumerate(cut.graphs):
+        folder = None if options.dump_dir is None else options.dump_dir / f"{number}"
+        programs.append(compile_graph(part, replace(options, dump_dir=folder), progress, _Program.of))
+    return kind(
+        **interface_of(graph),
+        name=graph.name,
+        device=ChainedDevice(programs[0].device),
+        source=joined_source(cut.chain, [program.source for program in programs]),
+        binary=joined_binary([program.binary for program in programs]),
+        report=_report(graph.name, cut, [program.report for program in programs]),
+        options=options,
+    )
+
+
+def _cut(graph: Graph) -> Cut | None:
+    """The chain of a graph, proved, and the graphs of its links; None for a graph that is one program."""
+    with timed("cut_loops", "passes") as step:
+        cut = cut_loops.cut(fuse_loops.run(long_layers.run(graph)))
+        if cut is not None:
+            verify_chain.verify(cut.chain)
+            step.made = f"{len(cut.graphs)} programs, {sum(link.runs for link in cut.chain.links)} runs"
+    return cut
+
+
+def _report(name: str, cut: Cut, reports: list[bytes]) -> bytes:
+    """What runs where and why, program by program."""
+    links = [
+        {"runs": link.runs, "report": json.loads(report)} for link, report in zip(cut.chain.links, reports, strict=True)
+    ]
+    return json.dumps({"name": name, "scratch_bytes": cut.chain.scratch_bytes, "links": links}).encode()

@@ -4,8 +4,10 @@ import numpy as np
 import onnx
 import pytest
 
+import rammer
 from rammer.errors import InvalidModelError, UnsupportedFeatureError, UnsupportedOperatorsError
 from rammer.frontends.onnx import load_graph
+from tests.support.agreement import run_onnx_runtime
 from tests.support.onnx_reference import check_model
 
 X = np.random.default_rng(0).standard_normal((4, 3), dtype=np.float32)
@@ -94,7 +96,7 @@ def test_a_computed_condition_ends_a_loop(limit):
     ("trips", "again", "message"),
     [
         ("5000", "again = Identity(go)", "more than 1024 trips"),
-        ("5", "s1 = ReduceSum<keepdims = 0>(w) again = IsNaN(s1)", "number of trips the model computes"),
+        ("5000", "s1 = ReduceSum<keepdims = 0>(w) again = IsNaN(s1)", "at the latest behind 5000 trips"),
         ("0", "again = Identity(go)", "without trips"),
     ],
 )
@@ -102,6 +104,87 @@ def test_loops_that_are_refused(trips, again, message):
     body = AXES + LOOP.replace("TRIPS", trips).replace("ANOTHER", again)
     with pytest.raises(UnsupportedFeatureError, match=message):
         load_graph(parsed("(float[4, 3] x) => (float[4, 3] y, float[N, 3] z)", body))
+
+
+def outcomes(model, inputs):
+    """What a compiled model makes of inputs, and ONNX Runtime, results that grow with the trips without their zeros."""
+    net = rammer.compile(model, "reference", veus=2)
+    found = net.run(inputs)
+    wanted = run_onnx_runtime(model, inputs)
+    for name, array in zip((output.name for output in model.graph.output), wanted, strict=True):
+        count = len(array) if f"{name}.count" in found else len(found[name])
+        np.testing.assert_allclose(found[name][:count], array, rtol=1e-4, atol=1e-5)
+        assert not found[name][count:].any()
+        assert found.get(f"{name}.count", count) == count
+    return wanted
+
+
+COMPUTED = """
+    cap = Constant<value_int = 4>() n = Min(m, cap) limit = Constant<value_float = 3.0>()
+    first = ReduceMax<keepdims = 0>(x) t = Less(first, limit)
+    y, z = Loop (n, t, x) <
+        body = step (int64 i, bool go, float[4, 3] v) => (bool again, float[4, 3] w, float[3] row) {
+            w = Add(v, x) row = ReduceSum<keepdims = 0>(w, axes)
+            most = ReduceMax<keepdims = 0>(w) again = Less(most, limit)
+        }
+    >
+"""
+
+
+@pytest.mark.parametrize("trips", [-2, 0, 3, 100])
+def test_a_computed_number_of_trips_and_results_that_grow(trips):
+    model = parsed("(float[4, 3] x, int64 m) => (float[4, 3] y, float[N, 3] z)", AXES + COMPUTED)
+    for scale, expected in ((100, 0), (1.1, 2), (0.1, 4)):
+        x = np.float32(scale) * np.abs(X) / np.abs(X).max()
+        _, rows = outcomes(model, {"x": x, "m": np.array(trips)})
+        assert len(rows) == min(expected, max(trips, 0))
+
+
+def test_a_number_of_trips_without_a_condition():
+    body = AXES + COMPUTED.replace("(n, t, x)", "(n, , x)")
+    model = parsed("(float[4, 3] x, int64 m) => (float[4, 3] y, float[N, 3] z)", body)
+    for trips in (0, 1, 4):
+        outcomes(model, {"x": X, "m": np.array(trips)})
+
+
+@pytest.mark.parametrize("x", [X, -X, X - 10, 10 + X])
+def test_branches_in_branches_and_loops_in_them(x):
+    body = f"""{AXES}
+        zero = Constant<value_float = 0.0>() some = Constant<value_float = 60.0>() three = Constant<value_int = 3>()
+        s = ReduceSum<keepdims = 0>(x) c = Greater(s, zero)
+        y = If (c) <
+            then_branch = one () => (float[4, 3] a) {{
+                d = Greater(s, some)
+                a = If (d) <
+                    then_branch = two () => (float[4, 3] e) {{ e = Exp(x) }},
+                    else_branch = three () => (float[4, 3] f) {{ f = Loop (three, d, x) <
+                        body = step (int64 i, bool go, float[4, 3] v) => (bool again, float[4, 3] w) {{
+                            w = Add(v, x) again = Identity(go)
+                        }}
+                    > }}
+                >
+            }},
+            else_branch = four () => (float[4, 3] b) {{
+                true = Constant<value = bool {{1}}>()
+                b = Loop (three, true, x) <
+                    body = step (int64 i, bool go, float[4, 3] v) => (bool again, float[4, 3] w) {{
+                        w = Mul(v, x) t = ReduceSum<keepdims = 0>(w) again = Greater(t, zero)
+                    }}
+                >
+            }}
+        >
+    """
+    outcomes(parsed("(float[4, 3] x) => (float[4, 3] y)", body), {"x": x})
+
+
+def test_a_loop_that_only_its_condition_ends_is_refused():
+    body = COMPUTED.replace("(n, t, x)", "( , t, x)")
+    with pytest.raises(UnsupportedFeatureError, match="with no bound") as caught:
+        load_graph(parsed("(float[4, 3] x, int64 m) => (float[4, 3] y, float[N, 3] z)", AXES + body))
+    assert "the Min of" in caught.value.hint
+    body = COMPUTED.replace("(n, t, x)", "(m, t, x)")
+    with pytest.raises(UnsupportedFeatureError, match="with no bound"):
+        load_graph(parsed("(float[4, 3] x, int64 m) => (float[4, 3] y, float[N, 3] z)", AXES + body))
 
 
 def test_conditions_of_more_than_one_element_are_refused():

@@ -22,6 +22,8 @@ _FOLDED_ELEMENTS = 4096
 _KEPT = frozenset({"Centre"})
 """Kinds that passes recognise patterns by, though their operands be constants."""
 
+_SAME_ELEMENTS = frozenset({"Identity", "Reshape"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Count:
@@ -67,6 +69,7 @@ class FoldingBuilder:
         self._builder = GraphBuilder(name)
         self._constants: dict[Operand, int] = {}
         self._named: dict[int, bool] = {}  # results of operators
+        self._most: dict[int, int] = {}
 
     def input(self, name: str, type_: TensorType) -> Operand:
         """A new graph input."""
@@ -90,7 +93,23 @@ class FoldingBuilder:
         inputs = [self._value_of(operand) for operand in operands]
         outputs = self._builder.add(kind, inputs, attributes, name=name, sources=(source,))
         self._named.update(dict.fromkeys(outputs, False))
+        if (most := self._most_of(kind, operands)) is not None:
+            self._most[outputs[0]] = most
         return tuple(Operand(name=name, type=self._builder.type(output), value=output) for output in outputs)
+
+    def most(self, operand: Operand) -> int | None:
+        """What an integer is at most, of several elements the greatest; None where that is not known."""
+        if operand.dtype.is_float or not operand.type.size:
+            return None
+        if operand.array is not None:
+            return int(operand.array.max())
+        return None if operand.value is None else self._most.get(operand.value)
+
+    def _most_of(self, kind: str, operands: Sequence[Operand]) -> int | None:
+        """What the result of an operator is at most."""
+        if kind == "Min":
+            return min((most for most in map(self.most, operands) if most is not None), default=None)
+        return self.most(operands[0]) if kind in _SAME_ELEMENTS else None
 
     def name(self, operand: Operand, name: str) -> None:
         """Call an operator's result as the model does. The first name stays."""

@@ -1,15 +1,17 @@
-"""If, Loop and Scan: branches are chosen or computed both, loops are unrolled."""
+"""If, Loop and Scan: branches are chosen between, loops are unrolled."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
 
-from rammer.frontends.builder import Operand
-from rammer.frontends.moves import concatenated, part, reshaped
+from rammer.frontends.builder import Count, Operand
+from rammer.frontends.moves import concatenated, converted, part, reshaped
 from rammer.frontends.onnx.node import Converter, Node
+from rammer.ir.types import DType
 
 _MOST_TRIPS = 1024
 _MOST_NODES = 1 << 16
@@ -17,7 +19,10 @@ _MOST_NODES = 1 << 16
 
 
 def _if(node: Node) -> Sequence[Operand]:
-    """One branch where the condition is known; else both, which have no effects, and a choice between their results."""
+    """One branch where the condition is known; else both, which have no effects, and a choice between their results.
+
+    What only one of them needs is skipped where the other one is taken (`passes/predicate.py`).
+    """
     condition = node.operand(0)
     if condition.type.size != 1:
         raise node.invalid(f"its condition {condition.type} is not one element")
@@ -44,53 +49,92 @@ def _chosen(node: Node, condition: Operand, a: Operand, b: Operand) -> Operand:
 
 
 def _loop(node: Node) -> Sequence[Operand]:
-    """So many trips as are known at compile time, one after the other.
+    """Trips one after the other, up to a number that is known at compile time.
 
-    Where the model computes whether to go on, trips after the end leave the values as they are.
+    Where the model computes whether to go on, each trip is a branch of an `If` in the one before, and skipped as those
+    are: it takes what the trip before has made, and the loop's results are chosen once, behind the last trip. Results
+    that grow with the trips are then as large as they can be.
     """
-    count, going = node.optional(0), node.optional(1)
     body, values = node.graph("body"), node.operands_from(2)
     kept = len(values)
-    trips = _known_trips(node, count)
+    count, again = node.optional(0), node.optional(1)
+    most = None if count is None else node.builder.most(count)
+    true = node.constant(np.array(True))
+    before: list[tuple[Operand, Sequence[Operand]]] = []
+    alive: list[Operand] = []
     stacks: list[list[Operand]] = [[] for _ in body.output[1 + kept :]]
     done = 0
-    while trips is None or done < trips:
-        if going is not None and going.type.size != 1:
-            raise node.invalid(f"its condition {going.type} is not one element")
-        if going is not None and going.array is not None:
-            if not going.array.item():
-                break
-            going = None
-        if going is not None and (trips is None or stacks):
-            raise node.unsupported(
-                "a loop whose number of trips the model computes",
-                "give it a fixed number of trips, and no results that grow with them",
-            )
+    while most is None or done < most:
+        happens = _happens(node, count, again, done)
+        if happens.array is None:
+            _check_bound(node, body, most)
+            before.append((happens, values))
+            alive.append(_and(node, alive[-1], happens) if alive else happens)
+        elif not happens.array.item():
+            break
         _check_trips(node, body, done + 1)
-        state = node.constant(np.array(True)) if going is None else going
         number = node.constant(np.array(done, np.int64))
-        again, *results = node.enter(body, (number, state, *values), str(done))
-        if going is None:
-            values, going = results[:kept], again
-        else:
-            active = going
-            values = [_chosen(node, active, new, old) for new, old in zip(results, values, strict=True)]
-            going = node.add("And", reshaped(node, active, ()), reshaped(node, again, ()))
+        again, *results = node.enter(body, (number, true, *values), str(done))
+        values = results[:kept]
         for stack, result in zip(stacks, results[kept:], strict=True):
-            stack.append(result)
+            stack.append(_chosen(node, alive[-1], result, _zeros(node, result)) if alive else result)
         done += 1
-    return [*values, *(_stacked(node, stack, 0, body) for stack in stacks)]
+    for happened, old in reversed(before):
+        values = [_chosen(node, happened, a, b) for a, b in zip(values, old, strict=True)]
+    stacked = [_stacked(node, stack, 0, body) for stack in stacks]
+    if alive and stacked:
+        trips = Count(axis=0, value=_total(node, alive, done - len(alive)))
+        stacked = [replace(one, count=trips) for one in stacked]
+    return [*values, *stacked]
 
 
-def _known_trips(node: Node, count: Operand | None) -> int | None:
-    """The greatest number of trips, None where nothing but the condition ends the loop."""
-    if count is None:
-        return None
-    return node.known_integer(0)
+def _happens(node: Node, count: Operand | None, again: Operand | None, done: int) -> Operand:
+    """Whether a trip happens behind `done` others, all of which did; one bool."""
+    if again is not None and again.type.size != 1:
+        raise node.invalid(f"its condition {again.type} is not one element")
+    happens = node.constant(np.array(True)) if again is None else reshaped(node, again, ())
+    if count is None or count.array is not None:
+        return happens
+    if count.type.size != 1:
+        raise node.invalid(f"its number of trips {count.type} is not one element")
+    number = node.constant(np.array(done, count.dtype.numpy))
+    is_left = node.add("Less", number, reshaped(node, count, ()))
+    return is_left if happens.array is not None and happens.array.item() else node.add("And", happens, is_left)
+
+
+def _and(node: Node, before: Operand, happens: Operand) -> Operand:
+    """Whether a trip happens for which the one before has to: else nobody knows `happens`."""
+    return node.add("Where", before, happens, node.constant(np.array(False)))
+
+
+def _zeros(node: Node, like: Operand) -> Operand:
+    return node.constant(np.zeros(like.shape, like.dtype.numpy))
+
+
+def _total(node: Node, alive: Sequence[Operand], others: int) -> Operand:
+    """How many bools hold, and so many more."""
+    bools = concatenated(node, [reshaped(node, one, (1,)) for one in alive], 0)
+    total = node.add("ReduceSum", converted(node, bools, DType.INT64), axes=(0,), keepdims=False)
+    return node.add("Add", total, node.constant(np.array(others, np.int64))) if others else total
+
+
+def _most_trips(body: onnx.GraphProto) -> int:
+    return min(_MOST_TRIPS, _MOST_NODES // max(len(body.node), 1))
+
+
+def _check_bound(node: Node, body: onnx.GraphProto, most: int | None) -> None:
+    """A loop that may go on has an end that is known."""
+    if most is None or most > _most_trips(body):
+        raise node.unsupported(
+            "a loop that the model ends, "
+            + ("with no bound" if most is None else f"at the latest behind {most} trips"),
+            f"let its number of trips be a constant, or the Min of one and what the model computes; at most "
+            f"{_MOST_TRIPS} trips, of {_MOST_NODES} nodes in all, are unrolled",
+        )
 
 
 def _check_trips(node: Node, body: onnx.GraphProto, trips: int) -> None:
-    most = min(_MOST_TRIPS, _MOST_NODES // max(len(body.node), 1))
+    most = _most_trips(body)
     if trips > most:
         raise node.unsupported(
             f"a loop of more than {most} trips",

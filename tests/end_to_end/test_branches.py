@@ -92,3 +92,21 @@ def test_damaged_plans_that_are_accepted_skip_the_right_branch(sign):
         for picker in pickers(3, number):
             np.testing.assert_array_equal(run_reference(damaged, [sign * X], picker)[0], wanted)
     assert "P11" in codes
+
+
+def test_saved_models_skip_on_another_number_of_execution_units(tmp_path):
+    model = parsed(BRANCHES)
+    rammer.compile(model, "cpu", veus=1).save(tmp_path / "branches.rammer")
+    net = rammer.compile(model, "reference", veus=1)
+    for veus in (1, 3):
+        loaded = rammer.load(tmp_path / "branches.rammer", veus=veus)
+        for x in (X, -X, X):
+            np.testing.assert_allclose(loaded(x), net(x), rtol=1e-5)
+
+
+def test_several_models_each_skip_what_they_do_not_need():
+    both = rammer.compile([parsed(BRANCHES), parsed(STEPS)], "cpu", veus=2)
+    alone = [rammer.compile(parsed(body), "reference", veus=1) for body in (BRANCHES, STEPS)]
+    for a, b in ((X, X), (-X, 100 * X), (X, X / 10)):
+        for found, net, x in zip(both(a, b), alone, (a, b), strict=True):
+            np.testing.assert_allclose(found, net(np.float32(x)), rtol=1e-4)

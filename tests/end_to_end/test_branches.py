@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 import rammer
-from rammer.compiler import lower_graph, schedule_tasks
+from rammer.compiler import lower_graph, rewrite_graph, schedule_tasks
 from rammer.devices.reference.device import describe
 from rammer.devices.reference.pickers import Lowest
 from rammer.errors import VerificationError
@@ -46,6 +46,11 @@ def parsed(body):
     return onnx.parser.parse_model(f"{header} {{{body}}}")
 
 
+def rewritten(model):
+    """The graph behind all passes."""
+    return rewrite_graph(load_graph(model), describe(2), CompileOptions(), Dump(None))
+
+
 def ran(model, x):
     """Which operators compute in a run on one vEU, where an rTask takes two events, a skipped one a single event."""
     operators = rammer.compile(model, "reference", veus=1).trace(x).operators
@@ -61,6 +66,32 @@ def test_a_branch_that_is_not_taken_does_not_run(sign):
     assert sorted(branches.values()) == [False, False, True, True]
     assert all(runs is (taken in name) for name, runs in branches.items())
     assert all(runs for name, runs in found.items() if name not in branches)
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_conditions_that_the_caller_gives_and_those_among_others(device):
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        test (float[8, 8] x, bool c, bool[3] d) => (float[8, 8] y, float[8, 8] z) {
+            y = If (c) <then_branch = a () => (float[8, 8] a) { a = MatMul(x, x) },
+                        else_branch = b () => (float[8, 8] b) { b = Exp(x) }>
+            two = Constant<value_int = 2>() e = Gather(d, two)
+            z = If (e) <then_branch = f () => (float[8, 8] f) { g = Tanh(x) f = MatMul(g, x) },
+                        else_branch = h () => (float[8, 8] h) { h = Identity(x) }>
+        }""")
+    predicates = {op.name: op.predicate is not None for op in rewritten(model).operators}
+    assert {name for name, has in predicates.items() if has} == {
+        "If_0/then_branch/MatMul_0",
+        "If_0/else_branch/Exp_0",
+        "If_3/then_branch/Tanh_0",
+        "If_3/then_branch/MatMul_1",
+    }
+    net = rammer.compile(model, device, veus=2)
+    for c in (True, False):
+        for e in (True, False):
+            y, z = net.run({"x": X, "c": np.array(c), "d": np.array([not e, True, e])}).values()
+            np.testing.assert_allclose(y, X @ X if c else np.exp(X), rtol=1e-5)
+            np.testing.assert_allclose(z, np.tanh(X) @ X if e else X, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("scale", "trips"), [(100, 0), (1.5, 2), (0.1, 5)])

@@ -8,7 +8,7 @@ from rammer.ir.expr import Axis, Output, ScalarFn, TensorExpr, call, load, selec
 from rammer.ir.types import DType, TensorType
 from rammer.operators.builder import GraphBuilder
 from rammer.passes import fuse, merge_products, predicate
-from rammer.passes.helpers.scopes import EVERYWHERE, _uses, find_scopes
+from rammer.passes.helpers.scopes import EVERYWHERE, Bool, _uses, find_scopes
 from rammer.verify import graph as verify_graph
 
 F32 = DType.FLOAT32
@@ -99,7 +99,8 @@ def test_only_what_a_choice_takes_as_it_is_counts_as_chosen():
         outputs=(Output(type=vector, indices=(i,), body=body),),
     )
     uses = [(slot, sides) for slot, sides in _uses(expr) if slot != 3]
-    assert set(uses) == {(0, ((3, True),)), (0, ((3, False),)), (1, ()), (2, ()), (4, ((3, True),))}
+    c = Bool(3, ())
+    assert set(uses) == {(0, ((c, True),)), (0, ((c, False),)), (1, ()), (2, ()), (4, ((c, True),))}
 
 
 def test_operators_of_different_branches_do_not_fuse():

@@ -11,7 +11,6 @@ leave apart what `scopes` says is needed in different places.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from rammer.ir.expr import Expr, Output, TensorExpr, const, load, select
@@ -59,28 +58,21 @@ class _Predicates:
 
     def _made(self, scope: Scope) -> int:
         outer = None if scope.outer is None or scope.outer is EVERYWHERE else self._known[scope.outer]
-        if outer is None and scope.holds:
-            return scope.value
-        values = [scope.value] if outer is None else [outer, scope.value]
-        result = self._rewriter.value(_BOOL, f"{self._rewriter.name(scope.value)}.{'then' if scope.holds else 'else'}")
-        self.operators.append(
-            Operator(
-                kind="Predicate",
-                name=self._rewriter.name(result),
-                inputs=tuple(values),
-                outputs=(result,),
-                expr=_joined([self._rewriter.type(value) for value in values], holds=scope.holds),
-            )
-        )
+        value, place = scope.condition
+        type_ = self._rewriter.type(value)
+        if outer is None and scope.holds and type_.size == 1:
+            return value
+        element: Expr = load(0 if outer is None else 1, type_, place or (0,) * type_.rank)
+        false = const(False, DType.BOOL)
+        if not scope.holds:
+            element = select(element, false, const(True, DType.BOOL))
+        values, types = [value], [type_]
+        if outer is not None:  # what else says of itself whether it is there
+            values, types = [outer, value], [self._rewriter.type(outer), type_]
+            element = select(load(0, types[0], (0,) * types[0].rank), element, false)
+        name = f"{self._rewriter.name(value)}.{'then' if scope.holds else 'else'}"
+        result = self._rewriter.value(_BOOL, name)
+        output = Output(type=_BOOL, indices=(), body=element)
+        expr = TensorExpr(axes=(), inputs=tuple(types), outputs=(output,))
+        self.operators.append(Operator(kind="Predicate", name=name, inputs=tuple(values), outputs=(result,), expr=expr))
         return result
-
-
-def _joined(types: Sequence[TensorType], *, holds: bool) -> TensorExpr:
-    """Whether the last of some bools is `holds`, and the one before it true. It looks at the last one only then."""
-    element: Expr = load(len(types) - 1, types[-1], (0,) * types[-1].rank)
-    false = const(False, DType.BOOL)
-    if not holds:
-        element = select(element, false, const(True, DType.BOOL))
-    if len(types) > 1:
-        element = select(load(0, types[0], (0,) * types[0].rank), element, false)
-    return TensorExpr(axes=(), inputs=tuple(types), outputs=(Output(type=_BOOL, indices=(), body=element),))

@@ -1,8 +1,8 @@
 """Where work is needed: everywhere, or only where conditions that the model computes have come out one way.
 
-A choice is a `Where` by one bool that is no constant: of what it chooses between, one side alone is looked at. What
-nothing but that side depends on is needed where the condition comes out for it alone. So is what an `If` computes in a
-branch, whatever passes have made of it; nothing has to remember which operator came from which branch.
+A choice is a `Where` by one bool of a value that is no constant: of what it chooses between, one side alone is looked
+at. What nothing but that side depends on is needed where the condition comes out for it alone. So is what an `If`
+computes in a branch, whatever passes have made of it; nothing has to remember which operator came from which branch.
 """
 
 from __future__ import annotations
@@ -10,23 +10,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from rammer.ir.expr import Call, Cast, Const, Expr, Load, ScalarFn, TensorExpr, nodes
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.types import DType
 
 
+class Bool(NamedTuple):
+    """One element of a value, or of what a slot holds."""
+
+    value: int
+    place: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """Within an outer scope, where the bool `value` is `holds`; the outermost is everywhere. Compared by identity."""
+    """Within an outer scope, where a bool is `holds`; the outermost is everywhere. Compared by identity."""
 
     outer: Scope | None
-    value: int
+    condition: Bool
     holds: bool
     depth: int
 
 
-EVERYWHERE = Scope(None, -1, True, 0)
+EVERYWHERE = Scope(None, Bool(-1, ()), True, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +68,10 @@ def find_scopes(graph: Graph) -> Scopes:
         for slot, choices in uses:
             here = scope
             for condition, holds in choices:
-                value = operator.inputs[condition]
-                if value not in graph.constants:
-                    conditions.add(value)
-                    here = inner.within(here, value, holds=holds)
+                bool_ = Bool(operator.inputs[condition.value], condition.place)
+                if bool_.value not in graph.constants:
+                    conditions.add(bool_.value)
+                    here = inner.within(here, bool_, holds=holds)
             value = operator.inputs[slot]
             needed[value] = _both(needed.get(value), here) or EVERYWHERE
     return Scopes(narrow=narrow, conditions=frozenset(conditions))
@@ -73,40 +81,41 @@ class _Inner:
     """The parts of scopes where conditions come out one way, one object each."""
 
     def __init__(self, graph: Graph) -> None:
-        self._known: dict[tuple[Scope, int, bool], Scope] = {}
-        self._joined: dict[int, tuple[int, int]] = {}
+        self._known: dict[tuple[Scope, Bool, bool], Scope] = {}
+        self._joined: dict[Bool, tuple[Bool, Bool]] = {}
         for operator in graph.operators:
             if operator.expr is not None and (joined := _joined(operator, graph)) is not None:
-                self._joined[operator.outputs[0]] = joined
+                self._joined[Bool(operator.outputs[0], ())] = joined
 
-    def within(self, scope: Scope, value: int, *, holds: bool) -> Scope:
+    def within(self, scope: Scope, condition: Bool, *, holds: bool) -> Scope:
         """The part of a scope where a condition is `holds`; where it joins two others and holds, so do both."""
-        wanted = [value]
+        wanted = [condition]
         while holds and wanted[-1] in self._joined:
             wanted[-1:] = reversed(self._joined[wanted[-1]])
         for each in reversed(wanted):
             key = (scope, each, holds)
             if key not in self._known:
-                is_so = any((other.value, other.holds) == (each, holds) for other in chain(scope))
+                is_so = any((other.condition, other.holds) == (each, holds) for other in chain(scope))
                 self._known[key] = scope if is_so else Scope(scope, each, holds, scope.depth + 1)
             scope = self._known[key]
         return scope
 
 
-def _joined(operator: Operator, graph: Graph) -> tuple[int, int] | None:
+def _joined(operator: Operator, graph: Graph) -> tuple[Bool, Bool] | None:
     """The bools that both hold where what an operator makes does; the second one counts only where the first holds."""
-    assert operator.expr is not None
-    match operator.expr.roots:
-        case (Call(ScalarFn.SELECT, (Load(), Load(slot, _, DType.BOOL, None), other)) as choice,):
-            before = condition_of(choice, operator.expr)
-            if before is None or operator.expr.inputs[slot].size != 1:
-                return None
+    expr = operator.expr
+    assert expr is not None
+    match expr.roots:
+        case (Call(ScalarFn.SELECT, (condition, element, other)),) if not expr.axes:
+            pair = [_bool(node, expr) for node in (condition, element)]
             if isinstance(other, Load):
                 array = graph.constants.get(operator.inputs[other.slot])
                 never = array is not None and not array.any()
             else:
                 never = isinstance(other, Const) and other.value is False
-            return (operator.inputs[before], operator.inputs[slot]) if never else None
+            if never and pair[0] is not None and pair[1] is not None:
+                first, second = (Bool(operator.inputs[slot], place) for slot, place in (pair[0], pair[1]))
+                return first, second
     return None
 
 
@@ -129,8 +138,8 @@ def _both(one: Scope | None, other: Scope | None) -> Scope | None:
     return one
 
 
-Choices = tuple[tuple[int, bool], ...]
-"""Slots of conditions, each with how it has to come out."""
+Choices = tuple[tuple[Bool, bool], ...]
+"""Conditions in slots, each with how it has to come out."""
 
 
 def _plain_uses(count: int) -> list[tuple[int, Choices]]:
@@ -142,12 +151,19 @@ def _has_choice(expr: TensorExpr) -> bool:
     return any(condition_of(node, expr) is not None for node in nodes(*expr.roots))
 
 
-def condition_of(node: Expr, expr: TensorExpr) -> int | None:
-    """The slot of the one bool that a node chooses by, None where it is no choice."""
-    match node:
-        case Call(ScalarFn.SELECT, (Load(slot, _, DType.BOOL, None), _, _)) if expr.inputs[slot].size == 1:
-            return slot
-    return None
+def condition_of(node: Expr, expr: TensorExpr) -> Bool | None:
+    """The one bool in a slot that a node chooses by, None where it is no choice."""
+    return _bool(node.args[0], expr) if isinstance(node, Call) and node.fn is ScalarFn.SELECT else None
+
+
+def _bool(node: Expr, expr: TensorExpr) -> Bool | None:
+    """The bool in a slot that a node loads, the same at each point; None of anything else."""
+    if not isinstance(node, Load) or node.type is not DType.BOOL or node.fill is not None:
+        return None
+    shape = expr.inputs[node.slot].shape
+    ends = list(zip(node.indices, shape, strict=True))
+    place = [0 if extent == 1 else index.value for index, extent in ends if extent == 1 or isinstance(index, Const)]
+    return Bool(node.slot, tuple(map(int, place))) if len(place) == len(shape) else None
 
 
 @lru_cache(maxsize=1024)
@@ -170,7 +186,7 @@ def _uses(expr: TensorExpr) -> tuple[tuple[int, Choices], ...]:
             found[node.slot, choices] = None
         if condition is not None:
             _, if_true, if_false = node.parts
-            found[condition, choices] = None
+            found[condition.value, choices] = None
             stack += [(if_false, (*choices, (condition, False))), (if_true, (*choices, (condition, True)))]
         elif isinstance(node, Cast):
             stack.append((node.arg, choices))

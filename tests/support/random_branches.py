@@ -29,6 +29,49 @@ def random_branches(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
     return model, inputs
 
 
+def products_by_branch(rows: int, inner: int) -> onnx.ModelProto:
+    """x by one weight or by two others, by the sum of x; both are added to what is there in any case."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array((rng.standard_normal((inner, inner)) / np.sqrt(inner)).astype(np.float32), f"w{n}")
+        for n in range(3)
+    ]
+    header = f'<ir_version: 10, opset_import: ["": 21]> test (float[{rows}, {inner}] x) => (float[{rows}, {inner}] y)'
+    model = onnx.parser.parse_model(f"""{header} {{
+        zero = Constant<value_float = 0.0>() axes = Constant<value_ints = [0, 1]>()
+        s = ReduceSum<keepdims = 0>(x, axes) c = Greater(s, zero) t = Tanh(x)
+        z = If (c) <
+            then_branch = one () => (float[{rows}, {inner}] a) {{ a = MatMul(t, w0) }},
+            else_branch = two () => (float[{rows}, {inner}] b) {{ h = MatMul(t, w1) r = Relu(h) b = MatMul(r, w2) }}
+        >
+        y = Add(z, t)
+    }}""")
+    model.graph.initializer.extend(weights)
+    return model
+
+
+def layer_in_a_branch(batch: int, hidden: int = 32, steps: int = 5) -> onnx.ModelProto:
+    """An LSTM layer in one branch, by the sum of its input; its weights are used once more behind it."""
+    rng = np.random.default_rng(0)
+    shape = f"float[{steps}, {batch}, {hidden}]"
+    header = f'<ir_version: 10, opset_import: ["": 21]> test ({shape} x) => ({shape} y)'
+    model = onnx.parser.parse_model(f"""{header} {{
+        zero = Constant<value_float = 0.0>() s = ReduceSum<keepdims = 0>(x) c = Greater(s, zero)
+        axes = Constant<value_ints = [1]>()
+        z = If (c) <
+            then_branch = layer () => ({shape} a) {{
+                h = LSTM<hidden_size = {hidden}>(x, w, r) a = Squeeze(h, axes)
+            }},
+            else_branch = none () => ({shape} b) {{ b = Neg(x) }}
+        >
+        g = LSTM<hidden_size = {hidden}>(z, w, r) y = Squeeze(g, axes)
+    }}""")
+    for name in ("w", "r"):
+        weight = rng.standard_normal((1, 4 * hidden, hidden), dtype=np.float32) / np.float32(np.sqrt(hidden))
+        model.graph.initializer.append(numpy_helper.from_array(weight, name))
+    return model
+
+
 def _port(name: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, _SHAPE)
 

@@ -4,9 +4,8 @@ import ctypes
 from dataclasses import replace
 
 import numpy as np
-import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from rammer.devices.codegen.tables import ARENA
 from rammer.devices.cuda.source import source_of
@@ -15,28 +14,7 @@ from rammer.ir.kernel_form import WarpgroupGemmForm
 from tests.devices.cuda.host.test_warpgroup_gemm import plan_of
 from tests.support.agreement import relative_difference, run_onnx_runtime
 from tests.support.host_cuda import ORDERS, orders
-from tests.support.random_branches import random_branches
-
-
-def branches(rows, inner):
-    """x by one weight or by two others, by the sum of x; both are added to what is there in any case."""
-    rng = np.random.default_rng(0)
-    weights = [
-        numpy_helper.from_array((rng.standard_normal((inner, inner)) / np.sqrt(inner)).astype(np.float32), f"w{n}")
-        for n in range(3)
-    ]
-    header = f'<ir_version: 10, opset_import: ["": 21]> test (float[{rows}, {inner}] x) => (float[{rows}, {inner}] y)'
-    model = onnx.parser.parse_model(f"""{header} {{
-        zero = Constant<value_float = 0.0>() axes = Constant<value_ints = [0, 1]>()
-        s = ReduceSum<keepdims = 0>(x, axes) c = Greater(s, zero) t = Tanh(x)
-        z = If (c) <
-            then_branch = one () => (float[{rows}, {inner}] a) {{ a = MatMul(t, w0) }},
-            else_branch = two () => (float[{rows}, {inner}] b) {{ h = MatMul(t, w1) r = Relu(h) b = MatMul(r, w2) }}
-        >
-        y = Add(z, t)
-    }}""")
-    model.graph.initializer.extend(weights)
-    return model
+from tests.support.random_branches import layer_in_a_branch, products_by_branch, random_branches
 
 
 def inputs_of(rows, inner):
@@ -58,13 +36,13 @@ def check(gpu, plan, vdevice, model, runs, tolerance):
 
 @pytest.mark.parametrize("rows", [1, 24])
 def test_both_outcomes(rows, gpu):
-    model = branches(rows, 64)
+    model = products_by_branch(rows, 64)
     plan, vdevice = gpu.plan(model, veus=4)
     check(gpu, plan, vdevice, model, inputs_of(rows, 64), 1e-5)
 
 
 def test_products_of_warpgroups(gpu):
-    model = branches(64, 128)
+    model = products_by_branch(64, 128)
     plan, vdevice = plan_of(gpu, model, lambda form: True, precision="fp16", veus=3)
     products = [op for op, kernel in zip(plan.graph.operators, plan.kernels, strict=True) if is_warpgroup(kernel)]
     assert products
@@ -85,7 +63,7 @@ def test_random_branches_and_loops(seed, gpu):
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_branch_that_is_not_taken_writes_nothing(sign, gpu):
-    model = branches(24, 64)
+    model = products_by_branch(24, 64)
     plan, vdevice = gpu.plan(model, veus=2)
     plan = replace(plan, memory=apart(plan))
     x = sign * inputs_of(24, 64)[0]["x"]
@@ -110,6 +88,15 @@ def apart(plan):
         offsets[tensor] = end
         end += -(-plan.graph.tensors[tensor].nbytes // plan.memory.alignment_bytes) * plan.memory.alignment_bytes
     return replace(plan.memory, offsets_bytes=offsets, arenas_bytes=(end,))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_recurrent_layers_in_a_branch(batch, gpu):
+    model = layer_in_a_branch(batch)
+    plan, vdevice = gpu.plan(model, veus=4)
+    assert any(op.predicate is not None and op.name.startswith("If") for op in plan.graph.operators)
+    x = np.random.default_rng(0).standard_normal((5, batch, 32), dtype=np.float32)
+    check(gpu, plan, vdevice, model, [{"x": np.abs(x)}, {"x": -np.abs(x)}], 1e-5)
 
 
 def test_models_without_branches_test_nothing(gpu):

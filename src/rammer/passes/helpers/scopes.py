@@ -160,10 +160,12 @@ def _bool(node: Expr, expr: TensorExpr) -> Bool | None:
     """The bool in a slot that a node loads, the same at each point; None of anything else."""
     if not isinstance(node, Load) or node.type is not DType.BOOL or node.fill is not None:
         return None
-    shape = expr.inputs[node.slot].shape
-    ends = list(zip(node.indices, shape, strict=True))
-    place = [0 if extent == 1 else index.value for index, extent in ends if extent == 1 or isinstance(index, Const)]
-    return Bool(node.slot, tuple(map(int, place))) if len(place) == len(shape) else None
+    place = []
+    for index, extent in zip(node.indices, expr.inputs[node.slot].shape, strict=True):
+        if extent != 1 and not isinstance(index, Const):
+            return None
+        place.append(int(index.value) if isinstance(index, Const) else 0)
+    return Bool(node.slot, tuple(place))
 
 
 @lru_cache(maxsize=1024)

@@ -10,6 +10,7 @@ from rammer.operators.builder import GraphBuilder
 from rammer.passes import fuse, merge_products, predicate
 from rammer.passes.helpers.scopes import EVERYWHERE, Bool, _uses, find_scopes
 from rammer.verify import graph as verify_graph
+from rammer.verify.predicates import _looked_at
 
 F32 = DType.FLOAT32
 X, BOOL = TensorType(F32, (4, 4)), TensorType(DType.BOOL, ())
@@ -92,15 +93,21 @@ def test_only_what_a_choice_takes_as_it_is_counts_as_chosen():
     vector, places = TensorType(F32, (4,)), TensorType(DType.INT64, (4,))
     plain, negated, index = load(0, vector, (i,)), load(1, vector, (i,)), load(2, places, (i,))
     body = select(load(3, BOOL, ()), plain, call(ScalarFn.NEG, negated))
-    body = call(ScalarFn.ADD, body, select(load(3, BOOL, ()), load(4, vector, (index,)), plain))
+    by_place = select(call(ScalarFn.LT, i, 2), load(4, vector, (index,)), load(5, vector, (i,)))
+    body = call(ScalarFn.ADD, body, select(load(3, BOOL, ()), by_place, plain))
     expr = TensorExpr(
         axes=(i,),
-        inputs=(vector, vector, places, BOOL, vector),
+        inputs=(vector, vector, places, BOOL, vector, vector),
         outputs=(Output(type=vector, indices=(i,), body=body),),
     )
     uses = [(slot, sides) for slot, sides in _uses(expr) if slot != 3]
     c = Bool(3, ())
-    assert set(uses) == {(0, ((c, True),)), (0, ((c, False),)), (1, ()), (2, ()), (4, ((c, True),))}
+    chosen = {(slot, ((c, holds),)) for slot, holds in ((0, True), (0, False), (4, True), (5, True))}
+    assert set(uses) == {*chosen, (1, ()), (2, ())}
+    assert set(_looked_at(expr)) == {
+        *((slot, ((3, holds),)) for slot, ((_, holds),) in chosen),
+        *((slot, ()) for slot in (1, 2, 3)),
+    }
 
 
 def test_operators_of_different_branches_do_not_fuse():

@@ -134,6 +134,11 @@ class ROperator:
     predicate: Binding | None = None
 
     @property
+    def needs(self) -> tuple[Binding, ...]:
+        """What has to be there before it runs: what it reads, and its predicate."""
+        return self.reads if self.predicate is None else (*self.reads, self.predicate)
+
+    @property
     def bindings(self) -> tuple[Binding, ...]:
         """Whatever it touches, in the order of a device's slots: its predicate, what it reads, what it writes."""
         return (*(() if self.predicate is None else (self.predicate,)), *self.reads, *self.writes)

@@ -180,6 +180,10 @@ def _parts(node: Expr, sides: _Sides, expr: TensorExpr) -> Iterator[tuple[Expr, 
             yield condition, sides
             yield if_true, (*sides, (slot, True))
             yield if_false, (*sides, (slot, False))
+        case Call(ScalarFn.SELECT, (selector, if_true, if_false)):
+            yield selector, ()
+            yield if_true, sides
+            yield if_false, sides
         case Cast():
             yield node.arg, sides
         case _:

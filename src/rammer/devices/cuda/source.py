@@ -224,7 +224,7 @@ def _far_outputs(graph: TaskGraph) -> bool:
     A copy after the run would begin when the host has asked for it and the GPU has ended all else. States stay there.
     """
     outputs = {graph.root(i).id for i in graph.outputs[: len(graph.outputs) - graph.states]}
-    read = {graph.root(binding.tensor).id for operator in graph.operators for binding in operator.reads}
+    read = {graph.root(binding.tensor).id for operator in graph.operators for binding in operator.needs}
     return not outputs & read and sum(graph.tensors[i].nbytes for i in outputs) <= _FAR_BYTES
 
 

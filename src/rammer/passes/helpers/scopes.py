@@ -172,8 +172,8 @@ def _bool(node: Expr, expr: TensorExpr) -> Bool | None:
 def _uses(expr: TensorExpr) -> tuple[tuple[int, Choices], ...]:
     """Each slot with what has to hold for it to be looked at, once for each way in which it is used.
 
-    Only what a choice takes as it is counts as chosen: of arithmetic and indices, one side would be computed with what
-    nobody wrote.
+    Only what a choice takes as it is, or one element of several, counts as chosen: of arithmetic and indices, one side
+    would be computed with what nobody wrote.
     """
     found: dict[tuple[int, Choices], None] = {}
     seen: set[tuple[Expr, Choices]] = set()
@@ -190,6 +190,9 @@ def _uses(expr: TensorExpr) -> tuple[tuple[int, Choices], ...]:
             _, if_true, if_false = node.parts
             found[condition.value, choices] = None
             stack += [(if_false, (*choices, (condition, False))), (if_true, (*choices, (condition, True)))]
+        elif isinstance(node, Call) and node.fn is ScalarFn.SELECT:
+            selector, if_true, if_false = node.args
+            stack += [(if_false, choices), (if_true, choices), (selector, ())]
         elif isinstance(node, Cast):
             stack.append((node.arg, choices))
         else:

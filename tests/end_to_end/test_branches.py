@@ -100,10 +100,10 @@ def test_trips_behind_the_end_of_a_loop_do_not_run(scale, trips):
     assert [runs for name, runs in sorted(found.items()) if "MatMul" in name] == [True] * trips + [False] * (5 - trips)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_branches_and_loops_agree_on_every_schedule(seed):
     model, inputs = random_branches(seed)
-    check_agreement(model, inputs, spread=seed % 2 == 0, seed=seed, built=(2,) if seed < 2 else ())
+    check_agreement(model, inputs, spread=seed % 2 == 0, seed=seed, built=(2,) if seed == 1 else ())
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -11,6 +11,15 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.support.model_maker import Array
 
 _SHAPE = (4, 8)
+_NUMBERS = {
+    "shape": [4, 8],
+    "margins": [0, 0, 1, 2],
+    "starts": [1, 1],
+    "ends": [5, 9],
+    "ones": [1],
+    "zeros": [0],
+    "four": [4],
+}
 _MOST_DEPTH = 2
 _TRIPS = 3
 
@@ -87,6 +96,8 @@ class _Maker:
             numpy_helper.from_array(np.array(_TRIPS, np.int64), "trips"),
             numpy_helper.from_array(np.array([0, 1], np.int64), "axes"),
         ]
+        for name, numbers in _NUMBERS.items():
+            self.constants.append(numpy_helper.from_array(np.array(numbers, np.int64), name))
         for number in range(2):
             weight = random.standard_normal((8, 8), dtype=np.float32) / 4
             self.constants.append(numpy_helper.from_array(weight, f"w{number}"))
@@ -96,7 +107,7 @@ class _Maker:
         """Add some nodes behind the values of a scope; the values that there are then."""
         known = list(scope)
         for _ in range(int(self.random.integers(2, 5))):
-            kind = self.random.choice(["MatMul", "Tanh", "Mul", "Sub", "If", "If", "Loop"])
+            kind = self.random.choice(["MatMul", "Tanh", "Mul", "Sub", "Roll", "Turn", "Pad", "If", "If", "If", "Loop"])
             if kind in ("If", "Loop") and depth == _MOST_DEPTH:
                 kind = "MatMul"
             known.append(self._node(nodes, known, str(kind), depth))
@@ -117,10 +128,26 @@ class _Maker:
         elif kind == "Loop":
             body = self._body(known, depth)
             nodes.append(helper.make_node("Loop", ["trips", self._condition(nodes, a), b], [result], body=body))
+        elif kind in ("Roll", "Turn", "Pad"):
+            self._move(nodes, kind, a, result)
         else:
             operands = {"MatMul": [a, f"w{self.random.integers(2)}"], "Tanh": [a]}.get(kind, [a, b])
             nodes.append(helper.make_node(kind, operands, [result]))
         return result
+
+    def _move(self, nodes: list[onnx.NodeProto], kind: str, value: str, result: str) -> None:
+        """The elements of a value in other places: rows rolled, read by columns, or moved with zeros behind."""
+        first, second = self._name(), self._name()
+        if kind == "Turn":
+            nodes.append(helper.make_node("Transpose", [value], [first]))
+            nodes.append(helper.make_node("Reshape", [first, "shape"], [result]))
+        elif kind == "Pad":
+            nodes.append(helper.make_node("Pad", [value, "margins"], [first]))
+            nodes.append(helper.make_node("Slice", [first, "starts", "ends"], [result]))
+        else:
+            nodes.append(helper.make_node("Slice", [value, "ones", "four", "zeros"], [first]))
+            nodes.append(helper.make_node("Slice", [value, "zeros", "ones", "zeros"], [second]))
+            nodes.append(helper.make_node("Concat", [first, second], [result], axis=0))
 
     def _condition(self, nodes: list[onnx.NodeProto], value: str) -> str:
         """Whether the sum of a value is greater than some number."""

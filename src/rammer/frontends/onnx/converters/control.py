@@ -127,7 +127,7 @@ def _check_bound(node: Node, body: onnx.GraphProto, most: int | None) -> None:
     if most is None or most > _most_trips(body):
         raise node.unsupported(
             "a loop that the model ends, "
-            + ("with no bound" if most is None else f"at the latest behind {most} trips"),
+            + ("with no bound on its trips" if most is None else f"at the latest behind {most} trips"),
             f"let its number of trips be a constant, or the Min of one and what the model computes; at most "
             f"{_MOST_TRIPS} trips, of {_MOST_NODES} nodes in all, are unrolled",
         )

@@ -87,6 +87,9 @@ class FoldingBuilder:
         Raises:
             ModelError: the operands or attributes do not fit; the error names the source.
         """
+        same = _settled(kind, operands)
+        if same is not None:
+            return (same,)
         folded = self._folded(kind, operands, attributes, source)
         if folded is not None:
             return tuple(self.constant(array, name) for array in folded)
@@ -164,3 +167,17 @@ class FoldingBuilder:
             inputs = [parts.constant(array, kind) for array in arrays]
             graph = parts.build(definition.expand(parts, inputs, attributes, kind))
         return evaluate_graph(graph, ())
+
+
+def _settled(kind: str, operands: Sequence[Operand]) -> Operand | None:
+    """The operand that is the result of an `And` or an `Or`, as one of two scalars is known; None where that is not so.
+
+    So the condition of a loop is known to fail from some trip on, where that alone is what ends it at the latest.
+    """
+    if kind not in ("And", "Or") or any(operand.type.size != 1 or operand.rank for operand in operands):
+        return None
+    for known, other in (operands, reversed(operands)):
+        if known.array is not None:
+            decides = bool(known.array) is (kind == "Or")
+            return known if decides else other
+    return None

@@ -51,9 +51,10 @@ def _chosen(node: Node, condition: Operand, a: Operand, b: Operand) -> Operand:
 def _loop(node: Node) -> Sequence[Operand]:
     """Trips one after the other, up to a number that is known at compile time.
 
-    Where the model computes whether to go on, each trip is a branch of an `If` in the one before, and skipped as those
-    are: it takes what the trip before has made, and the loop's results are chosen once, behind the last trip. Results
-    that grow with the trips are then as large as they can be.
+    It is that of the trips, or the condition fails from some trip on, whatever else it depends on. Where the model
+    computes whether to go on, each trip is a branch of an `If` in the one before, and skipped as those are: it
+    takes what the trip before has made, and the loop's results are chosen once, behind the last trip. Results that
+    grow with the trips are then as large as they can be.
     """
     body, values = node.graph("body"), node.operands_from(2)
     kept = len(values)
@@ -67,7 +68,6 @@ def _loop(node: Node) -> Sequence[Operand]:
     while most is None or done < most:
         happens = _happens(node, count, again, done)
         if happens.array is None:
-            _check_bound(node, body, most)
             before.append((happens, values))
             alive.append(_and(node, alive[-1], happens) if alive else happens)
         elif not happens.array.item():
@@ -118,27 +118,14 @@ def _total(node: Node, alive: Sequence[Operand], others: int) -> Operand:
     return node.add("Add", total, node.constant(np.array(others, np.int64))) if others else total
 
 
-def _most_trips(body: onnx.GraphProto) -> int:
-    return min(_MOST_TRIPS, _MOST_NODES // max(len(body.node), 1))
-
-
-def _check_bound(node: Node, body: onnx.GraphProto, most: int | None) -> None:
-    """A loop that may go on has an end that is known."""
-    if most is None or most > _most_trips(body):
-        raise node.unsupported(
-            "a loop that the model ends, "
-            + ("with no bound on its trips" if most is None else f"at the latest behind {most} trips"),
-            f"let its number of trips be a constant, or the Min of one and what the model computes; at most "
-            f"{_MOST_TRIPS} trips, of {_MOST_NODES} nodes in all, are unrolled",
-        )
-
-
 def _check_trips(node: Node, body: onnx.GraphProto, trips: int) -> None:
-    most = _most_trips(body)
+    most = min(_MOST_TRIPS, _MOST_NODES // max(len(body.node), 1))
     if trips > most:
         raise node.unsupported(
             f"a loop of more than {most} trips",
-            f"at most {_MOST_TRIPS} trips, of {_MOST_NODES} nodes in all, are unrolled",
+            f"at most {_MOST_TRIPS} trips, of {_MOST_NODES} nodes in all, are unrolled. If the model computes when it "
+            "ends, let its number of trips be a constant or the Min of one and what is computed, or its condition be "
+            "an And with one on the trip's number",
         )
 
 

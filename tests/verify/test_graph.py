@@ -174,6 +174,7 @@ BROKEN = {
     "two states of one name": ("G12", twin_states),
     "a state of another shape": ("G12", lambda: with_states("a", shape=(3, 2))),
     "a state of another element type": ("G12", lambda: with_states("a", dtype=np.float16)),
+    "a predicate that is no bool": ("G13", lambda: with_operator(1, predicate=0)),
     "panels that overlap": ("G11", lambda: laid_out(strides=(2, 1), span=8, panel=Panel(dim=1, width=2, stride=3))),
 }
 

@@ -412,7 +412,8 @@ def test_a_broken_graph_is_rejected(code: str, break_it: Callable[[TaskGraph], T
 
 
 def test_every_rule_has_a_broken_graph() -> None:
-    assert {code for code, _, _ in BROKEN} == set(tasks.RULES)
+    of_predicates = {"T20", "T21"}  # in test_predicates.py
+    assert {code for code, _, _ in BROKEN} == set(tasks.RULES) - of_predicates
 
 
 def test_a_written_constant_is_rejected() -> None:

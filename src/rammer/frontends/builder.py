@@ -23,6 +23,8 @@ _FOLDED_ELEMENTS = 4096
 _KEPT = frozenset({"Centre"})
 """Kinds that passes recognise patterns by, though their operands be constants."""
 
+_SAME_ELEMENTS = frozenset({"Identity", "Reshape"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Count:
@@ -68,6 +70,7 @@ class FoldingBuilder:
         self._builder = GraphBuilder(name)
         self._constants: dict[Operand, int] = {}
         self._named: dict[int, bool] = {}  # results of operators
+        self._most: dict[int, int] = {}
 
     def input(self, name: str, type_: TensorType) -> Operand:
         """A new graph input."""
@@ -85,12 +88,17 @@ class FoldingBuilder:
         Raises:
             ModelError: the operands or attributes do not fit; the error names the source.
         """
+        same = _settled(kind, operands)
+        if same is not None:
+            return (same,)
         folded = self._folded(kind, operands, attributes, source)
         if folded is not None:
             return tuple(self.constant(array, name) for array in folded)
         inputs = [self._value_of(operand) for operand in operands]
         outputs = self._builder.add(kind, inputs, attributes, name=name, sources=(source,))
         self._named.update(dict.fromkeys(outputs, False))
+        if (most := self._most_of(kind, operands)) is not None:
+            self._most[outputs[0]] = most
         return tuple(Operand(name=name, type=self._builder.type(output), value=output) for output in outputs)
 
     def repeat(
@@ -105,6 +113,20 @@ class FoldingBuilder:
         outputs = self._builder.add_repeat(repeat, inputs, output_types(repeat), name=name, sources=(source,))
         self._named.update(dict.fromkeys(outputs, False))
         return [Operand(name=name, type=self._builder.type(output), value=output) for output in outputs]
+
+    def most(self, operand: Operand) -> int | None:
+        """What an integer is at most, of several elements the greatest; None where that is not known."""
+        if operand.dtype.is_float or not operand.type.size:
+            return None
+        if operand.array is not None:
+            return int(operand.array.max())
+        return None if operand.value is None else self._most.get(operand.value)
+
+    def _most_of(self, kind: str, operands: Sequence[Operand]) -> int | None:
+        """What the result of an operator is at most."""
+        if kind == "Min":
+            return min((most for most in map(self.most, operands) if most is not None), default=None)
+        return self.most(operands[0]) if kind in _SAME_ELEMENTS else None
 
     def name(self, operand: Operand, name: str) -> None:
         """Call an operator's result as the model does. The first name stays."""
@@ -159,3 +181,17 @@ class FoldingBuilder:
             inputs = [parts.constant(array, kind) for array in arrays]
             graph = parts.build(definition.expand(parts, inputs, attributes, kind))
         return evaluate_graph(graph, ())
+
+
+def _settled(kind: str, operands: Sequence[Operand]) -> Operand | None:
+    """The operand that is the result of an `And` or an `Or`, as one of two scalars is known; None where that is not so.
+
+    So the condition of a loop is known to fail from some trip on, where that alone is what ends it at the latest.
+    """
+    if kind not in ("And", "Or") or any(operand.type.size != 1 or operand.rank for operand in operands):
+        return None
+    for known, other in (operands, reversed(operands)):
+        if known.array is not None:
+            decides = bool(known.array) is (kind == "Or")
+            return known if decides else other
+    return None

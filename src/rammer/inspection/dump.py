@@ -71,7 +71,8 @@ def _task_lines(graph: TaskGraph) -> Iterator[str]:
         yield f"  t{tensor.id}{alias}: {tensor.type} {tensor.role.value} {strides}  # {tensor.name}"
     for operator in graph.operators:
         writes, reads = ", ".join(map(show, operator.writes)), ", ".join(map(show, operator.reads))
-        yield f"  {writes} = {operator.kind}({reads})  # {operator.id} {operator.name}"
+        only = "" if operator.predicate is None else f" if {show(operator.predicate)}"
+        yield f"  {writes} = {operator.kind}({reads}){only}  # {operator.id} {operator.name}"
         for kernel in operator.kernels:
             yield f"    {kernel.form.skeleton} task {list(kernel.tile.task)} x {kernel.task_count}"
 

@@ -186,7 +186,7 @@ def _tensors(plan: Plan) -> Json:
     """The intermediates, each with the rOperators that write or read it."""
     touched: dict[int, dict[int, None]] = {tensor: {} for tensor in plan.memory.offsets_bytes}
     for operator in plan.graph.operators:
-        for binding in (*operator.writes, *operator.reads):
+        for binding in operator.bindings:
             root = plan.graph.root(binding.tensor).id
             if root in touched:
                 touched[root][operator.id] = None

@@ -57,7 +57,8 @@ class Operator:
     `inputs[i]` is slot i of `expr`, `outputs[j]` its output j. A composite operator (a recurrent layer) has no
     expression; the pass `unroll` replaces it by operators that do. A loop that stays one has a `repeat` instead, and
     is cut out before passes run. After fusion `kind` joins the kinds ("Conv+Relu") and `attributes` are empty.
-    `sources` are the model's nodes it stands for.
+    `sources` are the model's nodes it stands for. With a `predicate`, a value of one bool, it need not run where that
+    does not hold: nobody looks at its results then.
     """
 
     kind: str
@@ -68,6 +69,12 @@ class Operator:
     attributes: Attributes = field(default_factory=dict)
     sources: tuple[SourceLocation, ...] = ()
     repeat: Repeat | None = None
+    predicate: int | None = None
+
+    @property
+    def needs(self) -> tuple[int, ...]:
+        """The values that have to be there before it runs."""
+        return self.inputs if self.predicate is None else (*self.inputs, self.predicate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -144,5 +151,6 @@ class Graph:
         for operator in self.operators:
             left = ", ".join(map(show, operator.outputs))
             right = ", ".join(f"%{i}{'c' if i in self.constants else ''}" for i in operator.inputs)
-            yield f"  {left} = {operator.kind}({right})  # {operator.name}"
+            only = "" if operator.predicate is None else f" if %{operator.predicate}"
+            yield f"  {left} = {operator.kind}({right}){only}  # {operator.name}"
         yield f"  return {', '.join(map(show, self.outputs))}"

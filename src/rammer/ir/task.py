@@ -118,7 +118,11 @@ class RKernel(metaclass=Interned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ROperator:
-    """A (fused) operator with its candidate rKernels; the policy picks one. All candidates share `expr`'s slots."""
+    """A (fused) operator with its candidate rKernels; the policy picks one. All candidates share `expr`'s slots.
+
+    With a `predicate`, one bool, its rTasks do nothing where that does not hold; every rTask reads it. What is then not
+    written nobody looks at. Signals and Waits happen either way.
+    """
 
     id: int
     name: str
@@ -127,6 +131,17 @@ class ROperator:
     reads: tuple[Binding, ...]
     writes: tuple[Binding, ...]
     sources: tuple[SourceLocation, ...] = ()
+    predicate: Binding | None = None
+
+    @property
+    def needs(self) -> tuple[Binding, ...]:
+        """What has to be there before it runs: what it reads, and its predicate."""
+        return self.reads if self.predicate is None else (*self.reads, self.predicate)
+
+    @property
+    def bindings(self) -> tuple[Binding, ...]:
+        """Whatever it touches, in the order of a device's slots: its predicate, what it reads, what it writes."""
+        return (*(() if self.predicate is None else (self.predicate,)), *self.reads, *self.writes)
 
 
 class RTask(NamedTuple):
@@ -178,6 +193,9 @@ class TaskGraph:
             for binding, box in zip(operator.reads, read_boxes(kernel.expr, ranges), strict=True)
             if box is not None
         ]
+        if operator.predicate is not None:
+            element = tuple(Interval(0, 1) for _ in operator.predicate.origin)
+            reads.append(self._access(operator.predicate, element))
         writes = [
             self._access(binding, box)
             for binding, box in zip(operator.writes, write_boxes(kernel.expr, ranges), strict=True)

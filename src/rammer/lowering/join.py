@@ -97,4 +97,12 @@ def _moved(operator: ROperator, first: int, member: str, places: Sequence[int]) 
         tuple(Binding(tensor=places[binding.tensor], origin=binding.origin) for binding in bindings)
         for bindings in (operator.reads, operator.writes)
     )
-    return replace(operator, id=first + operator.id, name=named(member, operator.name), reads=reads, writes=writes)
+    predicate = operator.predicate and replace(operator.predicate, tensor=places[operator.predicate.tensor])
+    return replace(
+        operator,
+        id=first + operator.id,
+        name=named(member, operator.name),
+        reads=reads,
+        writes=writes,
+        predicate=predicate,
+    )

@@ -44,7 +44,7 @@ def lower(graph: Graph, device: VDevice, *, to_measure: bool = False) -> TaskGra
             lowering.compute(operator)
         else:
             for copy in copies:
-                lowering.copy(copy, operator.name, operator.sources)
+                lowering.copy(copy, operator.name, operator.sources, operator.predicate)
     for copy in storage.output_copies:
         lowering.copy(copy, graph.values[copy.source].name, ())
     works = [named.work for named in lowering.works]
@@ -92,26 +92,27 @@ class _Lowering:
         views = self._storage.views
         reads = [views[value] for value in operator.inputs]
         writes = [views[value] for value in operator.outputs]
-        self._add(operator.expr, reads, writes, operator.name, operator.kind, operator.sources, operator)
+        if _has_points(operator.expr):
+            work = self._work(operator.expr, reads, writes, operator.predicate)
+            self.works.append(_Named(work, operator.name, operator.kind, operator.sources, operator, (*reads, *writes)))
 
-    def copy(self, copy: Copy, name: str, sources: tuple[SourceLocation, ...]) -> None:
+    def copy(self, copy: Copy, name: str, sources: tuple[SourceLocation, ...], predicate: int | None = None) -> None:
         """The work that writes a value once more."""
         expr = copy_expr(self._graph.values[copy.source].type)
-        self._add(expr, [self._storage.views[copy.source]], [copy.target], name, "Copy", sources)
+        if _has_points(expr):
+            work = self._work(expr, [self._storage.views[copy.source]], [copy.target], predicate)
+            self.works.append(_Named(work, name, "Copy", sources))
 
-    def _add(
-        self,
-        expr: TensorExpr,
-        reads: Sequence[View],
-        writes: Sequence[View],
-        name: str,
-        kind: str,
-        sources: tuple[SourceLocation, ...],
-        operator: Operator | None = None,
-    ) -> None:
-        if all(axis.extent for axis in expr.axes):
-            work = Work(*canonical(expr, reads, writes))
-            self.works.append(_Named(work, name, kind, sources, operator, (*reads, *writes)))
+    def _work(self, expr: TensorExpr, reads: Sequence[View], writes: Sequence[View], predicate: int | None) -> Work:
+        """Canonical work over places in tensors."""
+        view = None if predicate is None else self._storage.views[predicate]
+        bool_there = None if view is None else Binding(tensor=view.tensor, origin=view.origin)
+        return Work(*canonical(expr, reads, writes), predicate=bool_there)
+
+
+def _has_points(expr: TensorExpr) -> bool:
+    """Whether there is anything to compute."""
+    return all(axis.extent for axis in expr.axes)
 
 
 def _operators(
@@ -138,6 +139,7 @@ def _operators(
             reads=named.work.reads,
             writes=named.work.writes,
             sources=named.sources,
+            predicate=named.work.predicate,
         )
         for number, (named, workload) in enumerate(zip(works, numbers, strict=True))
     )

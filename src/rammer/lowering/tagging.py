@@ -3,7 +3,8 @@
 A vector that several rTasks make and the next product of a vector and weights reads, as the state of a recurrent layer
 is, costs more to announce than to compute: each of its readers needs all of it, so a counter would say no more than the
 elements themselves. Such tensors get a tagged layout; nobody signals them. Whoever else reads them and reduces nothing
-takes their elements, too. Of a batch, that is so where the weights that several products share stay on their units.
+takes their elements, too. What may be skipped has no tags: whoever takes its results would wait for what nobody wrote.
+Of a batch, that is so where the weights that several products share stay on their units.
 
 Nor would a counter do for what a product needs when its sums are there, such as the factors of rows that a
 normalisation finds: it would have to wait for them before it begins.
@@ -33,6 +34,7 @@ class Work:
     expr: TensorExpr
     reads: tuple[Binding, ...]
     writes: tuple[Binding, ...]
+    predicate: Binding | None = None
 
 
 def tagged_tensors(
@@ -66,9 +68,15 @@ def tagged_tensors(
                 wanted.add(_root(tensors, binding))
         if vectors is None:
             others.update(_root(tensors, binding) for binding in work.writes)
+    skipped = {
+        _root(tensors, binding)
+        for work in works
+        if work.predicate is not None
+        for binding in (*work.reads, *work.writes)
+    }
     chosen = {
         tensor
-        for tensor in (wanted - others) | late
+        for tensor in ((wanted - others) | late) - skipped
         if tensors[tensor].role is TensorRole.INTERMEDIATE and tensors[tensor].type.dtype.can_be_tagged
     }
     return frozenset(t.id for t in tensors if (t.id if t.alias_of is None else t.alias_of) in chosen)

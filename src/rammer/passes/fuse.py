@@ -15,6 +15,8 @@ long, which no path between them allows. All checks take constant time, so the p
 Operators with long paths of reductions before them come late in the order. The last producer is therefore the one
 whose operands are ready last, and an operator that joins two branches does not make the long one wait for the short.
 
+What is needed in different scopes stays apart: it could be skipped no more. So does a condition from the choices by it.
+
 Ordering restriction: after `inline_views`, which brings consumers to the data; before `layout`. Views of kind
 `Concat`, `Reshape` and `Slice` stay as they are for lowering.
 """
@@ -22,13 +24,14 @@ Ordering restriction: after `inline_views`, which brings consumers to the data; 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.types import TensorType
 from rammer.passes.helpers.fusion import side_by_side, with_epilogue, with_prologue
 from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter, in_topological_order
+from rammer.passes.helpers.scopes import Scope, find_scopes
 from rammer.passes.helpers.work import Work, lift, lower
 
 _KINDS_SHOWN = 4
@@ -62,6 +65,7 @@ class _Fusion:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._outputs = frozenset(graph.outputs)
+        self._scopes = find_scopes(graph)
         self._groups: dict[int, _Group] = {}  # by position of each member
         self._maker: dict[int, int] = {}  # position of the operator that makes a value
         self._readers: defaultdict[int, list[int]] = defaultdict(list)  # positions of those that read it
@@ -82,14 +86,15 @@ class _Fusion:
     def join_siblings(self) -> None:
         """Fuse elementwise groups that read a common value, where no path leads from one to the other."""
         lengths: dict[int, int] = {}
-        first: dict[Hashable, _Group] = {}
+        first: dict[tuple[int, Scope, tuple[int, ...], int], _Group] = {}
         for group in sorted(self._distinct(), key=lambda group: group.order):
             length = 1 + max((lengths[producer.members[0]] for producer in self._producers(group)), default=0)
             lengths.update(dict.fromkeys(group.members, length))
             if group.reduces or not self._is_fusible(group):
                 continue
             work = self._work(group)
-            keys = [(length, work.extents, value) for value in work.reads if value not in self._graph.constants]
+            scope = self._scope(group)
+            keys = [(length, scope, work.extents, v) for v in work.reads if v not in self._graph.constants]
             for sibling in dict.fromkeys(first[key] for key in keys if key in first):
                 joint = side_by_side(self._work(sibling), work)
                 if joint is not None:
@@ -116,7 +121,7 @@ class _Fusion:
     def _draw_producers(self, group: _Group) -> None:
         """Take in producers that nobody else reads, as prologues."""
         for producer in self._producers(group):
-            if producer.reduces or not self._is_fusible(producer) or not self._reads_alone(group, producer):
+            if producer.reduces or not self._may_join(producer, group) or not self._reads_alone(group, producer):
                 continue
             work = with_prologue(self._work(producer), self._work(group))
             if work is not None:
@@ -129,7 +134,7 @@ class _Fusion:
             return False
         for rank, producer in enumerate(self._producers(group)):
             is_last = rank == 0
-            if not self._is_fusible(producer) or (producer.was_read and not is_last):
+            if not self._may_join(producer, group) or (producer.was_read and not is_last):
                 continue
             work = with_epilogue(self._work(producer), self._work(group))
             if work is not None:
@@ -174,6 +179,18 @@ class _Fusion:
         """Whether a group may be part of a larger one."""
         operator = self._operator_of(group)
         return operator.expr is not None and operator.kind not in PLACED_KINDS
+
+    def _may_join(self, producer: _Group, group: _Group) -> bool:
+        """Whether a producer may become one with a group that reads from it."""
+        return (
+            self._is_fusible(producer)
+            and self._scope(producer) is self._scope(group)
+            and self._scopes.conditions.isdisjoint(self._outputs_of(producer))
+        )
+
+    def _scope(self, group: _Group) -> Scope:
+        """Where a group's results are needed."""
+        return self._scopes.of(self._operator_of(group).outputs[0])
 
     def _reads_alone(self, group: _Group, producer: _Group) -> bool:
         """Whether nothing but `group` reads what `producer` makes."""

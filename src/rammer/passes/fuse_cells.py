@@ -24,6 +24,7 @@ from rammer.ir.workload import Workload
 from rammer.passes.helpers.fusion import LARGEST_NODES, LARGEST_OPERANDS
 from rammer.passes.helpers.predicted import laid_out
 from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.scopes import find_scopes
 from rammer.passes.helpers.views import definition
 from rammer.passes.helpers.work import Work, lift, lower
 from rammer.tiling.pattern import contraction
@@ -41,6 +42,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
     consumers = graph.consumers()
     readers = Counter(value for operator in graph.operators for value in set(operator.inputs))
     shared = {value for value in graph.constants if readers[value] > 1}
+    scopes = find_scopes(graph)
     makers: dict[int, Operator] = {}
     fused: dict[tuple[int, ...], Operator] = {}
     gone: set[tuple[int, ...]] = set()
@@ -49,6 +51,8 @@ def run(graph: Graph, device: VDevice) -> Graph:
         for value in operator.inputs:
             maker = makers.get(value)
             if maker is None or value in graph.outputs or len(consumers[value]) > 1:
+                continue
+            if scopes.of(value) is not scopes.of(operator.outputs[0]):
                 continue
             joined = _joined(maker, whole, graph, shared, device)
             if joined is not None:

@@ -15,7 +15,8 @@ from the readers, so siblings are told apart by how they are read:
 - Readers find a small result in their vEU's own cache. Products that fill vectors by themselves stay apart where all
   their results are more than the vEUs keep: each vEU then makes what it reads next (`schedule.clusters`).
 
-Siblings have the same input and attributes, one group, and weights (and bias) that are constants.
+Siblings have the same input and attributes, one group, and weights (and bias) that are constants. They are needed in
+the same scope: of two branches one alone would have to run.
 
 Ordering restriction: after `fold_batch_norm`, which wants a product to have one reader; before `hoist_pointwise`.
 """
@@ -32,6 +33,7 @@ from rammer.ir.recipe import concatenated
 from rammer.ir.vdevice import VDevice
 from rammer.passes.helpers.products import Product, chain_of, product_of, reads_elementwise, sliced
 from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.scopes import find_scopes
 
 WORTH_AN_OPERATOR = 3
 """Products to merge before a separate elementwise operator is a fair price."""
@@ -71,14 +73,14 @@ def run(graph: Graph, device: VDevice) -> Graph:
 
 def _siblings(graph: Graph) -> list[list[Product]]:
     """Products to merge, each group in the order of the graph."""
-    consumers = graph.consumers()
+    consumers, scopes = graph.consumers(), find_scopes(graph)
     found: dict[Hashable, list[Product]] = {}
     least: dict[Hashable, int] = {}
     for operator in graph.operators:
         product = product_of(operator, graph)
         reading = None if product is None else _reading(product, graph, consumers)
         if product is not None and reading is not None:
-            key = (_key(product), reading)
+            key = (_key(product), reading, scopes.of(operator.outputs[0]))
             found.setdefault(key, []).append(product)
             least[key] = WORTH_AN_OPERATOR if reading.elementwise else 2
     return [members for key, members in found.items() if len(members) >= least[key]]

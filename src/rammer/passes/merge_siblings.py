@@ -29,6 +29,7 @@ from rammer.passes import hoist_pointwise
 from rammer.passes.helpers.alone import alone, laid_out_alone
 from rammer.passes.helpers.products import Product, chain_of, product_of, reads_elementwise, sliced
 from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.scopes import find_scopes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class Siblings:
 
 def siblings(graph: Graph) -> list[Siblings]:
     """The convolutions that may be merged with others."""
-    consumers = graph.consumers()
+    consumers, scopes = graph.consumers(), find_scopes(graph)
     found: dict[Hashable, list[tuple[int, int]]] = {}
     for operator in graph.operators:
         product = product_of(operator, graph)
@@ -68,7 +69,8 @@ def siblings(graph: Graph) -> list[Siblings]:
             continue
         extents = graph.values[operator.outputs[0]].type.shape[2:]
         strides = integers(operator.attributes, "strides")
-        key = (operator.inputs[0], strides, extents, chain, joins[0].outputs if joins else None)
+        scope = scopes.of(operator.outputs[0])
+        key = (scope, operator.inputs[0], strides, extents, chain, joins[0].outputs if joins else None)
         place = joins[0].inputs.index(last) if joins else len(found.get(key, ()))
         found.setdefault(key, []).append((place, operator.outputs[0]))
     return [_class(key[-1] is not None, members) for key, members in _keyed(found) if len(members) > 1]

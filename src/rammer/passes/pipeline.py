@@ -34,6 +34,7 @@ from rammer.passes import (
     narrow_values,
     pad_images,
     pad_sums,
+    predicate,
     round_products,
     select_parts,
     set_apart,
@@ -117,6 +118,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("winograd", partial(winograd.run, rest=_all(_REST))),
     *_REST,
     ("take_back", _anywhere(take_back.run)),
+    ("predicate", _anywhere(predicate.run)),
 )
 
 

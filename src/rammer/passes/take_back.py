@@ -2,7 +2,7 @@
 
     y = extern:Swish(x)  ->  y = Swish(x)
 
-Ordering restriction: the last pass.
+Ordering restriction: after all passes that rewrite expressions.
 """
 
 from __future__ import annotations

@@ -166,7 +166,9 @@ def _producers_by_slot(graph: TaskGraph, regions: Regions) -> tuple[tuple[tuple[
         for output, written in enumerate(regions.whole_writes(operator)):
             if (written.boxes.lo < written.boxes.hi).all(axis=1).any():
                 writers.setdefault(written.tensor, []).append((_Producer(operator.id, output), written.boxes))
-    found: list[list[tuple[_Producer, ...]]] = [[()] * len(operator.reads) for operator in graph.operators]
+    found: list[list[tuple[_Producer, ...]]] = [
+        [()] * len(regions.whole_reads(operator)) for operator in graph.operators
+    ]
     for tensor, written_by in writers.items():
         read_by = readers.get(tensor, [])
         if read_by:

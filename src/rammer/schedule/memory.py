@@ -100,8 +100,8 @@ def _lives(graph: TaskGraph, schedule: Schedule, ids: list[int]) -> _Lives:
 
 
 def _columns(graph: TaskGraph, operator: ROperator, columns: dict[int, int], *, reads: bool) -> list[int]:
-    """The columns of the tensors that an rOperator reads or writes."""
-    bindings = operator.reads if reads else operator.writes
+    """The columns of the tensors that an rOperator touches, or of those that it writes."""
+    bindings = operator.bindings if reads else operator.writes
     roots = {graph.root(binding.tensor).id for binding in bindings}
     return sorted(columns[root] for root in roots if root in columns)
 

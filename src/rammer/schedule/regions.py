@@ -7,6 +7,7 @@ spread over the grid; equal work (expression and tile) is looked at once for the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,12 +48,16 @@ class Regions:
         self._graph = graph
         self._slots: dict[tuple[TensorExpr, _TileSizes], tuple[Boxes | None, ...]] = {}
         self._outputs: dict[tuple[TensorExpr, _TileSizes], tuple[Boxes, ...]] = {}
+        self._elements: dict[tuple[int, int], Boxes] = {}
         self._bound: dict[tuple[Boxes, int, tuple[int, ...]], Region] = {}
         self._moved: dict[tuple[Boxes, tuple[int, ...]], Boxes] = {}
         self._reshaped: dict[tuple[Boxes, tuple[int, ...], tuple[int, ...]], Boxes] = {}
 
     def reads(self, operator: ROperator, kernel: RKernel) -> tuple[Region | None, ...]:
-        """Per input slot, what each rTask reads, constants included; None for a slot that is never loaded."""
+        """Per input slot, what each rTask reads, constants included; None for a slot that is never loaded.
+
+        Behind them comes the predicate, where there is one.
+        """
         return self._reads(operator, kernel.expr, kernel.tile.task)
 
     def writes(self, operator: ROperator, kernel: RKernel) -> tuple[Region, ...]:
@@ -73,8 +78,18 @@ class Regions:
         key = (expr, sizes)
         if key not in self._slots:
             self._slots[key] = _slot_boxes(expr, sizes)
-        pairs = zip(operator.reads, self._slots[key], strict=True)
+        pairs = list(zip(operator.reads, self._slots[key], strict=True))
+        if operator.predicate is not None:
+            pairs.append((operator.predicate, self._element(operator.predicate, expr, sizes)))
         return tuple(None if boxes is None else self._region(binding, boxes) for binding, boxes in pairs)
+
+    def _element(self, binding: Binding, expr: TensorExpr, sizes: _TileSizes) -> Boxes:
+        """The one element that a predicate is, for each rTask."""
+        count = math.prod(-(-axis.extent // size) for axis, size in zip(expr.axes, sizes, strict=True))
+        shape = (count, max(1, len(binding.origin)))
+        if shape not in self._elements:
+            self._elements[shape] = Boxes(np.zeros(shape, np.int64), np.ones(shape, np.int64))
+        return self._elements[shape]
 
     def _writes(self, operator: ROperator, expr: TensorExpr, sizes: _TileSizes) -> tuple[Region, ...]:
         key = (expr, sizes)

@@ -58,16 +58,19 @@ class Footprints:
         self._outputs: dict[tuple[TensorExpr, tuple[int, ...]], tuple[_Stores, ...]] = {}
 
     def reads(self, operator: ROperator, expr: TensorExpr, sizes: tuple[int, ...]) -> list[Region]:
-        """What the tiles of `sizes` read through each slot that is loaded at all; inputs and constants are left out.
+        """What the tiles of `sizes` read through each slot that is loaded at all, then their predicate.
 
-        These two are there from the start, and nothing may write them.
+        Inputs and constants are left out: they are there from the start, and nothing may write them.
         """
         key = (expr, sizes)
         if key not in self._slots:
             self._slots[key] = _slot_boxes(expr, sizes)
+        pairs = list(zip(operator.reads, self._slots[key], strict=True))
+        if operator.predicate is not None:
+            pairs.append((operator.predicate, _elements(len(operator.predicate.origin), _Tiles(expr.axes, sizes))))
         return [
             self._region(binding, boxes)
-            for binding, boxes in zip(operator.reads, self._slots[key], strict=True)
+            for binding, boxes in pairs
             if boxes is not None and self._roots[binding.tensor].role not in (TensorRole.INPUT, TensorRole.CONSTANT)
         ]
 
@@ -174,6 +177,12 @@ def _slot_boxes(expr: TensorExpr, sizes: tuple[int, ...]) -> tuple[_Boxes | None
         known = slots[load.slot]
         slots[load.slot] = found if known is None else _hull(known, found)
     return tuple(slots)
+
+
+def _elements(rank: int, tiles: _Tiles) -> _Boxes:
+    """The element at 0 of a tensor, per tile."""
+    shape = (math.prod(tiles.grid), max(1, rank))
+    return _Boxes(np.zeros(shape, dtype=np.int64), np.ones(shape, dtype=np.int64))
 
 
 def _hull(a: _Boxes, b: _Boxes) -> _Boxes:

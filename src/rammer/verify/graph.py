@@ -14,6 +14,7 @@
 | G10 | An output is stored whole: each point of the domain at an element of its own, and every element at one. |
 | G11 | A layout gives every element of its value an address of its own within its span. |
 | G12 | A state has a name of its own; its initial value, its input and its output are of one type. |
+| G13 | A predicate is one bool. |
 
 Composite operators have no expression until they are unrolled; G06 to G10 are about expressions.
 """
@@ -80,7 +81,7 @@ def _check_ids(graph: Graph) -> None:
         ("an input", graph.inputs),
         ("an output", graph.outputs),
         ("a constant", graph.constants),
-        *((operator, (*operator.inputs, *operator.outputs)) for operator in graph.operators),
+        *((operator, (*operator.needs, *operator.outputs)) for operator in graph.operators),
     ]
     for user, numbers in used:
         for number in numbers:
@@ -109,7 +110,7 @@ def _check_origins(graph: Graph) -> None:
 def _check_order(graph: Graph) -> None:
     known = {*graph.inputs, *graph.constants}
     for operator in graph.operators:
-        for value in operator.inputs:
+        for value in operator.needs:
             if value not in known:
                 message = f"{_describe(operator)} reads {_name(graph, value)}, which is made later"
                 raise VerificationError("G03", message, where=_sources(operator))
@@ -138,6 +139,11 @@ def _check_value(graph: Graph, value: Value) -> None:
 
 
 def _check_operator(graph: Graph, operator: Operator) -> None:
+    if operator.predicate is not None:
+        type_ = graph.values[operator.predicate].type
+        if type_.dtype is not DType.BOOL or type_.size != 1:
+            message = f"{_describe(operator)} has the predicate {_name(graph, operator.predicate)} {type_}"
+            raise VerificationError("G13", message, where=_sources(operator))
     if operator.expr is None:
         return
     fault = _types_fault(graph, operator, operator.expr) or _expression_fault(operator.expr)

@@ -34,7 +34,7 @@ def _named_tensors(graph: TaskGraph) -> Iterator[tuple[int, str]]:
         if tensor.alias_of is not None:
             yield tensor.alias_of, f"the alias {describe_tensor(tensor)}"
     for operator in graph.operators:
-        for binding in (*operator.reads, *operator.writes):
+        for binding in operator.bindings:
             yield binding.tensor, describe_operator(operator)
 
 

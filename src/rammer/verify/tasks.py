@@ -12,6 +12,7 @@ from rammer.ir.task import ROperator, TaskGraph, Tensor, TensorRole
 from rammer.verify.footprints import Footprints, Region
 from rammer.verify.naming import describe_operator, describe_tensor, sources_of
 from rammer.verify.owners import NOBODY, Owners, Touch
+from rammer.verify.predicates import check_predicates
 from rammer.verify.storage import check_alias, check_ids, check_layout, check_recipes, check_roles
 from rammer.verify.work import WorkChecker
 
@@ -36,6 +37,8 @@ RULES: Mapping[str, str] = MappingProxyType(
         "T17": "Outputs are written entirely.",
         "T18": "What an rKernel takes for constants is bound to constants.",
         "T19": "A recipe makes the constant that it is of, bit for bit.",
+        "T20": "What tells whether to run is there in any case; what may be skipped is no output, and has no tags.",
+        "T21": "What may be skipped is read only where it runs, by what is skipped with it or as the side of a choice.",
     }
 )
 
@@ -55,6 +58,7 @@ def verify(graph: TaskGraph) -> None:
     for operator in graph.operators:
         work.check(operator)
     _check_flow(graph)
+    check_predicates(graph)
     check_recipes(graph)
 
 

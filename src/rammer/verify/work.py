@@ -47,6 +47,11 @@ class WorkChecker:
             )
         bindings = (*operator.reads, *operator.writes)
         types = (*expr.inputs, *(output.type for output in expr.outputs))
+        predicate = operator.predicate
+        if predicate is not None:
+            fault = self._binding_fault(predicate, TensorType(DType.BOOL, (1,) * len(predicate.origin)))
+            if fault is not None:
+                return fault[0], f"its predicate {fault[1]}"
         sound = self._sound.setdefault(expr, set())
         for place, (binding, type_) in enumerate(zip(bindings, types, strict=True)):
             known = (place, binding.tensor, binding.origin)

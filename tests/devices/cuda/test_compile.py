@@ -46,6 +46,7 @@ from rammer.errors import ArtifactVersionError, CompilerFailedError, DeviceUnava
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
 from tests.support.artifacts import of_another_version, rewrite
+from tests.support.random_branches import random_branches
 from tests.support.small_models import FLOAT, layer_model, small_model
 
 pytest.importorskip("cuda.core", reason="needs the cuda extra")
@@ -205,6 +206,10 @@ def test_tensor_cores_compile(architecture, precision, tmp_path):
 def test_tensor_cores_compile_for_halves_of_multiprocessors(architecture, tmp_path):
     model, veus = NETWORKS["resnext"](**SMALL["resnext"]), 2 * NAMED[architecture].multiprocessors
     assert compiled(model, tmp_path, f"cuda:{architecture}", precision="fp16", veus=veus)
+
+
+def test_branches_compile(tmp_path):
+    assert bytes(compiled(random_branches(0)[0], tmp_path))[:4] == b"\x7fELF"
 
 
 def test_machine_code_is_kept(tmp_path, monkeypatch):

@@ -12,7 +12,17 @@ from benchmarks.networks import NETWORKS
 from rammer.compiler import plan_graph
 from rammer.devices.base import Binary
 from rammer.devices.codegen.source import MANIFEST
-from rammer.devices.codegen.tables import EXECUTE, RECORD, SIGNAL, SLOT, WAIT, KernelEntry, Manifest, OperatorEntry
+from rammer.devices.codegen.tables import (
+    EXECUTE,
+    EXECUTE_IF,
+    RECORD,
+    SIGNAL,
+    SLOT,
+    WAIT,
+    KernelEntry,
+    Manifest,
+    OperatorEntry,
+)
 from rammer.devices.cuda.architecture import NAMED, Gpu, named
 from rammer.devices.cuda.build import mismatch, requirements
 from rammer.devices.cuda.describe import describe
@@ -305,6 +315,19 @@ def test_record_holds_an_rtask_with_its_waits_and_signals():
     assert record["signals"].tolist() == [1] + [0] * (SIGNALS - 1)
     assert record["operands"].tolist() == [(1 << SEGMENT_SHIFT) + 24, 32]
     assert starts.tolist() == [0, 1]
+
+
+def test_a_record_of_an_rtask_with_a_predicate_has_it_behind_its_operands():
+    queue = [(EXECUTE_IF, 5, 6, 1), (EXECUTE, 5, 7, 1), (SIGNAL, 0, 0, 0), (EXECUTE_IF, 5, 8, 3), (SIGNAL, 0, 0, 0)]
+    records, _ = records_of([queue], [2], {5: stationary(kept=())})
+    assert records["predicated"].tolist() == [1, 0, 1]
+    assert records["operands"][:, -1].tolist() == [
+        (1 << SEGMENT_SHIFT) + 8,
+        (1 << SEGMENT_SHIFT) + 24,
+        (1 << SEGMENT_SHIFT) + 24,
+    ]
+    assert (records["kernel"].tolist(), records["tile"].tolist()) == ([5, 5, 5], [6, 7, 8])
+    assert records["busy"].tolist() == [1, 1, 1]
 
 
 def test_more_steps_than_a_record_holds_take_several():

@@ -13,7 +13,17 @@ import numpy as np
 
 from rammer.devices.base import Source
 from rammer.devices.codegen.source import MANIFEST, RECORDS, SLOTS, steps_of, table_files
-from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, EXECUTE, RECORD, SLOT, Manifest, build_tables
+from rammer.devices.codegen.tables import (
+    ARENA,
+    CALLER,
+    CONSTANT,
+    EXECUTE_IF,
+    RECORD,
+    SLOT,
+    TASKS,
+    Manifest,
+    build_tables,
+)
 from rammer.ir.program import Plan
 from rammer.ir.schema import SchemaError
 from rammer.ir.task import RKernel, ROperator, TaskGraph, TensorRole
@@ -80,7 +90,7 @@ def read_uses(source: Source, graph: TaskGraph) -> Uses:
 def _functions(source: Source, executed: Sequence[ROperator], first_slots: Mapping[int, int]) -> dict[int, int]:
     """The function of each rOperator, of which the records run each rTask once."""
     records = np.frombuffer(source.files[RECORDS], dtype=RECORD)
-    runs = records[records["opcode"] == EXECUTE]
+    runs = records[np.isin(records["opcode"], TASKS)]
     runs = runs[np.lexsort((runs["b"], runs["c"]))]
     counts = [operator.kernels[0].task_count for operator in executed]
     if sum(counts) != len(runs):
@@ -89,8 +99,10 @@ def _functions(source: Source, executed: Sequence[ROperator], first_slots: Mappi
     starts = np.repeat([first_slots[operator.id] for operator in executed], counts)
     tiles = np.arange(len(runs)) - np.repeat(firsts[:-1], counts)
     numbers = runs["a"][firsts[:-1]].tolist()
+    predicated = np.repeat([operator.predicate is not None for operator in executed], counts)
     if not (
-        np.array_equal(runs["c"], starts)
+        np.array_equal(runs["opcode"] == EXECUTE_IF, predicated)
+        and np.array_equal(runs["c"], starts)
         and np.array_equal(runs["b"], tiles)
         and np.array_equal(runs["a"], np.repeat(numbers, counts))
     ):
@@ -120,7 +132,8 @@ def _constants(
     segments, offsets = slots["segment"].tolist(), slots["offset_bytes"].tolist()
     bases: dict[int, int] = {}
     for operator in executed:
-        for place, binding in enumerate((*operator.reads, *operator.writes), first_slots[operator.id]):
+        first = first_slots[operator.id] - (operator.predicate is not None)
+        for place, binding in enumerate(operator.bindings, first):
             tensor, root = graph.tensors[binding.tensor], graph.root(binding.tensor)
             base = offsets[place] - tensor.layout.address(binding.origin) * tensor.element_bytes
             segment = own.get(root.role, callers.get(root.id, CALLER))

@@ -13,10 +13,11 @@ import numpy as np
 from rammer.devices.base import Buffer, Source
 from rammer.devices.codegen.constants import pack_constants
 from rammer.devices.codegen.tables import (
-    EXECUTE,
+    EXECUTE_IF,
     RECORD,
     SIGNAL_COUNT,
     SLOT,
+    TASKS,
     KernelEntry,
     Manifest,
     OperatorEntry,
@@ -166,12 +167,14 @@ def _check_tables(manifest: Manifest, files: Mapping[str, Buffer], array_bytes: 
         raise SchemaError("the steps of its rPrograms are not those of its tables")
     records, slots = np.frombuffer(files[RECORDS], dtype=RECORD), np.frombuffer(files[SLOTS], dtype=SLOT)
     opcodes, segments = records["opcode"], slots["segment"]
-    targets = np.array([len(manifest.kernels), counters, counters])  # by opcode: how many there are
+    # by opcode: how many there are
+    targets = np.array([len(manifest.kernels), counters, counters, len(manifest.kernels)])
     sizes_bytes = np.array([manifest.arena_bytes, manifest.constant_starts[-1], *array_bytes], dtype=np.uint64)
     if not (
         (opcodes < len(targets)).all()
         and (records["a"] < targets[opcodes]).all()
-        and (records["c"][opcodes == EXECUTE] < len(slots)).all()
+        and (records["c"][np.isin(opcodes, TASKS)] < len(slots)).all()
+        and (records["c"][opcodes == EXECUTE_IF] > 0).all()
         and (segments < len(sizes_bytes)).all()
         and (slots["offset_bytes"] <= sizes_bytes[segments]).all()
     ):
@@ -206,9 +209,9 @@ def _functions(
 
 
 def _first_slots(plan: Plan, executed: Sequence[ROperator]) -> dict[int, int]:
-    """Where the slots of each rOperator begin."""
+    """Where the slots of what each rOperator reads begin; that of its predicate comes before."""
     starts = itertools.accumulate((len(bindings(plan, operator.id)) for operator in executed), initial=0)
-    return {operator.id: start for operator, start in zip(executed, starts, strict=False)}
+    return {op.id: start + (op.predicate is not None) for op, start in zip(executed, starts, strict=False)}
 
 
 def _makers(plan: Plan, executed: Sequence[ROperator]) -> dict[int, list[int]]:

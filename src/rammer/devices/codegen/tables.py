@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from rammer.ir.program import Plan, RProgram
     from rammer.ir.task import Binding
 
-EXECUTE, WAIT, SIGNAL = range(3)
+EXECUTE, WAIT, SIGNAL, EXECUTE_IF = range(4)
+"""What a record says. EXECUTE_IF: an rTask, which does nothing where the bool in the slot before its first is false."""
+TASKS = (EXECUTE, EXECUTE_IF)
 ARENA, CONSTANT, CALLER = range(3)
 """Segments of slots; CALLER and on are the model's inputs, then its outputs."""
 
@@ -58,9 +60,10 @@ class KernelEntry:
 
 
 class OperatorEntry(NamedTuple):
-    """An rOperator with rTasks, and where its slots begin. A tuple, as there are many, each read with every model.
+    """An rOperator with rTasks, and where its slots begin, but for its predicate's, which comes before.
 
-    `takes_from` is where those of the rOperators begin whose tagged results it takes.
+    A tuple, as there are many, each read with every model. `takes_from` is where those of the rOperators begin whose
+    tagged results it takes.
     """
 
     where: str
@@ -186,7 +189,7 @@ def build_tables(
     Args:
         plan: the plan.
         kernels: the kernel index of each rOperator with rTasks.
-        first_slots: where the slots of each such rOperator begin; in the order of the slots.
+        first_slots: where the slots of what each such rOperator reads begin; in the order of the slots.
         constants: byte offsets of the constant root tensors in their segment.
     """
     signals: list[int] = []
@@ -199,7 +202,7 @@ def build_tables(
             signals.append(plan.veus)
         first_counters.append(len(signals))
         for veu in range(program.veus):
-            queues[veu].extend(_records(program, veu, len(signals), kernels, first_slots))
+            queues[veu].extend(_records(plan, program, veu, len(signals), kernels, first_slots))
         signals += _signals(program)
     places = _places(plan, constants)
     slots = [slot for operator in first_slots for slot in _slots(plan, operator, places)]
@@ -212,14 +215,21 @@ def build_tables(
 
 
 def _records(
-    program: RProgram, veu: int, first_counter: int, kernels: Mapping[int, int], first_slots: Mapping[int, int]
+    plan: Plan,
+    program: RProgram,
+    veu: int,
+    first_counter: int,
+    kernels: Mapping[int, int],
+    first_slots: Mapping[int, int],
 ) -> Iterator[_Record]:
     from rammer.ir.program import Execute, Signal, Wait  # noqa: PLC0415 - loading a model needs none of it
 
     for step in program.steps[veu]:
         match step:
             case Execute(task):
-                yield EXECUTE, kernels[task.operator], task.tile, first_slots[task.operator]
+                always = plan.graph.operators[task.operator].predicate is None
+                opcode = EXECUTE if always else EXECUTE_IF
+                yield opcode, kernels[task.operator], task.tile, first_slots[task.operator]
             case Wait(counter, threshold):
                 yield WAIT, first_counter + counter, threshold, 0
             case Signal(counter):
@@ -235,8 +245,7 @@ def _signals(program: RProgram) -> list[int]:
 
 def bindings(plan: Plan, operator: int) -> Sequence[Binding]:
     """An rOperator's bindings in the order of its slots."""
-    found = plan.graph.operators[operator]
-    return (*found.reads, *found.writes)
+    return plan.graph.operators[operator].bindings
 
 
 def _slots(plan: Plan, operator: int, places: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int, int]]:

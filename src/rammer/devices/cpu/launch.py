@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.base import Binary, Source, Trace
-from rammer.devices.codegen.tables import EXECUTE
+from rammer.devices.codegen.tables import TASKS
 from rammer.devices.cpu.instance import STALLED, Image, Instance, Stall
 from rammer.devices.cpu.machine import Machine
 from rammer.errors import OutOfMemoryError, RunTimeoutError
@@ -132,6 +132,6 @@ class LoadedModel:
         manifest = self._image.manifest
         start, end = manifest.starts[veu : veu + 2]
         for record in self._image.records[start + step : end]:
-            if record["opcode"] == EXECUTE:
+            if record["opcode"] in TASKS:
                 return f"before rTask {record['b']} of {manifest.operator_at(record['c'])}"
         return "behind the last rTask of the vEU"

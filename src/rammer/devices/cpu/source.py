@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rammer.ir.program import Plan
 
 DEVICE = "cpu"
-ABI = 3
+ABI = 4
 KERNEL_FOLDER = "kernels/"
 _OWN_HEADERS = ("rammer_trees.h",)
 """Headers of one skeleton: only functions that call theirs are compiled with them."""

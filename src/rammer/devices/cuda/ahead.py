@@ -58,7 +58,7 @@ def look_ahead(
         tasks = [i for i in range(begin, end) if records["kernel"][i] != NOTHING]
         for before, task in itertools.pairwise(tasks):
             found = streamed.get(int(records["kernel"][task]))
-            if found is None:
+            if found is None or records["predicated"][task]:  # what is skipped needs none
                 continue
             parts = _parts(found, int(records["tile"][task]))
             slot, first_byte, size_bytes = max(parts, key=lambda part: part[2], default=(0, 0, 0))

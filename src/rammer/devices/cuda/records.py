@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from rammer.devices.codegen.tables import EXECUTE, SIGNAL, WAIT
+from rammer.devices.codegen.tables import EXECUTE, EXECUTE_IF, SIGNAL, TASKS, WAIT
 from rammer.devices.cuda.tables import NOTHING, SEGMENT_SHIFT, SIGNALS, WAITS, record_dtype
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ def device_records(
         starts: where each vEU's steps begin and end.
         slots: of all rOperators.
         signals: how often each counter is signalled in a run.
-        room: operands that a record has room for.
+        room: operands that a record has room for; the last place is that of predicates, where there are any.
         stationary: the stationary rKernels by number.
         maps: what the records of some rOperators have behind their operands, by where their slots begin: where, and
             addresses.
     """
-    opcodes = steps["opcode"].tolist()
+    opcodes = np.where(steps["opcode"] == EXECUTE_IF, EXECUTE, steps["opcode"]).tolist()
     groups: list[list[int]] = []
     firsts = [0]
     for veu in range(len(starts) - 1):
@@ -60,7 +60,7 @@ def device_records(
     place = np.arange(len(steps)) - first_steps[record_of]
     _fill(records, steps, slots, signals, record_of, place)
     for first_slot, (at, *addresses) in maps.items():
-        owners = record_of[(steps["opcode"] == EXECUTE) & (steps["c"] == first_slot)]
+        owners = record_of[np.isin(steps["opcode"], TASKS) & (steps["c"] == first_slot)]
         records["operands"][owners, at : at + len(addresses)] = addresses
     _mark_runs(records, firsts, stationary)
     return records, np.array(firsts, dtype=np.uint32)
@@ -89,7 +89,7 @@ def _fill(
     place: npt.NDArray[np.int64],
 ) -> None:
     """Write each step into its record, of which it is step number `place`."""
-    waits, executes, signalled = (steps["opcode"] == opcode for opcode in (WAIT, EXECUTE, SIGNAL))
+    waits, executes, signalled = (np.isin(steps["opcode"], opcodes) for opcodes in ((WAIT,), TASKS, (SIGNAL,)))
     np.add.at(records["wait_count"], record_of[waits], 1)
     np.add.at(records["signal_count"], record_of[signalled], 1)
     for field, values in (
@@ -109,15 +109,19 @@ def _fill(
         found = np.minimum(steps["c"][executes].astype(np.int64)[:, None] + np.arange(room), slots.size - 1)
         operands = (slots["segment"].astype(np.uint64) << np.uint64(SEGMENT_SHIFT)) | slots["offset_bytes"]
         records["operands"][owners] = operands[found]
+        predicated = steps["opcode"] == EXECUTE_IF
+        records["predicated"][record_of[predicated]] = True
+        records["operands"][record_of[predicated], -1] = operands[steps["c"][predicated] - 1]
 
 
 def _mark_runs(records: npt.NDArray[np.void], firsts: Sequence[int], stationary: Mapping[int, Stationary]) -> None:
     """Say of each record of a stationary rKernel how many from it on are the same rTask over the same constants.
 
-    Of such a run, say whether it has Waits or Signals, and at its end whether the next record has the same weights.
+    Of such a run, say whether it has Waits, Signals or predicates, and at its end whether the next record has the same
+    weights.
     """
     kernels, tiles, operands = (records[field] for field in ("kernel", "tile", "operands"))
-    waits = records["wait_count"] + records["signal_count"] > 0
+    waits = (records["wait_count"] + records["signal_count"] > 0) | (records["predicated"] > 0)
     ends = {first - 1 for first in firsts[1:]}
     for i in reversed(range(len(records))):
         here = stationary.get(int(kernels[i]))

@@ -11,7 +11,7 @@ import numpy as np
 
 from rammer.devices.base import Source
 from rammer.devices.codegen.source import RECORDS, SIGNALS, SLOTS, assemble, where_of
-from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT, bindings
+from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT
 from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
 from rammer.devices.cuda.architecture import KIND
 from rammer.devices.cuda.describe import MULTIPROCESSOR_THREADS
@@ -84,7 +84,8 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         TooManyArraysError: the kernel has no room for the model's inputs and outputs, or for an operator's operands.
     """
     widest = sorted(plan.graph.operators, key=lambda operator: _operands(plan, operator))[-1:]
-    slots = max(_LEAST_SLOTS, sum(_operands(plan, operator) for operator in widest))
+    predicated = any(operator.predicate is not None for operator in plan.graph.operators)
+    slots = max(_LEAST_SLOTS, sum(_operands(plan, operator) for operator in widest)) + predicated
     slots += slots % 2
     arrays = len(plan.graph.inputs) + len(plan.graph.outputs)
     check_room(arrays, slots, where_of(widest))
@@ -129,7 +130,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
             DEVICE_RECORDS: records.tobytes(),
             TENSOR_MAPS: maps.table.tobytes(),
             LAUNCH: _launch(plan, vdevice, slots, starts.tolist()),
-            CODE: translation_unit(kernels, vdevice.threads, slots, segments, turns).encode(),
+            CODE: translation_unit(kernels, vdevice.threads, slots, segments, turns, predicated=predicated).encode(),
         },
         recipes=assembly.recipes,
     )
@@ -152,7 +153,13 @@ def _launch(plan: Plan, vdevice: VDevice, slots: int, starts: Sequence[int]) -> 
 
 
 def translation_unit(
-    kernels: Mapping[str, KernelText], threads: int, slots: int, segments: int, turns: Turns = NO_TURNS
+    kernels: Mapping[str, KernelText],
+    threads: int,
+    slots: int,
+    segments: int,
+    turns: Turns = NO_TURNS,
+    *,
+    predicated: bool = False,
 ) -> str:
     """Headers, device functions, the dispatch over them, and the interpreter, as one text.
 
@@ -162,6 +169,7 @@ def translation_unit(
         slots: operands that a record has room for.
         segments: in which operands lie.
         turns: those of states.
+        predicated: whether rTasks may be skipped.
     """
     has_warpgroups = any(kernel.loop is not None for kernel in kernels.values())
     families: dict[Family, dict[int, str]] = {}
@@ -182,6 +190,7 @@ def translation_unit(
         "STATES": turns.states,
         "READ": turns.read,
         "WRITTEN": turns.written,
+        "PREDICATES": int(predicated),
         "CHUNK": chunk_of(slots),
         "SCRATCH_ALIGNMENT": _SWIZZLED_BYTES if has_warpgroups else _LINE_BYTES,
     }
@@ -206,7 +215,7 @@ def _scratch_bytes(kernels: Sequence[RKernel]) -> int:
 def _operands(plan: Plan, operator: ROperator) -> int:
     """What the records of an rOperator have room for: operands, and the tensor maps of two."""
     has_maps = isinstance(plan.kernels[operator.id].form, WarpgroupGemmForm)
-    return len(bindings(plan, operator.id)) + (2 if has_maps else 0)
+    return len(operator.reads) + len(operator.writes) + (2 if has_maps else 0)
 
 
 def _far_outputs(graph: TaskGraph) -> bool:
@@ -215,7 +224,7 @@ def _far_outputs(graph: TaskGraph) -> bool:
     A copy after the run would begin when the host has asked for it and the GPU has ended all else. States stay there.
     """
     outputs = {graph.root(i).id for i in graph.outputs[: len(graph.outputs) - graph.states]}
-    read = {graph.root(binding.tensor).id for operator in graph.operators for binding in operator.reads}
+    read = {graph.root(binding.tensor).id for operator in graph.operators for binding in operator.needs}
     return not outputs & read and sum(graph.tensors[i].nbytes for i in outputs) <= _FAR_BYTES
 
 

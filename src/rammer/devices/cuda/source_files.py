@@ -13,7 +13,7 @@ from rammer.devices.base import Source
 from rammer.devices.cuda.tables import TENSOR_MAP, record_dtype
 from rammer.ir.schema import Schema, SchemaError, read_json
 
-ABI = 9
+ABI = 10
 CODE = "program.cu"
 CALLED = 'extern "C" __attribute__((used)) __device__ __noinline__'
 """What a function is that the dispatch calls."""

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from rammer.devices.codegen.tables import EXECUTE, SIGNAL, Manifest
+from rammer.devices.codegen.tables import SIGNAL, TASKS, Manifest
 from rammer.devices.cuda.tables import DONE
 from rammer.errors import RunTimeoutError
 
@@ -44,7 +44,7 @@ class Stall:
         """Where a vEU waits, and for what."""
         record = self.records[self._at(veu)]
         program, step = self.manifest.locate(veu, int(self.reached[veu]))
-        if record["opcode"] == EXECUTE:
+        if record["opcode"] in TASKS:
             return f"step {step} of rProgram {program}, an rTask whose tagged elements did not come"
         signals = f"which saw {self.seen[veu]} of {record['b']} signals"
         if step >= self.manifest.steps[program][veu]:
@@ -56,7 +56,7 @@ class Stall:
         """Who should have ended the wait of a vEU, and whether they still can."""
         record = self.records[self._at(veu)]
         late, givers = self._late(veu), self._givers(veu)
-        if record["opcode"] == EXECUTE:
+        if record["opcode"] in TASKS:
             if late:
                 return f"{self._names(late)} should have written them"
             return f"{self._names(givers)} ended before" if givers else "no rTask of the run writes them"
@@ -77,7 +77,7 @@ class Stall:
 
     @cached_property
     def _executes(self) -> list[int]:
-        found: list[int] = np.flatnonzero(self.records["opcode"] == EXECUTE).tolist()
+        found: list[int] = np.flatnonzero(np.isin(self.records["opcode"], TASKS)).tolist()
         return found
 
     def _at(self, veu: int) -> int:
@@ -90,9 +90,9 @@ class Stall:
     def _givers(self, veu: int) -> list[int]:
         """What ends the wait of a vEU: all Signals of a counter, or the rTasks that write tagged elements."""
         awaited, records = self.records[self._at(veu)], self.records
-        if awaited["opcode"] == EXECUTE:
+        if awaited["opcode"] in TASKS:
             makers = self.manifest.makers_for(int(awaited["c"]))
-            given = (records["opcode"] == EXECUTE) & np.isin(records["c"], makers)
+            given = np.isin(records["opcode"], TASKS) & np.isin(records["c"], makers)
         else:
             given = (records["opcode"] == SIGNAL) & (records["a"] == awaited["a"])
         found: list[int] = np.flatnonzero(given).tolist()

@@ -1,12 +1,15 @@
 """Runs any plan in NumPy, one event at a time, in any order that the schedule allows.
 
-An rTask is two events: it reads and computes while its results hold nothing of use, then it stores them. What the
-vEUs do in between is up to the picker, so a missing Wait gives wrong results under some picker, on any machine.
+An rTask is two events: it reads and computes while its results hold nothing of use, then it stores them. One that is
+skipped, for its predicate does not hold, is a single event, and leaves them with nothing of use. What the vEUs do in
+between is up to the picker, so a missing Wait gives wrong results under some picker, on any machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -15,6 +18,7 @@ from rammer.devices.reference.memory import Memory, place_constants
 from rammer.devices.reference.pickers import Picker
 from rammer.errors import RunTimeoutError
 from rammer.ir.evaluate import evaluate_tile
+from rammer.ir.expr import TensorExpr, const
 from rammer.ir.graph import Array
 from rammer.ir.program import Execute, Plan, RProgram, Signal, Wait
 from rammer.ir.task import RTask
@@ -58,19 +62,31 @@ class Interpreter:
         reads, _ = self._plan.graph.accesses(operator, self._kernels[task.operator], task.tile)
         return all(memory.is_written(access) for access in reads if tensors[access.tensor].layout.tagged)
 
-    def compute(self, memory: Memory, task: RTask) -> _Stores:
-        """What an rTask will store, from what is in memory now; until it does, there is poison."""
+    def compute(self, memory: Memory, task: RTask) -> _Stores | None:
+        """What an rTask will store, from what is in memory now; until it does, there is poison.
+
+        None where its predicate does not hold: the poison stays.
+        """
         operator, kernel = self._plan.graph.operators[task.operator], self._kernels[task.operator]
-        slots = [memory.window(*slot) for slot in zip(operator.reads, kernel.expr.inputs, strict=True)]
-        stores = evaluate_tile(kernel.expr, slots, kernel.tile_ranges(task.tile))
+        runs = operator.predicate is None or memory.holds(operator.predicate)
+        slots = [memory.window(*slot) for slot in zip(operator.reads, kernel.expr.inputs, strict=True)] if runs else ()
+        stores = evaluate_tile(kernel.expr if runs else _places(kernel.expr), slots, kernel.tile_ranges(task.tile))
         for binding, (index, _) in zip(operator.writes, stores, strict=True):
             memory.store(binding, index, None)
-        return stores
+        return stores if runs else None
 
     def store(self, memory: Memory, task: RTask, stores: _Stores) -> None:
-        """Store an rTask's results."""
-        for binding, (index, values) in zip(self._plan.graph.operators[task.operator].writes, stores, strict=True):
+        """Store an rTask's results, none where it was skipped."""
+        writes = self._plan.graph.operators[task.operator].writes if stores else ()
+        for binding, (index, values) in zip(writes, stores, strict=True):
             memory.store(binding, index, values)
+
+
+@lru_cache(maxsize=256)
+def _places(expr: TensorExpr) -> TensorExpr:
+    """An expression that stores where another one does, and reads nothing."""
+    outputs = tuple(replace(output, body=const(0, output.type.dtype)) for output in expr.outputs)
+    return TensorExpr(axes=expr.axes, inputs=(), outputs=outputs)
 
 
 class _ProgramRun:
@@ -115,10 +131,12 @@ class _ProgramRun:
         self._now += 1
         self._progress[veu] += 1
         if isinstance(step, Execute):
-            if begins:
-                self._pending[veu] = self._interpreter.compute(self._memory, step.task)
+            stores = self._interpreter.compute(self._memory, step.task) if begins else None
+            if stores is not None:
+                self._pending[veu] = stores
                 return
-            self._interpreter.store(self._memory, step.task, self._pending.pop(veu))
+            if not begins:
+                self._interpreter.store(self._memory, step.task, self._pending.pop(veu))
         elif isinstance(step, Signal):
             self._counters[step.counter] += 1
         self.spans[veu][place, 1] = self._now

@@ -73,6 +73,10 @@ class Memory:
         steps = [stride * storage.itemsize for stride in tensor.layout.strides]
         return np.ndarray(shape, storage.dtype, buffer=storage.view(np.uint8), strides=steps)[part]
 
+    def holds(self, binding: Binding) -> bool:
+        """The bool that a predicate is bound to."""
+        return bool(self.window(binding, TensorType(DType.BOOL, (1,) * len(binding.origin))).item())
+
     def is_written(self, access: Access) -> bool:
         """Whether nothing of a root tensor's box is poison."""
         tensor = self._tensors[access.tensor]

@@ -173,7 +173,7 @@ class Rewriter:
         for value in self._graph.inputs:
             order.setdefault(value, len(order))
         for operator in self._operators:
-            for value in (*operator.inputs, *operator.outputs):
+            for value in (*operator.needs, *operator.outputs):
                 if value not in order:
                     order[value] = len(order)
         if self._is_unchanged(outputs, order):
@@ -221,9 +221,10 @@ def _numbered(value: Value, number: int) -> Value:
 
 def _renumbered(operator: Operator, numbers: Mapping[int, int]) -> Operator:
     inputs, outputs = (tuple(map(numbers.__getitem__, side)) for side in (operator.inputs, operator.outputs))
-    if (inputs, outputs) == (operator.inputs, operator.outputs):
+    predicate = None if operator.predicate is None else numbers[operator.predicate]
+    if (inputs, outputs, predicate) == (operator.inputs, operator.outputs, operator.predicate):
         return operator
-    return replace(operator, inputs=inputs, outputs=outputs)
+    return replace(operator, inputs=inputs, outputs=outputs, predicate=predicate)
 
 
 def in_topological_order(operators: Sequence[Operator]) -> tuple[Operator, ...]:
@@ -236,7 +237,7 @@ def in_topological_order(operators: Sequence[Operator]) -> tuple[Operator, ...]:
     readers: list[list[int]] = [[] for _ in operators]
     missing = [0] * len(operators)
     for position, operator in enumerate(operators):
-        for maker in dict.fromkeys(makers[i] for i in operator.inputs if i in makers):
+        for maker in dict.fromkeys(makers[i] for i in operator.needs if i in makers):
             readers[maker].append(position)
             missing[position] += 1
     ready = [position for position, count in enumerate(missing) if not count]

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RAMMER_ABI 3
+#define RAMMER_ABI 4
 
 /* Computes one rTask: rTile `tile` over the operands that `pointers` holds, inputs first, then outputs. */
 typedef void (*rammer_kernel)(char *const *restrict pointers, int32_t tile);
@@ -18,7 +18,8 @@ typedef void (*rammer_kernel)(char *const *restrict pointers, int32_t tile);
 enum {
     RAMMER_EXECUTE = 0, /* kernel index, tile, first slot */
     RAMMER_WAIT = 1,    /* counter, signals to wait for in this run, - */
-    RAMMER_SIGNAL = 2   /* counter, -, - */
+    RAMMER_SIGNAL = 2,  /* counter, -, - */
+    RAMMER_EXECUTE_IF = 3 /* as RAMMER_EXECUTE, where the bool in the slot before the first one holds */
 };
 
 typedef struct {

@@ -63,6 +63,11 @@ static bool is_long(uint32_t thread, uint32_t ticks) {
     return thread == RAMMER_CALLER && atomic_load_explicit(&rammer_ticks, memory_order_relaxed) - ticks >= LONG_TICKS;
 }
 
+/* Whether the predicate of an rTask holds. */
+static bool holds(const rammer_model *model, const rammer_record *record) {
+    return *(const uint8_t *)model->pointers[record->c - 1] != 0;
+}
+
 enum result { QUEUE_ENDS, QUEUE_WAITS, THREAD_LEAVES };
 
 /* Walks a queue that this thread has taken, and gives it back. */
@@ -89,7 +94,7 @@ static enum result walk_queue(rammer_model *model, uint32_t veu, uint32_t thread
             tell(model);
             return THREAD_LEAVES;
         }
-        if (record->opcode == RAMMER_EXECUTE) {
+        if (record->opcode == RAMMER_EXECUTE || (record->opcode == RAMMER_EXECUTE_IF && holds(model, record))) {
             program->kernels[record->a](model->pointers + record->c, (int32_t)record->b);
         } else if (record->opcode == RAMMER_SIGNAL) {
             atomic_fetch_add(&model->counters[record->a].signals, 1);

@@ -28,7 +28,8 @@ struct rammer_wait {
  *
  * An operand is a segment and an offset into it as the host writes it, and an address once a vEU has fetched it.
  * `run` is 0, or the number of records from this one on that are one rTask over the same resident constants.
- * `busy` is 0 if these have neither Waits nor Signals; `joins` is not 0 if the next record has the same weights.
+ * `busy` is 0 if these have no Waits, Signals or predicates; `joins` is not 0 if the next record has the same weights.
+ * With `predicated`, the last operand is a bool, and the rTask does nothing where it is false.
  * `number` is its place among the records of all vEUs.
  * The next rTask of the queue will read `ahead_bytes` of the constants from `ahead_offset` on.
  */
@@ -41,8 +42,9 @@ struct __align__(16) rammer_record {
     uint32_t step;
     uint16_t wait_count;
     uint16_t signal_count;
-    uint16_t busy;
-    uint16_t joins;
+    uint8_t busy;
+    uint8_t joins;
+    uint16_t predicated;
     rammer_wait waits[RAMMER_WAITS];
     uint32_t signals[RAMMER_SIGNALS];
     uint64_t ahead_offset;

@@ -295,7 +295,19 @@ static __device__ __forceinline__ bool rammer_is_busy(uint32_t position) {
 #endif
 }
 
-/* The Waits of a record, a warp for each. Returns whether they ended in time. */
+/* Whether the rTask of a record is to run. If not, copies that it asked for early are over: the next one may have the
+ * same places. */
+static __device__ __forceinline__ bool rammer_is_needed(const rammer_record *record) {
+#if RAMMER_PREDICATES
+    if (record->predicated != 0 && *(const volatile uint8_t *)record->operands[RAMMER_SLOTS - 1] == 0) {
+        rammer_cp_async_wait_all();
+        return false;
+    }
+#endif
+    return true;
+}
+
+/* The Waits of a record, a warp for each. Returns whether they ended in time and its rTask is to run. */
 static __device__ __forceinline__ bool rammer_begin(const rammer_record *record) {
     RAMMER_STAMP(record, begin);
     bool late = false;
@@ -311,7 +323,7 @@ static __device__ __forceinline__ bool rammer_begin(const rammer_record *record)
     }
     const bool goes_on = record->wait_count == 0 || !__syncthreads_or(late);
     RAMMER_STAMP(record, ready);
-    return goes_on;
+    return goes_on && rammer_is_needed(record);
 }
 
 /* The Signals of a record; all threads have passed a barrier since its rTask. They are the last warp's, for a release

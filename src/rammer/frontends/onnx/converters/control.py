@@ -1,24 +1,32 @@
-"""If, Loop and Scan: branches are chosen or computed both, loops of up to some trips are unrolled."""
+"""If, Loop and Scan: branches are chosen between, loops of up to some trips are unrolled."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
 
-from rammer.frontends.builder import Operand
-from rammer.frontends.moves import concatenated, part, reshaped
+from rammer.frontends.builder import Count, Operand
+from rammer.frontends.moves import concatenated, converted, part, reshaped
 from rammer.frontends.onnx.converters import loops
 from rammer.frontends.onnx.node import Converter, Node
+from rammer.ir.types import DType
 
 _MOST_TRIPS = 1024
 _MOST_NODES = 1 << 16
 """A loop is unrolled up to so many trips and, in all of them, nodes; longer ones stay loops."""
 
+_NO_BOUND = 1 << 24
+"""From here on a number of trips stands for none, as exporters write it for loops that a condition ends."""
+
 
 def _if(node: Node) -> Sequence[Operand]:
-    """One branch where the condition is known; else both, which have no effects, and a choice between their results."""
+    """One branch where the condition is known; else both, which have no effects, and a choice between their results.
+
+    What only one of them needs is skipped where the other one is taken (`passes/predicate.py`).
+    """
     condition = node.operand(0)
     if condition.type.size != 1:
         raise node.invalid(f"its condition {condition.type} is not one element")
@@ -45,52 +53,81 @@ def _chosen(node: Node, condition: Operand, a: Operand, b: Operand) -> Operand:
 
 
 def _loop(node: Node) -> Sequence[Operand]:
-    """So many trips as are known at compile time, one after the other.
+    """Trips one after the other, up to a number that is known at compile time.
 
-    Where the model computes whether to go on, trips after the end leave the values as they are.
+    It is that of the trips, or the condition fails from some trip on, whatever else it depends on. Where the model
+    computes whether to go on, each trip is a branch of an `If` in the one before, and skipped as those are: it
+    takes what the trip before has made, and the loop's results are chosen once, behind the last trip. Results that
+    grow with the trips are then as large as they can be.
     """
-    count, going = node.optional(0), node.optional(1)
     body, values = node.graph("body"), node.operands_from(2)
     kept = len(values)
-    trips = _known_trips(node, count)
-    never = going is not None and going.array is not None and not going.array.all()
-    if trips is not None and trips > _most_trips(body) and not never:
-        return loops.loop(node, body, trips, going, values)
+    count, again = node.optional(0), node.optional(1)
+    most = None if count is None else node.builder.most(count)
+    if count is not None and count.array is not None and most is not None and _stays(body, most, again):
+        return loops.loop(node, body, most, again, values)
+    true = node.constant(np.array(True))
+    before: list[tuple[Operand, Sequence[Operand]]] = []
+    alive: list[Operand] = []
     stacks: list[list[Operand]] = [[] for _ in body.output[1 + kept :]]
     done = 0
-    while trips is None or done < trips:
-        if going is not None and going.type.size != 1:
-            raise node.invalid(f"its condition {going.type} is not one element")
-        if going is not None and going.array is not None:
-            if not going.array.item():
-                break
-            going = None
-        if going is not None and (trips is None or stacks):
-            raise node.unsupported(
-                "a loop whose number of trips the model computes",
-                "give it a fixed number of trips, and no results that grow with them",
-            )
+    while most is None or done < most:
+        happens = _happens(node, count, again, done)
+        if happens.array is None:
+            before.append((happens, values))
+            alive.append(_and(node, alive[-1], happens) if alive else happens)
+        elif not happens.array.item():
+            break
         _check_trips(node, body, done + 1)
-        state = node.constant(np.array(True)) if going is None else going
         number = node.constant(np.array(done, np.int64))
-        again, *results = node.enter(body, (number, state, *values), str(done))
-        if going is None:
-            values, going = results[:kept], again
-        else:
-            active = going
-            values = [_chosen(node, active, new, old) for new, old in zip(results, values, strict=True)]
-            going = node.add("And", reshaped(node, active, ()), reshaped(node, again, ()))
+        again, *results = node.enter(body, (number, true, *values), str(done))
+        values = results[:kept]
         for stack, result in zip(stacks, results[kept:], strict=True):
-            stack.append(result)
+            stack.append(_chosen(node, alive[-1], result, _zeros(node, result)) if alive else result)
         done += 1
-    return [*values, *(_stacked(node, stack, 0, body) for stack in stacks)]
+    for happened, old in reversed(before):
+        values = [_chosen(node, happened, a, b) for a, b in zip(values, old, strict=True)]
+    stacked = [_stacked(node, stack, 0, body) for stack in stacks]
+    if alive and stacked:
+        trips = Count(axis=0, value=_total(node, alive, done - len(alive)))
+        stacked = [replace(one, count=trips) for one in stacked]
+    return [*values, *stacked]
 
 
-def _known_trips(node: Node, count: Operand | None) -> int | None:
-    """The greatest number of trips, None where nothing but the condition ends the loop."""
-    if count is None:
-        return None
-    return node.known_integer(0)
+def _stays(body: onnx.GraphProto, most: int, again: Operand | None) -> bool:
+    """Whether a loop has a number of trips that is too great to unroll it; the first one may not happen."""
+    happens = again is None or again.array is None or bool(again.array.all())
+    return happens and _most_trips(body) < most < _NO_BOUND
+
+
+def _happens(node: Node, count: Operand | None, again: Operand | None, done: int) -> Operand:
+    """Whether a trip happens behind `done` others, all of which did; one bool."""
+    if again is not None and again.type.size != 1:
+        raise node.invalid(f"its condition {again.type} is not one element")
+    happens = node.constant(np.array(True)) if again is None else reshaped(node, again, ())
+    if count is None or count.array is not None:
+        return happens
+    if count.type.size != 1:
+        raise node.invalid(f"its number of trips {count.type} is not one element")
+    number = node.constant(np.array(done, count.dtype.numpy))
+    is_left = node.add("Less", number, reshaped(node, count, ()))
+    return is_left if happens.array is not None and happens.array.item() else node.add("And", happens, is_left)
+
+
+def _and(node: Node, before: Operand, happens: Operand) -> Operand:
+    """Whether a trip happens for which the one before has to: else nobody knows `happens`."""
+    return node.add("Where", before, happens, node.constant(np.array(False)))
+
+
+def _zeros(node: Node, like: Operand) -> Operand:
+    return node.constant(np.zeros(like.shape, like.dtype.numpy))
+
+
+def _total(node: Node, alive: Sequence[Operand], others: int) -> Operand:
+    """How many bools hold, and so many more."""
+    bools = concatenated(node, [reshaped(node, one, (1,)) for one in alive], 0)
+    total = node.add("ReduceSum", converted(node, bools, DType.INT64), axes=(0,), keepdims=False)
+    return node.add("Add", total, node.constant(np.array(others, np.int64))) if others else total
 
 
 def _most_trips(body: onnx.GraphProto) -> int:
@@ -102,8 +139,10 @@ def _check_trips(node: Node, body: onnx.GraphProto, trips: int) -> None:
     most = _most_trips(body)
     if trips > most:
         raise node.unsupported(
-            f"a loop of more than {most} trips, whose number only the loop itself knows",
-            "give it a number of trips, which may be the greatest that there can be",
+            f"a loop of more than {most} trips",
+            f"at most {_MOST_TRIPS} trips, of {_MOST_NODES} nodes in all, are unrolled. If the model computes when it "
+            "ends, let its number of trips be a constant or the Min of one and what is computed, or its condition be "
+            "an And with one on the trip's number",
         )
 
 

@@ -120,7 +120,8 @@ class Compiler:
 
     def library(self, texts: Sequence[str], *, cc: Sequence[str] = GCC, flags: Sequence[str] = ("-O1",)) -> ctypes.CDLL:
         """The library of some functions."""
-        needed = ['#include "rammer_trees.h"\n' for text in texts if "rammer_trees_" in text][:1]
+        own = [name for name in ("rammer_trees", "rammer_tiles") if any(name in text for text in texts)]
+        needed = [f'#include "{name}.h"\n' for name in own]
         source = "".join(['#include "rammer_kernel.h"\n', *needed]) + "\n".join(texts)
         command = [*cc, *FLAGS, *flags, "-march=native", "-shared", "-fPIC", *(f"-I{folder}" for folder in HEADERS)]
         name = hashlib.sha256("\0".join([source, *command]).encode()).hexdigest()[:20]

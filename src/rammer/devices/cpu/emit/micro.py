@@ -62,8 +62,8 @@ class Block:
     """A block of `rows` by `lane` as the micro-kernel sees it.
 
     `sizes` are the full extents of a block, `counts` how many points of each axis are there, `starts` a representative
-    first point; in the code a block starts at the variable `<axis>_block`. `vector` is the elements of a vector,
-    `packs` are copies of lane operands, `ahead` says what to prefetch of others. `row_loop` is the innermost row axis
+    first point; in the code a block starts at the variable `<axis>_block`. `vector` is the elements of a vector, and
+    `tiled` blocks are kept in tiles (`emit.tiles`). `packs` are copies of lane operands, `ahead` says what to prefetch of others. `row_loop` is the innermost row axis
     that is not blocked.
     """
 
@@ -77,6 +77,7 @@ class Block:
     packs: Mapping[tuple[Group, Expr], Pack]
     ahead: Ahead | None = None
     row_loop: Axis | None = None
+    tiled: bool = False
 
     @property
     def array_shape(self) -> tuple[int, int]:
@@ -101,10 +102,10 @@ class Block:
         }
 
     def row_number(self, offsets: Sequence[int]) -> int:
-        """The row of the arrays at given offsets."""
+        """The row of the arrays at given offsets, of those that are there."""
         number = 0
         for axis, offset in zip(self.rows, offsets, strict=True):
-            number = number * self.sizes[axis] + offset
+            number = number * self.counts[axis] + offset
         return number
 
 

@@ -148,6 +148,8 @@ def device(name: str, description: Mapping[str, Any]) -> RenderableType:
     table.add_row(Text(name, "bold"), f"{description['name']}, {len(description['veus'])} execution units{of_threads}")
     table.add_row("", f"{description['vector_bytes']}-byte vectors, {description['vector_registers']} registers")
     table.add_row("", f"{peak['value'] / 1e3:.0f} GFLOP/s float32 on each unit", _dim(peak["provenance"]))
+    if (tiles := description["tile_flops_per_us"]) is not None:
+        table.add_row("", f"{tiles['value'] / 1e3:.0f} GOP/s of bytes by tiles", _dim(tiles["provenance"]))
     for level in description["levels"]:
         rate, total = level["bandwidth_bytes_per_us"], level["total_bandwidth_bytes_per_us"]
         together = "" if total is None else f", {total['value'] / 1e3:.0f} for all"

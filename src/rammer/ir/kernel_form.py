@@ -49,6 +49,7 @@ class Instruction(enum.StrEnum):
     WGMMA_TF32 = "wgmma.m64nNk8.tf32"  # a warpgroup at a time, from shared memory: float32 sums
     WGMMA_BF16 = "wgmma.m64nNk16.bf16"
     WGMMA_F16 = "wgmma.m64nNk16.f16"
+    TDPBUSD = "tdpbusd"  # processors' tiles of 16 rows by 16 lanes: int32 sums of bytes, unsigned by signed (AMX)
 
 
 class GemmShape(NamedTuple):
@@ -146,13 +147,15 @@ class ReduceForm(KernelForm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroKernelForm(KernelForm):
-    """Sums of products by one thread: a block of `register` points over the axes is kept in vector registers.
+    """Sums of products by one thread: a block of `register` points over the axes is kept in registers.
 
-    `kind` is one of the skeletons of products; all of them have the same loops.
+    `kind` is one of the skeletons of products; all of them have the same loops. Registers are vectors, or with an
+    `instruction` the tiles that it multiplies: one for each 16 rows and vector of lanes of a block.
     """
 
     kind: Skeleton
     register: tuple[int, ...]
+    instruction: Instruction | None = None
 
     @property
     def skeleton(self) -> Skeleton:
@@ -162,7 +165,8 @@ class MicroKernelForm(KernelForm):
     @property
     def details(self) -> str:
         """See `KernelForm`."""
-        return f"registers {_sizes(self.register)}"
+        instruction = "" if self.instruction is None else f", {self.instruction.value}"
+        return f"registers {_sizes(self.register)}{instruction}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

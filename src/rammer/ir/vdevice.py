@@ -112,6 +112,7 @@ class VDevice:
         rules: construct and cost rKernels.
         instructions: that products may be made of.
         byte_products: whether four products of uint8 and int8, summed, are one instruction.
+        tile_flops_per_us: what a vEU computes of such products by tiles (`Instruction.TDPBUSD`); None: it has none.
         threads: of a vEU, which share out an rTask.
         alignment_bytes: what addresses of tensors are multiples of.
         array_alignment_bytes: what addresses of callers' arrays are multiples of.
@@ -152,6 +153,7 @@ class VDevice:
     rules: TileRules
     instructions: tuple[Instruction, ...] = ()
     byte_products: bool = False
+    tile_flops_per_us: Figure | None = None
     threads: int = 1
     alignment_bytes: int = 64
     array_alignment_bytes: int = 1

@@ -50,6 +50,7 @@ def build(source: Source, machine: Machine, options: CompileOptions, progress: P
         cache=CodeCache(options.cache_dir, options.cache_bytes),
         cache_dir=options.cache_dir,
         timeout_s=options.compile_timeout_s,
+        native=native_flags(machine.features),
         identity="\n".join([toolchain.version, machine.architecture, machine.name, *machine.features]),
     )
     done = itertools.count(1)
@@ -83,6 +84,7 @@ class _Workshop:
     cache: Cache
     cache_dir: Path
     timeout_s: float
+    native: tuple[str, ...]
     identity: str
 
     def kernel(self, source: Source, entry: KernelEntry) -> bytes:
@@ -93,7 +95,7 @@ class _Workshop:
             for file, text in source.files.items()
             if file.startswith(KERNEL_FOLDER) and file.endswith((".h", f"/{name}"))
         }
-        return self.make(f"{entry.symbol}.o", texts, [*KERNEL_FLAGS, *native_flags(), "-c", name], entry.where)
+        return self.make(f"{entry.symbol}.o", texts, [*KERNEL_FLAGS, *self.native, "-c", name], entry.where)
 
     def runtime(self) -> bytes:
         """The runtime's library."""

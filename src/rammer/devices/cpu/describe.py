@@ -39,6 +39,7 @@ _MEMORY_BYTES_PER_US = 15_000.0
 _HANDOVER_US = 0.1
 _TASK_OVERHEAD_US = 0.01
 _LONGEST_TASK_US = 3e4  # Ctrl-C is to be heard within half a second, and predictions err
+_TILE_PRODUCTS = 16 * 64  # a row of 16 lanes, of 64 bytes each
 _STREAM_BYTES = 128  # cache lines are fetched in pairs, and half as many streams meet in a set
 
 
@@ -101,6 +102,7 @@ def describe(machine: Machine, veus: int | None, peaks: Peaks = NOT_MEASURED) ->
         rules=VectorRules(),
         tree_strategies=tuple(TreeStrategy),
         byte_products=_has_byte_products(machine, vector_bytes),
+        tile_flops_per_us=_tile_flops_per_us(machine, ghz, clock),
         alignment_bytes=64,
         stream_bytes=_STREAM_BYTES,
         own_cache_bytes=max((level.capacity_bytes for level in levels if not level.shared), default=0),
@@ -127,6 +129,14 @@ def _flops_per_us(peaks: Peaks, vector_bytes: int, ghz: float, clock: str) -> di
 def _has_byte_products(machine: Machine, vector_bytes: int) -> bool:
     """Whether sums of four products of bytes are one instruction on whole vectors."""
     return {64: "avx512_vnni", 32: "avx_vnni"}.get(vector_bytes) in machine.features
+
+
+def _tile_flops_per_us(machine: Machine, ghz: float, clock: str) -> Figure | None:
+    """The peak of products of bytes by tiles, if the machine has them and its vectors multiply bytes too."""
+    if not {"amx_tile", "amx_int8", "avx512_vnni"} <= set(machine.features):
+        return None
+    basis = f"{_TILE_PRODUCTS} multiply-adds of bytes by tiles (amx_int8) a cycle at {clock}"
+    return Figure(2 * _TILE_PRODUCTS * ghz * 1e3, f"nominal: {basis}")
 
 
 def _vectors(machine: Machine) -> tuple[int, int]:

@@ -6,6 +6,8 @@ figures (the present clock, the load) are left out: a machine reads the same eac
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 import os
 import platform
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SYSTEM_ROOT = Path("/")
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # of Linux on x86-64
 _CPUINFO_BYTES = 8192  # the first core's entry; reading all of them asks every core for its clock
 # Flags that decide which instructions a compiler may use; the kernel lists many that do not.
 _CODE_FLAGS = re.compile(
@@ -37,8 +40,9 @@ class Cache:
 class Machine:
     """Facts about a machine, as far as this process may use it.
 
-    `cores` are hardware threads, one of each physical core first (`physical_cores` of them), then their siblings.
-    `quota_cores` is what the control group grants, None without a limit; `clock_ghz` the rated clock, None unknown.
+    `features` has tiles (`amx_*`) only where the system grants them. `cores` are hardware threads, one of each physical
+    core first (`physical_cores` of them), then their siblings. `quota_cores` is what the control
+    group grants, None without a limit; `clock_ghz` the rated clock, None unknown.
     """
 
     system: str
@@ -74,11 +78,14 @@ def read_machine(root: Path = _SYSTEM_ROOT, affinity: Iterable[int] | None = Non
     threads = sorted(_affinity() if affinity is None else affinity)
     cores, physical = _order(root, threads)
     entry = _cpuinfo(root)
+    features = _features(entry)
+    if root == _SYSTEM_ROOT and any(_is_of_tiles(feature) for feature in features) and not _grants_tiles():
+        features = tuple(feature for feature in features if not _is_of_tiles(feature))
     return Machine(
         system=platform.system(),
         architecture=platform.machine(),
         name=_name(entry),
-        features=_features(entry),
+        features=features,
         cores=cores,
         physical_cores=physical,
         quota_cores=_quota(root),
@@ -124,6 +131,23 @@ def _features(entry: dict[str, str]) -> tuple[str, ...]:
     if "Features" in entry:  # Arm: all of them are instruction sets
         return tuple(sorted(entry["Features"].split()))
     return tuple(sorted(flag for flag in entry.get("flags", "").split() if _CODE_FLAGS.fullmatch(flag)))
+
+
+def _is_of_tiles(feature: str) -> bool:
+    return feature.startswith("amx")
+
+
+@functools.cache
+def _grants_tiles() -> bool:
+    """Whether this process may use tile registers: Linux wants to be asked, once for all threads, now and later ones.
+
+    Whoever loads a model reads the machine first, so that code with tiles never runs unasked.
+    """
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.argtypes, call.restype = [ctypes.c_long] * 3, ctypes.c_long
+    return bool(call(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
 
 def _order(root: Path, threads: Sequence[int]) -> tuple[tuple[int, ...], int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DEVICE = "cpu"
 ABI = 4
 KERNEL_FOLDER = "kernels/"
-_OWN_HEADERS = ("rammer_trees.h",)
+_OWN_HEADERS = ("rammer_tiles.h", "rammer_trees.h")
 """Headers of one skeleton: only functions that call theirs are compiled with them."""
 
 

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +44,14 @@ LINK_FLAGS = ("-shared", "-fPIC", "-pthread", "-lm")
 _NATIVE_FLAGS = {"x86_64": "-march=native", "aarch64": "-mcpu=native", "arm64": "-mcpu=native"}
 
 
-def native_flags() -> tuple[str, ...]:
-    """Flags for code that uses all instructions of this machine, and need not run on another."""
+def native_flags(features: Collection[str] = ()) -> tuple[str, ...]:
+    """Flags for code that uses all instructions of this machine, and need not run on another.
+
+    Compilers look at the processor alone: of tiles they are told by `features` whether the system grants them.
+    """
     flag = _NATIVE_FLAGS.get(platform.machine())
-    return () if flag is None else (flag,)
+    granted = ("-DRAMMER_TILES_GRANTED",) if "amx_int8" in features else ()
+    return granted if flag is None else (flag, *granted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

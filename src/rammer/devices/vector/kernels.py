@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rammer.devices.vector.attention import AttentionTile, attention_tiles
+from rammer.devices.vector.byte_tiles import byte_tiles
 from rammer.devices.vector.lane import choose_lane, transposed_with
 from rammer.devices.vector.register import RegisterTile, efficiency, register_tiles
 from rammer.devices.vector.trees import tree_kernels
@@ -52,14 +53,15 @@ def _kernels(workload: Workload, vdevice: VDevice, tiles_of_each: int, counts: S
     trees = tree_sum(workload.expr) if Skeleton.TREES in vdevice.skeletons else None
     if trees is not None and (sums := tree_kernels(workload, trees, vdevice, counts)):
         return sums
-    tiles = _register_tiles(workload, vdevice)
-    if not tiles:
+    of_vectors = _register_tiles(workload, vdevice)
+    if not of_vectors:
         return list(dict.fromkeys(_general(workload, vdevice, counts)))
     kernels: dict[RKernel, None] = {}
-    for count in counts:
-        wanted = min(count, max(tile.blocks for tile in tiles))
-        enough = itertools.islice((tile for tile in tiles if tile.blocks >= wanted), tiles_of_each)
-        kernels.update(dict.fromkeys(_micro_kernel(workload, vdevice, tile, count) for tile in enough))
+    for tiles in (of_vectors, byte_tiles(workload.expr, workload.layouts, vdevice)):
+        for count in counts if tiles else ():
+            wanted = min(count, max(tile.blocks for tile in tiles))
+            enough = itertools.islice((tile for tile in tiles if tile.blocks >= wanted), tiles_of_each)
+            kernels.update(dict.fromkeys(_micro_kernel(workload, vdevice, tile, count) for tile in enough))
     return list(kernels)
 
 
@@ -84,6 +86,7 @@ def _micro_kernel(workload: Workload, vdevice: VDevice, register: RegisterTile, 
         scratch_bytes=register.scratch_bytes,
         register=register.sizes,
         vector=vdevice.vector_bytes // register.dtype.itemsize_bytes,
+        instruction=register.instruction,
     )
     return workload.kernel(RTile(task=task, lane=register.lane), form)
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr
-from rammer.ir.kernel_form import MicroKernelForm
+from rammer.ir.kernel_form import Instruction, MicroKernelForm
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
@@ -54,8 +54,8 @@ _HIDDEN = 0.1
 class RegisterTile:
     """A block of accumulators: sizes over the spatial axes; that of axis number `lane` is whole vectors.
 
-    `slots` is what all blocks together cost for one reduction point; `scratch_bytes` holds the sums of a block, in
-    `dtype`, and the copies of its lane operands.
+    `slots` is what all blocks together cost, of vectors for one reduction point; `scratch_bytes` holds the sums of a
+    block, in `dtype`, and the copies of its lane operands. Registers are vectors, or those of an `instruction`.
     """
 
     sizes: tuple[int, ...]
@@ -64,6 +64,7 @@ class RegisterTile:
     slots: float
     dtype: DType
     scratch_bytes: int
+    instruction: Instruction | None = None
 
 
 def register_tiles(
@@ -74,7 +75,7 @@ def register_tiles(
     for lane in (*found.lanes, *found.shared):
         micro = _Micro.of(expr, found, lane, layouts, vdevice)
         vector_counts = range(1, min(_MAX_VECTORS, -(-lane.extent // micro.vector)) + 1)
-        for rows, vectors in itertools.product(_row_choices(expr, found, lane), vector_counts):
+        for rows, vectors in itertools.product(row_choices(expr, found, lane, _MAX_ROWS), vector_counts):
             if micro.fits(rows, vectors, vdevice.vector_registers):
                 sizes = {axis: rows.get(axis, 1) for axis in expr.axes} | {lane: vectors * micro.vector}
                 tiles.append(
@@ -99,21 +100,25 @@ def efficiency(kernel: RKernel, vdevice: VDevice) -> float:
     return micro.ideal_slots / micro.slots(dict(zip(kernel.expr.axes, form.register, strict=True)))
 
 
-def _row_choices(expr: TensorExpr, found: Contraction, lane: Axis) -> Iterator[dict[Axis, int]]:
-    """Rows along one axis, or along all of a short one and a second one.
+def row_choices(
+    expr: TensorExpr, found: Contraction, lane: Axis, most: int, most_taps: int = 0
+) -> Iterator[dict[Axis, int]]:
+    """At most so many rows along one axis, or along all of a short one and a second one.
 
-    Rows at a border multiply the code by the points they unroll, so only one axis may have a border.
+    Rows at a border multiply the code by the points they unroll, so only one axis may have a border, but where all
+    borders together unroll no more points than `most_taps`.
     """
     rows = [axis for axis in found.rows(expr.axes, lane) if is_blockable(found, axis, expr.inputs)]
     edges = [edge for group in found.groups for edge in borders([term.reduce for term in group.terms], expr.inputs)]
     bordered = {axis for edge in edges for axis in edge.axes}
+    taps = math.prod(axis.extent for axis in bordered.difference(expr.axes))
     yield {}
     for axis in reversed(rows):
-        for size in range(2, min(axis.extent, _MAX_ROWS) + 1):
+        for size in range(2, min(axis.extent, most) + 1):
             yield {axis: size}
     for whole, cut in itertools.permutations(reversed(rows), 2):
-        if not {whole, cut} <= bordered:
-            for size in range(2, min(cut.extent, _MAX_ROWS // whole.extent) + 1):
+        if not {whole, cut} <= bordered or taps <= most_taps:
+            for size in range(2, min(cut.extent, most // whole.extent) + 1):
                 yield {whole: whole.extent, cut: size}
 
 
@@ -173,13 +178,13 @@ class _Micro:
         repeats = 1
         for axis in self.expr.axes:
             if axis in rows:
-                blocks = [(n * m, r * s) for n, r in blocks for m, s in _pieces(axis.extent, sizes[axis])]
+                blocks = [(n * m, r * s) for n, r in blocks for m, s in pieces(axis.extent, sizes[axis])]
             elif axis is not self.lane:
                 repeats *= axis.extent
         packed = self._packed(sizes)
         copy_slots = _LANE_SLOTS * self.vector * len(packed)
         crowded_slots = _CROWDED_SLOTS * self._crowded(sizes) * sum(count for count, _ in blocks)
-        lane_blocks = _pieces(-(-self.lane.extent // self.vector), sizes[self.lane] // self.vector)
+        lane_blocks = pieces(-(-self.lane.extent // self.vector), sizes[self.lane] // self.vector)
         return repeats * sum(
             lane_count * (copy_slots * vectors + crowded_slots + self._block_slots(blocks, sizes, vectors, packed))
             for lane_count, vectors in lane_blocks
@@ -266,7 +271,7 @@ class _Micro:
         return _CONVERTED_LOAD_SLOTS if member[1] in self.converted else _LANE_SLOTS * self.vector
 
 
-def _pieces(extent: int, size: int) -> list[tuple[int, int]]:
+def pieces(extent: int, size: int) -> list[tuple[int, int]]:
     """(how many, size) of the whole pieces and of the rest."""
     whole, rest = divmod(extent, size)
     return [(count, length) for count, length in ((whole, size), (1, rest)) if count and length]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from rammer.devices.vector.attention import attention_us
+from rammer.devices.vector.byte_tiles import byte_tiles_us
 from rammer.devices.vector.register import efficiency
 from rammer.devices.vector.trees import trees_us
 from rammer.ir.expr import Axis, Call, Cast, Expr, Load, Reduce, ScalarFn, TensorExpr
@@ -41,7 +42,10 @@ def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
         return attention_us(kernel, vdevice)
     if isinstance(kernel.form, TreesForm):
         return trees_us(kernel, vdevice)
-    found = contraction(kernel.expr, of_bytes=True) if isinstance(kernel.form, MicroKernelForm) else None
+    form = kernel.form
+    if isinstance(form, MicroKernelForm) and form.instruction is not None:
+        return byte_tiles_us(kernel, form.register, vdevice) + _operations_us(kernel, vdevice)
+    found = contraction(kernel.expr, of_bytes=True) if isinstance(form, MicroKernelForm) else None
     if found is None:
         return _operations_us(kernel, vdevice)
     points_us = sum(

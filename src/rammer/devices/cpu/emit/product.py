@@ -13,6 +13,8 @@
 Blocks along an axis are written in runs that are alike: equally many rows or lanes, and at a border the same rows
 inside. Each run has a micro-kernel of its own without a branch: a row that would read padding is left out of it.
 
+With tiles instead of vectors (`emit.tiles`) the sums of a block go through an array.
+
 Blocks of rows that share a lane operand prefetch their shares of the next one, and what the next rows begin with.
 """
 
@@ -30,8 +32,9 @@ from rammer.devices.cpu.emit.micro import Block, Place, edges_of, emit_group, ve
 from rammer.devices.cpu.emit.narrow import NONE, WIDTHS, narrow, store_lane, widen
 from rammer.devices.cpu.emit.nest import Loop, Range, nest
 from rammer.devices.cpu.emit.pack import emit_packs
+from rammer.devices.cpu.emit.tiles import emit_tiles
 from rammer.ir.expr import Axis
-from rammer.ir.kernel_form import MicroKernelForm
+from rammer.ir.kernel_form import Instruction, MicroKernelForm
 from rammer.ir.task import RKernel
 from rammer.tiling.borders import Border
 from rammer.tiling.pattern import Term, contraction, stride_along
@@ -56,6 +59,8 @@ def emit_product(scope: Scope, ranges: Mapping[Axis, Range], form: MicroKernelFo
         for border in edges_of(block.found, group, block.rows, block.lane, kernel.expr.inputs).settled
     ]
     runs = {axis: _runs(axis, size, borders) for axis, size in block.sizes.items()}
+    if block.tiled:
+        scope.writer.line("rammer_tiles tiles = {0};")
     # Lanes outside of rows: the lane operand of a block stays in the cache for all of them. Lanes outside of what is
     # shared: the lane operand is read from panels, each from its beginning to its end.
     single = [Loop(axes=(axis,), range=ranges[axis]) for axis in kernel.expr.axes if axis not in block.sizes]
@@ -64,14 +69,23 @@ def emit_product(scope: Scope, ranges: Mapping[Axis, Range], form: MicroKernelFo
 
     def lanes(at_lanes: Scope, lane_block: Block) -> None:
         def rest(inside: Scope) -> None:
-            ahead = emit_ahead(inside, block, shared[-1].axes[0] if shared else block.lane, _row_blocks(kernel, block))
-            row_loop = rows[-1].axes[0] if rows else None
-            packed = replace(lane_block, packs=emit_packs(inside, lane_block), ahead=ahead, row_loop=row_loop)
+            packed = _prepared(inside, lane_block, shared, rows)
             nest(inside, rows, (), lambda at_row: _emit_blocks(at_row, block.rows, runs, ranges, packed, _emit_block))
 
         nest(at_lanes, shared, (), rest)
 
     _emit_blocks(scope, (block.lane,), runs, ranges, block, lanes)
+    if block.tiled:
+        scope.writer.line("RAMMER_TILES_END;")
+
+
+def _prepared(scope: Scope, block: Block, shared: Sequence[Loop], rows: Sequence[Loop]) -> Block:
+    """A block whose lane operands are copied where that pays, and prefetched for the next lanes or shared point."""
+    next_ = shared[-1].axes[0] if shared else block.lane
+    ahead = emit_ahead(scope, block, next_, _row_blocks(scope.operands.kernel, block))
+    row_loop = rows[-1].axes[0] if rows else None
+    packs = {} if block.tiled else emit_packs(scope, block)
+    return replace(block, packs=packs, ahead=ahead, row_loop=row_loop)
 
 
 def _is_row(axis: Axis, block: Block) -> bool:
@@ -110,6 +124,7 @@ def _block(kernel: RKernel, form: MicroKernelForm) -> Block:
         counts=sizes,
         starts=dict.fromkeys(sizes, 0),
         packs={},
+        tiled=form.instruction is Instruction.TDPBUSD,
     )
 
 
@@ -170,15 +185,22 @@ def _overlap(bounds: Range, run: _Run, extent: int) -> Range:
 
 def _emit_block(scope: Scope, block: Block) -> None:
     """The sums of one block, then the epilogue."""
-    kernel = scope.operands.kernel
+    steps = {axis: _step(scope.operands.kernel, axis) for axis in (*block.rows, block.lane)}
+    in_lanes, order = min(steps.values()) == steps[block.lane], sorted(steps, key=lambda axis: -steps[axis])
+    if block.tiled:
+        arrays = emit_tiles(scope, block)
+        if in_lanes:
+            _emit_rows(scope, block, block.rows, arrays)
+        else:
+            _emit_over_arrays(scope, block, arrays, order)
+        return
     sums: dict[Place, str] = {}
     for group in block.found.groups:
         sums |= emit_group(scope, block, group)
-    steps = {axis: _step(kernel, axis) for axis in (*block.rows, block.lane)}
-    if min(steps.values()) == steps[block.lane]:
+    if in_lanes:
         _emit_in_registers(scope, block, sums)
     else:
-        _emit_over_arrays(scope, block, sums, sorted(steps, key=lambda axis: -steps[axis]))
+        _emit_over_arrays(scope, block, _emit_arrays(scope, block, sums), order)
 
 
 def _step(kernel: RKernel, axis: Axis) -> int:
@@ -223,8 +245,30 @@ def _emit_lanes(row: Scope, block: Block, first: int, present: int, sums: Mappin
     narrow(row, lane, at_first, present, apart)
 
 
-def _emit_over_arrays(scope: Scope, block: Block, sums: Mapping[Place, str], order: Sequence[Axis]) -> None:
-    """The sums through memory, where another axis than the lanes has the shortest steps in the stores."""
+def _emit_rows(scope: Scope, block: Block, rows: Sequence[Axis], arrays: Mapping[Term, str]) -> None:
+    """Loops over rows, each of whose vectors of sums is loaded from arrays."""
+    writer = scope.writer
+    if rows:
+        axis, *rest = rows
+        points = _points(axis, block)
+        with writer.loop(axis.name, points.lo, points.hi):
+            _emit_rows(_with_sums(scope, {axis: Position(axis.name)}, {}), block, rest, arrays)
+        return
+    for v in range(block.vectors):
+        first = v * block.vector
+        copies = {}
+        for term, array in arrays.items():
+            name, type_ = writer.name("of_lanes"), vector_type(block, term)
+            writer.line(
+                f"RAMMER_BY_LANE({type_}, {name}, RAMMER_LOAD({type_}, &{array}[{_row_text(block)}][{first}]));"
+            )
+            copies[term] = f"{name}[i]"
+        present = min(block.vector, block.counts[block.lane] - first)
+        _emit_lanes(_with_sums(scope, {}, copies), block, first, present, copies)
+
+
+def _emit_arrays(scope: Scope, block: Block, sums: Mapping[Place, str]) -> dict[Term, str]:
+    """Sums in memory, `[row][lane]`."""
     writer = scope.writer
     height, width = block.array_shape
     arrays = {term: writer.name("sums") for term in block.found.terms}
@@ -233,6 +277,11 @@ def _emit_over_arrays(scope: Scope, block: Block, sums: Mapping[Place, str], ord
     for (term, offsets, v), value in sums.items():
         target = f"&{arrays[term]}[{block.row_number(offsets)}][{v * block.vector}]"
         writer.line(f"RAMMER_STORE({vector_type(block, term)}, {target}, {value});")
+    return arrays
+
+
+def _emit_over_arrays(scope: Scope, block: Block, arrays: Mapping[Term, str], order: Sequence[Axis]) -> None:
+    """The epilogue of sums in memory, where another axis than the lanes has the shortest steps in the stores."""
     loops = [Loop(axes=(axis,), range=_points(axis, block), lanes=True) for axis in order]
     element = f"[{_row_text(block)}][{block.lane.name} - {block.lane.name}_block]"
     elements = {term: array + element for term, array in arrays.items()}
@@ -268,5 +317,5 @@ def _row_text(block: Block) -> str:
     text = ""
     for axis in block.rows:
         offset = f"{axis.name} - {axis.name}_block"
-        text = f"({text}) * {block.sizes[axis]} + {offset}" if text else offset
+        text = f"({text}) * {block.counts[axis]} + {offset}" if text else offset
     return text or "0"

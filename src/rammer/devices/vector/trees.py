@@ -37,7 +37,7 @@ _IRREGULAR_OPERATIONS = 45.0
 """More where a guess is wrong which nodes are leaves: times the share of a full tree's nodes that are not there."""
 _LEAF_OPERATIONS = 120.0
 """For the values of 64 rows' leaves by numbers: those from bits, a gather, a sum."""
-_BLEND_OPERATIONS = (40.0, 1.3)
+_BLEND_OPERATIONS = (40.0, 1.0)
 """For them by choosing among all leaves: in all, and for each leaf and vector of values."""
 _STEP_OPERATIONS = {TreeStrategy.PERFECT: 3.4, TreeStrategy.TRAVERSAL: 5.1, TreeStrategy.PERMUTES: 3.6}
 """For a row's step along its path, beside those of other rows of the block."""

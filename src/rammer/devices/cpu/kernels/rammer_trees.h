@@ -95,15 +95,24 @@ RAMMER_INLINE uint64_t rammer_above_u16(const uint16_t *codes, uint32_t bound) {
 
 /* Of each of 64 rows the value of the leaf whose word, `step` apart from the next, has its bit. */
 #if defined(__AVX512DQ__)
-#define RAMMER_BLENDED(real, real_t, bits_t, lanes, vector, mask, part_t)                                             \
+typedef long long rammer_long8 __attribute__((vector_size(64)));
+#if defined(__clang__)
+#define RAMMER_CHOSEN_D(mask, bits, other) __builtin_ia32_selectd_512(mask, (rammer_i32x16)(bits), (rammer_i32x16)(other))
+#define RAMMER_CHOSEN_Q(mask, bits, other) __builtin_ia32_selectq_512(mask, (rammer_long8)(bits), (rammer_long8)(other))
+#else
+#define RAMMER_CHOSEN_D(mask, bits, other) __builtin_ia32_blendmd_512_mask((rammer_i32x16)(other), (rammer_i32x16)(bits), mask)
+#define RAMMER_CHOSEN_Q(mask, bits, other) __builtin_ia32_blendmq_512_mask((rammer_long8)(other), (rammer_long8)(bits), mask)
+#endif
+#define RAMMER_BLENDED(real, real_t, bits_t, lanes, vector, choose, part_t)                                             \
     RAMMER_INLINE void rammer_blended_##real(const uint64_t *words, int64_t step, int64_t leaves, const real_t *table, \
                                              real_t *chosen) {                                                        \
         vector found[64 / lanes] = {0};                                                                               \
         for (int64_t leaf = 0; leaf < leaves; leaf++) {                                                               \
             bits_t bits;                                                                                              \
             __builtin_memcpy(&bits, table + leaf, sizeof bits);                                                       \
-            _Pragma("GCC unroll 8") for (int part = 0; part < 64 / lanes; part++) found[part] |=                      \
-                (vector)mask((part_t)(words[leaf * step] >> part * lanes)) & bits;                                    \
+            const vector all = (vector){0} + bits;                                                                    \
+            _Pragma("GCC unroll 8") for (int part = 0; part < 64 / lanes; part++) found[part] =                       \
+                (vector)choose((part_t)(words[leaf * step] >> part * lanes), all, found[part]);                       \
         }                                                                                                             \
         for (int part = 0; part < 64 / lanes; part++) RAMMER_STORE(vector, chosen + part * lanes, found[part]);       \
     }
@@ -121,8 +130,8 @@ RAMMER_INLINE uint64_t rammer_above_u16(const uint16_t *codes, uint32_t bound) {
 
 RAMMER_VECTOR(uint32_t, 16, rammer_u32x16)
 RAMMER_VECTOR(uint64_t, 8, rammer_u64x8)
-RAMMER_BLENDED(f32, float, uint32_t, 16, rammer_u32x16, __builtin_ia32_cvtmask2d512, uint16_t)
-RAMMER_BLENDED(f64, double, uint64_t, 8, rammer_u64x8, __builtin_ia32_cvtmask2q512, uint8_t)
+RAMMER_BLENDED(f32, float, uint32_t, 16, rammer_u32x16, RAMMER_CHOSEN_D, uint16_t)
+RAMMER_BLENDED(f64, double, uint64_t, 8, rammer_u64x8, RAMMER_CHOSEN_Q, uint8_t)
 
 /* The numbers whose bits are in words of 64 rows, `step` words apart. */
 RAMMER_INLINE void rammer_numbers(const uint64_t *words, int64_t step, int64_t bits, uint8_t *numbers) {

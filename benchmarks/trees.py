@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -221,6 +222,7 @@ def _xgboost(given: Training) -> Model:
     }
     peers |= _onnx_runtime(fitted, "xgboost", given)
     peers |= _treelite(fitted, "xgboost", len(source.nodes.feature), given)
+    peers |= _hummingbird(_for_hummingbird(fitted), given)
     return Model(name=given.name, fitted=fitted, source=source, peers=peers)
 
 
@@ -336,6 +338,20 @@ def _lleaves(
     return {"lleaves": compiled}
 
 
+def _for_hummingbird(
+    fitted: Any,  # noqa: ANN401 - of XGBoost
+) -> Any:  # noqa: ANN401 - of XGBoost
+    """The estimator of a booster that tells its base as before XGBoost 3.1: Hummingbird reads no list of numbers."""
+    import xgboost
+
+    estimator = xgboost.XGBRegressor()
+    estimator.load_model(fitted.save_raw("ubj"))
+    booster = estimator.get_booster()
+    told = re.sub(r'"\[([^],]*)\]"', r'"\1"', booster.save_config())
+    booster.save_config = lambda: told
+    return estimator
+
+
 def _hummingbird(
     fitted: Any,  # noqa: ANN401 - of its library
     given: Training,
@@ -347,7 +363,7 @@ def _hummingbird(
         return {}
     torch.set_num_threads(given.threads)
     try:
-        model = given.kept.get("hummingbird", lambda: convert(fitted, "torch"))
+        model = given.kept.get("hummingbird", lambda: convert(fitted, "torch", given.x[:1]))
     except Exception as error:  # noqa: BLE001 - of whatever class its reader's is
         print(f"  Hummingbird does not take part: {type(error).__name__}: {str(error)[:120]}")
         return {}

@@ -110,7 +110,7 @@ def test_roller_takes_small_trees_whole_and_few_rows_by_paths():
         return form.strategy, form.rows, form.nodes
 
     assert of(1, depth=5, full=True) == (TreeStrategy.PERFECT, 1, 0)
-    assert of(2000, depth=3, full=True, trees=30) == (TreeStrategy.GEMM, 512, 15)
+    assert of(2000, depth=3, full=True, trees=30) == (TreeStrategy.QUICKSCORER, 512, 15)
     assert of(2000, depth=5, full=True, trees=30) == (TreeStrategy.QUICKSCORER, 512, 63)
     assert of(2000, depth=12, full=True, trees=2) == (TreeStrategy.PERMUTES, 512, 0)
 

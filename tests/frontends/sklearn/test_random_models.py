@@ -88,7 +88,12 @@ def _linear(data: Data) -> tuple[Any, np.ndarray, dict[str, Any]]:
         linear_model.SGDClassifier(loss=data.pick("hinge", "log_loss", "modified_huber"), random_state=0, **straight),
         svm.LinearSVC(C=data.pick(0.1, 1.0), max_iter=50, **straight),
     )
-    return model.fit(data.x, data.classes), data.rows(data.x), {}
+    rows = data.rows(data.x)
+    if hasattr(model.fit(data.x, data.classes), "predict_proba"):  # scikit-learn 1.4 has NaN where all are zero
+        rows = rows[~np.isnan(model.predict_proba(rows)).any(axis=1)]
+        if not len(rows):
+            raise ValueError("no row has probabilities")
+    return model, rows, {}
 
 
 def _kernels(data: Data) -> tuple[Any, np.ndarray, dict[str, Any]]:

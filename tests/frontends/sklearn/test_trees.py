@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ import rammer
 from rammer.errors import NotAModelError, OptionError, UnsupportedEstimatorsError
 from rammer.frontends.sklearn.node import accepts_nan as takes_nan
 from rammer.ir.tree_forms import TreeStrategy
+from rammer.runtime.estimator_form import estimator_from_json, estimator_to_json
 from tests.support.estimators import check, compiled
 
 ensemble = pytest.importorskip("sklearn.ensemble")
@@ -332,3 +334,40 @@ def test_what_is_no_model_of_a_library(data):
     )
     with pytest.raises(UnsupportedEstimatorsError, match="categories"):
         rammer.compile(xgboost.train({}, like_a_frame, 1))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float32", "object", "U3", "S3"])
+def test_labels_of_every_dtype(dtype, data):
+    x = data[0]
+    names = ["no", "yes"] if dtype in ("object", "U3", "S3") else [0, 1]
+    classes = np.array(names, dtype)[(x[:, 0] > 0).astype(int)]
+    model = tree.DecisionTreeClassifier(max_depth=2).fit(x, classes)
+    net = check(model, x)
+    assert net.predict(x).dtype == model.predict(x).dtype
+    assert estimator_from_json(json.loads(json.dumps(estimator_to_json(net.form)))) == net.form
+
+
+def test_labels_that_no_file_has_room_for(data):
+    x = data[0]
+    model = tree.DecisionTreeClassifier(max_depth=2).fit(x, np.where(x[:, 0] > 0, b"\xff", b"no"))
+    with pytest.raises(UnsupportedEstimatorsError, match=r"labels of dtype \|S2"):
+        rammer.compile(model, "reference")
+
+
+def test_probabilities_of_both_classes_by_xgboost(data):
+    """Of a class that is all but certain, one bit of the other's probability is much."""
+    xgboost = pytest.importorskip("xgboost")
+    x, holes, *_ = data
+    model = xgboost.XGBClassifier(n_estimators=40, learning_rate=0.5).fit(holes, x[:, 0] > 0)
+    likely = model.predict_proba(holes)
+    assert likely.min() < 0.02
+    np.testing.assert_allclose(rammer.compile(model, "cpu").predict_proba(holes), likely, rtol=1e-6)
+
+
+def test_numbers_of_classes_by_xgboost(data):
+    xgboost = pytest.importorskip("xgboost")
+    x, *_, label = data
+    model = xgboost.XGBClassifier(n_estimators=3, objective="multi:softmax")
+    model.fit(x, np.unique(label, return_inverse=True)[1])
+    found = check(model, x).predict(x)
+    assert found.dtype == model.predict(x).dtype

@@ -37,6 +37,9 @@ _IRREGULAR_OPERATIONS = 45.0
 """More where a guess is wrong which nodes are leaves: times the share of a full tree's nodes that are not there."""
 _LEAF_OPERATIONS = 120.0
 """For the values of 64 rows' leaves by numbers: those from bits, a gather, a sum."""
+_TABLE_VECTORS = 4
+_TABLE_OPERATIONS = (20.0, 8.0)
+"""For them from a table of so many vectors of 64 bytes, which are permuted: in all, and for each vector of values."""
 _BLEND_OPERATIONS = (40.0, 1.3)
 """For them by choosing among all leaves: in all, and for each leaf and vector of values."""
 _STEP_OPERATIONS = {TreeStrategy.PERFECT: 3.4, TreeStrategy.TRAVERSAL: 5.1, TreeStrategy.PERMUTES: 3.6}
@@ -139,10 +142,12 @@ def trees_us(kernel: RKernel, vdevice: VDevice) -> float:
         irregular = max(0.0, 1 - nodes / form.nodes)
         operations = _NODE_OPERATIONS + _WORD_OPERATIONS * of_codes + _IRREGULAR_OPERATIONS * irregular
         operations *= nodes * -(-rows // form.rows)
+        vectors = _WORD_ROWS * kernel.expr.inputs[found.slots.value].dtype.itemsize_bytes / vdevice.vector_bytes
         of_leaves = _LEAF_OPERATIONS
         if form.strategy is TreeStrategy.GEMM:
-            vectors = _WORD_ROWS * kernel.expr.inputs[found.slots.value].dtype.itemsize_bytes / vdevice.vector_bytes
             of_leaves = _BLEND_OPERATIONS[0] + nodes / 2 * vectors * _BLEND_OPERATIONS[1]
+        elif vdevice.vector_bytes == _PERMUTED_BYTES and nodes / 2 <= _TABLE_VECTORS * _WORD_ROWS / vectors:
+            of_leaves = _TABLE_OPERATIONS[0] + vectors * _TABLE_OPERATIONS[1]
         operations += width * of_leaves * -(-rows // _WORD_ROWS)
     else:
         together = 1 if form.rows == 1 else _SIDE_BY_SIDE[form.strategy]

@@ -107,7 +107,8 @@ def _part(node: Node, name: str, value: Tensor | Labels, outputs: list[tuple[str
 
 
 def _labels(classes: np.ndarray[Any, Any]) -> ClassLabels:
-    return ClassLabels(dtype=classes.dtype.str, values=tuple(_plain(label) for label in classes.tolist()))
+    values = np.char.decode(classes, "ascii") if classes.dtype.kind == "S" else classes
+    return ClassLabels(dtype=classes.dtype.str, values=tuple(_plain(label) for label in values.tolist()))
 
 
 def _plain(label: Any) -> Any:

@@ -116,5 +116,10 @@ def _refused(estimator: Any, place: str) -> Iterator[tuple[str, str, str]]:
         yield from _refused(part, f"{place}.{name}")
     labels = getattr(estimator, "classes_", None)
     for classes in labels if isinstance(labels, list) else [labels]:
-        if classes is not None and np.asarray(classes).dtype.kind not in "biufUO":
+        if classes is not None and not _are_kept(np.asarray(classes)):
             yield kind.__name__, place, f"labels of dtype {np.asarray(classes).dtype}"
+
+
+def _are_kept(classes: np.ndarray[Any, Any]) -> bool:
+    """Whether a file has room for labels: numbers, texts, and bytes that are ASCII."""
+    return classes.dtype.kind in "biufUO" or (classes.dtype.kind == "S" and bool((classes.view(np.uint8) < 0x80).all()))

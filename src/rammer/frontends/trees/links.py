@@ -11,6 +11,7 @@ import numpy.typing as npt
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import converted
 from rammer.frontends.node import ModelNode
+from rammer.ir.types import DType
 
 
 class Link(enum.Enum):
@@ -58,7 +59,7 @@ def add_link(node: ModelNode, outputs: Operand, link: Link) -> Operand:
     """The link of [rows, outputs] in a graph: as many outputs, of the same type; of ARGMAX one."""
     match link:
         case Link.SIGMOID:
-            return node.add("Sigmoid", outputs)
+            return _sigmoid(node, outputs)
         case Link.SHARED_SIGMOID:
             shares = node.add("Sigmoid", outputs)
             return node.add("Div", shares, node.add("ReduceSum", shares, axes=(1,), keepdims=True))
@@ -77,3 +78,12 @@ def add_link(node: ModelNode, outputs: Operand, link: Link) -> Operand:
             found = node.add("ArgMax", outputs, axis=1, keepdims=True, select_last_index=False)
             return converted(node, found, outputs.dtype)
     return outputs
+
+
+def _sigmoid(node: ModelNode, outputs: Operand) -> Operand:
+    """In float32, what the exponential's last bit decides is seen in the other class: 1 less 0.99. So it is exact."""
+    if outputs.dtype is not DType.FLOAT32:
+        return node.add("Sigmoid", outputs)
+    power = node.add("Exp", converted(node, node.add("Neg", outputs), DType.FLOAT64))
+    one = node.constant(np.ones((), np.float32))
+    return node.add("Div", one, node.add("Add", one, converted(node, power, DType.FLOAT32)))

@@ -28,6 +28,8 @@ _NAMES = {
     DType.FLOAT64: "f64",
 }
 _WORD_ROWS = 64
+_LEAST_TABLE = 64
+"""Values that there is room for: small tables are read whole."""
 _KNOWN_STEPS = (TreeStrategy.PERFECT, TreeStrategy.PERMUTES)
 
 
@@ -88,7 +90,9 @@ class _Trees:
         writer.line(f"{words} above[{nodes // 2 + 1}], node_rows[{nodes + 2}], leaf_rows[{nodes // 2 + 2}];")
         writer.line(f"uint8_t inner[{nodes + 2}];")
         writer.line(f"int32_t leaves[{nodes // 2 + 2}];")
-        writer.line(f"{C_TYPES[self._value.dtype]} table[{nodes // 2 + 2}];")
+        writer.line(
+            f"{C_TYPES[self._value.dtype]} table[{max(nodes // 2 + 2, _LEAST_TABLE)}] __attribute__((aligned(64)));"
+        )
 
     def _group(self, first: str, count: str, group: str) -> None:
         """The sums of a group of trees, and what is stored of them."""

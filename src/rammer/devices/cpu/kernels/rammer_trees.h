@@ -42,6 +42,7 @@ RAMMER_VECTOR(uint16_t, 32, rammer_u16x32)
 typedef char rammer_char64 __attribute__((vector_size(64)));
 typedef char rammer_char32 __attribute__((vector_size(32)));
 typedef char rammer_char16 __attribute__((vector_size(16)));
+typedef char rammer_char16_at __attribute__((vector_size(16), aligned(1)));
 typedef short rammer_short32 __attribute__((vector_size(64)));
 
 /* Which of 64 bytes, each 0 or 255, are set. */
@@ -95,15 +96,24 @@ RAMMER_INLINE uint64_t rammer_above_u16(const uint16_t *codes, uint32_t bound) {
 
 /* Of each of 64 rows the value of the leaf whose word, `step` apart from the next, has its bit. */
 #if defined(__AVX512DQ__)
-#define RAMMER_BLENDED(real, real_t, bits_t, lanes, vector, mask, part_t)                                             \
+typedef long long rammer_long8 __attribute__((vector_size(64)));
+#if defined(__clang__)
+#define RAMMER_CHOSEN_D(mask, bits, other) __builtin_ia32_selectd_512(mask, (rammer_i32x16)(bits), (rammer_i32x16)(other))
+#define RAMMER_CHOSEN_Q(mask, bits, other) __builtin_ia32_selectq_512(mask, (rammer_long8)(bits), (rammer_long8)(other))
+#else
+#define RAMMER_CHOSEN_D(mask, bits, other) __builtin_ia32_blendmd_512_mask((rammer_i32x16)(other), (rammer_i32x16)(bits), mask)
+#define RAMMER_CHOSEN_Q(mask, bits, other) __builtin_ia32_blendmq_512_mask((rammer_long8)(other), (rammer_long8)(bits), mask)
+#endif
+#define RAMMER_BLENDED(real, real_t, bits_t, lanes, vector, choose, part_t)                                             \
     RAMMER_INLINE void rammer_blended_##real(const uint64_t *words, int64_t step, int64_t leaves, const real_t *table, \
                                              real_t *chosen) {                                                        \
         vector found[64 / lanes] = {0};                                                                               \
         for (int64_t leaf = 0; leaf < leaves; leaf++) {                                                               \
             bits_t bits;                                                                                              \
             __builtin_memcpy(&bits, table + leaf, sizeof bits);                                                       \
-            _Pragma("GCC unroll 8") for (int part = 0; part < 64 / lanes; part++) found[part] |=                      \
-                (vector)mask((part_t)(words[leaf * step] >> part * lanes)) & bits;                                    \
+            const vector all = (vector){0} + bits;                                                                    \
+            _Pragma("GCC unroll 8") for (int part = 0; part < 64 / lanes; part++) found[part] =                       \
+                (vector)choose((part_t)(words[leaf * step] >> part * lanes), all, found[part]);                       \
         }                                                                                                             \
         for (int part = 0; part < 64 / lanes; part++) RAMMER_STORE(vector, chosen + part * lanes, found[part]);       \
     }
@@ -121,8 +131,57 @@ RAMMER_INLINE uint64_t rammer_above_u16(const uint16_t *codes, uint32_t bound) {
 
 RAMMER_VECTOR(uint32_t, 16, rammer_u32x16)
 RAMMER_VECTOR(uint64_t, 8, rammer_u64x8)
-RAMMER_BLENDED(f32, float, uint32_t, 16, rammer_u32x16, __builtin_ia32_cvtmask2d512, uint16_t)
-RAMMER_BLENDED(f64, double, uint64_t, 8, rammer_u64x8, __builtin_ia32_cvtmask2q512, uint8_t)
+RAMMER_BLENDED(f32, float, uint32_t, 16, rammer_u32x16, RAMMER_CHOSEN_D, uint16_t)
+RAMMER_BLENDED(f64, double, uint64_t, 8, rammer_u64x8, RAMMER_CHOSEN_Q, uint8_t)
+
+/* Adds to 64 sums the values of a table at 64 numbers. Small tables are permuted, which takes less than loads from 64 places:
+ * they have room for four vectors, and numbers for 8 more. */
+#if defined(__AVX512DQ__)
+#if defined(__clang__)
+#define RAMMER_NUMBERS_D(address) __builtin_convertvector(RAMMER_LOAD(rammer_u8x16, address), rammer_i32x16)
+#define RAMMER_NUMBERS_Q(address) __builtin_convertvector(RAMMER_LOAD(rammer_u8x8, address), rammer_long8)
+#define RAMMER_HAVE_D(places, bit) __builtin_ia32_cmpd512_mask((places) & (bit), (rammer_i32x16){0}, 4, (uint16_t)-1)
+#define RAMMER_HAVE_Q(places, bit) __builtin_ia32_cmpq512_mask((places) & (bit), (rammer_long8){0}, 4, (uint8_t)-1)
+#define RAMMER_OF_TWO_D(a, b, places) __builtin_ia32_vpermi2varps512(a, places, b)
+#define RAMMER_OF_TWO_Q(a, b, places) __builtin_ia32_vpermi2varpd512(a, places, b)
+#else
+#define RAMMER_NUMBERS(address) (*(const rammer_char16_at *)(address))
+#define RAMMER_NUMBERS_D(address) __builtin_ia32_pmovzxbd512_mask(RAMMER_NUMBERS(address), (rammer_i32x16){0}, (uint16_t)-1)
+#define RAMMER_NUMBERS_Q(address) __builtin_ia32_pmovzxbq512_mask(RAMMER_NUMBERS(address), (rammer_long8){0}, (uint8_t)-1)
+#define RAMMER_HAVE_D(places, bit) __builtin_ia32_ptestmd512(places, (rammer_i32x16){0} + (bit), (uint16_t)-1)
+#define RAMMER_HAVE_Q(places, bit) __builtin_ia32_ptestmq512(places, (rammer_long8){0} + (bit), (uint8_t)-1)
+#define RAMMER_OF_TWO_D(a, b, places) __builtin_shuffle(a, b, places)
+#define RAMMER_OF_TWO_Q(a, b, places) __builtin_shuffle(a, b, places)
+#endif
+#define RAMMER_ADD_VALUES(real, real_t, lanes, vector, ints_t, D)                                                     \
+    RAMMER_INLINE void rammer_add_values_##real(const real_t *table, int64_t count, const uint8_t *numbers, real_t *sum) { \
+        if (count > 4 * lanes) {                                                                                      \
+            RAMMER_LANES                                                                                              \
+            for (int r = 0; r < 64; r++) sum[r] += table[numbers[r]];                                                 \
+            return;                                                                                                   \
+        }                                                                                                             \
+        const vector first = RAMMER_LOAD(vector, table), second = RAMMER_LOAD(vector, table + lanes);                 \
+        const vector third = RAMMER_LOAD(vector, table + 2 * lanes), fourth = RAMMER_LOAD(vector, table + 3 * lanes); \
+        _Pragma("GCC unroll 8") for (int r = 0; r < 64; r += lanes) {                                                 \
+            const ints_t places = RAMMER_NUMBERS_##D(numbers + r);                                                    \
+            vector found = RAMMER_OF_TWO_##D(first, second, places);                                                  \
+            if (count > 2 * lanes)                                                                                    \
+                found = (vector)RAMMER_CHOSEN_##D(RAMMER_HAVE_##D(places, 2 * lanes),                                 \
+                                                  RAMMER_OF_TWO_##D(third, fourth, places), found);                   \
+            RAMMER_STORE(vector, sum + r, RAMMER_LOAD(vector, sum + r) + found);                                      \
+        }                                                                                                             \
+    }
+#else
+#define RAMMER_ADD_VALUES(real, real_t, lanes, vector, ints_t, D)                                                     \
+    RAMMER_INLINE void rammer_add_values_##real(const real_t *table, int64_t count, const uint8_t *numbers, real_t *sum) { \
+        (void)count;                                                                                                  \
+        RAMMER_LANES                                                                                                  \
+        for (int r = 0; r < 64; r++) sum[r] += table[numbers[r]];                                                     \
+    }
+#endif
+
+RAMMER_ADD_VALUES(f32, float, 16, rammer_f32x16, rammer_i32x16, D)
+RAMMER_ADD_VALUES(f64, double, 8, rammer_f64x8, rammer_long8, Q)
 
 /* The numbers whose bits are in words of 64 rows, `step` words apart. */
 RAMMER_INLINE void rammer_numbers(const uint64_t *words, int64_t step, int64_t bits, uint8_t *numbers) {
@@ -256,7 +315,7 @@ RAMMER_LEAVES(8)
         const int64_t rows = 64 * words;                                                                              \
         rammer_rows##words bits[9];                                                                                   \
         real_t chosen[64] __attribute__((aligned(64))) = {0};                                                         \
-        uint8_t numbers[64] __attribute__((aligned(64)));                                                             \
+        uint8_t numbers[72] __attribute__((aligned(64)));                                                             \
         for (int64_t t = 0; t < trees; t++) {                                                                         \
             RAMMER_IN_ORDER;                                                                                          \
             const int32_t root = roots[t];                                                                            \
@@ -290,8 +349,7 @@ RAMMER_LEAVES(8)
                         for (int r = 0; r < 64; r++) sum[r] += chosen[r];                                             \
                     } else {                                                                                          \
                         rammer_numbers((const uint64_t *)bits + w, words, used, numbers);                             \
-                        RAMMER_LANES                                                                                  \
-                        for (int r = 0; r < 64; r++) sum[r] += table[numbers[r]];                                     \
+                        rammer_add_values_##real(table, found, numbers, sum);                                         \
                     }                                                                                                 \
                 }                                                                                                     \
             }                                                                                                         \

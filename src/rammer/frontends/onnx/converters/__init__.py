@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from rammer.frontends.onnx.converters import (
     attention,
+    classical,
     constants,
     contraction,
     control,
@@ -32,6 +33,7 @@ from rammer.frontends.onnx.node import Converter
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
         **attention.CONVERTERS,
+        **classical.CONVERTERS,
         **constants.CONVERTERS,
         **contraction.CONVERTERS,
         **control.CONVERTERS,

@@ -69,7 +69,8 @@ def _xgboost_shares(node: Node, table: Table) -> Tensor:
 def _xgboost_class(node: Node, table: Table) -> Labels:
     outputs, link = _xgboost(node, table)
     if outputs.shape[1] > 1:
-        return node.labels(outputs.argmax())
+        classes = np.asarray(node.estimator.classes_)
+        return node.labels(outputs.argmax(), classes.astype(np.int32) if link is Link.ARGMAX else classes)
     return node.labels((_linked(node, outputs, link).reshape(node.rows) > 0.5).to(DType.INT64))
 
 

@@ -94,6 +94,7 @@ def packed_kernel(*args, **options):
 @pytest.mark.parametrize(
     ("elements", "bits", "block", "vector", "across", "turns"),
     [
+        (896, 4, 32, 32, 32, 1),
         (1024, 4, 32, 32, 32, 1),
         (2048, 4, 128, 32, 64, 1),
         (3072, 4, 32, 32, 128, 1),
@@ -117,7 +118,8 @@ def test_how_threads_share_rows_of_few_bits(elements, bits, block, vector, acros
         ({"rows": 2}, False),
         ({"bits": 2}, False),
         ({"block": 16}, False),
-        ({"elements": 512}, False),
+        ({"elements": 896, "points": 4096}, True),
+        ({"elements": 480, "points": 16384}, False),
         ({"elements": 1 << 15}, False),
         ({"points": 300}, False),
     ],

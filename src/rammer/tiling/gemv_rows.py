@@ -227,9 +227,10 @@ def _share(found: MatrixVector, threads: int) -> GemvRowsForm | None:
     """How threads share out rows, None where one would have to keep more of a row than it can."""
     vector = found.vector
     vectors = found.elements // vector
-    if vectors < WARP or found.elements % vector or found.staged_bytes > _STAGED_BYTES:
+    least = WARP // 2 if found.is_packed else WARP
+    if vectors < least or found.elements % vector or found.staged_bytes > _STAGED_BYTES:
         return None
-    across = min(threads, 1 << (vectors.bit_length() - 1))
+    across = max(WARP, min(threads, 1 << (vectors.bit_length() - 1)))
     if found.is_packed and vectors > across and across < threads and vector * 2 > _MOST_HELD:
         across *= 2  # some threads have none, but none has more than it can keep
     turns = -(-vectors // across)

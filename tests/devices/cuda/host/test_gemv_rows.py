@@ -89,6 +89,7 @@ CASES = {
     "4 bits, zero points": (packed(37, 2048, zeros="packed"), {1, 2, 3}),
     "4 bits, zero points are floats, scales of 32 bits": (packed(21, 1024, zeros="floats", scale=F32), {1, 2, 3}),
     "4 bits in long blocks, vectors left over": (packed(9, 3072, block=128), {1, 2}),
+    "4 bits, rows shorter than a warp's": (packed(21, 896), {1, 2}),
     "4 bits, more points than are on their way": (packed(300, 16384), {1, 2}),
     "8 bits": (packed(33, 1024, bits=8, zeros="packed"), {1, 2, 3}),
     "8 bits, several vectors a thread": (packed(5, 1536, bits=8), {1, 2}),

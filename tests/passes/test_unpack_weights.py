@@ -51,11 +51,10 @@ def test_a_processor_multiplies_by_floats(bits, zeros, monkeypatch):
     np.testing.assert_array_equal(row[0, 0], matrix[5])
 
 
-def test_weights_stay_where_they_are_streamed():
-    net = Net()
-    graph = unpacked(
-        net.build(product(net, net.input(1, 1, 1024), scales=np.full((12, 32), 0.25, np.float32))), STREAMING
-    )
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_weights_stay_where_they_are_streamed(precision):
+    net, device = Net(), replace(STREAMING, precision=precision)
+    graph = unpacked(net.build(product(net, net.input(1, 1, 1024), scales=np.full((12, 32), 0.25, np.float32))), device)
     (operator,) = graph.operators
     assert operator.kind == "MatMulNBits"
     assert [type_.dtype for type_ in expression_of(operator).inputs] == [DType.FLOAT32, DType.UINT8, DType.FLOAT16]

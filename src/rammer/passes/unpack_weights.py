@@ -61,12 +61,11 @@ def _with_narrow_scales(operator: Operator, rewriter: Rewriter, device: VDevice)
     inputs = list(operator.inputs)
     scales = rewriter.array(inputs[_SCALES])
     if scales is not None and scales.dtype == np.float32:
-        asked = ROUNDED.get(device.precision)
-        dtype = asked if asked is not None and asked.is_half else DType.FLOAT16
         with np.errstate(over="ignore"):
-            narrow = converted(scales, dtype)
-        if dtype is asked or np.array_equal(narrow.astype(np.float32), scales):
-            inputs[_SCALES] = rewriter.constant(narrow, rewriter.name(inputs[_SCALES]), dtype)
+            changes_none = np.array_equal(scales.astype(np.float16), scales)
+        dtype = DType.FLOAT16 if changes_none else ROUNDED.get(device.precision, DType.FLOAT32)
+        if dtype.is_half:
+            inputs[_SCALES] = rewriter.constant(converted(scales, dtype), rewriter.name(inputs[_SCALES]), dtype)
     return rewriter.add(KIND, inputs, operator.attributes, name=operator.name, sources=operator.sources)
 
 

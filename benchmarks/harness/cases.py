@@ -49,6 +49,8 @@ FORMS: Mapping[str, Form] = {name: Form(network=name, converts=name not in PAPER
     "resnext-grouped": Form(network="resnext", sizes={"grouped": True}),
     "resnext-grouped-16": Form(network="resnext", sizes={"grouped": True}, batch=16),
     **{f"lstm_tc-{batch}": Form(network="lstm_tc", batch=batch) for batch in (4, 16, 64)},
+    # The same weights as integers: PyTorch multiplies by the floats that they stand for, XLA does not read them.
+    "llama-int4": Form(network="llama", sizes={"bits": 4}, converts=True),
     # The decoder as exporters write cells that a loop calls.
     "seq2seq-cells": Form(network="seq2seq", sizes={"cells": True}),
 }

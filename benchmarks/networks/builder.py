@@ -55,7 +55,7 @@ class GraphBuilder:
         self._inputs.append(helper.make_tensor_value_info(name, element_type, shape))
         return Value(name=name, shape=shape)
 
-    def parameter(self, name: str, array: Float32) -> Value:
+    def parameter(self, name: str, array: Float32 | npt.NDArray[np.uint8]) -> Value:
         """Add `array` as an initialiser."""
         self._initializers.append(numpy_helper.from_array(array, name))
         return Value(name=name, shape=array.shape)
@@ -93,15 +93,20 @@ class GraphBuilder:
         outputs: Mapping[str, Shape],
         **attributes: Attribute,
     ) -> tuple[Value, ...]:
-        """Add a node with several outputs, given as name -> shape in the operator's order."""
+        """Add a node with several outputs, given as name -> shape in the operator's order.
+
+        What is not ONNX's own has its domain before its type: "com.microsoft.MatMulNBits".
+        """
         input_names = ["" if value is None else value.name for value in inputs]
-        node = helper.make_node(op_type, input_names, list(outputs), name=name)
+        domain, _, own_type = op_type.rpartition(".")
+        node = helper.make_node(own_type, input_names, list(outputs), name=name, domain=domain)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in sorted(attributes.items()))
         self._nodes.append(node)
         return tuple(Value(name=output, shape=shape) for output, shape in outputs.items())
 
     def build(self, *outputs: Value) -> onnx.ModelProto:
         """The finished model with `outputs`, float32 values."""
+        domains = sorted({node.domain for node in self._nodes} - {""})
         graph = helper.make_graph(
             nodes=self._nodes,
             name=self._name,
@@ -112,7 +117,7 @@ class GraphBuilder:
         return helper.make_model(
             graph,
             producer_name="rammer-benchmarks",
-            opset_imports=[helper.make_opsetid("", OPSET)],
+            opset_imports=[helper.make_opsetid("", OPSET), *(helper.make_opsetid(name, 1) for name in domains)],
             ir_version=IR_VERSION,
         )
 

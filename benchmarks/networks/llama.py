@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from benchmarks.networks import operators, weights
+from benchmarks.networks import few_bits, operators, weights
 from benchmarks.networks import transformer_layers as layers_of
 from benchmarks.networks.builder import Float32, GraphBuilder, Value
 
@@ -21,13 +21,14 @@ THETA = 500_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """`heads` of queries in `groups` that share a head of keys and values."""
+    """`heads` of queries in `groups` that share a head of keys and values; weights of so many `bits` (0: floats)."""
 
     hidden: int
     heads: int
     groups: int
     size: int
     inner: int
+    bits: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,19 +51,22 @@ def build(
     size: int = 64,
     inner: int = 8192,
     words: int = 128_256,
+    bits: int = 0,
 ) -> onnx.ModelProto:
     """The word scores behind a token, and the caches with its keys and values.
 
     Inputs `input_ids` and `position` int64 (batch, 1), and for each layer `keys.N` and `values.N` float32
     (batch, groups, cached, size). Outputs (batch, 1, words), then for each layer its keys and its values
-    (batch, groups, cached + 1, size), float32.
+    (batch, groups, cached + 1, size), float32. With 4 or 8 `bits`, products are by the same weights as integers, in
+    blocks with a scale each; the embeddings that are looked up stay floats.
     """
     rng = np.random.default_rng(seed)
     graph = GraphBuilder("llama")
     ids = graph.input("input_ids", (batch, 1), np.int64)
     rotation = _rotation(graph, graph.input("position", (batch, 1), np.int64), size)
-    sizes = Sizes(hidden=hidden, heads=heads, groups=groups, size=size, inner=inner)
-    embeddings = graph.parameter("embeddings.weight", weights.scaled_normal(rng, (words, hidden), gain=hidden**0.5))
+    sizes = Sizes(hidden=hidden, heads=heads, groups=groups, size=size, inner=inner, bits=bits)
+    table = weights.scaled_normal(rng, (words, hidden), gain=hidden**0.5)
+    embeddings = graph.parameter("embeddings.weight", table)
     x = graph.node("Gather", "embedded", [embeddings, ids], (batch, 1, hidden), axis=0)
     caches: list[Value] = []
     for layer in range(layers):
@@ -70,7 +74,10 @@ def build(
         x, present = _layer(graph, rng, f"layers.{layer}", x, past, rotation, sizes)
         caches += present
     x = _rms_norm(graph, rng, "norm", x)
-    return graph.build(layers_of.product(graph, "words", x, embeddings), *caches)
+    scores = (
+        few_bits.linear(graph, "words", x, table, bits) if bits else layers_of.product(graph, "words", x, embeddings)
+    )
+    return graph.build(scores, *caches)
 
 
 def _layer(
@@ -86,9 +93,9 @@ def _layer(
     y, present = _attention(graph, rng, f"{name}.attention", y, past, rotation, sizes)
     x = operators.add(graph, f"{name}.add1", x, y)
     y = _rms_norm(graph, rng, f"{name}.norm2", x)
-    gate = operators.silu(graph, f"{name}.silu", _linear(graph, rng, f"{name}.gate", y, sizes.inner))
-    y = operators.multiply(graph, f"{name}.mul", gate, _linear(graph, rng, f"{name}.up", y, sizes.inner))
-    return operators.add(graph, f"{name}.add2", x, _linear(graph, rng, f"{name}.down", y, sizes.hidden)), present
+    gate = operators.silu(graph, f"{name}.silu", _linear(graph, rng, f"{name}.gate", y, sizes.inner, sizes))
+    y = operators.multiply(graph, f"{name}.mul", gate, _linear(graph, rng, f"{name}.up", y, sizes.inner, sizes))
+    return operators.add(graph, f"{name}.add2", x, _linear(graph, rng, f"{name}.down", y, sizes.hidden, sizes)), present
 
 
 def _attention(
@@ -102,7 +109,9 @@ def _attention(
 ) -> tuple[Value, list[Value]]:
     widths = {"q": sizes.heads, "k": sizes.groups, "v": sizes.groups}
     query, key, value = (
-        layers_of.split_heads(graph, f"{name}.{part}", _linear(graph, rng, f"{name}.{part}", x, n * sizes.size), n)
+        layers_of.split_heads(
+            graph, f"{name}.{part}", _linear(graph, rng, f"{name}.{part}", x, n * sizes.size, sizes), n
+        )
         for part, n in widths.items()
     )
     query, key = (_rotated(graph, f"{name}.{part}", given, rotation) for part, given in (("q", query), ("k", key)))
@@ -123,7 +132,7 @@ def _attention(
         operators.multiply(graph, f"{name}.keys.scale", columns, root),
     )
     context = layers_of.join_heads(graph, name, layers_of.weighted_sum(graph, name, scored, values))
-    return _linear(graph, rng, f"{name}.out", context, sizes.hidden), present
+    return _linear(graph, rng, f"{name}.out", context, sizes.hidden, sizes), present
 
 
 def _repeated(graph: GraphBuilder, name: str, x: Value, times: int) -> Value:
@@ -187,5 +196,8 @@ def _rms_norm(graph: GraphBuilder, rng: np.random.Generator, name: str, x: Value
     return operators.multiply(graph, name, normal, scale)
 
 
-def _linear(graph: GraphBuilder, rng: np.random.Generator, name: str, x: Value, outputs: int) -> Value:
-    return layers_of.random_linear(graph, rng, name, x, outputs, biased=False)
+def _linear(graph: GraphBuilder, rng: np.random.Generator, name: str, x: Value, outputs: int, sizes: Sizes) -> Value:
+    if not sizes.bits:
+        return layers_of.random_linear(graph, rng, name, x, outputs, biased=False)
+    weight = weights.scaled_normal(rng, (outputs, x.shape[-1]), gain=1.0)
+    return few_bits.linear(graph, name, x, weight, sizes.bits)

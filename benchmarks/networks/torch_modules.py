@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.networks import alexnet, deepspeech2, nasnet, resnext
+from benchmarks.networks import alexnet, deepspeech2, few_bits, nasnet, resnext
 from benchmarks.networks.builder import Array
 from benchmarks.networks.torch_convnets import ConvNext, EfficientNet, MobileNet, ResNet
 from benchmarks.networks.torch_transformers import Bert, Llama, Vit, Whisper
@@ -356,10 +356,19 @@ MODULES: dict[str, Callable[..., nn.Module]] = {
 
 
 def _state_dict(model: onnx.ModelProto, known: Collection[str]) -> dict[str, Tensor]:
-    """The initialisers as tensors. They carry the names `known` to PyTorch already, but for those of LSTM layers."""
+    """The initialisers as tensors, weights of few bits as floats.
+
+    They carry the names `known` to PyTorch already, but for those of LSTM layers.
+    """
     state: dict[str, Tensor] = {}
+    scales = {one.name: one for one in model.graph.initializer if one.name.endswith(few_bits.SCALES)}
     for initializer in model.graph.initializer:
-        tensor = as_tensor(numpy_helper.to_array(initializer).copy())
+        if initializer.name in scales:
+            continue
+        array = numpy_helper.to_array(initializer)
+        if (scale := scales.get(initializer.name + few_bits.SCALES)) is not None:
+            array = few_bits.floats(array, numpy_helper.to_array(scale))
+        tensor = as_tensor(array.copy())
         path, _, key = initializer.name.rpartition(".")
         prefix, _, layer = path.rpartition(".")
         match key:

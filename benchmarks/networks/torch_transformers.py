@@ -177,7 +177,10 @@ class LlamaLayer(nn.Module):
 
 
 class Llama(nn.Module):
-    """`benchmarks.networks.llama`. The caches have room for the token's row, which is written in place."""
+    """`benchmarks.networks.llama`. The caches have room for the token's row, which is written in place.
+
+    Weights of few bits are floats here; the last layer's are then no longer the embeddings.
+    """
 
     def __init__(
         self,
@@ -189,12 +192,14 @@ class Llama(nn.Module):
         size: int = 64,
         inner: int = 8192,
         words: int = 128_256,
+        bits: int = 0,
     ) -> None:
         super().__init__()
         self.size = size
         self.embeddings = nn.Embedding(words, hidden)
         self.layers = nn.ModuleList(LlamaLayer(hidden, heads, groups, size, inner) for _ in range(layers))
         self.norm = nn.RMSNorm(hidden, eps=llama.EPSILON)
+        self.words = nn.Linear(hidden, words, bias=False) if bits else None
 
     @staticmethod
     def with_room(input_ids: Tensor, position: Tensor, *caches: Tensor) -> tuple[Tensor, ...]:
@@ -208,4 +213,5 @@ class Llama(nn.Module):
         wave = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         for layer, keys, values in zip(self.layers, caches[::2], caches[1::2], strict=True):
             x = layer(x, keys, values, wave)
-        return functional.linear(self.norm(x), self.embeddings.weight), *caches
+        weight = self.embeddings.weight if self.words is None else self.words.weight
+        return functional.linear(self.norm(x), weight), *caches

@@ -154,6 +154,15 @@ def test_llama_has_the_published_shape():
     }
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_llama_with_weights_of_few_bits_is_nearly_the_same(bits):
+    model, of_floats = (NETWORKS["llama"](bits=one, **SMALL["llama"]) for one in (bits, 0))
+    feeds = random_inputs(model, seed=0)
+    assert relative_difference(run(model, feeds), run(of_floats, feeds)) < 4 * 2.0**-bits
+    types = {initializer.name: initializer.data_type for initializer in model.graph.initializer}
+    assert types["layers.0.gate.weight"] == types["words.weight"] == onnx.TensorProto.UINT8
+
+
 def test_resnext_branches_and_groups_agree():
     branches, grouped = (NETWORKS["resnext"](grouped=grouped) for grouped in (False, True))
     feeds = random_inputs(grouped, seed=0)

@@ -58,6 +58,15 @@ CASES = [
             ("mobilenet", ("image",)),
         )
     ),
+    *(
+        pytest.param(
+            "llama",
+            {key: size for key, size in SMALL["llama"].items() if key != "cached"} | {"bits": bits},
+            {"cached": 20},
+            id=f"llama-small-int{bits}",
+        )
+        for bits in (4, 8)
+    ),
     *(pytest.param(name, {}, {}, id=name) for name in ("whisper", "convnext", "resnet", "efficientnet", "mobilenet")),
 ]
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rammer.passes import eliminate_dead, fuse, hoist_pointwise, inline_views, merge_products
@@ -55,6 +56,23 @@ def test_projections_with_biases_of_their_own():
     scores = net.add("MatMul", parts[0], net.add("Transpose", parts[1], perm=(0, 2, 1)))
     graph = everything(net.build(net.add("MatMul", scores, parts[2])))
     assert kinds(graph) == ["MatMul+Add", "MatMul", "MatMul"]
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_products_by_weights_of_few_bits(zeros):
+    net = Net()
+    x, rng = net.input(2, 64), np.random.default_rng(0)
+
+    def product(points):
+        packed, scales = rng.integers(256, size=(points, 32)).astype(np.uint8), net.weight(points, 2)
+        points_ = [net.constant(rng.integers(256, size=(points, 1)).astype(np.uint8))] if zeros else []
+        return net.add("MatMulNBits", x, net.constant(packed), scales, *points_, bits=4, block=32)
+
+    sums = [net.add("ReduceSum", product(points), axes=(1,), keepdims=True) for points in (5, 6, 7)]
+    graph = rewritten(net.build(*sums), merge)
+    assert kinds(graph).count("MatMulNBits") == 1
+    merged = only(graph, "MatMulNBits")
+    assert [graph.values[value].type.shape[0] for value in merged.inputs[1:]] == [18] * (3 if zeros else 2)
 
 
 def test_gates_that_were_written_apart():

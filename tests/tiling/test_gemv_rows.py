@@ -6,7 +6,7 @@ import pytest
 
 from rammer.devices.registry import find_device
 from rammer.ir.kernel_form import GemvRowsForm
-from rammer.ir.types import DType
+from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
 from rammer.tiling.gemv_rows import matrix_vector, streams_rows
 from rammer.verify.forms import form_fault
@@ -77,6 +77,69 @@ def test_how_threads_share_rows(elements, dtype, across, turns):
     assert isinstance(form, GemvRowsForm)
     assert (form.across, form.turns) == (across, turns)
     assert form.vector * dtype.itemsize_bytes == 16
+
+
+def of_few_bits(points, elements, *, bits=4, block=32, rows=1):
+    shapes = ((points, elements * bits // 8), (points, elements // block))
+    operands = [*types((rows, elements), dtype=F16), TensorType(DType.UINT8, shapes[0]), TensorType(F16, shapes[1])]
+    return expression("MatMulNBits", operands, bits=bits, block=block)
+
+
+def packed_kernel(*args, **options):
+    kernel = Bound(of_few_bits(*args, **options), {1, 2}, replace(H200, stationary_bytes=0), elements=16).kernels[0]
+    assert isinstance(kernel.form, GemvRowsForm)
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("elements", "bits", "block", "vector", "across", "turns"),
+    [
+        (896, 4, 32, 32, 32, 1),
+        (1024, 4, 32, 32, 32, 1),
+        (2048, 4, 128, 32, 64, 1),
+        (3072, 4, 32, 32, 128, 1),
+        (8192, 4, 32, 32, 256, 1),
+        (16384, 4, 32, 32, 512, 1),
+        (2048, 8, 32, 16, 128, 1),
+        (1536, 8, 16, 16, 64, 2),
+    ],
+)
+def test_how_threads_share_rows_of_few_bits(elements, bits, block, vector, across, turns):
+    form = packed_kernel(64, elements, bits=bits, block=block).form
+    assert (form.vector, form.across, form.turns) == (vector, across, turns)
+    assert form.scratch_bytes > 4 * elements  # where the vector passes through
+
+
+@pytest.mark.parametrize(
+    ("options", "streamed"),
+    [
+        ({}, True),
+        ({"bits": 8}, True),
+        ({"rows": 2}, False),
+        ({"bits": 2}, False),
+        ({"block": 16}, False),
+        ({"elements": 896, "points": 4096}, True),
+        ({"elements": 480, "points": 16384}, False),
+        ({"elements": 1 << 15}, False),
+        ({"points": 300}, False),
+    ],
+    ids=str,
+)
+def test_when_rows_of_few_bits_are_streamed(options, streamed):
+    expr = of_few_bits(**{"points": 2048, "elements": 2048} | options)
+    assert (streams_rows(expr, {1, 2}, H200, {1, 2}) is not None) == streamed
+    assert streams_rows(expr, {1}, H200, {1}) is None  # with scales that are none
+
+
+def test_rows_of_few_bits_that_lie_otherwise_are_a_fault():
+    kernel = packed_kernel(64, 2048)
+    assert form_fault(kernel) is None
+    for changed in (
+        replace(kernel, alignments=(16, 1, 16, 16)),
+        replace(kernel, alignments=()),
+        replace(kernel, form=replace(kernel.form, scratch_bytes=kernel.form.scratch_bytes - 1)),
+    ):
+        assert form_fault(changed) is not None
 
 
 @pytest.mark.parametrize(

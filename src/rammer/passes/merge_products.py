@@ -101,7 +101,8 @@ def _key(product: Product) -> Hashable:
     """What siblings have in common: kind, input, attributes and the weights' extents other than the features."""
     operator = product.operator
     rest = tuple(extent for dim, extent in enumerate(product.weight.shape) if dim != product.weight_dim)
-    return (operator.kind, operator.inputs[0], tuple(sorted(operator.attributes.items())), rest)
+    parameters = tuple((array.dtype, array.ndim) for array in product.parameters)
+    return (operator.kind, operator.inputs[0], tuple(sorted(operator.attributes.items())), rest, parameters)
 
 
 def _reading(product: Product, graph: Graph, consumers: Mapping[int, Sequence[Operator]]) -> _Reading | None:
@@ -124,6 +125,9 @@ def _merge(members: Sequence[Product], rewriter: Rewriter) -> None:
     if any(member.bias is not None for member in members):
         biases = np.concatenate([member.bias_or_zeros() for member in members])
         operands.append(rewriter.constant(biases, f"{name}.bias"))
+    for number in range(len(lead.parameters)):
+        parts = [member.parameters[number] for member in members]
+        operands.append(rewriter.constant(np.concatenate(parts, axis=lead.weight_dim), f"{name}.parameters"))
     sources = dict.fromkeys(source for member in members for source in member.operator.sources)
     whole = rewriter.add(lead.operator.kind, operands, lead.operator.attributes, name=name, sources=tuple(sources))
     sliced(whole, members, rewriter)

@@ -59,7 +59,8 @@ def preferred_layouts(
     """
     if (streamed := streams_rows(expr, constants, vdevice, once)) is not None:
         order = reduction_order([load for load in expr.loads if load.slot not in constants], streamed.axes, layouts)
-        return {row.load.slot: _row_innermost(row.load, expr.inputs[row.load.slot], order) for row in streamed.rows}
+        matrices = [row.load for row in streamed.rows if row.packed is None]  # packed ones lie as they should
+        return {load.slot: _row_innermost(load, expr.inputs[load.slot], order) for load in matrices}
     found = contraction(expr, of_bytes=vdevice.byte_products)
     if found is None:
         return {}

@@ -81,10 +81,13 @@ def test_streams(name, precision, tolerance, stays, monkeypatch, tmp_path):
     check_runs(loaded, arrays, case.wanted(inputs), tolerance)
 
 
+@pytest.mark.parametrize("bits", [0, 4, 8])
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 1e-2), ("bf16", 2e-2)])
-def test_a_decode_step_streams_its_matrices(precision, tolerance, tmp_path):
+def test_a_decode_step_streams_its_matrices(bits, precision, tolerance, tmp_path):
     sizes = {"cached": 20, "layers": 2, "hidden": 256, "heads": 4, "groups": 2, "size": 64, "inner": 512, "words": 640}
-    model = NETWORKS["llama"](**sizes)
+    if bits:
+        sizes |= {"hidden": 1024, "heads": 16, "inner": 1024}
+    model = NETWORKS["llama"](bits=bits, **sizes)
     inputs = random_inputs(model, seed=1)
     options = CompileOptions(device="cuda", precision=precision, veus=7, cache_dir=tmp_path)
     plan = plan_graph(load_graph(model), find_device("cuda").describe(options), options)

@@ -143,6 +143,23 @@ def gemv_rows(points, k, across, batch, meets="false"):
     )
 
 
+def gemv_packed(points, k, across, batch, bits, magnitude=1.0):
+    rng = np.random.default_rng(0)
+    x, vector = random(k) * np.float32(magnitude), 128 // bits
+    numbers, scales = rng.integers(1 << bits, size=(points, k)), random(points, k // vector, seed=1)
+    shifted = numbers.reshape(points, -1, 8 // bits) << np.arange(0, 8, bits)
+    zero = 1 << (bits - 1)
+    matrix = (numbers - zero).astype(np.float64) * np.repeat(scales.astype(np.float64), vector, axis=1)
+    wide = x.astype(np.float64)
+    macros = {"POINTS": points, "K": k, "ACROSS": across, "BATCH": batch, "BITS": bits, "ZERO": zero}
+    return Program(
+        name="gemv_packed",
+        macros=macros,
+        inputs=[x, shifted.sum(axis=-1).astype(np.uint8), scales],
+        wanted=matrix @ wide / (1 + wide @ wide),
+    )
+
+
 def pointwise(count, vector, turns):
     columns = 24
     x, shift = random(count // columns, columns), random(columns, seed=1)
@@ -340,6 +357,11 @@ PROGRAMS = {
     "gemv by rows, one team": gemv_rows(9, 1024, 128, 2, meets="true"),
     "gemv by rows, points and vectors left over": gemv_rows(37, 808, 64, 8),
     "gemv by rows, a point at a time": gemv_rows(5, 256, 32, 1),
+    "gemv by rows of 4 bits": gemv_packed(40, 1024, 32, 4, 4),
+    "gemv by rows of 4 bits, points and vectors left over": gemv_packed(37, 3072, 128, 8, 4),
+    "gemv by rows of 4 bits, large numbers": gemv_packed(8, 1024, 32, 2, 4, magnitude=1e9),
+    "gemv by rows of 4 bits, small numbers": gemv_packed(8, 1024, 32, 2, 4, magnitude=1e-9),
+    "gemv by rows of 8 bits": gemv_packed(21, 1536, 64, 4, 8),
     "gemv, a point a thread": gemv(300, 20, 128),
     "depthwise": depthwise(7, 9, 12, 3),
     "depthwise, vectors and runs of points": depthwise(8, 10, 32, 5, vector=4, points=4),

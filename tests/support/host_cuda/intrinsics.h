@@ -225,7 +225,7 @@ template <bool evict_first> RAMMER_INLINE void rammer_load_now(uint32_t (&into)[
     if (there)
         rammer_load_evict_first(into, from);
 }
-RAMMER_INLINE uint16_t rammer_load_where(const uint16_t *from, bool there) { return there ? *from : 0; }
+template <typename T> RAMMER_INLINE T rammer_load_where(const T *from, bool there) { return there ? *from : T(0); }
 RAMMER_INLINE void rammer_prefetch_l2(const void *) {}
 RAMMER_INLINE void rammer_prefetch_l2_bulk(const void *from, uint32_t bytes) {
     host_check_aligned(from, 16);

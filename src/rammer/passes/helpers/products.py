@@ -16,13 +16,17 @@ from rammer.passes.helpers.views import view_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A product that may be merged. Features run along one dimension of the weights and one of the result."""
+    """A product that may be merged. Features run along one dimension of the weights and one of the result.
+
+    `parameters` are what the weights stand for numbers by, such as scales, with the features along the same dimension.
+    """
 
     operator: Operator
     weight_dim: int
     result_dim: int
     weight: Array
     bias: Array | None
+    parameters: tuple[Array, ...] = ()
 
     @property
     def features(self) -> int:
@@ -43,6 +47,15 @@ def product_of(operator: Operator, graph: Graph) -> Product | None:
     bias = rest[0] if rest else None
     x = graph.values[operator.inputs[0]].type
     match operator.kind:
+        case "MatMulNBits":
+            return Product(
+                operator=operator,
+                weight_dim=0,
+                result_dim=x.rank - 1,
+                weight=weight,
+                bias=None,
+                parameters=tuple(rest),
+            )
         case "MatMul" if weight.ndim == 2:
             return Product(operator=operator, weight_dim=1, result_dim=x.rank - 1, weight=weight, bias=None)
         case "Gemm":

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from rammer.devices.cuda.emit.kernel import emit_kernel
-from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, cast, load
+from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, cast, const, load
 from rammer.ir.kernel_form import GemvRowsForm
 from rammer.ir.types import DType, TensorType
+from rammer.tiling.packed import packed_number, weight_of
 from tests.support.host_cuda import ORDERS, Copies, Order, Policy
 from tests.support.host_cuda.kernels import KernelProgram, cases_of
 from tests.support.kernel_cases import assert_close
@@ -48,7 +49,51 @@ def scaled(points, elements, dtype):
     return TensorExpr(axes=(n,), inputs=(vector, vector, matrix), outputs=outputs)
 
 
+def packed(points, elements, *, bits=4, block=32, zeros=None, scale=F16):
+    """A product by numbers of few bits."""
+    blocks = elements // block
+    kinds = {None: [], "packed": [TensorType(DType.UINT8, (points, -(-blocks * bits // 8)))]}
+    kinds |= {"floats": [TensorType(F16, (points, blocks))]}
+    x, w, s = TensorType(F32, (1, elements)), TensorType(DType.UINT8, (points, elements * bits // 8)), (points, blocks)
+    return expression("MatMulNBits", [x, w, TensorType(scale, s), *kinds[zeros]], bits=bits, block=block)
+
+
+def gated_of_few_bits(points, elements):
+    """max(x w, 0) * (x u) / (1 + |x|^2) + b, where w and u are of few bits, and x is scaled by a constant."""
+    n, k = Axis("n", points), Axis("k", elements)
+    vector, bytes_, blocks = (
+        TensorType(F32, (elements,)),
+        TensorType(DType.UINT8, (points, elements // 2)),
+        TensorType(F16, (points, elements // 32)),
+    )
+    x = load(0, vector, (k,))
+    scaled = x * load(1, vector, (k,))
+    w, u = (
+        Reduce(
+            ReduceFn.SUM,
+            (k,),
+            scaled
+            * weight_of(packed_number(slot, bytes_, n, k, 4), const(8, F32), load(slot + 1, blocks, (n, k // 32))),
+        )
+        for slot in (2, 4)
+    )
+    square = Reduce(ReduceFn.SUM, (k,), call(ScalarFn.MUL, x, x))
+    body = call(ScalarFn.MAX, w, 0.0) * u / (square + 1.0) + load(6, TensorType(F32, (points,)), (n,))
+    outputs = (Output(type=TensorType(F32, (points,)), indices=(n,), body=body),)
+    inputs = (vector, vector, bytes_, blocks, bytes_, blocks, TensorType(F32, (points,)))
+    return TensorExpr(axes=(n,), inputs=inputs, outputs=outputs)
+
+
 CASES = {
+    "4 bits": (packed(70, 2048), {1, 2}),
+    "4 bits, zero points": (packed(37, 2048, zeros="packed"), {1, 2, 3}),
+    "4 bits, zero points are floats, scales of 32 bits": (packed(21, 1024, zeros="floats", scale=F32), {1, 2, 3}),
+    "4 bits in long blocks, vectors left over": (packed(9, 3072, block=128), {1, 2}),
+    "4 bits, rows shorter than a warp's": (packed(21, 896), {1, 2}),
+    "4 bits, more points than are on their way": (packed(300, 16384), {1, 2}),
+    "8 bits": (packed(33, 1024, bits=8, zeros="packed"), {1, 2, 3}),
+    "8 bits, several vectors a thread": (packed(5, 1536, bits=8), {1, 2}),
+    "two matrices of 4 bits": (gated_of_few_bits(45, 1024), {1, 2, 3, 4, 5}),
     "float16": (product(70, 512, F16), {1}),
     "bfloat16, odd rows": (product(37, 2048, BF16), {1}),
     "float32, vectors left over": (product(50, 600, F32), {1}),

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks.networks import NETWORKS, SMALL
+from benchmarks.networks import NETWORKS, SMALL, few_bits
 from benchmarks.networks.builder import GraphBuilder
 from benchmarks.networks.precision import converted
 from examples.two_branches import build_model
@@ -14,6 +14,7 @@ from rammer.devices.cuda.source import source_of
 from rammer.devices.cuda.source_files import CODE
 from rammer.errors import RunTimeoutError
 from rammer.ir.kernel_form import FlashAttentionForm, GemvRowsForm, PersistentRnnForm
+from rammer.ir.types import DType
 from rammer.schedule.policies import POLICIES
 from tests.support.cpu import chain, expected, without_first_signal
 from tests.support.host_cuda import ORDERS, orders
@@ -70,8 +71,22 @@ def test_streamed_rows_wait_for_elements_one_by_one(delays, gpu):
     rows = [kernel for kernel in program.plan.kernels if isinstance(kernel.form, GemvRowsForm)]
     assert any(kernel.layouts[0].tagged for kernel in rows)
     code = bytes(program.source.files[CODE]).decode()
-    assert {"true", "false"} == set(re.findall(r"typedef rammer_gemv_rows<.*, (\w+)> gemv;", code))
+    assert {"true", "false"} == set(re.findall(r"typedef rammer_gemv_rows<.*, (\w+), \d+> gemv;", code))
     check(program, delays=delays)
+
+
+def test_streamed_rows_of_few_bits_wait_for_elements_one_by_one(gpu):
+    net = GraphBuilder("chain")
+    value = net.input("x", (1, 1024))
+    rng = np.random.default_rng(0)
+    for number in range(3):
+        weight = rng.standard_normal((1024, 1024), dtype=np.float32) / np.float32(16)
+        value = net.node("Tanh", f"y{number}", [few_bits.linear(net, f"p{number}", value, weight, 4)], (1, 1024))
+    program = Program.of(gpu, net.build(value), veus=2)
+    rows = [kernel for kernel in program.plan.kernels if isinstance(kernel.form, GemvRowsForm)]
+    assert len(rows) == 3
+    assert any(kernel.layouts[0].tagged for kernel in rows)
+    check(program, delays=True)
 
 
 @pytest.mark.parametrize(("name", "precision"), [(name, one) for name in QUICK for one in QUICK[name]])
@@ -90,6 +105,23 @@ def test_a_decode_step_streams_its_matrices(precision, gpu):
     ]
     product, residual = "MatMul", "MatMul+Add+Pow"
     assert streamed == [product, residual, "MatMul+Sigmoid+Mul+MatMul+Mul", residual, product]
+    check(program)
+
+
+@pytest.mark.parametrize(("bits", "precision"), [(4, "fp16"), (8, "fp32")])
+def test_a_decode_step_streams_weights_of_few_bits(bits, precision, gpu):
+    sizes = {"cached": 9, "layers": 1, "heads": 16, "groups": 2, "size": 64, "inner": 1024, "words": 640}
+    program = Program.of(gpu, NETWORKS["llama"](bits=bits, hidden=1024, **sizes), precision=precision, veus=2)
+    operators, kernels = program.plan.graph.operators, program.plan.kernels
+    streamed = {
+        operator.kind: kernel.expr
+        for operator, kernel in zip(operators, kernels, strict=True)
+        if isinstance(kernel.form, GemvRowsForm)
+    }
+    product, residual, gated = "MatMulNBits", "MatMulNBits+Add+Pow", "MatMulNBits+Sigmoid+Mul+MatMulNBits+Mul"
+    assert streamed.keys() == {product, residual, gated}
+    matrices = {type_.dtype for expr in streamed.values() for type_ in expr.inputs if type_.rank == 2}
+    assert matrices == {DType.UINT8, DType.FLOAT16}  # with scales, which float16 has
     check(program)
 
 

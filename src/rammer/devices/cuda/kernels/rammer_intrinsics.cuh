@@ -172,7 +172,21 @@ template <bool evict_first> RAMMER_INLINE void rammer_load_now(uint32_t (&into)[
                      : "+r"(into[0]), "+r"(into[1]), "+r"(into[2]), "+r"(into[3]) : "l"(from), "r"((uint32_t)there));
 }
 
-/* Loads 16 bits where it stands, or zeros unless `there`; several such loads are on their way together, as above. */
+/* Loads 8, 16 or 32 bits where it stands, or zeros unless `there`; several such loads are on their way together, as above. */
+RAMMER_INLINE uint8_t rammer_load_where(const uint8_t *from, bool there) {
+    uint16_t value;
+    asm volatile("{\n\t.reg .pred there;\n\tsetp.ne.u32 there, %2, 0;\n\tmov.u16 %0, 0;\n\t"
+                 "@there ld.global.u8 %0, [%1];\n\t}"
+                 : "=&h"(value) : "l"(from), "r"((uint32_t)there));
+    return (uint8_t)value;
+}
+RAMMER_INLINE float rammer_load_where(const float *from, bool there) {
+    float value;
+    asm volatile("{\n\t.reg .pred there;\n\tsetp.ne.u32 there, %2, 0;\n\tmov.f32 %0, 0f00000000;\n\t"
+                 "@there ld.global.f32 %0, [%1];\n\t}"
+                 : "=&f"(value) : "l"(from), "r"((uint32_t)there));
+    return value;
+}
 RAMMER_INLINE uint16_t rammer_load_where(const uint16_t *from, bool there) {
     uint16_t value;
     asm volatile("{\n\t.reg .pred there;\n\tsetp.ne.u32 there, %2, 0;\n\tmov.u16 %0, 0;\n\t"

@@ -15,6 +15,7 @@ from rammer.tiling.gemv_rows import gemv_rows_form, matrix_vector, streams_rows
 
 _TASKS_PER_VEU = (0.25, 0.5, 15 / 16, 1, 2, 3, 4, 8)  # with 15/16, some vEUs are left to what comes next
 _INSTRUCTIONS = 4.5  # of a thread for an element, with its share of what adds up and stores
+_PACKED_INSTRUCTIONS = 2.6  # likewise, of few bits
 
 
 def row_kernels(workload: Workload, vdevice: VDevice) -> list[RKernel]:
@@ -35,5 +36,6 @@ def row_us(kernel: RKernel, form: GemvRowsForm, vdevice: VDevice, figures: Threa
     assert found is not None  # it has the form
     elements = math.prod(kernel.tile.task) * len(found.rows) * form.across * form.turns * form.vector
     lanes_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2
-    latency_us = figures.start_us + 3 * figures.wait_us + 4 * figures.barrier_us
-    return latency_us + elements * _INSTRUCTIONS / (lanes_per_us * figures.issued)
+    barriers, instructions = (5, _PACKED_INSTRUCTIONS) if found.is_packed else (4, _INSTRUCTIONS)
+    latency_us = figures.start_us + 3 * figures.wait_us + barriers * figures.barrier_us
+    return latency_us + elements * instructions / (lanes_per_us * figures.issued)

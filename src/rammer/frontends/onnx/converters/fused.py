@@ -88,46 +88,26 @@ def _embed_layer_normalization(node: Node) -> Sequence[Operand]:
 
 
 def _matmul_n_bits(node: Node) -> Sequence[Operand]:
-    """A product with a matrix of integers of few bits, in blocks with a scale each; the matrix is computed first."""
+    """A product with a matrix of integers of few bits, in blocks with a scale each."""
     a, packed, scales = (node.operand(position) for position in range(3))
     bits, block = node.integer("bits"), node.integer("block_size")
     rows, depth = node.integer("N"), node.integer("K")
     if node.optional(4) is not None:
         raise node.unsupported("MatMulNBits with 'g_idx'", "quantise without reordering")
-    if bits not in (2, 4, 8) or block < 1 or packed.dtype is not DType.UINT8:
+    if bits not in (2, 4, 8) or block < 1 or block * bits % 8 or packed.dtype is not DType.UINT8:
         raise node.unsupported(f"MatMulNBits of {bits} bits in {packed.type}")
     blocks = -(-depth // block)
     if packed.type.size != rows * blocks * (block * bits // 8) or scales.type.size != rows * blocks:
         raise node.invalid(f"weights {packed.type} and scales {scales.type} do not fit {rows} rows of {depth}")
-    numbers = _unpacked(node, reshaped(node, packed, (rows, blocks, block * bits // 8)), bits)
+    shapes = ((rows, blocks * block * bits // 8), (rows, blocks))
+    operands = [reshaped(node, x, shape) for x, shape in zip((packed, scales), shapes, strict=True)]
     zeros = node.optional(3)
-    if zeros is None:
-        zero = node.constant(np.array(1 << (bits - 1), np.float32))
-    elif zeros.dtype is DType.UINT8:
-        width = -(-blocks * bits // 8)
-        zero = part(node, _unpacked(node, reshaped(node, zeros, (rows, width)), bits), 1, 0, blocks)
-        zero = reshaped(node, zero, (rows, blocks, 1))
-    else:
-        zero = reshaped(node, converted(node, zeros, DType.FLOAT32), (rows, blocks, 1))
-    factors = converted(node, reshaped(node, scales, (rows, blocks, 1)), DType.FLOAT32)
-    weights = node.add("Mul", node.add("Sub", numbers, zero), factors)
-    matrix = part(node, reshaped(node, weights, (rows, blocks * block)), 1, 0, depth)
-    product = node.add("MatMul", a, transposed(node, converted(node, matrix, a.dtype), (1, 0)))
+    if zeros is not None:
+        is_packed = zeros.dtype is DType.UINT8
+        operands.append(reshaped(node, zeros, (rows, -(-blocks * bits // 8) if is_packed else blocks)))
+    product = node.add("MatMulNBits", a, *operands, bits=bits, block=block)
     bias = node.optional(5)
     return [product if bias is None else node.add("Add", product, bias)]
-
-
-def _unpacked(node: Node, x: Operand, bits: int) -> Operand:
-    """Integers that lie side by side in the bytes of the last dimension, the first in the lowest bits, as float32."""
-    if bits == 8:
-        return converted(node, x, DType.FLOAT32)
-    mask = node.constant(np.array((1 << bits) - 1, np.uint8))
-    parts = []
-    for shift in range(0, 8, bits):
-        moved = node.add("BitShift", x, node.constant(np.array(shift, np.uint8)), direction="RIGHT") if shift else x
-        parts.append(reshaped(node, node.add("BitwiseAnd", moved, mask), (*x.shape, 1)))
-    whole = reshaped(node, concatenated(node, parts, x.rank), (*x.shape[:-1], x.shape[-1] * len(parts)))
-    return converted(node, whole, DType.FLOAT32)
 
 
 def _matmul_to_float(node: Node) -> Sequence[Operand]:

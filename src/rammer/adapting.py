@@ -86,7 +86,7 @@ def adapt_with(
     costs = MeasuredCosts(measured, ModelCosts(vdevice))
 
     def build(plan: Plan) -> Executable:
-        return build_plan(plan, measured, device, vdevice, options, silent, partial(kind, **interface_of(graph)))
+        return build_plan(plan, measured, device, vdevice, options, silent, partial(kind, **interface_of(graph, tasks)))
 
     def planned(schedule: Schedule) -> Plan:
         return plan_memory(tasks, schedule, vdevice, Dump(None))

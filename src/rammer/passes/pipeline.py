@@ -43,6 +43,7 @@ from rammer.passes import (
     take_back,
     unroll,
     unround,
+    update_in_place,
     widen_halves,
     winograd,
 )
@@ -117,6 +118,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("winograd", partial(winograd.run, rest=_all(_REST))),
     *_REST,
     ("take_back", _anywhere(take_back.run)),
+    ("update_in_place", _anywhere(update_in_place.run)),
 )
 
 

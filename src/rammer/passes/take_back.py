@@ -2,7 +2,7 @@
 
     y = extern:Swish(x)  ->  y = Swish(x)
 
-Ordering restriction: the last pass.
+Ordering restriction: the last pass that looks at operators by their kinds.
 """
 
 from __future__ import annotations

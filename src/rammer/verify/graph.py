@@ -14,6 +14,7 @@
 | G10 | An output is stored whole: each point of the domain at an element of its own, and every element at one. |
 | G11 | A layout gives every element of its value an address of its own within its span. |
 | G12 | A state has a name of its own; its initial value, its input and its output are of one type. |
+| G13 | A state in place is stored, perhaps in part, by an operator of its own, behind all that read it as it was. |
 
 Composite operators have no expression until they are unrolled; G06 to G10 are about expressions.
 """
@@ -29,6 +30,7 @@ from rammer.ir.expr import Axis, Call, Expr, Guarded, Load, Reduce, ScalarFn, Te
 from rammer.ir.graph import Graph, Operator, Value
 from rammer.ir.types import DType, TensorType
 from rammer.verify.storage import has_own_addresses
+from rammer.verify.updates import loads_of_indices, reads_what_it_stores
 from rammer.verify.work import is_one_to_one, load_fault
 
 _Fault = tuple[str, str]
@@ -47,6 +49,7 @@ def verify(graph: Graph) -> None:
     _check_order(graph)
     _check_outputs(graph)
     _check_states(graph)
+    _check_updates(graph)
     for value in graph.values.values():
         _check_value(graph, value)
     for operator in graph.operators:
@@ -70,6 +73,27 @@ def _check_states(graph: Graph) -> None:
                 raise VerificationError(
                     "G12", f"state '{state.name}' begins as {held}, its value %{value} is {graph.values[value].type}"
                 )
+
+
+def _check_updates(graph: Graph) -> None:
+    """Who writes a state in place comes last, reads of it what it stores, and writes nothing else."""
+    for new, old in graph.updated.items():
+        writer = graph.producers()[new]
+        expr, old_slots = writer.expr, [slot for slot, value in enumerate(writer.inputs) if value == old]
+        if expr is None or len(writer.outputs) != 1 or not all(reads_what_it_stores(expr, slot) for slot in old_slots):
+            message = f"{_describe(writer)} writes {_name(graph, new)} in place and other values, or reads others of it"
+            raise VerificationError("G13", message, where=_sources(writer))
+        before = {old}
+        is_written = False
+        for operator in graph.operators:
+            is_written = is_written or operator is writer
+            if operator.kind in ("Reshape", "Slice") and not before.isdisjoint(operator.inputs):
+                before.update(operator.outputs)
+            if is_written and operator is not writer and not before.isdisjoint(operator.inputs):
+                message = (
+                    f"{_describe(operator)} reads {_name(graph, old)} behind {_describe(writer)}, which overwrites it"
+                )
+                raise VerificationError("G13", message, where=_sources(operator))
 
 
 def _check_ids(graph: Graph) -> None:
@@ -141,6 +165,8 @@ def _check_operator(graph: Graph, operator: Operator) -> None:
     if operator.expr is None:
         return
     fault = _types_fault(graph, operator, operator.expr) or _expression_fault(operator.expr)
+    if fault is not None and fault[0] == "G10" and not graph.updated.keys().isdisjoint(operator.outputs):
+        fault = _update_fault(operator.expr)
     if fault is not None:
         code, message = fault
         raise VerificationError(code, f"{_describe(operator)} {message}", where=_sources(operator))
@@ -235,6 +261,16 @@ def _stores_fault(expr: TensorExpr) -> _Fault | None:
         if not shaped or not is_one_to_one(output, expr.axes):
             return "G10", f"stores {points} points as output {place}, {output.type}, at {_listed(output.indices)}"
     return None
+
+
+def _update_fault(expr: TensorExpr) -> _Fault | None:
+    """Whether what is stored in place is at elements of its own (G13)."""
+    beside = loads_of_indices(expr)
+    if beside:
+        return "G13", f"stores where {_listed(beside)} say, which it does not load"
+    if all(len(output.indices) == output.type.rank and is_one_to_one(output, expr.axes) for output in expr.outputs):
+        return None
+    return "G13", f"stores in place at {_listed(expr.outputs[0].indices)}, perhaps twice or out of bounds"
 
 
 def _first(code: str, messages: Iterable[str | None]) -> _Fault | None:

@@ -10,11 +10,11 @@ import rammer
 from rammer.compiler import find_target, plan_graph
 from rammer.errors import CallError, RunTimeoutError, StateError
 from rammer.frontends.dispatch import Example, load_model
-from rammer.ir.region import box_size
 from rammer.kinds import compile_with
 from rammer.options import CompileOptions
 from tests.devices.cuda.conftest import gpu, libraries  # noqa: F401 - fixtures
 from tests.support.small_models import FLOAT, small_model
+from tests.support.updates import elements_written
 
 HEADS, LENGTH, WIDTH = 2, 24, 4
 CACHE, ROW = (1, HEADS, LENGTH, WIDTH), (1, HEADS, 1, WIDTH)
@@ -156,20 +156,10 @@ def test_no_roperator_writes_more_of_the_state_than_the_new_rows(kind, rows):
     options = CompileOptions(device="reference", states=STATE)
     graph = load_model(cached(kind, rows), Example(), {}, STATE).graph
     plan = plan_graph(graph, find_target(options)[1], options)
-    assert rows_written(plan) == [HEADS * rows * WIDTH]
+    assert elements_written(plan) == [HEADS * rows * WIDTH]
     (present,) = plan.graph.updated
     reads_anew = any(binding.tensor == present for operator in plan.graph.operators for binding in operator.reads)
     assert reads_anew is (rows > 1)  # attention to a row reads the old state and the new row
-
-
-def rows_written(plan):
-    """The elements that rOperators write of states, one number for each."""
-    states = {*plan.graph.outputs[len(plan.graph.outputs) - plan.graph.states :]}
-    return [
-        sum(box_size(tuple(kernel.tile_ranges(tile).values())) for tile in range(kernel.task_count))
-        for operator, kernel in zip(plan.graph.operators, plan.kernels, strict=True)
-        if any(binding.tensor in states for binding in operator.writes)
-    ]
 
 
 def test_a_saved_model_knows_what_is_in_place(tmp_path):

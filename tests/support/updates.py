@@ -8,6 +8,7 @@ from dataclasses import replace
 from rammer.ir.expr import Axis, Expr, Load, Output, ScalarFn, TensorExpr, call, const, load, select
 from rammer.ir.kernel_form import MapForm
 from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Signal, Step, Wait
+from rammer.ir.region import box_size
 from rammer.ir.task import Binding, RKernel, ROperator, RTask, RTile, TaskGraph, Tensor, TensorRole
 from rammer.ir.types import DType, Layout, TensorType
 
@@ -134,6 +135,16 @@ def another_row_read() -> TaskGraph:
     return with_update(graph, body=body)
 
 
+def row_read_by_another_name() -> TaskGraph:
+    """Of which nobody says that it is the same."""
+    graph = cached_rows()
+    alias = replace(graph.tensors[PAST], id=len(graph.tensors), alias_of=PAST)
+    update = graph.operators[1]
+    changed = replace(update, reads=(*update.reads[:2], replace(update.reads[2], tensor=alias.id)))
+    operators = (graph.operators[0], changed, graph.operators[2])
+    return replace(graph, tensors=(*graph.tensors, alias), operators=operators)
+
+
 def in_place_under_another_layout() -> TaskGraph:
     return replace(cached_rows(), inputs=(X, PAST, PLACE))
 
@@ -181,8 +192,21 @@ READ_AMISS: list[Broken] = [
     (two_writers, "'again'"),
     (no_writer, "nobody"),
     (another_row_read, "'update'"),
+    (row_read_by_another_name, "'update'"),
     (in_place_under_another_layout, "'position'"),
 ]
+
+
+def elements_written(plan: Plan) -> list[int]:
+    """How many elements each rOperator writes that writes states."""
+    graph = plan.graph
+    states = {*graph.outputs[len(graph.outputs) - graph.states :]}
+    return [
+        sum(box_size(tuple(kernel.tile_ranges(tile).values())) for tile in range(kernel.task_count))
+        for operator, kernel in zip(graph.operators, plan.kernels, strict=True)
+        for binding in operator.writes
+        if graph.root(binding.tensor).id in states
+    ]
 
 
 def _run(operator: int, index: int) -> Execute:

@@ -6,6 +6,8 @@ Both are one array then, and what is not written stays as it is. What is written
 so all there is to know is where the condition cannot hold: `t == p` holds at no `t` but `p % L`, and `0 <= t - p < n`
 at none but `(p % L + r) % L` for `r<n`. Where it does not hold there, what is there is written again.
 
+A concatenation of new elements with parts of the old state that stay where they were stores the new ones.
+
 Who reads the state as it was comes before the operator that writes it, who reads what it is to be comes after. Where
 that cannot be, or the condition is another one, the state keeps its two arrays. Attention to a cache reads the old
 elements and the new ones by now (see `fuse`), and does not wait for them to be stored.
@@ -57,10 +59,10 @@ def run(graph: Graph) -> Graph:
     settled: Sequence[Operator] = rest
     for position, state in enumerate(graph.states):
         old, new = graph.inputs[first_read + position], graph.outputs[first_written + position]
-        operator = _update(graph, makers, old, new)
-        if operator is None:
+        operator, before = _update(graph, makers, old, new), _views_of(graph, old)
+        if operator is None or not before.isdisjoint({*operator.inputs} - {old}):
             continue
-        wanted = [*updates, _Update(operator, _views_of(graph, old))]
+        wanted = [*updates, _Update(operator, before)]
         ordered = _ordered(_without(rest, new), wanted)
         if ordered is not None:
             rest, updates, settled = _without(rest, new), wanted, ordered
@@ -93,8 +95,8 @@ class _Written:
 def _update(graph: Graph, makers: Mapping[int, Operator], old: int, new: int) -> Operator | None:
     """What writes a state's new elements alone, or None where it is not known that the others stay."""
     maker = makers[new]
-    if maker.expr is None:
-        return None
+    if maker.expr is None or maker.kind == "Concat":
+        return _spliced(graph, makers, maker, old)
     output = maker.expr.outputs[maker.outputs.index(new)]
     slots = _Slots(graph, makers, maker)
     if output.indices != maker.expr.axes or any(isinstance(node, Reduce) for node in all_nodes(output.body)):
@@ -108,6 +110,38 @@ def _update(graph: Graph, makers: Mapping[int, Operator], old: int, new: int) ->
     (stored,) = update.expr.outputs
     of_old = [load for load in update.expr.loads if update.inputs[load.slot] == old]
     return update if all(load.indices == stored.indices for load in of_old) else None  # others may be written by then
+
+
+def _spliced(graph: Graph, makers: Mapping[int, Operator], maker: Operator, old: int) -> Operator | None:
+    """What writes the one part of a concatenation that is no part of the old state at the same place."""
+    if maker.kind != "Concat":
+        return None
+    axis, fresh, offset, end = maker.attributes["axis"], None, 0, 0
+    for value in maker.inputs:
+        type_ = graph.values[value].type
+        if not _is_part(makers.get(value), old, [end if dim == axis else 0 for dim in range(type_.rank)]):
+            if fresh is not None:
+                return None
+            fresh, offset = value, end
+        end += type_.shape[int(str(axis))]
+    if fresh is None or not graph.values[fresh].type.size:
+        return None
+    type_ = graph.values[fresh].type
+    axes = tuple(Axis(f"i{dim}", extent) for dim, extent in enumerate(type_.shape))
+    stored = Output(
+        type=graph.values[maker.outputs[0]].type,
+        indices=tuple(place + offset if dim == axis else place for dim, place in enumerate(axes)),
+        body=Load(0, axes, type_.dtype),
+    )
+    expr = TensorExpr(axes=axes, inputs=(type_,), outputs=(stored,))
+    return replace(maker, kind="Update", inputs=(fresh,), expr=expr, attributes={})
+
+
+def _is_part(maker: Operator | None, old: int, starts: Sequence[int]) -> bool:
+    """Whether a value is the part of the old state from `starts` on."""
+    if maker is None or maker.kind != "Slice" or maker.inputs != (old,):
+        return False
+    return maker.attributes["starts"] == tuple(starts) and maker.attributes["steps"] == (1,) * len(starts)
 
 
 def _condition(slots: _Slots, output: Output, old: int) -> Expr | None:
@@ -179,15 +213,22 @@ def _written(slots: _Slots, condition: Expr) -> _Written | None:
 
 
 def _range(slots: _Slots, below: Expr, above: Expr) -> _Written | None:
-    """Where `0 <= t - first` and `t - first < count` hold."""
+    """Where `0 <= t - first` and `t - first < count` hold, or `(t - first) % extent` in a circle."""
     match below, above:
         case (
-            Call(ScalarFn.LE, (Const(0, DType.INT64), Call(ScalarFn.SUB, (start, first)) as offset)),
+            Call(ScalarFn.LE, (Const(0, DType.INT64), offset)),
             Call(ScalarFn.LT, (other, Const(count, DType.INT64))),
         ) if offset is other:
-            axis = slots.axis(start)
-            if axis is not None and _is_apart(first, axis) and 0 < int(count) <= axis.extent:
-                return _Written(axis=axis, first=first, count=int(count))
+            shifted, turn = offset, None
+            match offset:
+                case Call(ScalarFn.MOD, (inner, Const(extent))):
+                    shifted, turn = inner, int(extent)
+            if not (isinstance(shifted, Call) and shifted.fn is ScalarFn.SUB):
+                return None
+            axis, first = slots.axis(shifted.args[0]), shifted.args[1]
+            if axis is None or turn not in (None, axis.extent) or not 0 < int(count) <= axis.extent:
+                return None
+            return _Written(axis=axis, first=first, count=int(count)) if _is_apart(first, axis) else None
     return None
 
 

@@ -111,7 +111,7 @@ class State(Mapping[str, "Array"]):
 
     Attributes:
         version: how often the host has written to it.
-        calls: what runs the model on tensors with this state, by the tensors' class.
+        calls: what runs a model on tensors with this state, by the model and the tensors' class.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class State(Mapping[str, "Array"]):
         self._lock = threading.Lock()
         self._positions = {port.name: position for position, port in enumerate(self._ports)}
         self.version = 0
-        self.calls: dict[type, Callable[[Sequence[Any]], Sequence[Any]]] = {}
+        self.calls: dict[object, dict[type, Callable[[Sequence[Any]], Sequence[Any]]]] = {}
 
     @property
     def memory(self) -> StateMemory:

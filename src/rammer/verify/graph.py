@@ -83,16 +83,15 @@ def _check_updates(graph: Graph) -> None:
         if expr is None or len(writer.outputs) != 1 or not all(reads_what_it_stores(expr, slot) for slot in old_slots):
             message = f"{_describe(writer)} writes {_name(graph, new)} in place and other values, or reads others of it"
             raise VerificationError("G13", message, where=_sources(writer))
-        before = {old}
-        is_written = False
+        before, is_written = {old}, False
         for operator in graph.operators:
-            is_written = is_written or operator is writer
-            if operator.kind in ("Reshape", "Slice") and not before.isdisjoint(operator.inputs):
+            read = before.intersection(operator.inputs)
+            if operator is writer:
+                is_written, read = True, read - {old}
+            elif operator.kind in ("Reshape", "Slice") and read:
                 before.update(operator.outputs)
-            if is_written and operator is not writer and not before.isdisjoint(operator.inputs):
-                message = (
-                    f"{_describe(operator)} reads {_name(graph, old)} behind {_describe(writer)}, which overwrites it"
-                )
+            if is_written and read:
+                message = f"{_describe(operator)} reads {_name(graph, old)} when {_describe(writer)} may overwrite it"
                 raise VerificationError("G13", message, where=_sources(operator))
 
 

@@ -81,7 +81,7 @@ def check_flow(graph: TaskGraph, footprints: Footprints) -> None:
         writer = _writer(graph, tensor)
         (written,) = _whole(footprints.writes, writer, new)
         for operator in graph.operators:
-            late = operator.id > writer.id or (operator is writer and not _reads_own(writer, old))
+            late = operator.id > writer.id or (operator is writer and not _reads_own(graph, writer, old))
             if late and _meet(_whole(footprints.reads, operator, old), written):
                 raise _misplaced(operator, writer, before, "behind")
             if operator.id <= writer.id and _meet(_whole(footprints.reads, operator, new), written):
@@ -113,14 +113,14 @@ def _writer(graph: TaskGraph, tensor: Tensor) -> ROperator:
     return writers[0]
 
 
-def _reads_own(writer: ROperator, old: int) -> bool:
+def _reads_own(graph: TaskGraph, writer: ROperator, old: int) -> bool:
     """Whether the writer of a state reads of what it was only what it stores itself."""
     (target,) = writer.writes
     expr = writer.kernels[0].expr
     return all(
-        binding.origin == target.origin and reads_what_it_stores(expr, slot)
+        (binding.tensor, binding.origin) == (old, target.origin) and reads_what_it_stores(expr, slot)
         for slot, binding in enumerate(writer.reads)
-        if binding.tensor == old
+        if graph.root(binding.tensor).id == old
     )
 
 

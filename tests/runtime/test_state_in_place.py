@@ -222,3 +222,10 @@ def test_a_run_that_is_given_up_leaves_nothing_to_go_on_from(monkeypatch):
     with pytest.raises(CallError):
         net(x)
     assert net.state["past"].sum() == HEADS * WIDTH
+
+
+def test_candidates_are_measured_by_what_they_store(tmp_path):
+    options = CompileOptions(device="cpu", states=STATE, tune="measured", cache_dir=tmp_path)
+    net, x = compile_with(cached(), options), np.ones(ROW, np.float32)
+    net(x, np.array([3]))
+    assert net.state["past"].sum() == x.sum()

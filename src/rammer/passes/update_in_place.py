@@ -18,7 +18,7 @@ Ordering restriction: the last pass, since passes see neither the order nor that
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,34 +53,41 @@ _DEEPEST = 4  # operators that a condition is looked for in
 
 def run(graph: Graph) -> Graph:
     """Update states in place; see the module."""
-    first_read, first_written = (len(side) - len(graph.states) for side in (graph.inputs, graph.outputs))
-    makers = graph.producers()
-    rest, updates, states = list(graph.operators), list[_Update](), list(graph.states)
-    settled: Sequence[Operator] = rest
-    for position, state in enumerate(graph.states):
-        old, new = graph.inputs[first_read + position], graph.outputs[first_written + position]
-        operator, before = _update(graph, makers, old, new), _views_of(graph, old)
-        if operator is None or not before.isdisjoint({*operator.inputs} - {old}):
-            continue
-        wanted = [*updates, _Update(operator, before)]
-        ordered = _ordered(_without(rest, new), wanted)
-        if ordered is not None:
-            rest, updates, settled = _without(rest, new), wanted, ordered
-            states[position] = replace(state, in_place=True)
-    if not updates:
+    found = [update for position in range(len(graph.states)) if (update := _update_of(graph, position)) is not None]
+    kept, settled = found, _ordered(graph, found)
+    if settled is None:
+        kept = []
+        for update in found:
+            if _ordered(graph, [*kept, update]) is not None:
+                kept.append(update)
+        settled = _ordered(graph, kept)
+    if settled is None or not kept:
         return graph
     rewriter = Rewriter(graph)
     for operator in settled:
         rewriter.insert(operator)
+    in_place = {update.state for update in kept}
+    states = (replace(state, in_place=number in in_place) for number, state in enumerate(graph.states))
     return replace(rewriter.finish(), states=tuple(states))
 
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """An operator that updates a state, and the values that are that state as it was before."""
+    """An operator that updates a state, by its number, and the values that are that state as it was before."""
 
+    state: int
     operator: Operator
     before: frozenset[int]
+
+
+def _update_of(graph: Graph, state: int) -> _Update | None:
+    """How a state is updated in place, by itself."""
+    old = graph.inputs[len(graph.inputs) - len(graph.states) + state]
+    new = graph.outputs[len(graph.outputs) - len(graph.states) + state]
+    operator, before = _update(graph, graph.producers(), old, new), _views_of(graph, old)
+    if operator is None or not before.isdisjoint({*operator.inputs} - {old}):
+        return None
+    return _Update(state, operator, before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,15 +329,15 @@ def _extent(place: Expr) -> int | None:
     return place.extent if isinstance(place, Axis) else None
 
 
-def _without(operators: Sequence[Operator], new: int) -> list[Operator]:
-    """The operators, none of which makes a value."""
+def _without(operators: Sequence[Operator], made: Collection[int]) -> list[Operator]:
+    """The operators, none of which makes any of some values."""
     rest: list[Operator] = []
     for operator in operators:
-        if new not in operator.outputs:
+        kept = [place for place, output in enumerate(operator.outputs) if output not in made]
+        if len(kept) == len(operator.outputs):
             rest.append(operator)
-        elif len(operator.outputs) > 1:
+        elif kept:
             assert operator.expr is not None
-            kept = [place for place, output in enumerate(operator.outputs) if output != new]
             expr = replace(operator.expr, outputs=tuple(operator.expr.outputs[place] for place in kept))
             expr, inputs = without_unused_slots(expr, operator.inputs)
             outputs = tuple(operator.outputs[place] for place in kept)
@@ -347,14 +354,19 @@ def _views_of(graph: Graph, value: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def _ordered(operators: Sequence[Operator], updates: Sequence[_Update]) -> list[Operator] | None:
-    """All of them, each update behind what reads its state as it was and as late as it can; None if it cannot."""
+def _ordered(graph: Graph, updates: Sequence[_Update]) -> list[Operator] | None:
+    """All operators, each update behind what reads its state as it was and as late as it can; None if it cannot."""
+    operators = _without(graph.operators, {update.operator.outputs[0] for update in updates})
     everything = [*operators, *(update.operator for update in updates)]
     makers = {output: place for place, operator in enumerate(everything) for output in operator.outputs}
+    readers: dict[int, list[int]] = {}
+    for place, operator in enumerate(everything):
+        for value in operator.inputs:
+            readers.setdefault(value, []).append(place)
     before: list[set[int]] = [{makers[i] for i in operator.inputs if i in makers} for operator in everything]
     for place, update in enumerate(updates, start=len(operators)):
-        readers = (number for number, other in enumerate(everything) if not update.before.isdisjoint(other.inputs))
-        before[place].update(number for number in readers if number != place)
+        before[place].update(reader for value in update.before for reader in readers.get(value, ()))
+        before[place].discard(place)
     return _sorted(everything, before)
 
 

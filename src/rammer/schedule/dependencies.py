@@ -201,19 +201,21 @@ def _producers_by_slot(graph: TaskGraph, regions: Regions) -> tuple[tuple[tuple[
 
 def _readers_by_output(graph: TaskGraph, regions: Regions) -> dict[int, tuple[tuple[_Producer, ...], ...]]:
     """Per output of each writer of states in place, the earlier rOperators that read what any rTask overwrites."""
+    readers: dict[int, list[tuple[_Producer, Boxes]]] = {old: [] for old in graph.updated.values()}
     found: dict[int, tuple[tuple[_Producer, ...], ...]] = {}
-    for writer in graph.operators:
-        if any(binding.tensor in graph.updated for binding in writer.writes):
-            found[writer.id] = tuple(
+    for operator in graph.operators if readers else ():
+        if any(binding.tensor in graph.updated for binding in operator.writes):
+            found[operator.id] = tuple(
                 tuple(
-                    _Producer(reader.id, slot, reads=True)
-                    for reader in graph.operators[: writer.id]
-                    for slot, read in enumerate(regions.whole_reads(reader))
-                    if read is not None and read.tensor == graph.updated.get(written.tensor)
-                    if overlaps(read.boxes, written.boxes).tiles[0]
+                    reader
+                    for reader, boxes in readers.get(graph.updated.get(written.tensor, -1), ())
+                    if overlaps(boxes, written.boxes).tiles[0]
                 )
-                for written in regions.whole_writes(writer)
+                for written in regions.whole_writes(operator)
             )
+        for slot, read in enumerate(regions.whole_reads(operator)):
+            if read is not None and read.tensor in readers:
+                readers[read.tensor].append((_Producer(operator.id, slot, reads=True), read.boxes))
     return found
 
 

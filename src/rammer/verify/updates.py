@@ -176,13 +176,14 @@ def _check_after(
 ) -> None:
     """Whoever reads what an rTask writes comes after it."""
     for read in reads:
-        for reader in read.numbers[_meets(written, tile, read.region)].tolist():
-            if order.unordered(np.array([writer]), reader).size:
-                message = (
-                    f"{placement.describe(reader)} reads {describe_tensor(tensor)}, "
-                    f"and may start before {placement.describe(writer)} has written there"
-                )
-                raise VerificationError("P11", message, where=placement.where((reader, writer)))
+        readers = read.numbers[_meets(written, tile, read.region)]
+        if not order.follow(readers, writer):
+            early = [reader for reader in readers.tolist() if not order.follow(np.array([reader]), writer)]
+            message = (
+                f"{placement.describe(early[0])} reads {describe_tensor(tensor)}, "
+                f"and may start before {placement.describe(writer)} has written there"
+            )
+            raise VerificationError("P11", message, where=placement.where((early[0], writer)))
 
 
 def _meets(one: Region, tile: int, others: Region) -> IntArray:

@@ -49,7 +49,8 @@ class Signature:
     in_place: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        kept = f", keeps ({', '.join(map(str, self.states))})" if self.states else ""
+        states = [f"{port}{' in place' * (i in self.in_place)}" for i, port in enumerate(self.states)]
+        kept = f", keeps ({', '.join(states)})" if states else ""
         return f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))}){kept}"
 
     def arrange(self, positional: Sequence[object], named: Mapping[str, object]) -> Sequence[Any]:

@@ -1,5 +1,6 @@
 """Which states are updated in place and which are not: whatever is decided, runs give what the model says."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import rammer
+from rammer.compiler import find_target
+from rammer.frontends.dispatch import Example, load_model
 from rammer.ir.expr import Axis, Load, Output, ScalarFn, TensorExpr, call, select
+from rammer.ir.extern import ExternKernel
 from rammer.ir.types import DType, TensorType
+from rammer.options import CompileOptions
+from rammer.passes import update_in_place
 from rammer.roller.tile import footprint_bytes
 from tests.support.small_models import small_model
 
@@ -133,6 +139,15 @@ def test_who_reads_the_old_state_behind_the_new_one_keeps_both():
         np.testing.assert_array_equal(net(x, position), wanted["z"])
         past = wanted["present"]
         np.testing.assert_array_equal(net.state["past"], past)
+
+
+def test_what_a_users_kernel_makes_is_left_to_it():
+    state = {"past": "present"}
+    graph = load_model(IN_PLACE["one row"], Example(), {}, state).graph
+    _, device = find_target(CompileOptions(device="reference"))
+    assert [each.in_place for each in update_in_place.run(graph, device).states] == [True]
+    theirs = ExternKernel(kind="Where", name="mine", make=lambda *types: None)
+    assert update_in_place.run(graph, replace(device, externs=(theirs,))) is graph
 
 
 def test_models_of_one_program_keep_their_own_in_place():

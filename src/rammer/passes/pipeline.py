@@ -118,7 +118,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("winograd", partial(winograd.run, rest=_all(_REST))),
     *_REST,
     ("take_back", _anywhere(take_back.run)),
-    ("update_in_place", _anywhere(update_in_place.run)),
+    ("update_in_place", update_in_place.run),
 )
 
 

@@ -43,6 +43,7 @@ from rammer.ir.expr import (
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.region import depends_on_data
 from rammer.ir.types import DType, TensorType
+from rammer.ir.vdevice import VDevice
 from rammer.passes.helpers.rewrite import Rewriter
 from rammer.passes.helpers.slots import without_unused_slots
 
@@ -51,9 +52,16 @@ _INTEGERS = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
 _DEEPEST = 4  # operators that a condition is looked for in
 
 
-def run(graph: Graph) -> Graph:
-    """Update states in place; see the module."""
-    found = [update for position in range(len(graph.states)) if (update := _update_of(graph, position)) is not None]
+def run(graph: Graph, device: VDevice) -> Graph:
+    """Update states in place; see the module.
+
+    Args:
+        graph: as it is to be lowered.
+        device: has the users' rKernels, which compute operators as they are.
+    """
+    own = {extern.kind for extern in device.externs}
+    tried = (_update_of(graph, position, own) for position in range(len(graph.states)))
+    found = [update for update in tried if update is not None]
     kept, settled = found, _ordered(graph, found)
     if settled is None:
         kept = []
@@ -80,11 +88,12 @@ class _Update:
     before: frozenset[int]
 
 
-def _update_of(graph: Graph, state: int) -> _Update | None:
-    """How a state is updated in place, by itself."""
+def _update_of(graph: Graph, state: int, own: Collection[str]) -> _Update | None:
+    """How a state is updated in place, by itself, if no user's rKernel of the kinds in `own` makes it."""
     old = graph.inputs[len(graph.inputs) - len(graph.states) + state]
     new = graph.outputs[len(graph.outputs) - len(graph.states) + state]
-    operator, before = _update(graph, graph.producers(), old, new), _views_of(graph, old)
+    makers = graph.producers()
+    operator, before = None if makers[new].kind in own else _update(graph, makers, old, new), _views_of(graph, old)
     if operator is None or not before.isdisjoint({*operator.inputs} - {old}):
         return None
     return _Update(state, operator, before)

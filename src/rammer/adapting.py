@@ -86,7 +86,8 @@ def adapt_with(
     costs = MeasuredCosts(measured, ModelCosts(vdevice))
 
     def build(plan: Plan) -> Executable:
-        return build_plan(plan, measured, device, vdevice, options, silent, partial(kind, **interface_of(graph)))
+        made = partial(kind, **interface_of(graph, tasks.in_place))
+        return build_plan(plan, measured, device, vdevice, options, silent, made)
 
     def planned(schedule: Schedule) -> Plan:
         return plan_memory(tasks, schedule, vdevice, Dump(None))

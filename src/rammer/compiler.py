@@ -85,7 +85,7 @@ def compile_graph(
     costs = MeasuredCosts(measured, ModelCosts(vdevice))
     progress("schedule", 0, 1)
     plan = lay_out(tasks, choose_schedule(tasks, vdevice, costs, options, run_times(device, options)), vdevice)
-    made = partial(kind, **interface_of(graph))
+    made = partial(kind, **interface_of(graph, tasks.in_place))
     return build_plan(plan, measured, device, vdevice, options, progress, made, partial(prove, plan, vdevice, dump))
 
 
@@ -349,9 +349,10 @@ def prove(plan: Plan, vdevice: VDevice, dump: Dump) -> None:
     dump.write("program", plan)
 
 
-def interface_of(graph: Graph) -> dict[str, Any]:
-    """What an `Executable` is told of the model beside the program."""
-    return {"signature": signature_of(graph), "initial": [state.initial for state in graph.states]}
+def interface_of(graph: Graph, in_place: tuple[int, ...] = ()) -> dict[str, Any]:
+    """What an `Executable` is told of the model beside the program; `in_place` are states, by position."""
+    signature = replace(signature_of(graph), in_place=in_place)
+    return {"signature": signature, "initial": [state.initial for state in graph.states]}
 
 
 def signature_of(graph: Graph) -> Signature:

@@ -31,7 +31,7 @@
     │   ├── LayoutError             R308  an array does not lie row by row
     │   ├── ArgumentError           R310  a module's arguments are not those it was compiled for
     │   ├── AutogradError           R311  a tensor wants a gradient of a program for inference
-    │   ├── StateError              R312  a state is unknown, of another type or of another model
+    │   ├── StateError              R312  a state is unknown, of another type, of another model, or written in part
     │   ├── RefreshError            R313  a model cannot take over a module's parameters
     │   ├── MethodError             R314  an estimator has no such method
     │   ├── StepChangedError        R315  a module or optimiser was changed behind its training step's back
@@ -293,7 +293,7 @@ class AutogradError(CallError):
 
 
 class StateError(CallError):
-    """A state is unknown, of another type or of another model."""
+    """A state is unknown, of another type or of another model, or written in part."""
 
     code = "R312"
 

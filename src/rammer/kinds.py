@@ -35,7 +35,7 @@ from rammer.runtime.structure import arrays_of
 from rammer.saved import library_of, may_be_pickled
 from rammer.shapes import check_rows, plan_shapes
 from rammer.timings import timed
-from rammer.together import compile_together, joined_signature
+from rammer.together import compile_together
 
 for _kind in (DynamicModel, CompiledEstimator):
     may_be_pickled(_kind)
@@ -156,7 +156,6 @@ def compile_group(
     initial = [state.initial for member in members for state in member.graph.states]
     kind = partial(
         CompiledModule,
-        signature=joined_signature(members),
         initial=initial,
         form=form,
         find_library=library_of,

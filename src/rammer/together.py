@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from rammer.compiler import (
     Progress,
@@ -72,7 +72,7 @@ def compile_together(
         models: with names of their own; graphs that are one object are planned once.
         options: for all of them.
         progress: told as work goes on.
-        kind: makes the executable; it has the signature and the states' initial values.
+        kind: makes the executable; it has the states' initial values.
 
     Raises:
         ModelError: a model cannot be used.
@@ -87,7 +87,8 @@ def compile_together(
         return measured
 
     plan = plan_together(models, vdevice, options, measure, run_times(device, options), progress)
-    return build_plan(plan, measured, device, vdevice, options, progress, kind)
+    signature = replace(joined_signature(models), in_place=plan.graph.in_place)
+    return build_plan(plan, measured, device, vdevice, options, progress, partial(kind, signature=signature))
 
 
 def plan_together(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,14 +14,16 @@ from rammer.devices.reference.pickers import Behind, Bursts, Highest, Lowest, Pi
 from rammer.errors import VerificationError
 from rammer.ir.graph import Array
 from rammer.ir.program import Plan
+from rammer.ir.task import TaskGraph
 from rammer.ir.vdevice import VDevice
 from rammer.verify import program, tasks
 from tests.support.mutations import MUTATIONS
 from tests.support.plans import integer_inputs, make_plan, run_reference, with_exact_constants
 from tests.support.taskgraphs import device, random_task_graph
+from tests.support.updates import COLUMNS, ROWS, cached_rows
 
 # Rules about when things happen: a plan that breaks no other can be run, and may come out wrong.
-TIMING = ("P11", "P13")
+TIMING = ("P11", "P13", "P19")
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,21 @@ class Mutant:
     wanted: list[Array]
 
 
-def mutants(count: int, seed: int) -> Iterator[Mutant]:
+def random_graph(generator: random.Random) -> TaskGraph:
+    return with_exact_constants(random_task_graph(generator, generator.randint(2, 7)))
+
+
+def random_cache(generator: random.Random) -> TaskGraph:
+    """A state in place, with what reads it as it was and anew, cut at random."""
+    before, after = ((generator.randint(1, ROWS), generator.randint(1, COLUMNS)) for _ in range(2))
+    return cached_rows(before, generator.randint(1, COLUMNS), after)
+
+
+def mutants(count: int, seed: int, random_of: Callable[[random.Random], TaskGraph] = random_graph) -> Iterator[Mutant]:
     """Plans of random small graphs, each damaged a few times over in one to three ways."""
     generator = random.Random(seed)
     while True:
-        graph = with_exact_constants(random_task_graph(generator, generator.randint(2, 7)))
+        graph = random_of(generator)
         tasks.verify(graph)
         if not graph.operators:  # It is all reshapes.
             continue
@@ -74,11 +86,13 @@ def _same_bits(one: Array, other: Array) -> bool:
     return one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def check(count: int, seed: int) -> tuple[Counter[str], list[Mutant]]:
+def check(
+    count: int, seed: int, random_of: Callable[[random.Random], TaskGraph] = random_graph
+) -> tuple[Counter[str], list[Mutant]]:
     """Verify mutants and run the accepted ones; returns how many had which outcome, and those rejected for timing."""
     outcomes: Counter[str] = Counter()
     mistimed = []
-    for number, mutant in enumerate(mutants(count, seed)):
+    for number, mutant in enumerate(mutants(count, seed, random_of)):
         try:
             program.verify(mutant.plan, mutant.vdevice)
         except VerificationError as error:
@@ -102,6 +116,23 @@ def test_accepted_mutants_compute_the_same(capsys: pytest.CaptureFixture[str]) -
         print(f"\n300 mutants: {show(outcomes)}")
     assert outcomes["accepted"] >= 30
     assert sum(outcomes[code] for code in TIMING) >= 30
+
+
+def test_accepted_mutants_with_states_in_place_compute_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes, mistimed = check(300, 4, random_cache)
+    with capsys.disabled():
+        print(f"\n300 mutants of caches: {show(outcomes)}")
+    assert outcomes["accepted"] >= 15
+    assert outcomes["P19"] >= 20
+    late = [mutant for mutant in mistimed if program_fault(mutant) == "P19"]
+    shown = [mutant for mutant in late if any(not agrees(mutant, picker) for picker in pickers(4, 0))]
+    assert len(shown) * 4 > len(late)  # a row that is overwritten too early is one of several that a reader may be at
+
+
+def program_fault(mutant: Mutant) -> str:
+    with pytest.raises(VerificationError) as caught:
+        program.verify(mutant.plan, mutant.vdevice)
+    return caught.value.code
 
 
 @pytest.mark.long

@@ -80,7 +80,7 @@ class Resident:
     def again(self, arrays, stream):
         self.enqueue(arrays, stream)
 
-    def new_state(self, types):
+    def new_state(self, types, in_place=()):
         raise NotImplementedError
 
     def fill(self, address, array):

@@ -7,7 +7,23 @@ import pytest
 
 from rammer.errors import VerificationError
 from rammer.frontends.onnx import load_graph
-from rammer.ir.expr import Axis, Call, Const, Load, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, cast, const, load
+from rammer.ir.expr import (
+    Axis,
+    Call,
+    Const,
+    Expr,
+    Load,
+    Output,
+    Reduce,
+    ReduceFn,
+    ScalarFn,
+    TensorExpr,
+    call,
+    cast,
+    const,
+    load,
+    select,
+)
 from rammer.ir.graph import Graph, Operator, SourceLocation, State, Value
 from rammer.ir.types import DType, Layout, Panel, TensorType
 from rammer.verify import graph as verifier
@@ -102,6 +118,31 @@ def nested(outer, inner):
     return Reduce(ReduceFn.SUM, (outer,), body * load(0, MATRIX, (P, outer)))
 
 
+OWN = Axis("own", 1)
+
+
+def updated(*, late=False, beside=False, read: Expr | None = OWN, turn=2):
+    """past[position] = x for rows of 3, and past + 1, which is read before."""
+    zero, position = const(0, I64), load(2, TensorType(I64, (1,)), (0,))
+    place = call(ScalarFn.MOD, position, turn)
+    row, kept = load(0, TensorType(F32, (1, 3)), (zero, Q)), place if read is OWN else read
+    body = row if kept is None else select(call(ScalarFn.EQ, place, position), row, load(1, MATRIX, (kept, Q)))
+    stored = Output(type=MATRIX, indices=(place, Q), body=body)
+    types = (TensorType(F32, (1, 3)), MATRIX, TensorType(I64, (1,)), *(MATRIX,) * 3)
+    expr = TensorExpr(axes=(Q,), inputs=types[:3], outputs=(stored,) * (1 + beside))
+    update = Operator(kind="Update", name="update", inputs=(0, 1, 2), outputs=(4, 5)[: 1 + beside], expr=expr)
+    more = Operator(kind="Add", name="more", inputs=(1,), outputs=(3,), expr=expression(X + 1.0))
+    return Graph(
+        name="g",
+        values={i: Value(id=i, name=f"v{i}", type=type_) for i, type_ in enumerate(types[: 5 + beside])},
+        operators=(update, more) if late else (more, update),
+        inputs=(0, 2, 1),
+        outputs=(*(3, 5)[: 1 + beside], 4),
+        constants={},
+        states=(State(name="past", initial=np.zeros((2, 3), np.float32), in_place=True),),
+    )
+
+
 FLAT = TensorType(F32, (6,))
 EMPTY = TensorExpr(axes=(P, Q), inputs=(MATRIX,), outputs=())
 R = Axis("r", 3)
@@ -175,6 +216,11 @@ BROKEN = {
     "a state of another shape": ("G12", lambda: with_states("a", shape=(3, 2))),
     "a state of another element type": ("G12", lambda: with_states("a", dtype=np.float16)),
     "a predicate that is no bool": ("G13", lambda: with_operator(1, predicate=0)),
+    "a state in place that is read later": ("G14", lambda: updated(late=True)),
+    "a state in place that is written with others": ("G14", lambda: updated(beside=True)),
+    "a state in place of which other elements are read": ("G14", lambda: updated(read=const(0, I64))),
+    "a state in place that is written out of bounds": ("G14", lambda: updated(turn=3)),
+    "a state in place at a place that is not computed": ("G14", lambda: updated(read=None)),
     "panels that overlap": ("G11", lambda: laid_out(strides=(2, 1), span=8, panel=Panel(dim=1, width=2, stride=3))),
 }
 
@@ -186,6 +232,10 @@ def test_a_broken_graph_is_rejected(name):
     with pytest.raises(VerificationError) as caught:
         verify(graph)
     assert caught.value.code == code
+
+
+def test_a_state_in_place_is_accepted():
+    verify(updated())
 
 
 def test_every_rule_has_a_broken_graph_and_a_line_in_the_table():

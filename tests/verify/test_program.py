@@ -21,6 +21,7 @@ from rammer.verify.placement import place
 from tests.support.expressions import grouped, one_operator
 from tests.support.plans import make_plan, with_sources
 from tests.support.taskgraphs import TaskGraphMaker, branches, device, random_task_graph, recurrent
+from tests.support.updates import cached_plan
 
 
 def run(operator: int, index: int) -> Execute:
@@ -94,6 +95,11 @@ def test_the_base_is_accepted() -> None:
     program.verify(base(), device(2))
 
 
+def test_a_state_in_place_is_accepted() -> None:
+    tasks.verify(cached_plan().graph)
+    program.verify(cached_plan(), device(2))
+
+
 def two_rprograms(plan: Plan) -> Plan:
     """More queues than vEUs in the second rProgram."""
     (first,) = plan.schedule.programs
@@ -153,6 +159,8 @@ BROKEN: dict[str, tuple[str, Callable[[Plan], Plan], str]] = {
     "too-many-arenas": ("P10", lambda plan: with_memory(plan, arenas_bytes=(128, 0)), "in 2 memories, test-2 has 1"),
     "another-alignment": ("P10", lambda plan: with_memory(plan, alignment_bytes=32), "asks 64"),
     "no-wait": ("P11", lambda plan: with_step(plan, 0, 2), "rTask 0 of rOperator 1 'map1' (map) on vEU 0, step 2"),
+    "read-anew-too-early": ("P11", lambda plan: with_step(cached_plan(), 0, 5), "'after' (map) on vEU 0, step 5"),
+    "overwritten-too-early": ("P19", lambda plan: with_step(cached_plan(), 0, 2), "rTask 1 of rOperator 0 'before'"),
     "written-twice": ("P12", written_twice, "'node-0' of m.onnx; Op node 'node-1' of m.onnx"),
     "shared-bytes": ("P13", lambda plan: with_memory(plan, offsets_bytes={1: 0, 2: 0, 3: 64}), "tensor 1"),
     "half-an-output": ("P14", half_an_output, "tensor 1"),

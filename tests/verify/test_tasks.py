@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from tests.support.taskgraphs import (
     random_task_graph,
     recurrent,
 )
+from tests.support.updates import READ_AMISS, STORED_AMISS, cached_rows, full_turn, place_that_is_not_loaded
 
 F32 = DType.FLOAT32
 
@@ -349,6 +351,14 @@ def output_incomplete(graph: TaskGraph) -> TaskGraph:
     return with_expr(graph, 2, change)
 
 
+def instead(build: Callable[[], TaskGraph]) -> Callable[[TaskGraph], TaskGraph]:
+    @wraps(build)
+    def broken(_: TaskGraph) -> TaskGraph:
+        return build()
+
+    return broken
+
+
 # Per rule: how the base is broken, and what the message names.
 BROKEN: list[tuple[str, Callable[[TaskGraph], TaskGraph], str]] = [
     ("T01", bad_number, "tensor 1 'intermediate1'"),
@@ -401,6 +411,9 @@ BROKEN: list[tuple[str, Callable[[TaskGraph], TaskGraph], str]] = [
     ("T18", constant_of_no_slot, "node-2"),
     ("T17", output_incomplete, "tensor 5 'intermediate5'"),
     ("T19", recipe_of_something_else, "tensor 4 'constant4'"),
+    *(("T12", instead(broken), place) for broken, place in STORED_AMISS),
+    ("T13", instead(place_that_is_not_loaded), "'update'"),
+    *(("T22", instead(broken), place) for broken, place in READ_AMISS),
 ]
 
 
@@ -409,6 +422,11 @@ def test_a_broken_graph_is_rejected(code: str, break_it: Callable[[TaskGraph], T
     error = rejected(break_it(base()))
     assert error.code == code, str(error)
     assert place in str(error)
+
+
+def test_states_in_place_are_accepted() -> None:
+    tasks.verify(cached_rows())
+    tasks.verify(full_turn())
 
 
 def test_every_rule_has_a_broken_graph() -> None:

@@ -8,13 +8,14 @@ artifact stores them as they are and a model loads without its plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from rammer.errors import StateError
 from rammer.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -138,12 +139,26 @@ class StateMemory(Protocol):
 
         Raises:
             RunTimeoutError: a run of them stopped making progress.
+            StateError: one may be written in part: a run that updates it in place stopped making progress.
         """
         ...
 
     def store(self, values: Mapping[int, Array]) -> None:
         """Let the next run read other values, of the states' types, by position."""
         ...
+
+
+def check_whole(torn: Collection[int]) -> None:
+    """Refuse states that a run which was given up may have written in part.
+
+    Raises:
+        StateError: there are any.
+    """
+    if torn:
+        raise StateError(
+            "a run was given up that updates this state in place, and may have written a part of it",
+            hint="reset() it, or write a value to it",
+        )
 
 
 class DeviceArray(Protocol):
@@ -217,8 +232,8 @@ class Resident(Loaded, Protocol):
         """Copy an array of the host to the device's memory, in the order of its default stream; waits for the copy."""
         ...
 
-    def new_state(self, types: Sequence[TensorType]) -> StateMemory:
-        """Memory for states of these types. What they hold is for `store` to say.
+    def new_state(self, types: Sequence[TensorType], in_place: Sequence[int] = ()) -> StateMemory:
+        """Memory for states of these types, of which some are updated in place. What they hold is for `store` to say.
 
         Raises:
             DeviceUnavailableError: there is too little memory.
@@ -228,7 +243,11 @@ class Resident(Loaded, Protocol):
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> None:
         """As for `Loaded`, on the arrays that are no states, and with the states of a model that keeps some.
 
-        A run that fails leaves the states as they were.
+        A run that fails leaves the states as they were; those in place have to be stored before they are used again.
+
+        Raises:
+            RunTimeoutError: the run stopped making progress.
+            StateError: a state was not stored since such a run.
         """
         ...
 

@@ -104,10 +104,14 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class State:
-    """A value that stays from run to run: `initial` before the first one, then what the run before wrote."""
+    """A value that stays from run to run: `initial` before the first one, then what the run before wrote.
+
+    In place, a run stores some elements of it; what the others hold, they hold in the next run, too.
+    """
 
     name: str
     initial: Array
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +131,13 @@ class Graph:
     constants: Mapping[int, Array]
     states: tuple[State, ...] = ()
     recipes: Mapping[int, Recipe] = field(default_factory=dict)
+
+    @property
+    def updated(self) -> dict[int, int]:
+        """The states in place: what a run reads of each, by the value that it leaves."""
+        count = len(self.states)
+        ends = zip(self.outputs[len(self.outputs) - count :], self.inputs[len(self.inputs) - count :], strict=True)
+        return {new: old for state, (new, old) in zip(self.states, ends, strict=True) if state.in_place}
 
     def producers(self) -> dict[int, Operator]:
         """The operator that makes each value; inputs and constants have none."""

@@ -45,6 +45,7 @@ class SavedTasks:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     states: int
+    in_place: tuple[int, ...]
 
     @property
     def graph(self) -> TaskGraph:
@@ -60,6 +61,7 @@ class SavedTasks:
             inputs=self.inputs,
             outputs=self.outputs,
             states=self.states,
+            in_place=self.in_place,
         )
 
 
@@ -117,6 +119,7 @@ def saved_tasks(plan: Plan, measured: Mapping[RKernel, Figure]) -> bytes:
         inputs=graph.inputs,
         outputs=graph.outputs,
         states=graph.states,
+        in_place=graph.in_place,
     )
     return dumped(saved, _KINDS)
 

@@ -6,6 +6,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from rammer.ir.expr import Axis, TensorExpr
@@ -162,13 +163,14 @@ class Access:
     box: Box
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskGraph:
-    """A model as rOperators over tensors, in topological order.
+    """A model as rOperators over tensors, in topological order. Not slotted, because what follows is found once.
 
     `inputs` and `outputs` are tensor ids in the model's order; `constants` hold logical (row-major) arrays, which
     each device packs by the tensor's layout, and `recipes` say how some of them follow from less. The last `states`
-    inputs are what a run reads of as many states, the last outputs what it leaves in them.
+    inputs are what a run reads of as many states, the last outputs what it leaves in them. Those `in_place`, by their
+    positions among the states, are read and written at the same addresses, and what is not written stays.
     """
 
     name: str
@@ -178,7 +180,14 @@ class TaskGraph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     states: int = 0
+    in_place: tuple[int, ...] = ()
     recipes: Mapping[int, Recipe] = field(default_factory=dict)
+
+    @cached_property
+    def updated(self) -> Mapping[int, int]:
+        """The states in place: the tensor that a run reads, by the tensor at the same addresses that it writes."""
+        first_read, first_written = len(self.inputs) - self.states, len(self.outputs) - self.states
+        return {self.outputs[first_written + i]: self.inputs[first_read + i] for i in self.in_place}
 
     def root(self, tensor: int) -> Tensor:
         """The tensor that owns the storage."""

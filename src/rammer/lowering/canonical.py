@@ -105,10 +105,12 @@ def _canonical(
     """As `canonical`, computed."""
     expr = _drop_unit_axes(expr)
     slots = _Slots(expr, reads)
-    bodies = rebuild(expr.roots, slots.visit)
+    flat = [root for output in expr.outputs for root in (output.body, *output.indices)]
+    rewritten = iter(rebuild(flat, slots.visit))
     outputs, bindings = [], []
-    for output, body, view in zip(expr.outputs, bodies, writes, strict=True):
-        indices, origin, shape = _settle(output.indices, output.type.shape, view)
+    for output, view in zip(expr.outputs, writes, strict=True):
+        body, *places = (next(rewritten) for _ in range(1 + output.type.rank))
+        indices, origin, shape = _settle(places, output.type.shape, view)
         outputs.append(Output(type=TensorType(output.type.dtype, shape), indices=indices, body=body))
         bindings.append(Binding(tensor=view.tensor, origin=origin))
     settled = TensorExpr(axes=expr.axes, inputs=slots.types(), outputs=tuple(outputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -55,6 +56,7 @@ def join(name: str, members: Sequence[Member]) -> TaskGraph:
         inputs.append(tuple(places[tensor] for tensor in member.tasks.inputs))
         outputs.append(tuple(places[tensor] for tensor in member.tasks.outputs))
     counts = [member.tasks.states for member in members]
+    firsts = itertools.accumulate(counts, initial=0)
     return TaskGraph(
         name=name,
         tensors=tuple(tensors),
@@ -63,6 +65,9 @@ def join(name: str, members: Sequence[Member]) -> TaskGraph:
         inputs=states_last(inputs, counts),
         outputs=states_last(outputs, counts),
         states=sum(counts),
+        in_place=tuple(
+            first + i for first, member in zip(firsts, members, strict=False) for i in member.tasks.in_place
+        ),
         recipes=MappingProxyType(recipes),
     )
 

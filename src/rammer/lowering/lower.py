@@ -61,6 +61,7 @@ def lower(graph: Graph, device: VDevice, *, to_measure: bool = False) -> TaskGra
         inputs=tuple(storage.views[value].tensor for value in graph.inputs),
         outputs=storage.outputs,
         states=len(graph.states),
+        in_place=tuple(position for position, state in enumerate(graph.states) if state.in_place),
         recipes=MappingProxyType({storage.views[v].tensor: recipe for v, recipe in graph.recipes.items()}),
     )
 

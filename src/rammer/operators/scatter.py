@@ -41,6 +41,9 @@ def scatter_few(inputs: Sequence[TensorType], attributes: Attributes) -> TensorE
     line, place, column = axes = spatial_axes(data.shape)
     update = Axis("u", positions.shape[1])
     old = load(0, data, axes)
+    if update.extent == 1 and text(attributes, "reduction") == "none":
+        only = load(2, updates, (line, 0, column))
+        return plain_result(inputs, data.dtype, axes, choose(equal(load(1, positions, (line, 0)), place), only, old))
     here = equal(load(1, positions, (line, update)), place)
     reduction = text(attributes, "reduction")
     if reduction == "none":

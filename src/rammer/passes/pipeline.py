@@ -45,6 +45,7 @@ from rammer.passes import (
     unpack_weights,
     unroll,
     unround,
+    update_in_place,
     widen_halves,
     winograd,
 )
@@ -121,6 +122,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     *_REST,
     ("take_back", _anywhere(take_back.run)),
     ("predicate", _anywhere(predicate.run)),
+    ("update_in_place", update_in_place.run),
 )
 
 

@@ -5,8 +5,8 @@
 A predicate is one bool that is there whatever comes out: a condition itself, or a small operator that joins it to those
 around it. Its test costs an rTask hardly anything; what it guards starts no sooner than the condition is known.
 
-Ordering restriction: the last pass, for no other has to keep predicates then. Passes that bring operators together
-leave apart what `scopes` says is needed in different places.
+Ordering restriction: behind all passes that rewrite operators, which then have no predicates to keep. Passes that bring
+operators together leave apart what `scopes` says is needed in different places.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     y = extern:Swish(x)  ->  y = Swish(x)
 
-Ordering restriction: after all passes that rewrite expressions.
+Ordering restriction: after all passes that rewrite expressions or look at operators by their kinds.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
-from rammer.ir.expr import TensorExpr
+from rammer.ir.expr import Output, TensorExpr
 from rammer.ir.region import Interval, box_size, depends_on_data, read_boxes, write_boxes
 from rammer.tiling.pattern import free_axes
 
@@ -26,7 +26,7 @@ def task_count(expr: TensorExpr, task: TaskTile) -> int:
 def footprint_bytes(expr: TensorExpr, task: TaskTile) -> int:
     """Bytes of the data tiles of one full rTask, inputs and outputs, each element once.
 
-    Of what data choose, it has no more elements than it asks for.
+    Of what data choose, it has no more elements than it asks for or stores.
     """
     ranges = {axis: Interval(0, size) for axis, size in zip(expr.axes, task, strict=True)}
     asked = asked_elements(expr, task)
@@ -36,10 +36,17 @@ def footprint_bytes(expr: TensorExpr, task: TaskTile) -> int:
         if box is not None
     )
     writes = sum(
-        box_size(box) * output.type.dtype.itemsize_bytes
+        min(box_size(box), stored_elements(expr, output, task) or box_size(box)) * output.type.dtype.itemsize_bytes
         for output, box in zip(expr.outputs, write_boxes(expr, ranges), strict=True)
     )
     return reads + writes
+
+
+def stored_elements(expr: TensorExpr, output: Output, task: TaskTile) -> int | None:
+    """How many elements an rTask stores of an output at places which depend on data; None where none do."""
+    if not any(map(depends_on_data, output.indices)):
+        return None
+    return math.prod(min(size, axis.extent) for axis, size in zip(expr.axes, task, strict=True))
 
 
 def asked_elements(expr: TensorExpr, task: TaskTile) -> dict[int, int]:

@@ -291,9 +291,9 @@ class ChainedResident:
         """The same chain once more; see `Loaded.clone`."""
         return ChainedResident(self._chain, [program.clone() for program in self._programs])
 
-    def new_state(self, types: Sequence[TensorType]) -> StateMemory:
+    def new_state(self, types: Sequence[TensorType], in_place: Sequence[int] = ()) -> StateMemory:
         """Memory for states; see `Resident.new_state`."""
-        return self._last.new_state(types)
+        return self._last.new_state(types, in_place)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> None:
         """Run the chain once on arrays of the host; see `Resident.run`."""

@@ -138,7 +138,7 @@ class Executable:
     def new_state(self) -> State:
         """Another state, as before the first call, for calls with `state=`."""
         take = HostState if self._resident is None else self._resident.new_state
-        return State(self.signature.states, self._initial, self.device, take)
+        return State(self.signature, self._initial, self.device, take)
 
     def reset(self) -> None:
         """Put the state back to what it was before the first call."""
@@ -389,7 +389,7 @@ class Executable:
             return self._state
         if self._state is None:
             raise StateError("a state for a model that keeps none", hint="leave state= out")
-        if not isinstance(state, State) or not state.fits(self.signature.states, self.device):
+        if not isinstance(state, State) or not state.fits(self.signature, self.device):
             raise StateError(f"{state!r} is no state of this model", hint="take one that new_state() of it gave")
         return state
 

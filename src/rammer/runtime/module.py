@@ -111,7 +111,7 @@ class CompiledModule(Executable):
 
     def _call_for(self, arrays: Sequence[object], state: State | None) -> _Call:
         """What runs the model on arrays of such classes with a state."""
-        calls = self._calls if state is None else state.calls
+        calls = self._calls if state is None else state.calls.setdefault(self, {})
         return calls.get(type(arrays[0]) if arrays else np.ndarray) or self._found_call(arrays, state, calls)
 
     def _found_call(self, arrays: Sequence[object], state: State | None, calls: dict[type, _Call]) -> _Call:

@@ -55,8 +55,8 @@ class ProgramSet:
         programs.save("model.rammer", kind="rows", about={"buckets": [1, 8, 64]})
 
     A model with several functions (a classifier that gives labels or probabilities) has several entries, by names of
-    its owner's. A program that keeps state has states of its own; where the states of two programs have the same types,
-    a state of one may be given to calls of the other (`state=`).
+    its owner's. A program that keeps state has states of its own; where those of two programs have the same types and
+    both update the same in place, a state of one may be given to calls of the other (`state=`).
 
     All methods may be called from several threads. A program that is missing is built by the thread that asks first;
     others that ask for it wait, and those that ask for another program do not.

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from rammer.ir.graph import Array
 
 _OUTPUT_HINT = "give an array of the output's type that lies where the inputs do, row by row, or leave outputs= out"
-_SCHEMA: Schema = {"inputs": [(str, str, [int])], "outputs": [(str, str, [int])], "states": [(str, str, [int])]}
+_SCHEMA: Schema = {
+    "inputs": [(str, str, [int])],
+    "outputs": [(str, str, [int])],
+    "states": [(str, str, [int])],
+    "in_place": [int],
+}
 _DTYPES = {dtype.value: dtype for dtype in STORED_DTYPES}
 
 
@@ -36,14 +41,16 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """Inputs, outputs and states of a compiled model, in the model's order."""
+    """Inputs, outputs and states of a compiled model, in the model's order; the states `in_place` by position."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     states: tuple[Port, ...] = ()
+    in_place: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        kept = f", keeps ({', '.join(map(str, self.states))})" if self.states else ""
+        states = [f"{port}{' in place' * (i in self.in_place)}" for i, port in enumerate(self.states)]
+        kept = f", keeps ({', '.join(states)})" if states else ""
         return f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))}){kept}"
 
     def arrange(self, positional: Sequence[object], named: Mapping[str, object]) -> Sequence[Any]:
@@ -95,10 +102,11 @@ class Signature:
 
     def to_json(self) -> Json:
         """As JSON data."""
-        return {
+        sides: dict[str, Json] = {
             side: [[port.name, port.type.dtype.value, list(port.type.shape)] for port in ports]
             for side, ports in (("inputs", self.inputs), ("outputs", self.outputs), ("states", self.states))
         }
+        return {**sides, "in_place": list(self.in_place)}
 
     @property
     def array_bytes(self) -> list[int]:
@@ -112,11 +120,15 @@ class Signature:
         Raises:
             SchemaError: it has another form, names a port twice, or has an array that NumPy has not.
         """
-        whole = {"states": [], **data} if isinstance(data, dict) else data  # files of models without any may lack them
+        # Files of models without any may lack them.
+        whole = {"states": [], "in_place": [], **data} if isinstance(data, dict) else data
         check_schema(whole, _SCHEMA, "its signature")
         sides = cast(Mapping[str, Sequence[tuple[str, str, Sequence[int]]]], whole)
         inputs, outputs, states = (_ports(sides[side]) for side in ("inputs", "outputs", "states"))
-        return cls(inputs=inputs, outputs=outputs, states=states)
+        in_place = tuple(cast(Mapping[str, Sequence[int]], whole)["in_place"])
+        if list(in_place) != sorted({*in_place}.intersection(range(len(states)))):
+            raise SchemaError(f"its signature updates the states {list(in_place)} of {len(states)} in place")
+        return cls(inputs=inputs, outputs=outputs, states=states, in_place=in_place)
 
 
 def _ports(rows: Sequence[tuple[str, str, Sequence[int]]]) -> tuple[Port, ...]:

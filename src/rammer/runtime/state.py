@@ -1,4 +1,4 @@
-"""What a model keeps from call to call: two arrays for each state, read and written in turn."""
+"""What a model keeps from call to call: two arrays for each state, read and written in turn, or one in place."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rammer.devices.base import StateMemory
+from rammer.devices.base import StateMemory, check_whole
 from rammer.errors import StateError
 from rammer.ir.types import TensorType
 from rammer.printable import listing
 from rammer.runtime.arrays import aligned_empty
-from rammer.runtime.signature import Port
+from rammer.runtime.signature import Signature
 
 if TYPE_CHECKING:
     from rammer.ir.graph import Array
@@ -22,21 +22,36 @@ T = TypeVar("T")
 
 
 class HostState:
-    """Two arrays of the host for each state; see `rammer.devices.base.StateMemory`.
+    """Two arrays of the host for each state, one for those in place; see `rammer.devices.base.StateMemory`.
 
     A run reads one of them and writes the other; when it is over they change places, so that a run that fails leaves
-    the states as they were. Calls that share them take turns.
+    the states as they were. A state in place may be written in part by then, and is asked for again by nobody until it
+    is stored. Calls that share states take turns.
     """
 
-    def __init__(self, types: Sequence[TensorType]) -> None:
-        self._sides = [[aligned_empty(type.shape, type.dtype.numpy) for type in types] for _ in ("read", "written")]
+    def __init__(self, types: Sequence[TensorType], in_place: Sequence[int] = ()) -> None:
+        sides = [[aligned_empty(type.shape, type.dtype.numpy) for type in types]]
+        sides.append(
+            [
+                sides[0][position] if position in in_place else aligned_empty(type.shape, type.dtype.numpy)
+                for position, type in enumerate(types)
+            ]
+        )
+        self._sides = sides
         self._addresses = [[array.ctypes.data for array in side] for side in self._sides]
+        self._in_place = frozenset(in_place)
+        self._torn: set[int] = set()
         self._turn = 0
         self._lock = threading.Lock()
 
     def load(self, positions: Sequence[int]) -> list[Array]:
-        """Copies of what the next run will read."""
+        """Copies of what the next run will read.
+
+        Raises:
+            StateError: a run that was given up may have written one of them in part.
+        """
         with self._lock:
+            check_whole(self._torn.intersection(positions))
             return [self._sides[self._turn][position].copy() for position in positions]
 
     def store(self, values: Mapping[int, Array]) -> None:
@@ -44,23 +59,48 @@ class HostState:
         with self._lock:
             for position, value in values.items():
                 self._sides[self._turn][position][...] = value
+            self._torn.difference_update(values)
 
     def advance(self, run: Callable[[Sequence[Array], Sequence[Array]], object]) -> None:
-        """Run on the arrays that are to be read and written; then they change places."""
+        """Run on the arrays that are to be read and written; then they change places.
+
+        Raises:
+            StateError: a run that was given up may have written one of them in part.
+        """
         with self._lock:
-            run(self._sides[self._turn], self._sides[1 - self._turn])
-            self._turn = 1 - self._turn
+            self._move(lambda: run(self._sides[self._turn], self._sides[1 - self._turn]))
 
     def peek(self, run: Callable[[Sequence[Array], Sequence[Array]], T]) -> T:
-        """What a run gives on the arrays that are to be read and written; the states stay as they are."""
+        """What a run gives on the arrays that are to be read and written; the states stay as they are.
+
+        Raises:
+            StateError: a run that was given up may have written one of them in part.
+        """
         with self._lock:
-            return run(self._sides[self._turn], self._sides[1 - self._turn])
+            check_whole(self._torn)
+            read, written = list(self._sides[self._turn]), list(self._sides[1 - self._turn])
+            for position in self._in_place:
+                read[position] = written[position] = read[position].copy()
+            return run(read, written)
 
     def advance_at(self, run: Callable[[Sequence[int], Sequence[int]], object]) -> None:
-        """`advance` by the arrays' addresses."""
+        """`advance` by the arrays' addresses.
+
+        Raises:
+            StateError: a run that was given up may have written one of them in part.
+        """
         with self._lock:
-            run(self._addresses[self._turn], self._addresses[1 - self._turn])
-            self._turn = 1 - self._turn
+            self._move(lambda: run(self._addresses[self._turn], self._addresses[1 - self._turn]))
+
+    def _move(self, run: Callable[[], object]) -> None:
+        """Run, and let the arrays change places; the lock is held."""
+        check_whole(self._torn)
+        try:
+            run()
+        except BaseException:
+            self._torn.update(self._in_place)
+            raise
+        self._turn = 1 - self._turn
 
 
 class State(Mapping[str, "Array"]):
@@ -71,32 +111,32 @@ class State(Mapping[str, "Array"]):
 
     Attributes:
         version: how often the host has written to it.
-        calls: what runs the model on tensors with this state, by the tensors' class.
+        calls: what runs a model on tensors with this state, by the model and the tensors' class.
     """
 
     def __init__(
         self,
-        ports: Sequence[Port],
+        signature: Signature,
         initial: Sequence[Array],
         device: str,
-        take: Callable[[Sequence[TensorType]], StateMemory],
+        take: Callable[[Sequence[TensorType], Sequence[int]], StateMemory],
     ) -> None:
-        self._ports = tuple(ports)
+        self._ports, self._in_place = signature.states, signature.in_place
         self._initial = tuple(initial)
         self._device = device
         self._take = take
         self._memory: StateMemory | None = None
         self._lock = threading.Lock()
-        self._positions = {port.name: position for position, port in enumerate(ports)}
+        self._positions = {port.name: position for position, port in enumerate(self._ports)}
         self.version = 0
-        self.calls: dict[type, Callable[[Sequence[Any]], Sequence[Any]]] = {}
+        self.calls: dict[object, dict[type, Callable[[Sequence[Any]], Sequence[Any]]]] = {}
 
     @property
     def memory(self) -> StateMemory:
         """Where it lies; taken when it is first needed, for its device may not be here."""
         with self._lock:
             if self._memory is None:
-                self._memory = self._take([port.type for port in self._ports])
+                self._memory = self._take([port.type for port in self._ports], self._in_place)
                 self._memory.store(dict(enumerate(self._initial)))
             return self._memory
 
@@ -114,7 +154,7 @@ class State(Mapping[str, "Array"]):
         """A copy of what the next run will read.
 
         Raises:
-            StateError: there is no such state.
+            StateError: there is no such state, or a run that was given up may have written it in part.
             RunTimeoutError: a run of it on a stream stopped making progress.
         """
         (array,) = self.memory.load([self._position(name)])
@@ -148,9 +188,9 @@ class State(Mapping[str, "Array"]):
     def __len__(self) -> int:
         return len(self._ports)
 
-    def fits(self, ports: Sequence[Port], device: str) -> bool:
-        """Whether these are the states of a model for a device."""
-        return (self._ports, self._device) == (tuple(ports), device)
+    def fits(self, signature: Signature, device: str) -> bool:
+        """Whether these are the states of a model for a device, and it updates the same of them in place."""
+        return (self._ports, self._in_place, self._device) == (signature.states, signature.in_place, device)
 
     def _position(self, name: str) -> int:
         if name not in self._positions:

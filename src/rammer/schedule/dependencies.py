@@ -5,6 +5,9 @@ hulls, so a dependency may be one too many and never one too few. Model inputs a
 producers through one operand form one `TaskSet`, whichever rOperators they belong to (a concatenation has several),
 and rTasks that depend on the same producers share the set: sets become counters (see `builder`).
 
+A state in place is written where it is read, so its writer depends on the earlier rTasks that read what it overwrites,
+too. Its own rTasks read what they write and nothing else of it.
+
 What depends on what follows from the regions alone, so it is computed once for all rOperators with equal work on equal
 parts of their tensors (the cells of a recurrent layer) and then only named anew.
 """
@@ -33,10 +36,14 @@ Predecessors = tuple[TaskSet, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Producer:
-    """An rOperator that writes a part of a tensor: `output` is its position among the rOperator's outputs."""
+    """An rOperator that writes a part of a tensor: `place` is its position among the rOperator's outputs.
+
+    For the writer of a state in place it is one that reads a part, and its position among the slots.
+    """
 
     operator: int
-    output: int
+    place: int
+    reads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +65,26 @@ class Dependencies:
         self._graph = graph
         self._regions = regions
         self._slots = _producers_by_slot(graph, regions)
+        self._readers = _readers_by_output(graph, regions)
         self._has_tagged = any(tensor.layout.tagged for tensor in graph.tensors)
         self._written: dict[int, tuple[Boxes, ...]] = {}
+        self._read: dict[int, tuple[Boxes | None, ...]] = {}
         self._matches: dict[tuple[Boxes, tuple[Boxes, ...]], _Match] = {}
         self._tasks: dict[int, tuple[RTask, ...]] = {}
         self._sets: dict[tuple[tuple[int, tuple[int, ...]], ...], TaskSet] = {}
 
     def producers(self, operator: int) -> tuple[int, ...]:
         """The rOperators that an rOperator depends on under any choice of rKernels, ascending."""
-        return tuple(sorted({producer.operator for slot in self._slots[operator] for producer in slot}))
+        groups = (*self._slots[operator], *self._readers.get(operator, ()))
+        return tuple(sorted({producer.operator for group in groups for producer in group}))
 
     def commit(self, operator: int, kernel: RKernel) -> None:
         """Fix the rKernel of an rOperator."""
         written = self._regions.writes(self._graph.operators[operator], kernel)
         self._written[operator] = tuple(region.boxes for region in written)
+        if self._readers:
+            read = self._regions.reads(self._graph.operators[operator], kernel)
+            self._read[operator] = tuple(None if region is None else region.boxes for region in read)
         self._tasks[operator] = tuple(RTask(operator, index) for index in range(kernel.task_count))
 
     def predecessors(self, operator: ROperator, kernel: RKernel) -> tuple[Predecessors, ...]:
@@ -92,7 +105,10 @@ class Dependencies:
         found: list[Predecessors] = [()] * kernel.task_count
         if tagged and not self._has_tagged:
             return tuple(found)
-        for region, producers in zip(self._regions.reads(operator, kernel), self._slots[operator.id], strict=True):
+        accesses = [*zip(self._regions.reads(operator, kernel), self._slots[operator.id], strict=True)]
+        if operator.id in self._readers:
+            accesses += zip(self._regions.writes(operator, kernel), self._readers[operator.id], strict=True)
+        for region, producers in accesses:
             if region is None or not producers or self._graph.tensors[region.tensor].layout.tagged is not tagged:
                 continue
             match = self._match(region.boxes, producers)
@@ -104,11 +120,17 @@ class Dependencies:
         return tuple(found)
 
     def _match(self, reads: Boxes, producers: Sequence[_Producer]) -> _Match:
-        writes = tuple(self._written[producer.operator][producer.output] for producer in producers)
+        writes = tuple(map(self._boxes, producers))
         key = (reads, writes)
         if key not in self._matches:
             self._matches[key] = _match(reads, writes)
         return self._matches[key]
+
+    def _boxes(self, producer: _Producer) -> Boxes:
+        """What each rTask of a producer touches."""
+        boxes = (self._read if producer.reads else self._written)[producer.operator][producer.place]
+        assert boxes is not None
+        return boxes
 
     def _set(self, producers: Sequence[_Producer], members: Sequence[tuple[int, tuple[int, ...]]]) -> TaskSet:
         """The one object for these producers' tiles."""
@@ -177,6 +199,26 @@ def _producers_by_slot(graph: TaskGraph, regions: Regions) -> tuple[tuple[tuple[
                 producers = (written_by[place][0] for place in met.tiles[group])
                 found[reader][slot] = tuple(producer for producer in producers if producer.operator < reader)
     return tuple(map(tuple, found))
+
+
+def _readers_by_output(graph: TaskGraph, regions: Regions) -> dict[int, tuple[tuple[_Producer, ...], ...]]:
+    """Per output of each writer of states in place, the earlier rOperators that read what any rTask overwrites."""
+    readers: dict[int, list[tuple[_Producer, Boxes]]] = {old: [] for old in graph.updated.values()}
+    found: dict[int, tuple[tuple[_Producer, ...], ...]] = {}
+    for operator in graph.operators if readers else ():
+        if any(binding.tensor in graph.updated for binding in operator.writes):
+            found[operator.id] = tuple(
+                tuple(
+                    reader
+                    for reader, boxes in readers.get(graph.updated.get(written.tensor, -1), ())
+                    if overlaps(boxes, written.boxes).tiles[0]
+                )
+                for written in regions.whole_writes(operator)
+            )
+        for slot, read in enumerate(regions.whole_reads(operator)):
+            if read is not None and read.tensor in readers:
+                readers[read.tensor].append((_Producer(operator.id, slot, reads=True), read.boxes))
+    return found
 
 
 def _stacked(boxes: Sequence[Boxes]) -> Boxes:

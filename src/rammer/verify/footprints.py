@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from rammer.ir.evaluate import evaluate_tile
 from rammer.ir.expr import Axis, Expr, Output, TensorExpr, const, nodes
-from rammer.ir.region import Interval, interval_of, reshape_box
-from rammer.ir.task import Binding, ROperator, TaskGraph, TensorRole
+from rammer.ir.region import Interval, depends_on_data, interval_of, reshape_box
+from rammer.ir.task import Binding, ROperator, TaskGraph, Tensor, TensorRole
 
 IntArray = npt.NDArray[np.int64]
 
@@ -60,7 +60,8 @@ class Footprints:
     def reads(self, operator: ROperator, expr: TensorExpr, sizes: tuple[int, ...]) -> list[Region]:
         """What the tiles of `sizes` read through each slot that is loaded at all, then their predicate.
 
-        Inputs and constants are left out: they are there from the start, and nothing may write them.
+        Inputs and constants are left out: they are there from the start, and nothing may write them, but for states in
+        place.
         """
         key = (expr, sizes)
         if key not in self._slots:
@@ -71,11 +72,15 @@ class Footprints:
         return [
             self._region(binding, boxes)
             for binding, boxes in pairs
-            if boxes is not None and self._roots[binding.tensor].role not in (TensorRole.INPUT, TensorRole.CONSTANT)
+            if boxes is not None and not self._stays(self._roots[binding.tensor])
         ]
 
+    def _stays(self, root: Tensor) -> bool:
+        """Whether nothing writes a tensor."""
+        return root.role in (TensorRole.INPUT, TensorRole.CONSTANT) and root.id not in self._graph.updated.values()
+
     def writes(self, operator: ROperator, expr: TensorExpr, sizes: tuple[int, ...]) -> list[Region]:
-        """What the tiles of `sizes` write through each output."""
+        """What the tiles of `sizes` write through each output; boxes are too large where positions come from data."""
         key = (expr, sizes)
         if key not in self._outputs:
             self._outputs[key] = tuple(_stores(output, expr, sizes) for output in expr.outputs)
@@ -159,7 +164,8 @@ class _Stores:
 def _stores(output: Output, expr: TensorExpr, sizes: tuple[int, ...]) -> _Stores:
     tiles = _Tiles(expr.axes, sizes)
     boxes, points = _boxes(output.indices, output.type.shape, tiles), tiles.points()
-    return _Stores(output, expr.axes, tiles, boxes, points, _inexact(boxes, points))
+    inexact = _inexact(boxes, points) & (not any(map(depends_on_data, output.indices)))
+    return _Stores(output, expr.axes, tiles, boxes, points, inexact)
 
 
 def _inexact(boxes: _Boxes, points: IntArray) -> npt.NDArray[np.bool_]:

@@ -15,6 +15,7 @@
 | G11 | A layout gives every element of its value an address of its own within its span. |
 | G12 | A state has a name of its own; its initial value, its input and its output are of one type. |
 | G13 | A predicate is one bool. |
+| G14 | A state in place is stored, perhaps in part, by an operator of its own, behind all that read it as it was. |
 
 Composite operators have no expression until they are unrolled; G06 to G10 are about expressions.
 """
@@ -30,6 +31,7 @@ from rammer.ir.expr import Axis, Call, Expr, Guarded, Load, Reduce, ScalarFn, Te
 from rammer.ir.graph import Graph, Operator, Value
 from rammer.ir.types import DType, TensorType
 from rammer.verify.storage import has_own_addresses
+from rammer.verify.updates import loads_of_indices, reads_what_it_stores
 from rammer.verify.work import is_one_to_one, load_fault
 
 _Fault = tuple[str, str]
@@ -48,6 +50,7 @@ def verify(graph: Graph) -> None:
     _check_order(graph)
     _check_outputs(graph)
     _check_states(graph)
+    _check_updates(graph)
     for value in graph.values.values():
         _check_value(graph, value)
     for operator in graph.operators:
@@ -71,6 +74,26 @@ def _check_states(graph: Graph) -> None:
                 raise VerificationError(
                     "G12", f"state '{state.name}' begins as {held}, its value %{value} is {graph.values[value].type}"
                 )
+
+
+def _check_updates(graph: Graph) -> None:
+    """Who writes a state in place comes last, reads of it what it stores, and writes nothing else."""
+    for new, old in graph.updated.items():
+        writer = graph.producers()[new]
+        expr, old_slots = writer.expr, [slot for slot, value in enumerate(writer.inputs) if value == old]
+        if expr is None or len(writer.outputs) != 1 or not all(reads_what_it_stores(expr, slot) for slot in old_slots):
+            message = f"{_describe(writer)} writes {_name(graph, new)} in place and other values, or reads others of it"
+            raise VerificationError("G14", message, where=_sources(writer))
+        before, is_written = {old}, False
+        for operator in graph.operators:
+            read = before.intersection(operator.needs)
+            if operator is writer:
+                is_written, read = True, read - {old}
+            elif operator.kind in ("Reshape", "Slice") and read:
+                before.update(operator.outputs)
+            if is_written and read:
+                message = f"{_describe(operator)} reads {_name(graph, old)} when {_describe(writer)} may overwrite it"
+                raise VerificationError("G14", message, where=_sources(operator))
 
 
 def _check_ids(graph: Graph) -> None:
@@ -147,6 +170,8 @@ def _check_operator(graph: Graph, operator: Operator) -> None:
     if operator.expr is None:
         return
     fault = _types_fault(graph, operator, operator.expr) or _expression_fault(operator.expr)
+    if fault is not None and fault[0] == "G10" and not graph.updated.keys().isdisjoint(operator.outputs):
+        fault = _update_fault(operator.expr)
     if fault is not None:
         code, message = fault
         raise VerificationError(code, f"{_describe(operator)} {message}", where=_sources(operator))
@@ -241,6 +266,16 @@ def _stores_fault(expr: TensorExpr) -> _Fault | None:
         if not shaped or not is_one_to_one(output, expr.axes):
             return "G10", f"stores {points} points as output {place}, {output.type}, at {_listed(output.indices)}"
     return None
+
+
+def _update_fault(expr: TensorExpr) -> _Fault | None:
+    """Whether what is stored in place is at elements of its own (G14)."""
+    beside = loads_of_indices(expr)
+    if beside:
+        return "G14", f"stores where {_listed(beside)} say, which it does not load"
+    if all(len(output.indices) == output.type.rank and is_one_to_one(output, expr.axes) for output in expr.outputs):
+        return None
+    return "G14", f"stores in place at {_listed(expr.outputs[0].indices)}, perhaps twice or out of bounds"
 
 
 def _first(code: str, messages: Iterable[str | None]) -> _Fault | None:

@@ -25,6 +25,7 @@ from rammer.verify.naming import describe_operator, describe_step, describe_tens
 from rammer.verify.order import Order, happens_before
 from rammer.verify.owners import NOBODY, Owners, Touch
 from rammer.verify.placement import Placement, place
+from rammer.verify.updates import check_order
 
 RULES: Mapping[str, str] = MappingProxyType(
     {
@@ -41,11 +42,12 @@ RULES: Mapping[str, str] = MappingProxyType(
         "P11": "An rTask starts after the writers of all that it reads have ended, tagged results excepted.",
         "P12": "No two rTasks write the same element.",
         "P13": "Arena bytes are given to a tensor after all accesses to the one that they held have ended.",
-        "P14": "Every element of an output is written.",
+        "P14": "Every element of an output is written, but for states in place.",
         "P15": "The scratch memory of an rTask, and the weights that it keeps in registers, fit what one vEU has.",
         "P16": "The device has the skeleton and the instruction of every chosen rKernel.",
         "P17": "Only devices that wait for tags get tagged tensors, and their arena bytes are theirs alone.",
         "P18": "An rTask takes the threads that a vEU has.",
+        "P19": "A state in place is written after all reads of what was there have ended.",
     }
 )
 _OF_INSTRUCTIONS = (GemmForm, WarpgroupGemmForm, FlashAttentionForm)
@@ -65,7 +67,9 @@ def verify(plan: Plan, device: VDevice) -> None:
     accesses = _accesses(plan, placement)
     order = happens_before(placement, _takers(plan, accesses))
     for tensor in accesses:
-        _check_elements(plan.graph.tensors[tensor], accesses[tensor], placement, order)
+        if tensor not in plan.graph.updated:
+            _check_elements(plan.graph.tensors[tensor], accesses[tensor], placement, order)
+    check_order(plan, placement, order)
     _check_reuse(plan, accesses, placement, order)
 
 

@@ -14,6 +14,7 @@ from rammer.verify.naming import describe_operator, describe_tensor, sources_of
 from rammer.verify.owners import NOBODY, Owners, Touch
 from rammer.verify.predicates import check_predicates
 from rammer.verify.storage import check_alias, check_ids, check_layout, check_recipes, check_roles
+from rammer.verify.updates import check_flow
 from rammer.verify.work import WorkChecker
 
 RULES: Mapping[str, str] = MappingProxyType(
@@ -34,11 +35,12 @@ RULES: Mapping[str, str] = MappingProxyType(
         "T14": "Nothing writes inputs and constants.",
         "T15": "An element is written at most once.",
         "T16": "What an rOperator reads is written by earlier ones, or is an input or a constant.",
-        "T17": "Outputs are written entirely.",
+        "T17": "Outputs are written entirely, but for states in place.",
         "T18": "What an rKernel takes for constants is bound to constants.",
         "T19": "A recipe makes the constant that it is of, bit for bit.",
         "T20": "What tells whether to run is there in any case; what may be skipped is no output, and has no tags.",
         "T21": "What may be skipped is read only where it runs, by what is skipped with it or as the side of a choice.",
+        "T22": "One rOperator writes a state in place, after all who read it as it was, before all who read it anew.",
     }
 )
 
@@ -75,8 +77,9 @@ def _check_flow(graph: TaskGraph) -> None:
         for region in footprints.writes(operator, expr, whole):
             numbers = np.full(len(region.lo), operator.id, dtype=np.int64)
             writes[region.tensor].append(Touch(region=region, numbers=numbers))
+    check_flow(graph, footprints)
     for tensor in graph.tensors:
-        if tensor.alias_of is None and tensor.type.size:
+        if tensor.alias_of is None and tensor.type.size and tensor.id not in graph.updated:
             _check_tensor(graph, tensor, reads[tensor.id], writes[tensor.id])
 
 

@@ -14,6 +14,7 @@ from rammer.ir.types import DType, TensorType
 from rammer.verify.footprints import index_positions
 from rammer.verify.forms import form_fault
 from rammer.verify.naming import describe_operator, describe_tensor, sources_of
+from rammer.verify.updates import loads_of_indices, settled_stores
 
 
 class WorkChecker:
@@ -66,7 +67,15 @@ class WorkChecker:
                 return fault[0], f"rKernel {place} {fault[1]}"
         if expr not in self._faults:
             self._faults[expr] = _expression_fault(expr)
-        return self._faults[expr]
+        return self._faults[expr] or self._update_fault(operator)
+
+    def _update_fault(self, operator: ROperator) -> tuple[str, str] | None:
+        """Stores at positions from data, of which nobody knows where they are not."""
+        for output, binding in zip(operator.kernels[0].expr.outputs, operator.writes, strict=True):
+            if any(map(depends_on_data, output.indices)) and binding.tensor not in self._graph.updated:
+                tensor = describe_tensor(self._graph.tensors[binding.tensor])
+                return "T12", f"stores {tensor} at positions from data, and it is no state in place"
+        return None
 
     def _binding_fault(self, binding: Binding, type_: TensorType) -> tuple[str, str] | None:
         tensor = self._graph.tensors[binding.tensor]
@@ -105,6 +114,8 @@ def _expression_fault(expr: TensorExpr) -> tuple[str, str] | None:
         fault = load_fault(load, expr)
         if fault is not None:
             return "T13", f"{load} {fault}"
+    for load in loads_of_indices(expr):
+        return "T13", f"stores where {load} says, which its bodies do not load"
     for place, output in enumerate(expr.outputs):
         if output.body.dtype is not output.type.dtype:
             return "T07", f"stores {output.body.dtype.value} as output {place}, which is {output.type}"
@@ -146,9 +157,12 @@ def is_one_to_one(output: Output, axes: Sequence[Axis]) -> bool:
     """Whether the points of the domain are stored at elements of their own, within the output."""
     if any(axis.extent == 0 for axis in axes):
         return True
+    settled = settled_stores(output)
+    if settled is None:
+        return False
+    output = settled
     inside = all(
-        not depends_on_data(index)
-        and ((span := interval_of(index, {})) is None or affine(index) is None or Interval(0, extent).contains(span))
+        ((span := interval_of(index, {})) is None or affine(index) is None or Interval(0, extent).contains(span))
         for index, extent in zip(output.indices, output.type.shape, strict=True)
     )
     if not inside:

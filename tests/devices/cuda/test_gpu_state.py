@@ -10,6 +10,7 @@ import pytest
 import rammer
 from rammer.errors import RunTimeoutError, StreamCaptureError
 from tests.runtime.test_state import ONE, STATE, running_sum
+from tests.runtime.test_state_in_place import ROW, cached
 from tests.support.copies import COPIES
 from tests.support.small_models import mlp_model
 
@@ -243,3 +244,26 @@ def test_values_are_taken_over_and_steps_have_states_of_their_own():
             parameter.zero_()
     step.refresh()
     assert step(x, target).item() == pytest.approx(np.log(3), rel=1e-5)
+
+
+def test_replays_update_a_cache_in_place():
+    """Each of them writes the row behind the last one's, and the position moves on the GPU, too."""
+    net = rammer.compile(cached(), "cuda", state=STATE)
+    assert net.signature.in_place == (0,)
+    x = torch.ones(ROW, device="cuda")
+    position = torch.zeros(1, dtype=torch.int64, device="cuda")
+    y = torch.zeros(ROW, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        net.run({"x": x, "position": position}, outputs={"y": y}, stream=torch.cuda.current_stream())
+        position.add_(1)
+        x.add_(1)
+    for _ in range(5):
+        graph.replay()
+    torch.cuda.synchronize()
+    held = net.state["past"]
+    assert [held[0, 0, row, 0] for row in range(6)] == [1, 2, 3, 4, 5, 0]
+    net(np.full(ROW, 9, np.float32), np.array([2]))
+    assert net.state["past"][0, 0, :5, 0].tolist() == [1, 2, 9, 4, 5]
+    memory = net.state.memory
+    assert memory.read == memory.written

@@ -26,9 +26,9 @@ class DeferredModel:
         """The same model once more; see `Loaded.clone`."""
         return DeferredModel(lambda: self._model().clone())
 
-    def new_state(self, types: Sequence[TensorType]) -> StateMemory:
+    def new_state(self, types: Sequence[TensorType], in_place: Sequence[int] = ()) -> StateMemory:
         """Memory for states; see `Resident.new_state`."""
-        return self._model().new_state(types)
+        return self._model().new_state(types, in_place)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> None:
         """Run the model once; see `Resident.run`."""

@@ -184,6 +184,7 @@ class LoadedModel:
         held = cast(GpuState | None, state)
         with self._free_buffers() as buffers, self._lock, _lock_of(held):
             driver, program, veus = self._driver, self._program, self._manifest.veus
+            kept = {} if held is None else held.kept()
             buffers.inputs.send(inputs)
             if self._traced is None:
                 code = compile_source(self._source, self._architecture, self._options, trace=True)
@@ -196,6 +197,7 @@ class LoadedModel:
             buffers.outputs.read(outputs)
             if held is not None:
                 held.turn_back()
+                held.store(kept)
             spans, clocks = np.zeros(len(self._records), dtype=SPAN), np.zeros(veus, dtype=CLOCK)
             driver.call("cuMemcpyDtoH", spans.ctypes.data, program.spans, spans.nbytes)
             driver.call("cuMemcpyDtoH", clocks.ctypes.data, program.clocks, clocks.nbytes)
@@ -256,12 +258,15 @@ class LoadedModel:
 
     def _run(self, buffers: CallBuffers, kernel: Kernel, state: GpuState | None) -> None:
         """Run on the inputs in `buffers`, before anybody else's run; the locks are held."""
+        if state is not None:
+            state.check_whole()
         failures = self._begin(buffers, kernel, state)
         try:
             self._finish(buffers, failures)
         except RunTimeoutError:
             if state is not None:
                 state.turn_back()
+                state.tear()
             raise
         if state is not None:
             state.order.ended(buffers.stream)
@@ -303,9 +308,9 @@ class LoadedModel:
             self._driver.enter()
             self._driver.call("cuMemcpyHtoD", address, array.ctypes.data, array.nbytes)
 
-    def new_state(self, types: Sequence[TensorType]) -> GpuState:
+    def new_state(self, types: Sequence[TensorType], in_place: Sequence[int] = ()) -> GpuState:
         """Memory for states; see `Resident.new_state`."""
-        return GpuState(self._driver, types)
+        return GpuState(self._driver, types, in_place)
 
     def enqueue(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
         """Give a run to a stream; see `Resident.enqueue`."""
@@ -315,6 +320,7 @@ class LoadedModel:
         else:
             held = cast(GpuState, state)
             with self._lock, held.lock:
+                held.check_whole()
                 self._enqueue(self._with_state(arrays, held), stream, (self._order, held.order))
 
     def again(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:

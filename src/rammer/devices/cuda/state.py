@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rammer.devices.base import check_whole
 from rammer.devices.cuda.architecture import MOST_BLOCKS
 from rammer.devices.cuda.capture import refuse_while_capturing
 from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver
@@ -25,35 +26,43 @@ _HINT = "do it before or after the capture"
 
 
 class GpuState:
-    """Two places for each state, read and written in turn; see `rammer.devices.base.StateMemory`.
+    """Two places for each state, read and written in turn, one for those in place; see `devices.base.StateMemory`.
 
     Several models may use it, one run after another whatever their streams.
 
     Attributes:
         read: where each state lies that the first run reads.
-        written: where it writes them; the next run reads them there.
+        written: where it writes them; the next run reads them there. For a state in place that is the same.
         turns: the address of the counts of runs, `turn_count` of them.
         order: of the runs that use the states.
         lock: held by who gives a run of them to a stream.
         wait: waits for the runs of the model that used them last, and raises if one was given up.
     """
 
-    def __init__(self, driver: Driver, types: Sequence[TensorType]) -> None:
+    def __init__(self, driver: Driver, types: Sequence[TensorType], in_place: Sequence[int] = ()) -> None:
         self._driver = driver
         self._types = tuple(types)
+        self._in_place = tuple(in_place)
+        self._torn: set[int] = set()
         driver.enter()
         self.order = Order(driver)
         self._memory = Memory(driver, self.order.wait)
-        padded = (-(-type.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for type in types)
-        *offsets, total_bytes = itertools.accumulate(padded, initial=0)
-        self.read, self.written = (
-            [block + offset for offset in offsets] for block in (self._memory.device(total_bytes) for _ in range(2))
-        )
+        self.read = self._places(range(len(types)))
+        turning = [position for position in range(len(types)) if position not in in_place]
+        others = dict(zip(turning, self._places(turning), strict=True))
+        self.written = [others.get(position, place) for position, place in enumerate(self.read)]
         self.turn_count = driver.attribute("MULTIPROCESSOR_COUNT") * MOST_BLOCKS
         self.turns = self._memory.device(self.turn_count * np.dtype(np.uint32).itemsize)
         driver.call("cuStreamSynchronize", NULL_STREAM)  # streams that runs are given to do not wait for it
         self.lock = threading.RLock()
         self.wait: weakref.WeakMethod[Callable[[], None]] | None = None
+
+    def _places(self, positions: Sequence[int]) -> list[int]:
+        """New places for some states."""
+        padded = (-(-self._types[i].nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for i in positions)
+        *offsets, total_bytes = itertools.accumulate(padded, initial=0)
+        block = self._memory.device(total_bytes)
+        return [block + offset for offset in offsets]
 
     def load(self, positions: Sequence[int]) -> list[Array]:
         """What the next run will read of some states; see `StateMemory.load`."""
@@ -61,6 +70,7 @@ class GpuState:
         if self.wait is not None and (wait := self.wait()) is not None:
             wait()
         with self.lock:
+            check_whole(self._torn.intersection(positions))
             self._driver.enter()
             self.order.wait()
             places = self.written if self._turn() % 2 else self.read
@@ -77,12 +87,29 @@ class GpuState:
             self.order.before(LEGACY_STREAM)
             for position, value in values.items():
                 array = np.ascontiguousarray(value)
-                for place in (self.read[position], self.written[position]):
+                for place in dict.fromkeys((self.read[position], self.written[position])):
                     self._driver.call("cuMemcpyHtoDAsync", place, array.ctypes.data, array.nbytes, LEGACY_STREAM)
             self.order.after(LEGACY_STREAM)
+            self._torn.difference_update(values)
+
+    def check_whole(self) -> None:
+        """Refuse a run of states that another one may have written in part.
+
+        Raises:
+            StateError: it was given up, and updates a state in place.
+        """
+        check_whole(self._torn)
+
+    def tear(self) -> None:
+        """A run was given up, which may have written what it updates in place in part."""
+        self._torn.update(self._in_place)
+
+    def kept(self) -> dict[int, Array]:
+        """What the states in place hold, by position: `store` puts it back."""
+        return dict(zip(self._in_place, self.load(self._in_place), strict=True)) if self._in_place else {}
 
     def turn_back(self) -> None:
-        """Let the next run read what the last one read, which has ended."""
+        """Let the next run read what the last one read, which has ended, but for states in place."""
         turns = np.full(self.turn_count, self._turn() + 1, np.uint32)
         self._driver.call("cuMemcpyHtoD", self.turns, turns.ctypes.data, turns.nbytes)
         self._driver.call("cuStreamSynchronize", NULL_STREAM)

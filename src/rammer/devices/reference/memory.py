@@ -38,8 +38,8 @@ class Memory:
     Args:
         plan: says where the tensors lie.
         constants: what `place_constants` made; never written.
-        inputs: the caller's arrays in order, C-contiguous; never written.
-        outputs: the caller's arrays in order, C-contiguous; poisoned here.
+        inputs: the caller's arrays in order, C-contiguous; never written, but where a state in place is both.
+        outputs: the caller's arrays in order, C-contiguous; poisoned here, but for states in place.
     """
 
     def __init__(
@@ -52,7 +52,12 @@ class Memory:
             self._storage[number] = array.reshape(-1)
         for number, array in zip(plan.graph.outputs, outputs, strict=True):
             self._storage[number] = array.reshape(-1)
-            self._storage[number].fill(_POISONS[self._tensors[number].type.dtype])
+            if number in plan.graph.updated:
+                before = plan.graph.updated[number]
+                self._storage[number][...] = self._storage[before]  # nothing happens where they are one array
+                self._storage[before] = self._storage[number]
+            else:
+                self._storage[number].fill(_POISONS[self._tensors[number].type.dtype])
         arenas = [np.full(arena_bytes, _POISON, dtype=np.uint8) for arena_bytes in plan.memory.arenas_bytes]
         for tensor in self._tensors:
             if tensor.role is TensorRole.INTERMEDIATE and tensor.alias_of is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rammer.ir.expr import Expr, Load, TensorExpr, rebuild
+from rammer.ir.expr import Expr, Load, Output, TensorExpr, rebuild
 
 
 def map_bodies(expr: TensorExpr, visit: Callable[[Expr], Expr | None]) -> TensorExpr:
@@ -27,5 +27,11 @@ def without_unused_slots(expr: TensorExpr, inputs: Sequence[int]) -> tuple[Tenso
             return node.at(position[node.slot], node.indices)
         return None
 
-    renumbered = replace(map_bodies(expr, visit), inputs=tuple(expr.inputs[slot] for slot in used))
+    flat = [root for output in expr.outputs for root in (output.body, *output.indices)]
+    rewritten = iter(rebuild(flat, visit))
+    outputs = tuple(
+        Output(type=output.type, body=next(rewritten), indices=tuple(next(rewritten) for _ in output.indices))
+        for output in expr.outputs
+    )
+    renumbered = replace(expr, inputs=tuple(expr.inputs[slot] for slot in used), outputs=outputs)
     return renumbered, tuple(inputs[slot] for slot in used)

@@ -17,6 +17,7 @@ from rammer.devices.cpu.emit.reduce import emit_reduce, fold, fold_outside_lanes
 from rammer.devices.cpu.emit.trees import emit_trees
 from rammer.ir.expr import Axis, Expr, Load
 from rammer.ir.kernel_form import AttentionForm, ExternForm, KernelForm, MapForm, MicroKernelForm, ReduceForm
+from rammer.ir.region import depends_on_data
 from rammer.ir.task import RKernel
 from rammer.ir.tree_forms import TreesForm
 
@@ -87,17 +88,19 @@ def _emit_body(scope: Scope, ranges: Mapping[Axis, Range], form: KernelForm) -> 
 
 
 def _write_operands(writer: Writer, operands: Operands, roots: Sequence[Expr]) -> None:
-    """Pointers to what is loaded below `roots`, and to the outputs."""
+    """Pointers to what is loaded below `roots`, and to the outputs: a state in place is both."""
     kernel = operands.kernel
     inputs = kernel.expr.inputs
+    in_place = any(depends_on_data(index) for output in kernel.expr.outputs for index in output.indices)
+    apart = "" if in_place else "restrict "
     loaded = {node.slot for node in operands.reach(roots) if isinstance(node, Load)}
     for i, type_ in enumerate(inputs):
         if i in loaded:
             storage = storage_type(type_.dtype)
-            writer.line(f"const {storage} *restrict in{i} = (const {storage} *)pointers[{i}];")
+            writer.line(f"const {storage} *{apart}in{i} = (const {storage} *)pointers[{i}];")
     for i, output in enumerate(kernel.expr.outputs):
         storage = storage_type(output.type.dtype)
-        writer.line(f"{storage} *restrict out{i} = ({storage} *)pointers[{len(inputs) + i}];")
+        writer.line(f"{storage} *{apart}out{i} = ({storage} *)pointers[{len(inputs) + i}];")
 
 
 def _write_ranges(writer: Writer, kernel: RKernel) -> dict[Axis, Range]:

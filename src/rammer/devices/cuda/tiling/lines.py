@@ -12,7 +12,7 @@ from rammer.ir.expr import Axis, Call, Cast, Const, Expr, ScalarFn, nodes
 from rammer.ir.region import Box, Interval, read_boxes, write_boxes
 from rammer.ir.task import RKernel
 from rammer.ir.types import Layout
-from rammer.roller.tile import asked_elements
+from rammer.roller.tile import asked_elements, stored_elements
 from rammer.tiling.gemm import WARP
 
 LINE_BYTES = 128
@@ -80,7 +80,7 @@ def _index(root: Expr, positions: Positions) -> npt.NDArray[np.int64]:
 def slot_bytes(kernel: RKernel, task: Sequence[int], unit: int) -> list[float]:
     """Bytes of the sectors or lines of each slot, then of each output, that an rTask of such a tile touches.
 
-    Of what data choose, it touches no more elements than it asks for.
+    Of what data choose, it touches no more elements than it asks for or stores.
     """
     expr = kernel.expr
     ranges = {axis: Interval(0, min(size, axis.extent)) for axis, size in zip(expr.axes, task, strict=True)}
@@ -95,7 +95,10 @@ def slot_bytes(kernel: RKernel, task: Sequence[int], unit: int) -> list[float]:
     for output, layout, box in zip(
         expr.outputs, kernel.layouts[len(expr.inputs) :], write_boxes(expr, ranges), strict=True
     ):
-        found.append(_box_bytes(box, layout, output.type.dtype.itemsize_bytes, unit))
+        element_bytes = output.type.dtype.itemsize_bytes
+        bytes_ = _box_bytes(box, layout, element_bytes, unit)
+        stored = stored_elements(expr, output, tuple(task))
+        found.append(bytes_ if stored is None else min(bytes_, float(stored * element_bytes)))
     return found
 
 

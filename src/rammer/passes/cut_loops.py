@@ -34,10 +34,8 @@ class Cut:
     graphs: tuple[Graph, ...]
 
 
-def cut(graph: Graph) -> Cut | None:
-    """The chain of a graph with loops, None for one without."""
-    if all(operator.repeat is None for operator in graph.operators):
-        return None
+def cut(graph: Graph) -> Cut:
+    """The chain of a graph; one without loops is a chain of one graph."""
     return _Cutter(graph).cut()
 
 

@@ -73,11 +73,14 @@ def compile_model(
 
 def _cut(graph: Graph) -> Cut | None:
     """The chain of a graph, proved, and the graphs of its links; None for a graph that is one program."""
+    looped = fuse_loops.run(long_layers.run(graph))
+    if all(operator.repeat is None for operator in looped.operators):
+        return None
     with timed("cut_loops", "passes") as step:
-        cut = cut_loops.cut(fuse_loops.run(long_layers.run(graph)))
-        if cut is not None:
-            verify_chain.verify(cut.chain)
-            step.made = f"{len(cut.graphs)} programs, {sum(link.runs for link in cut.chain.links)} runs"
+        cut = cut_loops.cut(looped)
+        step.made = f"{len(cut.graphs)} programs, {sum(link.runs for link in cut.chain.links)} runs"
+    with timed("chain", "verify"):
+        verify_chain.verify(cut.chain)
     return cut
 
 

@@ -28,10 +28,6 @@ def survey(model: str | os.PathLike[str], options: CompileOptions) -> Survey:
     except ModelError as error:
         return Survey(contents=contents, device=vdevice.name, demands=(), refused=str(error))
     cut = cut_loops.cut(long_layers.run(graph))
-    graphs = (
-        [(1, graph)]
-        if cut is None
-        else [(link.runs, own) for link, own in zip(cut.chain.links, cut.graphs, strict=True)]
-    )
+    graphs = [(link.runs, own) for link, own in zip(cut.chain.links, cut.graphs, strict=True)]
     found = demands([(runs, unroll.run(own)) for runs, own in graphs], vdevice)
     return Survey(contents=contents, device=vdevice.name, demands=found, refused="")

@@ -94,8 +94,8 @@ def test_a_long_layer_is_compiled_for_a_gpu():
 
 def test_short_loops_are_one_program():
     graph = load_graph(layer("LSTM", long_layers.MOST_STEPS)[0])
-    assert cut_loops.cut(long_layers.run(graph)) is None
-    assert cut_loops.cut(load_graph(loop(100))) is None
+    assert long_layers.run(graph) is graph
+    assert all(operator.repeat is None for operator in load_graph(loop(100)).operators)
 
 
 # --- Right results ----------------------------------------------------------------------------------------------------
@@ -221,6 +221,67 @@ def test_scans_and_loops_on_every_device(options, short):
     model, inputs = scan(12, backward=(True, False))
     check(compile_with(model, options), model, inputs)
     check(compile_with(loop(STEPS), options), loop(STEPS), {"x": X})
+
+
+INNER = """
+    w = Loop (m, t, v) <
+        body = inner (int64 j, bool on, float[3] a) => (bool more, float[3] b) {
+            more = Identity(on) g = Cast<to = 1>(i) h = Add(x, g) k = Mul(a, half) b = Add(k, h)
+        }
+    >
+"""
+
+
+@pytest.mark.parametrize("trips", [(2, STEPS), (STEPS, 2)], ids=["long in short", "short in long"])
+def test_a_loop_in_a_loop_reads_what_lies_around_both(trips, short):
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 21]>
+        nested (float[3] x) => (float[3] y, float[{trips[0]}, 3] rows) {{
+            n = Constant<value_int = {trips[0]}>() m = Constant<value_int = {trips[1]}>()
+            t = Constant<value = bool {{1}}>() half = Constant<value_float = 0.5>()
+            y, rows = Loop (n, t, x) <
+                body = outer (int64 i, bool go, float[3] v) => (bool again, float[3] w, float[3] row) {{
+                    again = Identity(go) {INNER} row = Sin(w)
+                }}
+            >
+        }}
+    """)
+    net = rammer.compile(model, "reference")
+    assert max(runs_of(net)) == 2
+    check(net, model, {"x": X})
+
+
+@pytest.mark.parametrize("positive", [1, -1])
+def test_a_loop_in_a_branch(positive, short):
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 21]>
+        branched (float[3] x) => (float[3] y) {{
+            n = Constant<value_int = {STEPS}>() t = Constant<value = bool {{1}}>()
+            s = ReduceSum<keepdims = 0>(x) zero = Constant<value_float = 0.0>() c = Greater(s, zero)
+            y = If (c) <
+                then_branch = looped () => (float[3] a) {{
+                    a = Loop (n, t, x) <body = trip (int64 i, bool go, float[3] v) => (bool again, float[3] w) {{
+                        again = Identity(go) p = Add(v, x) w = Sin(p)
+                    }}>
+                }},
+                else_branch = plain () => (float[3] b) {{ b = Neg(x) }}
+            >
+        }}
+    """)
+    check(rammer.compile(model, "reference"), model, {"x": positive * np.abs(X)})
+
+
+def test_constants_are_carried_scanned_and_given(short):
+    """What no input decides has to be an array between programs, and is kept once where several read it."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        fixed (float[1, 1, 2] x) => (float[5, 1, 1, 2] y, float[1, 1, 2] last, float[5, 1, 2] twice, float[1, 1, 2] z)
+        <float[5, 1, 2] s = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, float[1, 2, 2] w = {0.5, 0.25, -0.5, 1.0},
+         float[1, 1, 2] h = {0.5, -0.5}> {
+            v = Neg(w) twice = Add(s, s) y, last = RNN<hidden_size = 2>(twice, v, w, , , h) z = Add(x, h)
+        }
+    """)
+    check(rammer.compile(model, "reference"), model, {"x": np.ones((1, 1, 2), np.float32)})
 
 
 @pytest.mark.parametrize("limit", [-9.0, 0.7, 2.5, 9.0])

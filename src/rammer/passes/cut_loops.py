@@ -21,7 +21,11 @@ from rammer.operators.registry import OperatorDef, definition_of
 
 _MOST_TRIPS = 128
 _MOST_NODES = 4096
+"""A run is of up to so many trips and, in all of them, operators: beginning a run then takes some 5 % of its time."""
+
 _ALIGNMENT_BYTES = 256
+"""What buffers of the scratch memory are multiples of."""
+
 _STEP_BYTES = 16
 """What the addresses of arrays in a GPU's memory are multiples of."""
 
@@ -34,19 +38,25 @@ class Cut:
     graphs: tuple[Graph, ...]
 
 
-def cut(graph: Graph) -> Cut | None:
-    """The chain of a graph with loops, None for one without."""
-    if all(operator.repeat is None for operator in graph.operators):
-        return None
+def cut(graph: Graph) -> Cut:
+    """The chain of a graph; one without loops is a chain of one graph."""
     return _Cutter(graph).cut()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Use:
+    """An `Argument` before buffers have places: of a value of the model, or -1, -2, ... for what is no value of it."""
+
+    value: int
+    first_bytes: int = 0
+    step_bytes: int = 0
+    backward: bool = False
+    turns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Piece:
-    """A link before its buffers have places: values of the model, or -1, -2, ... for what no other piece knows.
-
-    A value in turns is carried through the piece's runs.
-    """
+    """A `Link` before buffers have places, and its graph."""
 
     graph: Graph
     runs: int
@@ -56,15 +66,6 @@ class _Piece:
     @property
     def uses(self) -> tuple[_Use, ...]:
         return (*self.inputs, *self.outputs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Use:
-    value: int
-    first_bytes: int = 0
-    step_bytes: int = 0
-    backward: bool = False
-    turns: tuple[int, ...] = ()
 
 
 class _Cutter:
@@ -130,7 +131,7 @@ class _Cutter:
 
     def _plain(self, operators: Sequence[Operator], made: Sequence[int]) -> _Piece:
         """The piece of operators that are no loop."""
-        assembly = _Assembly(self._graph, self._fixed, self._makers)
+        assembly = _Assembly(self._graph, self._makers)
         own = {output for operator in operators for output in operator.outputs}
         read = dict.fromkeys(
             value
@@ -185,7 +186,7 @@ class _Cutter:
         """So many runs of so many trips each, behind those that are done."""
         runs, trips, done = part
         body = repeat.body(trips)
-        assembly = _Assembly(self._graph, self._fixed, self._makers)
+        assembly = _Assembly(self._graph, self._makers)
         first_fixed = repeat.carried + len(repeat.scanned)
         turns = [(self._fresh(v), self._fresh(v)) if runs > 1 else () for v in entering]
 
@@ -305,8 +306,8 @@ def _laid_out(spans: Sequence[tuple[int, int, int]]) -> list[int]:
 class _Assembly:
     """A graph that is put together from parts of another one."""
 
-    def __init__(self, graph: Graph, fixed: frozenset[int], makers: dict[int, Operator]) -> None:
-        self._graph, self._fixed, self._makers = graph, fixed, makers
+    def __init__(self, graph: Graph, makers: dict[int, Operator]) -> None:
+        self._graph, self._makers = graph, makers
         self._known: dict[int, int] = {}
         self._values: dict[int, Value] = {}
         self._operators: list[Operator] = []

@@ -21,13 +21,10 @@ import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from rammer.ir.expr import (
     Axis,
     Call,
     Cast,
-    Const,
     Expr,
     Load,
     Output,
@@ -36,20 +33,17 @@ from rammer.ir.expr import (
     TensorExpr,
     all_nodes,
     call,
-    cast,
-    rebuild,
     substitute,
 )
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.region import depends_on_data
-from rammer.ir.types import DType, TensorType
+from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.passes.helpers.rewrite import Rewriter
 from rammer.passes.helpers.slots import without_unused_slots
+from rammer.passes.helpers.written import Slots, Written, written
 
 _VIEWS = frozenset({"Reshape", "Slice"})
-_INTEGERS = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
-_DEEPEST = 4  # operators that a condition is looked for in
 
 
 def run(graph: Graph, device: VDevice) -> Graph:
@@ -99,33 +93,25 @@ def _update_of(graph: Graph, state: int, own: Collection[str]) -> _Update | None
     return _Update(state, operator, before)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Written:
-    """Where a condition may hold: along an axis at `count` elements from `first` on, in a circle."""
-
-    axis: Axis
-    first: Expr
-    count: int
-
-
 def _update(graph: Graph, makers: Mapping[int, Operator], old: int, new: int) -> Operator | None:
     """What writes a state's new elements alone, or None where it is not known that the others stay."""
     maker = makers[new]
     if maker.expr is None or maker.kind == "Concat":
         return _spliced(graph, makers, maker, old)
     output = maker.expr.outputs[maker.outputs.index(new)]
-    slots = _Slots(graph, makers, maker)
+    slots = Slots(graph, makers, maker)
     if output.indices != maker.expr.axes or any(isinstance(node, Reduce) for node in all_nodes(output.body)):
         return None
     condition = _condition(slots, output, old)
-    written = None if condition is None else _written(slots, condition)
-    if written is None or not depends_on_data(written.first) or not output.type.size:
+    there = None if condition is None else written(slots, condition)
+    if there is None or not depends_on_data(there.first) or not output.type.size:
         return None
-    update = _restricted(slots, maker, new, output, written)
+    update = _restricted(slots, maker, new, output, there)
     assert update.expr is not None
     (stored,) = update.expr.outputs
     of_old = [load for load in update.expr.loads if update.inputs[load.slot] == old]
-    return update if all(load.indices == stored.indices for load in of_old) else None  # others may be written by then
+    own = all((load.indices, load.fill) == (stored.indices, None) for load in of_old)
+    return update if own else None  # others may be written by then
 
 
 def _spliced(graph: Graph, makers: Mapping[int, Operator], maker: Operator, old: int) -> Operator | None:
@@ -160,12 +146,14 @@ def _is_part(maker: Operator | None, old: int, starts: Sequence[int]) -> bool:
     return maker.attributes["starts"] == tuple(starts) and maker.attributes["steps"] == (1,) * len(starts)
 
 
-def _condition(slots: _Slots, output: Output, old: int) -> Expr | None:
+def _condition(slots: Slots, output: Output, old: int) -> Expr | None:
     """What holds wherever an output is something else than the old state."""
 
     def is_old(value: Expr) -> bool:
         kept = _bare(value)
-        return isinstance(kept, Load) and slots.value(kept) == old and kept.indices == output.indices
+        return (
+            isinstance(kept, Load) and slots.value(kept) == old and (kept.indices, kept.fill) == (output.indices, None)
+        )
 
     match _bare(output.body):
         case Call(ScalarFn.SELECT, (condition, _, rest)) if is_old(rest):
@@ -179,7 +167,7 @@ def _condition(slots: _Slots, output: Output, old: int) -> Expr | None:
     return None
 
 
-def _restricted(slots: _Slots, maker: Operator, new: int, output: Output, written: _Written) -> Operator:
+def _restricted(slots: Slots, maker: Operator, new: int, output: Output, written: Written) -> Operator:
     """The operator that stores an output where it is written."""
     assert maker.expr is not None
     place, axes = _place(written, {axis.name for axis in maker.expr.axes})
@@ -194,7 +182,7 @@ def _restricted(slots: _Slots, maker: Operator, new: int, output: Output, writte
     return Operator(kind="Update", name=maker.name, inputs=inputs, outputs=(new,), expr=expr, sources=maker.sources)
 
 
-def _place(written: _Written, names: set[str]) -> tuple[Expr, tuple[Axis, ...]]:
+def _place(written: Written, names: set[str]) -> tuple[Expr, tuple[Axis, ...]]:
     """Where each element that is written lies along the axis, all within it and none twice, and what they are over."""
     extent, first = written.axis.extent, call(ScalarFn.MOD, written.first, written.axis.extent)
     if written.count == 1:
@@ -210,58 +198,6 @@ def _names() -> Iterator[str]:
         number += 1
 
 
-def _written(slots: _Slots, condition: Expr) -> _Written | None:
-    """Where alone a condition can hold."""
-    terms = [slots.seen_through(term) for term in _terms(slots.seen_through(condition))]
-    for term in terms:
-        match term:
-            case Call(ScalarFn.EQ, (a, b)):
-                for here, there in ((a, b), (b, a)):
-                    axis = slots.axis(here)
-                    if axis is not None and _is_apart(there, axis):
-                        return _Written(axis=axis, first=cast(DType.INT64, there), count=1)
-    for below in terms:
-        for above in terms:
-            found = _range(slots, below, above)
-            if found is not None:
-                return found
-    return None
-
-
-def _range(slots: _Slots, below: Expr, above: Expr) -> _Written | None:
-    """Where `0 <= t - first` and `t - first < count` hold, or `(t - first) % extent` in a circle."""
-    match below, above:
-        case (
-            Call(ScalarFn.LE, (Const(0, DType.INT64), offset)),
-            Call(ScalarFn.LT, (other, Const(count, DType.INT64))),
-        ) if offset is other:
-            shifted, turn = offset, None
-            match offset:
-                case Call(ScalarFn.MOD, (inner, Const(extent))):
-                    shifted, turn = inner, int(extent)
-            if not (isinstance(shifted, Call) and shifted.fn is ScalarFn.SUB):
-                return None
-            axis, first = slots.axis(shifted.args[0]), shifted.args[1]
-            if axis is None or turn not in (None, axis.extent) or not 0 < int(count) <= axis.extent:
-                return None
-            return _Written(axis=axis, first=first, count=int(count)) if _is_apart(first, axis) else None
-    return None
-
-
-def _is_apart(position: Expr, axis: Axis) -> bool:
-    """Whether a position is an integer that is the same all along an axis."""
-    return position.dtype in _INTEGERS and axis not in all_nodes(position)
-
-
-def _terms(condition: Expr) -> Iterator[Expr]:
-    """What a condition asks, each by itself."""
-    if isinstance(condition, Call) and condition.fn is ScalarFn.AND:
-        for argument in condition.args:
-            yield from _terms(argument)
-    else:
-        yield condition
-
-
 def _bare(value: Expr) -> Expr:
     """A value without conversions to float32 and back, which leave 16-bit floats as they are."""
     while isinstance(value, Cast) and (
@@ -270,72 +206,6 @@ def _bare(value: Expr) -> Expr:
     ):
         value = value.arg
     return value
-
-
-class _Slots:
-    """The operands of an operator, to which those of operators before it are added as a condition is looked into."""
-
-    def __init__(self, graph: Graph, makers: Mapping[int, Operator], operator: Operator) -> None:
-        assert operator.expr is not None
-        self.values: list[int] = list(operator.inputs)
-        self.types: list[TensorType] = list(operator.expr.inputs)
-        self._graph = graph
-        self._makers = makers
-
-    def value(self, load: Load) -> int:
-        """The value that is loaded."""
-        return self.values[load.slot]
-
-    def seen_through(self, condition: Expr) -> Expr:
-        """A condition as it is computed, where it is loaded."""
-        for _ in range(_DEEPEST):
-            made = self._made(condition) if isinstance(condition, Load) else None
-            if made is None:
-                break
-            condition = made
-        return condition
-
-    def axis(self, index: Expr) -> Axis | None:
-        """The axis of which this is the position: itself, or a table of numbers from 0."""
-        if isinstance(index, Cast) and index.type in (DType.INT32, DType.INT64):
-            index = index.arg
-        if isinstance(index, Axis):
-            return index
-        table = self._graph.constants.get(self.value(index)) if isinstance(index, Load) and index.fill is None else None
-        if table is None or not isinstance(index, Load) or not np.issubdtype(table.dtype, np.integer):
-            return None
-        along = [place for place in index.indices if not isinstance(place, Const) and _extent(place) != 1]
-        if len(along) == 1 and isinstance(along[0], Axis) and table.size == along[0].extent:
-            return along[0] if np.array_equal(table.reshape(-1), np.arange(table.size)) else None
-        return None
-
-    def _made(self, load: Load) -> Expr | None:
-        """What is loaded, as the operator before computes it, over slots of this one."""
-        maker = self._makers.get(self.value(load))
-        if maker is None or maker.expr is None or load.fill is not None:
-            return None
-        output = maker.expr.outputs[maker.outputs.index(self.value(load))]
-        nodes = all_nodes(output.body)
-        if output.indices != maker.expr.axes or any(isinstance(node, Reduce) for node in nodes):
-            return None
-        slots = [self._slot(value, type_) for value, type_ in zip(maker.inputs, maker.expr.inputs, strict=True)]
-
-        def visit(node: Expr) -> Expr | None:
-            return node.at(slots[node.slot], node.indices) if isinstance(node, Load) else None
-
-        (body,) = rebuild([output.body], visit)
-        (placed,) = substitute([body], dict(zip(maker.expr.axes, load.indices, strict=True)))
-        return placed
-
-    def _slot(self, value: int, type_: TensorType) -> int:
-        if value not in self.values:
-            self.values.append(value)
-            self.types.append(type_)
-        return self.values.index(value)
-
-
-def _extent(place: Expr) -> int | None:
-    return place.extent if isinstance(place, Axis) else None
 
 
 def _without(operators: Sequence[Operator], made: Collection[int]) -> list[Operator]:

@@ -253,6 +253,7 @@ def test_replays_update_a_cache_in_place():
     x = torch.ones(ROW, device="cuda")
     position = torch.zeros(1, dtype=torch.int64, device="cuda")
     y = torch.zeros(ROW, device="cuda")
+    net.run({"x": x, "position": position}, outputs={"y": y}, stream=torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         net.run({"x": x, "position": position}, outputs={"y": y}, stream=torch.cuda.current_stream())

@@ -35,6 +35,7 @@ _FLOAT_BYTES = 4
 _MULTIPLE = 8  # elements of 16 bits that are a vector, of which those of 32 bits are two
 _LEAST_BYTES = 40 << 10  # of a vEU: what is read once, and is less, comes soon enough however it lies
 _LOADS = 8  # of a thread that are on their way at a time: more hold up what vEUs hand over
+_PACKED_LOADS = 4  # likewise of numbers of few bits, which take longer to multiply than to bring
 _LEAST_BATCH = 2  # or a thread waits for each row
 _MOST_HELD = 32  # elements of vectors that a thread keeps
 _SCRATCH_BYTES = 32 << 10  # for sums
@@ -237,5 +238,6 @@ def _share(found: MatrixVector, threads: int) -> GemvRowsForm | None:
     loads = turns * len(found.rows)
     if turns * vector * len(found.others) > _MOST_HELD or loads > _LOADS:
         return None
-    batch = max(_LEAST_BATCH, 1 << ((_LOADS // loads).bit_length() - 1))
+    rows = max(1, (_PACKED_LOADS if found.is_packed else _LOADS) // loads)
+    batch = max(_LEAST_BATCH, 1 << (rows.bit_length() - 1))
     return GemvRowsForm(threads=threads, vector=vector, across=across, turns=turns, batch=batch)

@@ -1,6 +1,6 @@
 """compile_model(): the pipeline for models with loops of very many trips: a chain of programs, each compiled by itself.
 
-    Graph ─long_layers, cut_loops─▶ Chain and Graphs ─compile_graph─▶ programs ─▶ Executable
+    Graph ─long_layers, fuse_loops, cut_loops─▶ Chain and Graphs ─compile_graph─▶ programs ─▶ Executable
 
 A model without such loops is one program.
 """

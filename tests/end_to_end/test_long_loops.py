@@ -292,7 +292,7 @@ def test_a_loop_that_the_model_ends(limit, short):
 
 
 @given(steps=st.integers(4, 40), chunk=st.integers(1, 12), backward=st.tuples(st.booleans(), st.booleans()))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_any_number_of_trips_in_runs_of_any_length(steps, chunk, backward):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(control, "_MOST_TRIPS", 3)

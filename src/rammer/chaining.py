@@ -1,6 +1,6 @@
 """compile_model(): the pipeline for models with loops of very many trips: a chain of programs, each compiled by itself.
 
-    Graph ─long_layers, cut_loops─▶ Chain and Graphs ─compile_graph─▶ programs ─▶ Executable
+    Graph ─long_layers, fuse_loops, cut_loops─▶ Chain and Graphs ─compile_graph─▶ programs ─▶ Executable
 
 A model without such loops is one program.
 """
@@ -12,9 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rammer.compiler import Progress, compile_graph, interface_of, silent
+from rammer.compiler import Progress, compile_graph, find_target, interface_of, silent
 from rammer.devices.base import Binary, Device, Source
+from rammer.ir.chain import Chain
 from rammer.ir.graph import Graph
+from rammer.ir.sizes import check_memory
+from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
 from rammer.passes import cut_loops, fuse_loops, long_layers
 from rammer.passes.cut_loops import Cut
@@ -53,9 +56,11 @@ def compile_model(
         OptionError: an option cannot be used.
         DeviceError: the machine cannot do what was asked.
     """
-    cut = _cut(graph)
-    if cut is None:
+    looped = fuse_loops.run(long_layers.run(graph))
+    if all(operator.repeat is None for operator in looped.operators):
         return compile_graph(graph, options, progress, kind)
+    cut = _cut(looped)
+    _check_memory(graph.name, cut.chain, find_target(options)[1])
     programs: list[Any] = []
     for number, part in enumerate(cut.graphs):
         folder = None if options.dump_dir is None else options.dump_dir / f"{number}"
@@ -71,11 +76,22 @@ def compile_model(
     )
 
 
-def _cut(graph: Graph) -> Cut | None:
-    """The chain of a graph, proved, and the graphs of its links; None for a graph that is one program."""
-    looped = fuse_loops.run(long_layers.run(graph))
-    if all(operator.repeat is None for operator in looped.operators):
-        return None
+def _check_memory(name: str, chain: Chain, device: VDevice) -> None:
+    """Check that what lies between the programs fits in the device's memory beside a call's arrays.
+
+    Raises:
+        OutOfMemoryError: it does not.
+    """
+    parts_bytes = {
+        "inputs": sum(chain.input_bytes),
+        "outputs": sum(chain.output_bytes),
+        "values between programs": chain.scratch_bytes,
+    }
+    check_memory(parts_bytes, device.levels[-1].capacity_bytes, where=name)
+
+
+def _cut(looped: Graph) -> Cut:
+    """The chain of a graph with loops, proved, and the graphs of its links."""
     with timed("cut_loops", "passes") as step:
         cut = cut_loops.cut(looped)
         step.made = f"{len(cut.graphs)} programs, {sum(link.runs for link in cut.chain.links)} runs"

@@ -18,7 +18,7 @@ import rammer
 from rammer.compiler import plan_graph
 from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.registry import find_device
-from rammer.errors import ArtifactCorruptError, OptionError, UnsupportedFeatureError
+from rammer.errors import ArtifactCorruptError, OptionError, OutOfMemoryError, UnsupportedFeatureError
 from rammer.frontends.onnx import load_graph
 from rammer.frontends.onnx.converters import control
 from rammer.kinds import compile_with
@@ -292,7 +292,7 @@ def test_a_loop_that_the_model_ends(limit, short):
 
 
 @given(steps=st.integers(4, 40), chunk=st.integers(1, 12), backward=st.tuples(st.booleans(), st.booleans()))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_any_number_of_trips_in_runs_of_any_length(steps, chunk, backward):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(control, "_MOST_TRIPS", 3)
@@ -481,6 +481,13 @@ def test_what_has_to_be_one_program(short):
         plan_graph(load_graph(loop(STEPS)), find_device("reference").describe(options), options)
     with pytest.raises(UnsupportedFeatureError, match="9000 steps of LSTM in a model that has to be one program"):
         rammer.adapt(layer("LSTM", 9000)[0], "reference")
+
+
+def test_more_than_fits_in_memory():
+    model, _ = layer("LSTM", 600)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1 << 36
+    with pytest.raises(OutOfMemoryError, match="values between programs"):
+        rammer.compile(model, "cpu")
 
 
 def test_directions_that_no_gpu_takes(short):

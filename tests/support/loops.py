@@ -31,11 +31,15 @@ def layer(
     directions, rows = 2 if direction == "bidirectional" else 1, _GATES[kind] * hidden
     states = "hc" if kind == "LSTM" else "h"
 
-    def normal(*shape: int) -> Array:
-        return np.asarray(0.5 * rng.standard_normal(shape), np.float32)
+    def normal(*shape: int, scale: float = 0.5) -> Array:
+        return np.asarray(scale * rng.standard_normal(shape), np.float32)
 
     weights = {"w": (rows, width), "r": (rows, hidden), "b": (2 * rows,)}
-    constants = [numpy_helper.from_array(normal(directions, *shape), name) for name, shape in weights.items()]
+    # Small enough for sums of any length to forget what they began with: differences do not grow from step to step.
+    constants = [
+        numpy_helper.from_array(normal(directions, *shape, scale=0.5 / shape[-1] ** 0.5), name)
+        for name, shape in weights.items()
+    ]
     inputs: dict[str, Array] = {"x": normal(steps, batch, width)}
     operands = ["negative", "w", "r", "b", "", *([""] * len(states) if not initial else states)]
     if initial:

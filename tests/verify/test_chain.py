@@ -120,6 +120,16 @@ def test_runs_find_their_places() -> None:
     ]
 
 
+@pytest.mark.parametrize("runs", range(1, 7))
+def test_places_are_those_of_each_run(runs: int) -> None:
+    loop = replace(base().links[0], runs=runs)
+    buffers = [1000 * number for number in range(7)]
+    wanted = [[buffers[buffer] + offset for buffer, offset in loop.places(run)] for run in range(runs)]
+    assert list(loop.runs_at(buffers)) == wanted
+    assert wanted[0][0] == buffers[H]
+    assert wanted[-1][2] == buffers[MADE]
+
+
 def test_as_json() -> None:
     assert Chain.from_bytes(base().to_bytes()) == base()
     for name in ("no runs", "too few arguments", "past the end", "before the front", "no such buffer"):

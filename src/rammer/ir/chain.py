@@ -72,9 +72,22 @@ class Link:
         ]
 
     def runs_at(self, buffers: Sequence[int]) -> Iterator[list[int]]:
-        """The addresses of each run's inputs, then outputs, by those of the buffers."""
+        """The addresses of each run's inputs, then outputs, by those of the buffers: `places`, run after run."""
+        count, last = len(self.inputs), self.runs - 1
+        arguments = (*self.inputs, *self.outputs)
+        now = [buffers[buffer] + offset for buffer, offset in self.places(0)]
+        steps = [(i, -a.step_bytes if a.backward else a.step_bytes) for i, a in enumerate(arguments) if a.step_bytes]
+        turns = [(i, [buffers[buffer] for buffer in a.turns]) for i, a in enumerate(arguments) if a.turns]
         for run in range(self.runs):
-            yield [buffers[buffer] + offset for buffer, offset in self.places(run)]
+            yield now
+            now = now.copy()
+            for i, step in steps:
+                now[i] += step
+            for i, sides in turns:
+                if i < count:
+                    now[i] = sides[run % 2]
+                else:
+                    now[i] = sides[1 - run % 2] if run + 1 < last else buffers[arguments[i].buffer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,8 +74,7 @@ class Executable:
         self._output_views = [(*expected_view(port), True) for port in signature.outputs]
         self.device = device.name
         self._load: Callable[[Source, Binary], Loaded] = partial(device.load, options=options)
-        self._source, self._binary = source, binary
-        self._report, self._tasks = report, tasks
+        self._source, self._binary, self._report, self._tasks = source, binary, report, tasks
         self._initial = tuple(initial)
         self._apart: list[int] = []  # where arrays begin that were found to lie apart: those of the next call often do
         self._host_rooms = [room_for(port.type) for port in signature.outputs]
@@ -146,7 +145,7 @@ class Executable:
 
     @property
     def report(self) -> Mapping[str, Any]:
-        """What runs where and why, as JSON data; `rammer.inspection` renders it.
+        """What runs where and why, as JSON data, program by program (`links`) where loops are programs of their own.
 
         Raises:
             ArtifactCorruptError: the file that the model was loaded from has none.
@@ -282,6 +281,7 @@ class Executable:
         Raises:
             CallError: the inputs are not what the signature says.
             RunTimeoutError: the run stopped making progress.
+            OptionError: the model has loops that are programs of their own.
             ArtifactCorruptError: the file that the model was loaded from has no report of it.
         """
         from rammer.runtime.tracing import TracedRun  # noqa: PLC0415 - for this alone

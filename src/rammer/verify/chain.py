@@ -60,7 +60,8 @@ def _check_inside(chain: Chain, number: int, link: Link) -> None:
     sizes = chain.sizes_bytes
     if link.runs < 1 or len(link.array_bytes) != len(link.inputs) + len(link.outputs):
         raise VerificationError("C01", f"link {number} has {link.runs} runs of {len(link.array_bytes)} arrays")
-    for run in range(link.runs):
+    # Places move evenly: what lies between the first runs and the last is inside, too.
+    for run in sorted({0, min(1, link.runs - 1), max(0, link.runs - 2), link.runs - 1}):
         for (buffer, offset), size in zip(link.places(run), link.array_bytes, strict=True):
             if not (0 <= buffer < len(sizes) and 0 <= offset <= sizes[buffer] - size):
                 raise VerificationError("C01", f"run {run} of link {number} leaves buffer {buffer} at byte {offset}")
@@ -70,8 +71,11 @@ def _spans(link: Link, argument: Argument, size: int) -> dict[int, _Spans]:
     """What all runs of a link read or write of an argument, by buffer."""
     if argument.turns:
         return {buffer: [(0, size)] for buffer in (argument.buffer, *argument.turns)}
-    begins = [argument.place(run)[1] for run in range(link.runs)]
-    return {argument.buffer: _joined([(begin, begin + size) for begin in begins])}
+    begins = [argument.place(run)[1] for run in (0, link.runs - 1)]
+    if argument.step_bytes > size:
+        begins = [argument.place(run)[1] for run in range(link.runs)]
+        return {argument.buffer: _joined([(begin, begin + size) for begin in begins])}
+    return {argument.buffer: [(min(begins), max(begins) + size)]}
 
 
 def _check_apart(

@@ -1,19 +1,21 @@
 """Loops of very many trips on a GPU: arrays of the host and of PyTorch, streams, threads. Run by `pytest -m gpu`."""
 
 import threading
+from collections.abc import Callable, Mapping
 
 import numpy as np
+import onnx
 import pytest
 
 import rammer
 from rammer.errors import StreamCaptureError
 from tests.support.agreement import run_onnx_runtime
-from tests.support.loops import layer, loop, scan, stack
+from tests.support.loops import Array, layer, loop, scan, stack
 
 pytestmark = pytest.mark.gpu
 X = np.array([0.1, -0.2, 0.3], np.float32)
 
-MODELS = {
+MODELS: Mapping[str, Callable[[], tuple[onnx.ModelProto, dict[str, Array]]]] = {
     "LSTM": lambda: layer("LSTM", 3000, batch=1, width=4, hidden=4),
     "LSTM that fills registers": lambda: layer("LSTM", 1000, batch=1, width=256, hidden=256),
     "GRU of both directions": lambda: layer("GRU", 1001, direction="bidirectional", hidden=4),
@@ -83,7 +85,7 @@ def test_arrays_of_the_gpu():
         x.neg_()
     bound()
     streams[0].synchronize()
-    np.testing.assert_array_equal(outputs[0].cpu(), next(iter(net.run({"x": -inputs["x"]}).values())))
+    np.testing.assert_array_equal(outputs[0].cpu(), next(iter(net.run({"x": np.negative(inputs["x"])}).values())))
 
 
 def test_captures_are_refused():

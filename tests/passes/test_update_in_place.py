@@ -35,6 +35,8 @@ def cached(*steps, dtype=FLOAT, positions=I64, rows=1, shape=(ROWS, WIDTH), **at
         "many": np.full(1, 99, np.int64),
         "more": np.array([2], np.int64),
         "three": np.array([3], np.int64),
+        "pair": np.array([1, 1], np.int64),
+        "wide": np.array([1, WIDTH], np.int64),
     }
     given = [*steps, ("Neg", ["present"], "y")]
     nodes = [helper.make_node(op, ins, [out], **(attributes if op == steps[-1][0] else {})) for op, ins, out in given]
@@ -58,6 +60,24 @@ IN_PLACE = {
     "rows from one on": cached(SCATTERED, rows=2, shape=(1, ROWS, WIDTH), axis=1),
     "as many rows as there are": cached(SCATTERED, rows=ROWS, shape=(1, ROWS, WIDTH), axis=1, mode="circular"),
     "in a circle": cached(SCATTERED, rows=2, shape=(1, ROWS, WIDTH), axis=1, mode="circular"),
+    "an element of each line": cached(
+        ("Reshape", ["position", "pair"], "line"),
+        ("Expand", ["line", "wide"], "at"),
+        ("ScatterElements", ["past", "at", "x"], "present"),
+        axis=0,
+    ),
+    "a row by its number": cached(
+        ("Reshape", ["position", "pair"], "line"), ("ScatterND", ["past", "line", "x"], "present")
+    ),
+    "rows that were turned": cached(
+        ("Transpose", ["past"], "turned"),
+        ("Reshape", ["position", "pair"], "line"),
+        ("Transpose", ["x"], "row"),
+        ("ScatterND", ["turned", "line", "row"], "scattered"),
+        ("Transpose", ["scattered"], "present"),
+        shape=(WIDTH, ROWS, WIDTH),
+        perm=[1, 0, 2],
+    ),
     "a part that is known": cached(
         ("Slice", ["past", "zero", "more"], "before"),
         ("Slice", ["past", "three", "many"], "after"),

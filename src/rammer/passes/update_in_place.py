@@ -41,7 +41,7 @@ from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.passes.helpers.rewrite import Rewriter
 from rammer.passes.helpers.slots import without_unused_slots
-from rammer.passes.helpers.written import Slots, Written, written
+from rammer.passes.helpers.written import Slots, Written, stores_plainly, written
 
 _VIEWS = frozenset({"Reshape", "Slice"})
 
@@ -100,7 +100,7 @@ def _update(graph: Graph, makers: Mapping[int, Operator], old: int, new: int) ->
         return _spliced(graph, makers, maker, old)
     output = maker.expr.outputs[maker.outputs.index(new)]
     slots = Slots(graph, makers, maker)
-    if output.indices != maker.expr.axes or any(isinstance(node, Reduce) for node in all_nodes(output.body)):
+    if not stores_plainly(output, maker.expr) or any(isinstance(node, Reduce) for node in all_nodes(output.body)):
         return None
     condition = _condition(slots, output, old)
     there = None if condition is None else written(slots, condition)

@@ -65,7 +65,8 @@ class Cached(Module):
         ("copy_", 1, (0, 1)),
         ("slice", 4, (0, 1)),
         ("index_copy_", 4, ()),
-        ("scatter_", 1, ()),
+        ("scatter_", 1, (0, 1)),
+        ("scatter_", 4, ()),
         ("roll", 1, ()),
     ],
 )

@@ -14,8 +14,10 @@ from rammer.ir.expr import (
     Const,
     Expr,
     Load,
+    Output,
     Reduce,
     ScalarFn,
+    TensorExpr,
     all_nodes,
     cast,
     rebuild,
@@ -35,6 +37,11 @@ class Written:
     axis: Axis
     first: Expr
     count: int
+
+
+def stores_plainly(output: Output, expr: TensorExpr) -> bool:
+    """Whether each index of an output is an axis of its own."""
+    return len(output.indices) == len(expr.axes) and {*output.indices} == {*expr.axes}
 
 
 def written(slots: Slots, condition: Expr) -> Written | None:
@@ -133,7 +140,7 @@ class Slots:
             return None
         output = maker.expr.outputs[maker.outputs.index(self.value(load))]
         nodes = all_nodes(output.body)
-        if output.indices != maker.expr.axes or any(isinstance(node, Reduce) for node in nodes):
+        if not stores_plainly(output, maker.expr) or any(isinstance(node, Reduce) for node in nodes):
             return None
         slots = [self._slot(value, type_) for value, type_ in zip(maker.inputs, maker.expr.inputs, strict=True)]
 
@@ -141,7 +148,8 @@ class Slots:
             return node.at(slots[node.slot], node.indices) if isinstance(node, Load) else None
 
         (body,) = rebuild([output.body], visit)
-        (placed,) = substitute([body], dict(zip(maker.expr.axes, load.indices, strict=True)))
+        places = zip(output.indices, load.indices, strict=True)
+        (placed,) = substitute([body], {axis: place for axis, place in places if isinstance(axis, Axis)})
         return placed
 
     def _slot(self, value: int, type_: TensorType) -> int:

@@ -33,6 +33,8 @@ def _scatter_elements(node: Node) -> Sequence[Operand]:
     if any(missing):  # lines that nothing is written to have positions outside
         positions = node.add("Pad", positions, mode="constant", pads=(*(0 for _ in missing), *missing), value=-1.0)
         updates = node.add("Pad", updates, mode="constant", pads=(*(0 for _ in missing), *missing), value=0.0)
+    if indices.shape[axis] == 1 and _replaces(node):
+        return [_with_one(node, data, axis, positions, updates)]
     order = [*(dim for dim in range(data.rank) if dim != axis), axis]
     lines = math.prod(data.shape[dim] for dim in order[:-1])
 
@@ -54,6 +56,9 @@ def _scatter_nd(node: Node) -> Sequence[Operand]:
         return [data]
     positions = flat_positions(node, indices, data.shape[:depth])
     count, columns = positions.type.size, math.prod(data.shape[depth:])
+    if depth == count == 1 and _replaces(node):
+        row = reshaped(node, updates, (1, *data.shape[1:]))
+        return [_with_one(node, data, 0, reshaped(node, positions, (1,) * data.rank), row)]
     result = _scattered(
         node,
         reshaped(node, data, (1, math.prod(data.shape[:depth]), columns)),
@@ -61,6 +66,17 @@ def _scatter_nd(node: Node) -> Sequence[Operand]:
         reshaped(node, updates, (1, count, columns)),
     )
     return [reshaped(node, result, data.shape)]
+
+
+def _replaces(node: Node) -> bool:
+    return not node.has("reduction") or node.text("reduction") == "none"
+
+
+def _with_one(node: Node, data: Operand, axis: int, positions: Operand, updates: Operand) -> Operand:
+    """The data with one element of each line along an axis replaced: a choice, which states in place are made of."""
+    extent = data.shape[axis]
+    numbers = node.constant(np.arange(extent, dtype=np.int64).reshape(-1, *(1,) * (data.rank - axis - 1)))
+    return node.add("Where", node.add("Equal", numbers, positions), updates, data)
 
 
 def _scattered(node: Node, data: Operand, positions: Operand, updates: Operand) -> Operand:

@@ -116,6 +116,12 @@ def _scatter(node: Node) -> Result:
     numbers, hits, source = _scattered(node, "src" if node.has("src") else "value")
     x = node.operand("self")
     axis = node.dimension("dim", x.rank)
+    if hits.shape[axis + 1] == 1:
+        places = counted_from_front(
+            node, as_positions(node, node.operand("index")), node.constant(np.array(x.shape[axis], dtype=np.int64))
+        )
+        rows = np.arange(x.shape[axis], dtype=np.int64).reshape(-1, *(1,) * (x.rank - axis - 1))
+        return node.add("Where", node.add("Equal", node.constant(rows), places), source, x)
     zero = node.scalar(0, DType.INT64)
     latest = node.add("ReduceMax", node.add("Where", hits, numbers, zero), axes=(axis + 1,), keepdims=False)
     named = node.add("Less", zero, latest)

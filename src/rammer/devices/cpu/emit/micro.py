@@ -155,6 +155,19 @@ def emit_group(scope: Scope, block: Block, group: Group) -> dict[Place, str]:
     return _Micro(scope, block, group).emit(scope)
 
 
+def places_ahead(scope: Scope, block: Block, group: Group, operand: Load, ahead: Ahead) -> list[str]:
+    """Where the next share of each panel lies that is to be prefetched."""
+    lane, size = block.lane, block.sizes[block.lane]
+    skipped = size if ahead.axis is lane else 0
+    places = []
+    for first in range(skipped, skipped + block.counts[lane], ahead.lanes):
+        next_ = {ahead.axis: Position(ahead.axis.name, 1), lane: Position(f"{lane.name}_block", first, size)}
+        begin = scope.enter({**dict.fromkeys(group.axes, Position("")), **next_})
+        start = begin.address(scope.operands.loads[operand])
+        places.append(f"(const char *)(in{operand.slot} + {start}) + {ahead.offset}")
+    return places
+
+
 class _Micro:
     def __init__(self, scope: Scope, block: Block, group: Group) -> None:
         self._writer = scope.writer
@@ -217,7 +230,8 @@ class _Micro:
         for operand, users in by_operand.items():
             vectors = [self._vector(scope, operand, v) for v in range(block.vectors)]
             if block.ahead is not None and isinstance(operand, Load):
-                self._prefetch(scope, operand, block.ahead)
+                for place in places_ahead(scope, block, self._group, operand, block.ahead):
+                    self._writer.line(f"RAMMER_PREFETCH({place});")
             for offsets, row in zip(inside, rows, strict=True):
                 for term, other in users:
                     if (offsets, other) not in factors:
@@ -269,16 +283,6 @@ class _Micro:
                 start = scope.enter({**positions, axis: Position("")}).address(address)
                 for first in range(0, axis.extent, line):
                     self._writer.line(f"RAMMER_PREFETCH(in{load.slot} + {start} + {first});")
-
-    def _prefetch(self, scope: Scope, operand: Load, ahead: Ahead) -> None:
-        """Prefetch a part of each panel."""
-        lane, size = self._block.lane, self._block.sizes[self._block.lane]
-        skipped = size if ahead.axis is lane else 0
-        for first in range(skipped, skipped + self._block.counts[lane], ahead.lanes):
-            next_ = {ahead.axis: Position(ahead.axis.name, 1), lane: Position(f"{lane.name}_block", first, size)}
-            begin = scope.enter({**dict.fromkeys(self._group.axes, Position("")), **next_})
-            start = begin.address(self._operands.loads[operand])
-            self._writer.line(f"RAMMER_PREFETCH((const char *)(in{operand.slot} + {start}) + {ahead.offset});")
 
     def _factors(self, row: Scope, operand: Expr) -> list[str]:
         """What each vector of a row is multiplied by: a scalar, or vectors where the operand has the lane too."""

@@ -69,7 +69,7 @@ def emit_product(scope: Scope, ranges: Mapping[Axis, Range], form: MicroKernelFo
 
     def lanes(at_lanes: Scope, lane_block: Block) -> None:
         def rest(inside: Scope) -> None:
-            packed = lane_block if block.tiled else _prepared(inside, lane_block, shared, rows)
+            packed = _prepared(inside, lane_block, shared, rows)
             nest(inside, rows, (), lambda at_row: _emit_blocks(at_row, block.rows, runs, ranges, packed, _emit_block))
 
         nest(at_lanes, shared, (), rest)
@@ -84,7 +84,8 @@ def _prepared(scope: Scope, block: Block, shared: Sequence[Loop], rows: Sequence
     next_ = shared[-1].axes[0] if shared else block.lane
     ahead = emit_ahead(scope, block, next_, _row_blocks(scope.operands.kernel, block))
     row_loop = rows[-1].axes[0] if rows else None
-    return replace(block, packs=emit_packs(scope, block), ahead=ahead, row_loop=row_loop)
+    packs = {} if block.tiled else emit_packs(scope, block)
+    return replace(block, packs=packs, ahead=ahead, row_loop=row_loop)
 
 
 def _is_row(axis: Axis, block: Block) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rammer.devices.codegen.scope import Position, Scope
-from rammer.devices.cpu.emit.micro import Block, edges_of
+from rammer.devices.cpu.emit.micro import Block, edges_of, places_ahead
 from rammer.devices.cpu.emit.nest import Range, within
 from rammer.ir.expr import Axis
 from rammer.tiling.byte_tiles import (
@@ -114,6 +114,18 @@ class _Tiles:
             self._writer.line(f"RAMMER_TILE_LOAD({_LANE_TILE + v}, {address}, {TILE_LANES * QUAD});")
             for half in used:
                 self._writer.line(f"RAMMER_TILE_DOT({half * TILES + v}, {_ROW_TILE + half}, {_LANE_TILE + v});")
+        self._prefetch(scope)
+
+    def _prefetch(self, scope: Scope) -> None:
+        """Prefetch a step's share of the next weights, in whole lines."""
+        ahead = self._block.ahead
+        if ahead is None:
+            return
+        share_bytes = ahead.share_bytes * self._steps.quads
+        for place in places_ahead(scope, self._block, self._product.group, self._product.lane_load, ahead):
+            for first in range(0, share_bytes, _TILE_BYTES):
+                self._writer.line(f"RAMMER_PREFETCH({place} + {first});")
+        self._writer.line(f"{ahead.offset} += {share_bytes};")
 
     def _load_rows(self, scope: Scope, half: int, inside: Sequence[bool], skipped: int) -> None:
         """The tile of a half's rows, which are copied first where some are padding, lie unevenly or skip quads."""

@@ -6,6 +6,7 @@ The views stay for readers that need them (a `Concat` or `Reshape`, which loweri
 output) and are dead otherwise. A padded load keeps reading a `Slice`: lowering binds it to the part of the tensor, and
 then the operator's other loads read the `Slice`, too: branches on different parts stay equal. So do reductions that
 many operators have in common, as the steps of a recurrent layer do, where they read parts that lowering only binds.
+Products of bytes read padding from memory: four bytes are one load where none of them is a condition.
 
 Ordering restriction: before `fuse`, which combines loads of the same data only; `eliminate_dead` should follow.
 """
@@ -23,6 +24,7 @@ from rammer.operators.attributes import integers
 from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
 from rammer.passes.helpers.slots import map_bodies, without_unused_slots
 from rammer.passes.helpers.views import Joined, View, joined, view_of
+from rammer.tiling.pattern import contraction
 
 _MANY = 8
 """Equal operators that are left equal: what follows looks at each distinct expression once."""
@@ -90,7 +92,12 @@ class _Inlining:
         """The slots whose padded loads have to read a view."""
         padded = [load for load in expr.loads if load.fill is not None]
         ends = [(load.slot, replace(load, slot=inputs[load.slot])) for load in padded]
-        return {slot for slot, load in ends if load.slot in self._views and self._through(load, {}) is load}
+        kept = {slot for slot, load in ends if load.slot in self._views and self._through(load, {}) is load}
+        return kept | {load.slot for load in _in_quads(expr) if self._is_padding(load.at(inputs[load.slot], load.indices))}
+
+    def _is_padding(self, load: Load) -> bool:
+        """Whether a load means padding where it meant none before."""
+        return load.slot in self._views and _load_of(self._through(load, {})).fill != load.fill
 
     def _is_bound(self, value: int) -> bool:
         """Whether a value is a part of one that is no view: there is nothing but its place to look through to."""
@@ -116,6 +123,14 @@ class _Inlining:
 
     def _type(self, value: int) -> TensorType:
         return self._graph.values[value].type
+
+
+def _in_quads(expr: TensorExpr) -> tuple[Load, ...]:
+    """The loads of bytes of which an instruction takes four at a time: one load, where none of them may be padding."""
+    found = contraction(expr, of_bytes=True)
+    terms = () if found is None else found.terms
+    operands = [operand for term in terms if term.quad is not None for operand in term.operands]
+    return tuple(operand for operand in operands if isinstance(operand, Load))
 
 
 def _bound_parts(graph: Graph) -> dict[int, int]:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from rammer.ir.expr import Axis, Load, TensorExpr
 from rammer.ir.region import affine
 from rammer.ir.types import Layout
-from rammer.tiling.borders import borders, borders_of
+from rammer.tiling.borders import Border, borders, borders_of
 from rammer.tiling.pattern import (
     QUAD,
     Contraction,
@@ -108,9 +108,16 @@ def _along(expr: TensorExpr, layouts: Sequence[Layout], found: Contraction, lane
     if not are_plain or steps != [QUAD, 1] or not _is_panel(lanes, lane, group.quad, order[-1], layouts):
         return None
     edges = borders_of([rows], expr.inputs)
-    if edges != borders([group.terms[0].reduce], expr.inputs) or any(order[-1] in edge.axes for edge in edges):
+    if edges != borders([group.terms[0].reduce], expr.inputs) or not _are_of_taps(edges, order):
         return None
     return TileProduct(found=found, lane=lane, row_load=rows, lane_load=lanes, order=order)
+
+
+def _are_of_taps(edges: Sequence[Border], order: Sequence[Axis]) -> bool:
+    """Whether what is padding can be left out tap by tap, never within what is multiplied together."""
+    taps = [[axis for axis in edge.axes if axis in order] for edge in edges]
+    crossed = [axis for of_edge in taps for axis in of_edge]
+    return all(taps) and len(set(crossed)) == len(crossed) and order[-1] not in crossed
 
 
 def _is_panel(load: Load, lane: Axis, quad: Axis, inner: Axis, layouts: Sequence[Layout]) -> bool:

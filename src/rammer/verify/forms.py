@@ -13,6 +13,7 @@ from rammer.ir.kernel_form import (
     GemmForm,
     GemvForm,
     GemvRowsForm,
+    Instruction,
     KernelForm,
     MapForm,
     MicroKernelForm,
@@ -23,6 +24,7 @@ from rammer.ir.kernel_form import (
 from rammer.ir.task import RKernel
 from rammer.ir.tree_forms import SharedTreesForm, TreesForm
 from rammer.tiling.attention import attention
+from rammer.tiling.byte_tiles import TILE_LANES, TILE_ROWS, TILES, tile_product
 from rammer.tiling.depthwise import depthwise
 from rammer.tiling.flash_attention import block_of
 from rammer.tiling.gemm import of_float32, whole_form
@@ -63,6 +65,8 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
         return _rows_fault(kernel, kernel.form)
     if skeleton in PRODUCTS and (contraction(kernel.expr, of_bytes=True) is None or kernel.tile.lane is None):
         return "T10", f"has the skeleton '{skeleton}', but its expression is no product along an axis"
+    if isinstance(kernel.form, MicroKernelForm) and kernel.form.instruction is not None:
+        return _tiles_fault(kernel, kernel.form)
     if skeleton is Skeleton.ATTENTION and attention(kernel.expr) is None:
         return "T10", "has the skeleton 'attention', but its expression is none"
     if isinstance(kernel.form, FlashAttentionForm):
@@ -79,6 +83,19 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
         product = matrix_product(kernel.expr, kernel.layouts, kernel.alignments, kernel.tile.lane)
         if product is None or INSTRUCTIONS[product.dtype] is not kernel.form.instruction:
             return "T10", f"multiplies by {kernel.form.instruction} what are no such matrices in memory"
+    return None
+
+
+def _tiles_fault(kernel: RKernel, form: MicroKernelForm) -> tuple[str, str] | None:
+    """What is wrong with a product of bytes whose blocks are kept in tiles."""
+    product = tile_product(kernel.expr, kernel.layouts)
+    if form.instruction is not Instruction.TDPBUSD or product is None:
+        return "T10", f"multiplies by {form.instruction} what are no bytes in quads that lie as tiles do"
+    sizes = dict(zip(kernel.expr.axes, form.register, strict=True))
+    rows = math.prod(size for axis, size in sizes.items() if axis is not product.lane)
+    most_rows, most_lanes = TILES * TILE_ROWS, TILES * TILE_LANES
+    if rows > most_rows or sizes[product.lane] > most_lanes or form.vector != TILE_LANES:
+        return "T09", f"keeps {rows} rows of {sizes[product.lane]} lanes in tiles for {most_rows} of {most_lanes}"
     return None
 
 

@@ -132,6 +132,8 @@ class _Tiles:
         load, block, points = self._product.row_load, self._block, self._halves[half]
         address = self._operands.plain_address(load)
         scopes = [scope.enter(block.row_positions(offsets), self._edges.settled) for offsets in points]
+        if any(row.open_checks(load) for row, there in zip(scopes, inside, strict=True) if there):
+            raise ValueError("tiles read no element that may be padding")
         places = [f"in{load.slot} + {row.address(address)}" for row in scopes]
         step = row_step(load, self._operands.layouts[load.slot], block.rows, points)
         if all(inside) and step is not None and not skipped:

@@ -9,7 +9,7 @@ from rammer.devices.reference.device import describe
 from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.graph import Graph
 from rammer.ir.types import DType
-from rammer.passes import byte_products
+from rammer.passes import byte_products, inline_views
 from rammer.verify.graph import verify
 from tests.support.passes import Net
 
@@ -64,6 +64,19 @@ def check(graph: Graph, after: Graph) -> None:
     for found, wanted in zip(evaluate_graph(after, inputs), evaluate_graph(graph, inputs), strict=True):
         scale = float(np.abs(wanted.astype(np.float64)).max())
         np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=1e-5, atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize(("zero", "channels"), [(5, 8), (0, 3)])
+def test_padding_of_bytes_stays_in_memory(zero, channels):
+    """Around an image, and where channels are filled up to whole quads: four bytes are one load."""
+    graph = convolution(zero=zero, channels=channels)
+    after = inline_views.run(run(graph))
+    (product,) = [operator for operator in after.operators if operator.kind == "ConvBytes"]
+    assert product.expr is not None
+    image = product.expr.inputs[0]
+    assert image.shape == ((2, 8, 11, 12) if zero else (2, 4, 9, 10))
+    assert {load.fill is None for load in product.expr.loads if load.slot == 0} == {zero != 0}
+    check(graph, after)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])

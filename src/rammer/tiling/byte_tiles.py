@@ -142,6 +142,12 @@ def row_step(load: Load, layout: Layout, rows: Sequence[Axis], offsets: Sequence
 
 
 def halves(sizes: Mapping[Axis, int], rows: Sequence[Axis]) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """The points of a block along its row axes, for one tile after the other."""
+    """The points of a block along its row axes, for one tile after the other.
+
+    Whole lines where as few tiles have room for them: what lies evenly then is in one tile.
+    """
     points = tuple(itertools.product(*(range(sizes[axis]) for axis in rows)))
-    return tuple(points[first : first + TILE_ROWS] for first in range(0, len(points), TILE_ROWS))
+    line = sizes[rows[-1]] if rows else 1
+    lines = TILE_ROWS // line * line
+    size = lines if lines and -(-len(points) // lines) <= TILES else TILE_ROWS
+    return tuple(points[first : first + size] for first in range(0, len(points), size))

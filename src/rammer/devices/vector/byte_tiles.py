@@ -15,6 +15,7 @@ from rammer.ir.kernel_form import Instruction, Skeleton
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
+from rammer.tiling.borders import borders_of
 from rammer.tiling.byte_tiles import (
     TILE_LANES,
     TILE_QUADS,
@@ -25,18 +26,18 @@ from rammer.tiling.byte_tiles import (
     row_step,
     tile_product,
 )
-from rammer.tiling.pattern import product_skeleton
+from rammer.tiling.pattern import MAX_UNROLLED_POINTS, product_skeleton
 
 # Rows come from the first cache level, weights mostly from the second.
-_ROW_SLOTS = 0.5
-_QUAD_SLOTS = 1.2
+_ROW_SLOTS = 0.7
+_QUAD_SLOTS = 1.5
 _COPY_SLOTS = 2.0
 # A tile of sums: set to zero, stored, loaded again by the epilogue.
 _SUMS_SLOTS = 40.0
 # Other shapes than the block before.
 _SHAPES_SLOTS = 200.0
 # Loads that are hidden behind arithmetic still cost something.
-_HIDDEN = 0.1
+_HIDDEN = 0.3
 
 
 def byte_tiles(expr: TensorExpr, layouts: Sequence[Layout], vdevice: VDevice) -> list[RegisterTile]:
@@ -51,7 +52,7 @@ def byte_tiles(expr: TensorExpr, layouts: Sequence[Layout], vdevice: VDevice) ->
     if product_skeleton(found, lane) is Skeleton.GEMV:
         return []
     tiles = []
-    for rows, vectors in itertools.product(row_choices(expr, found, lane, TILES * TILE_ROWS), range(1, TILES + 1)):
+    for rows, vectors in itertools.product(row_choices(expr, found, lane, TILES * TILE_ROWS, MAX_UNROLLED_POINTS), range(1, TILES + 1)):
         if vectors > -(-lane.extent // TILE_LANES):
             continue
         sizes = {axis: rows.get(axis, 1) for axis in expr.axes} | {lane: vectors * TILE_LANES}
@@ -90,7 +91,7 @@ def _slots(expr: TensorExpr, layouts: Sequence[Layout], product: TileProduct, si
         elif axis is not product.lane:
             repeats *= axis.extent
     lanes = pieces(-(-product.lane.extent // TILE_LANES), sizes[product.lane] // TILE_LANES)
-    copied = _copied(layouts, product, sizes, rows)
+    copied = _copied(expr, layouts, product, sizes)
     reshaped = 2 * _SHAPES_SLOTS * (sum(count for count, _ in blocks) - max(count for count, _ in blocks))
     return repeats * sum(
         lane_count * (reshaped + sum(count * _block_slots(product, height, vectors, copied) for count, height in blocks))
@@ -108,11 +109,21 @@ def _block_slots(product: TileProduct, rows: int, vectors: int, copied: float) -
     return count * (max(arithmetic, loads) + _HIDDEN * loads) + tiles * _SUMS_SLOTS
 
 
-def _copied(layouts: Sequence[Layout], product: TileProduct, sizes: Mapping[Axis, int], rows: Sequence[Axis]) -> float:
-    """The share of rows that are copied: all where they lie unevenly, else those of a last step that is not whole."""
-    blocked = [axis for axis in rows if sizes[axis] > 1]
+def _copied(
+    expr: TensorExpr, layouts: Sequence[Layout], product: TileProduct, sizes: Mapping[Axis, int]
+) -> float:
+    """The share of rows that are copied: all where they lie unevenly, else those of a tile that a tap moves over a
+    border, or of a last step that is not whole.
+    """
+    blocked = [axis for axis in product.found.rows(expr.axes, product.lane) if sizes[axis] > 1]
     load = product.row_load
     first, *_ = halves(sizes, blocked)
     if row_step(load, layouts[load.slot], blocked, first) is None:
         return 1.0
-    return 1.0 / (product.steps.whole + 1) if product.steps.rest else 0.0
+    share = 1.0 / (product.steps.whole + 1) if product.steps.rest else 0.0
+    for border in borders_of([load], expr.inputs):
+        for axis in border.axes:
+            if axis in blocked:
+                taps = math.prod(other.extent for other in border.axes if other is not axis)
+                share += (taps - 1) / (taps * -(-axis.extent // TILE_ROWS))
+    return min(share, 1.0)

@@ -100,20 +100,24 @@ def efficiency(kernel: RKernel, vdevice: VDevice) -> float:
     return micro.ideal_slots / micro.slots(dict(zip(kernel.expr.axes, form.register, strict=True)))
 
 
-def row_choices(expr: TensorExpr, found: Contraction, lane: Axis, most: int) -> Iterator[dict[Axis, int]]:
+def row_choices(
+    expr: TensorExpr, found: Contraction, lane: Axis, most: int, most_taps: int = 0
+) -> Iterator[dict[Axis, int]]:
     """At most so many rows along one axis, or along all of a short one and a second one.
 
-    Rows at a border multiply the code by the points they unroll, so only one axis may have a border.
+    Rows at a border multiply the code by the points they unroll, so only one axis may have a border, but where all
+    borders together unroll no more points than `most_taps`.
     """
     rows = [axis for axis in found.rows(expr.axes, lane) if is_blockable(found, axis, expr.inputs)]
     edges = [edge for group in found.groups for edge in borders([term.reduce for term in group.terms], expr.inputs)]
     bordered = {axis for edge in edges for axis in edge.axes}
+    taps = math.prod(axis.extent for axis in bordered.difference(expr.axes))
     yield {}
     for axis in reversed(rows):
         for size in range(2, min(axis.extent, most) + 1):
             yield {axis: size}
     for whole, cut in itertools.permutations(reversed(rows), 2):
-        if not {whole, cut} <= bordered:
+        if not {whole, cut} <= bordered or taps <= most_taps:
             for size in range(2, min(cut.extent, most // whole.extent) + 1):
                 yield {whole: whole.extent, cut: size}
 

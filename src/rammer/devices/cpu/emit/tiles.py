@@ -62,7 +62,7 @@ class _Tiles:
         self._loops(scope.enter({self._product.group.quad: Position("")}), self._product.order, {})
         writer.line(f"int32_t {sums}[{height}][{width}] __attribute__((aligned(64)));")
         for half, v in self._tiles:
-            target = f"&{sums}[{half * TILE_ROWS}][{v * TILE_LANES}]"
+            target = f"&{sums}[{half * upper}][{v * TILE_LANES}]"
             writer.line(f"RAMMER_TILE_STORE({half * TILES + v}, {target}, {4 * width});")
         return {self._product.term: sums}
 

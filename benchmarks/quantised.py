@@ -76,7 +76,10 @@ def _without_tiles(model: onnx.ModelProto, veus: int) -> rammer.Executable:
 def contestants(model: onnx.ModelProto, inputs: Mapping[str, Array], threads: int) -> dict[str, Run]:
     """A call of the model by each."""
     found: dict[str, Run] = {}
-    for name, net in (("rammer", rammer.compile(model, veus=threads)), ("rammer, vectors", _without_tiles(model, threads))):
+    for name, net in (
+        ("rammer", rammer.compile(model, veus=threads)),
+        ("rammer, vectors", _without_tiles(model, threads)),
+    ):
         found[name] = lambda net=net: list(net.run(inputs).values())  # type: ignore[misc]
     import onnxruntime
 

@@ -93,7 +93,9 @@ class _Inlining:
         padded = [load for load in expr.loads if load.fill is not None]
         ends = [(load.slot, replace(load, slot=inputs[load.slot])) for load in padded]
         kept = {slot for slot, load in ends if load.slot in self._views and self._through(load, {}) is load}
-        return kept | {load.slot for load in _in_quads(expr) if self._is_padding(load.at(inputs[load.slot], load.indices))}
+        return kept | {
+            load.slot for load in _in_quads(expr) if self._is_padding(load.at(inputs[load.slot], load.indices))
+        }
 
     def _is_padding(self, load: Load) -> bool:
         """Whether a load means padding where it meant none before."""

@@ -1,7 +1,7 @@
 """Products of bytes as tiles multiply them: 16 rows by 16 lanes of int32, up to 64 bytes of the sums at a time (AMX).
 
-Weights in quads lie as a tile wants them: in a panel of 16 lanes each quad is a row of 64 bytes. Rows that lie evenly in
-memory are loaded as they are, for one tap of a convolution after the other; others are copied.
+Weights in quads lie as a tile wants them: in a panel of 16 lanes each quad is a row of 64 bytes. Rows that lie evenly
+in memory are loaded as they are, for one tap of a convolution after the other; others are copied.
 """
 
 from __future__ import annotations

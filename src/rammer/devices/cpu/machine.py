@@ -40,8 +40,9 @@ class Cache:
 class Machine:
     """Facts about a machine, as far as this process may use it.
 
-    `features` has tiles (`amx_*`) only where the system grants them. `cores` are hardware threads, one of each physical core first (`physical_cores` of them), then their siblings.
-    `quota_cores` is what the control group grants, None without a limit; `clock_ghz` the rated clock, None unknown.
+    `features` has tiles (`amx_*`) only where the system grants them. `cores` are hardware threads, one of each physical
+    core first (`physical_cores` of them), then their siblings. `quota_cores` is what the control
+    group grants, None without a limit; `clock_ghz` the rated clock, None unknown.
     """
 
     system: str

@@ -52,7 +52,9 @@ def byte_tiles(expr: TensorExpr, layouts: Sequence[Layout], vdevice: VDevice) ->
     if product_skeleton(found, lane) is Skeleton.GEMV:
         return []
     tiles = []
-    for rows, vectors in itertools.product(row_choices(expr, found, lane, TILES * TILE_ROWS, MAX_UNROLLED_POINTS), range(1, TILES + 1)):
+    for rows, vectors in itertools.product(
+        row_choices(expr, found, lane, TILES * TILE_ROWS, MAX_UNROLLED_POINTS), range(1, TILES + 1)
+    ):
         if vectors > -(-lane.extent // TILE_LANES):
             continue
         sizes = {axis: rows.get(axis, 1) for axis in expr.axes} | {lane: vectors * TILE_LANES}
@@ -94,7 +96,8 @@ def _slots(expr: TensorExpr, layouts: Sequence[Layout], product: TileProduct, si
     copied = _copied(expr, layouts, product, sizes)
     reshaped = 2 * _SHAPES_SLOTS * (sum(count for count, _ in blocks) - max(count for count, _ in blocks))
     return repeats * sum(
-        lane_count * (reshaped + sum(count * _block_slots(product, height, vectors, copied) for count, height in blocks))
+        lane_count
+        * (reshaped + sum(count * _block_slots(product, height, vectors, copied) for count, height in blocks))
         for lane_count, vectors in lanes
     )
 
@@ -109,11 +112,11 @@ def _block_slots(product: TileProduct, rows: int, vectors: int, copied: float) -
     return count * (max(arithmetic, loads) + _HIDDEN * loads) + tiles * _SUMS_SLOTS
 
 
-def _copied(
-    expr: TensorExpr, layouts: Sequence[Layout], product: TileProduct, sizes: Mapping[Axis, int]
-) -> float:
-    """The share of rows that are copied: all where they lie unevenly, else those of a tile that a tap moves over a
-    border, or of a last step that is not whole.
+def _copied(expr: TensorExpr, layouts: Sequence[Layout], product: TileProduct, sizes: Mapping[Axis, int]) -> float:
+    """The share of rows that are copied.
+
+    All where they lie unevenly, else those of a tile that a tap moves over a border, or of a last step that is not
+    whole.
     """
     blocked = [axis for axis in product.found.rows(expr.axes, product.lane) if sizes[axis] > 1]
     load = product.row_load

@@ -259,7 +259,9 @@ def _emit_rows(scope: Scope, block: Block, rows: Sequence[Axis], arrays: Mapping
         copies = {}
         for term, array in arrays.items():
             name, type_ = writer.name("of_lanes"), vector_type(block, term)
-            writer.line(f"RAMMER_BY_LANE({type_}, {name}, RAMMER_LOAD({type_}, &{array}[{_row_text(block)}][{first}]));")
+            writer.line(
+                f"RAMMER_BY_LANE({type_}, {name}, RAMMER_LOAD({type_}, &{array}[{_row_text(block)}][{first}]));"
+            )
             copies[term] = f"{name}[i]"
         present = min(block.vector, block.counts[block.lane] - first)
         _emit_lanes(_with_sums(scope, {}, copies), block, first, present, copies)

@@ -1,10 +1,10 @@
 """Sums of products of bytes for a block of rows and lanes by tiles (`rammer_tiles.h`).
 
-    for each point of the summed axes but the last        (the taps of a convolution)
-      for each step along the last, of up to 64 bytes
-        load a tile for each 16 rows, in place or copied, and for each 16 lanes
-        multiply each by each
-    store the sums to an array, of which the epilogue loads vectors
+for each point of the summed axes but the last        (the taps of a convolution)
+  for each step along the last, of up to 64 bytes
+    load a tile for each 16 rows, in place or copied, and for each 16 lanes
+    multiply each by each
+store the sums to an array, of which the epilogue loads vectors
 """
 
 from __future__ import annotations
@@ -143,11 +143,12 @@ class _Tiles:
         count = self._steps.quads * QUAD - first
         self._writer.line(f"uint8_t {rows}[{TILE_ROWS}][{_TILE_BYTES}] __attribute__((aligned(64)));")
         for number, (place, is_inside) in enumerate(zip(places, inside, strict=True)):
+            target = f"{rows}[{number}]"
             if first:
-                self._writer.line(f"RAMMER_TILE_PADDING({rows}[{number}], {first});")
-            target = f"{rows}[{number}] + {first}"
+                self._writer.line(f"RAMMER_TILE_PADDING({target}, {first});")
+                target, place = f"{target} + {first}", f"{place} + {first}"
             if is_inside:
-                self._writer.line(f"RAMMER_TILE_ROW({target}, {place} + {first}, {count});")
+                self._writer.line(f"RAMMER_TILE_ROW({target}, {place}, {count});")
             else:
                 self._writer.line(f"RAMMER_TILE_PADDING({target}, {count});")
         self._writer.line(f"RAMMER_TILE_LOAD({_ROW_TILE + half}, {rows}, {_TILE_BYTES});")

@@ -62,7 +62,7 @@ def quantised(model: onnx.ModelProto, samples: Sequence[Mapping[str, Array]], fo
     return onnx.load(made)
 
 
-def _without_tiles(model: onnx.ModelProto, veus: int) -> rammer.Executable:
+def _without_tiles(model: onnx.ModelProto, veus: int) -> Any:  # noqa: ANN401 - as `rammer.compile` gives it
     """Rammer for the machine described without tiles."""
     describe = CpuDevice.describe
 

@@ -217,6 +217,11 @@ def test_tiles_that_the_system_does_not_grant_are_not_there(monkeypatch):
     assert GRANTED[0] not in native_flags(refused.features)
 
 
+def test_loops_over_lanes_have_whole_vectors():
+    assert "-mprefer-vector-width=512" in native_flags(with_features().features)
+    assert "-mprefer-vector-width=512" not in native_flags(("avx2", "avx512f", "fma"))
+
+
 def test_compilers_are_told_that_tiles_are_granted():
     assert GRANTED[0] in native_flags(("amx_int8", "amx_tile"))
     assert GRANTED[0] not in native_flags(("avx512f",))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from rammer.devices.cpu.machine import Cache, Machine
+from rammer.devices.cpu.machine import WIDE, Cache, Machine
 from rammer.devices.vector.rules import VectorRules
 from rammer.errors import OptionError
 from rammer.ir.kernel_form import Skeleton
@@ -142,7 +142,7 @@ def _tile_flops_per_us(machine: Machine, ghz: float, clock: str) -> Figure | Non
 def _vectors(machine: Machine) -> tuple[int, int]:
     """Bytes and number of the vector registers."""
     features = set(machine.features)
-    if {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= features:
+    if features >= WIDE:
         return 64, 32
     if {"avx2", "fma"} <= features:
         return 32, 16

@@ -24,6 +24,8 @@ _CODE_FLAGS = re.compile(
     r"s?sse\w*|pni|avx\w*|amx\w*|fma\w*|f16c|xop|bmi\d|abm|lzcnt|tbm|movbe|popcnt|adx|gfni|aes|vaes|v?pclmulqdq|sha\w*"
     r"|rdrand|rdseed|rdpid|fsgsbase|clflushopt|clwb|clzero|mwaitx|xsave\w*|cx16|prfchw|3dnowprefetch|lahf_lm"
 )
+WIDE = frozenset({"avx512f", "avx512vl", "avx512bw", "avx512dq"})
+"""The features that vectors of 64 bytes take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

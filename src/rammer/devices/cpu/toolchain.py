@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rammer.devices.cpu.machine import WIDE
 from rammer.errors import CompilerFailedError, CompilerNotFoundError
 
 _CANDIDATES = ("cc", "gcc", "clang")
@@ -47,11 +48,14 @@ _NATIVE_FLAGS = {"x86_64": "-march=native", "aarch64": "-mcpu=native", "arm64": 
 def native_flags(features: Collection[str] = ()) -> tuple[str, ...]:
     """Flags for code that uses all instructions of this machine, and need not run on another.
 
-    Compilers look at the processor alone: of tiles they are told by `features` whether the system grants them.
+    Compilers look at the processor alone: of tiles they are told by `features` whether the system grants them. For
+    Intel's processors they halve vectors of loops over lanes, though what is behind the loop loads whole ones: that
+    waits until both halves have been written.
     """
     flag = _NATIVE_FLAGS.get(platform.machine())
     granted = ("-DRAMMER_TILES_GRANTED",) if "amx_int8" in features else ()
-    return granted if flag is None else (flag, *granted)
+    whole = ("-mprefer-vector-width=512",) if WIDE.issubset(features) else ()
+    return (*(() if flag is None else (flag,)), *granted, *whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ def errors_of(
         plan = schedule_tasks(tasks, vdevice, ModelCosts(vdevice), chosen, Dump(None))
         key = (plan.schedule.choice, plan.schedule.programs)
         if key not in known:
-            kind = partial(Executable, **interface_of(graph, tasks))
+            kind = partial(Executable, **interface_of(graph, tasks.in_place))
             known[key] = _error(build_plan(plan, {}, found, vdevice, chosen, silent, kind), inputs, expected, runs)
         errors[policy] = known[key]
     return errors

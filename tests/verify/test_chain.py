@@ -132,6 +132,13 @@ def test_places_are_those_of_each_run(runs: int) -> None:
 
 def test_as_json() -> None:
     assert Chain.from_bytes(base().to_bytes()) == base()
-    for name in ("no runs", "too few arguments", "past the end", "before the front", "no such buffer"):
+    for name in (
+        "no runs",
+        "too few arguments",
+        "past the end",
+        "before the front",
+        "no such buffer",
+        "an input is written",
+    ):
         with pytest.raises(SchemaError):
             Chain.from_bytes(BROKEN[name][1]().to_bytes())

@@ -151,7 +151,7 @@ class Chain:
         """The chain that `to_bytes` wrote.
 
         Raises:
-            SchemaError: it has another form, or a run would read or write beside a buffer.
+            SchemaError: it has another form, or a run would write an input, or read or write beside a buffer.
         """
         found = read_json(data, _CHAIN, "its chain")
         links = [
@@ -195,12 +195,16 @@ def _argument(row: Sequence[Any]) -> Argument:
 def _check_inside(chain: Chain, number: int, link: Link) -> None:
     """Whether the first runs and the last read and write within the buffers: what lies between them does, then.
 
+    Inputs are not written: they may be read-only.
+
     Raises:
         SchemaError: one does not.
     """
     sizes = chain.sizes_bytes
     if link.runs < 1 or len(link.array_bytes) != len(link.inputs) + len(link.outputs):
         raise SchemaError(f"link {number} of its chain has {link.runs} runs of {len(link.array_bytes)} arrays")
+    if any(buffer < len(chain.input_bytes) for to in link.outputs for buffer in (to.buffer, *to.turns)):
+        raise SchemaError(f"link {number} of its chain writes an input")
     for run in {0, min(1, link.runs - 1), max(0, link.runs - 2), link.runs - 1}:
         for (buffer, offset), size in zip(link.places(run), link.array_bytes, strict=True):
             if buffer >= len(sizes) or not 0 <= offset <= sizes[buffer] - size:

@@ -5,6 +5,8 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
+import rammer  # noqa: E402 - after the check for PyTorch
+from rammer.passes import cut_loops, long_layers  # noqa: E402
 from tests.support.torch_modules import Each, check, normal  # noqa: E402 - after the check for PyTorch
 
 pytestmark = pytest.mark.torch
@@ -146,3 +148,24 @@ def test_folds():
     check(lambda x: F.unfold(x, (2, 3), dilation=(1, 2)), normal(2, 3, 5, 6))
     check(lambda x: F.fold(x, (4, 6), 2, stride=2), normal(2, 12, 6))
     check(lambda x: F.fold(x, (5, 6), 3, padding=1), normal(2, 18, 30))
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_recurrent_layers_of_very_many_steps(bidirectional, monkeypatch, tmp_path):
+    """Their steps are programs that run again and again, here from four steps on."""
+    monkeypatch.setattr(long_layers, "MOST_STEPS", 3)
+    monkeypatch.setattr(cut_loops, "_MOST_TRIPS", 4)
+    module = torch.nn.GRU(3, 4, 2, batch_first=True, bidirectional=bidirectional).eval()
+    x = normal(2, 16, 3)
+    net = rammer.compile(module, "cpu", args=(x,))
+    assert 4 in [link["runs"] for link in net.report["links"]]
+    net.save(tmp_path / "net.rammer")
+    module.weight_hh_l0.data.neg_()
+    fresh, loaded = net.clone(), rammer.load(tmp_path / "net.rammer")
+    fresh.refresh(module)
+    for result, wanted in zip(fresh(x), module(x), strict=True):
+        torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5)
+    module.weight_hh_l0.data.neg_()
+    for other in (net, loaded):
+        for result, wanted in zip(other(x), module(x), strict=True):
+            torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5)

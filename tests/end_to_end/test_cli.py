@@ -101,7 +101,7 @@ def test_compile_json(call, layer):
     data = json.loads(out)
     assert code == 0
     assert data["output"] == "layer.rammer"
-    assert data["signature"].pop("states") == []
+    assert [data["signature"].pop(name) for name in ("states", "in_place")] == [[], []]
     assert data["signature"] == {"inputs": [["x", "float32", [2, 3]]], "outputs": [["y", "float32", [2, 4]]]}
     assert data["seconds"] > 0
 

@@ -46,29 +46,29 @@ def predicates(graph):
 def test_sides_of_a_choice():
     net = Net()
     a, b = net.add("MatMul", net.x, net.x), net.add("Exp", net.x)
-    after, found = predicates(net.build(net.add("Where", net.c, a, b)))
-    assert found == {"MatMul0": "c", "Exp1": "c.else", "Where2": None}
+    after, found = predicates(net.build(net.add("Branch", net.c, a, b)))
+    assert found == {"MatMul0": "c", "Exp1": "c.else", "Branch2": None}
     assert [op.name for op in after.operators if op.kind == "Predicate"] == ["c.else"]
 
 
 def test_choices_in_choices_join_their_conditions():
     net = Net()
     a, b, e = net.add("Exp", net.x), net.add("Abs", net.x), net.add("Neg", net.x)
-    inner = net.add("Where", net.d, a, b)
-    _, found = predicates(net.build(net.add("Where", net.c, e, inner)))
-    assert found == {"Exp0": "d.then", "Abs1": "d.else", "Neg2": "c", "Where3": "c.else", "Where4": None}
+    inner = net.add("Branch", net.d, a, b)
+    _, found = predicates(net.build(net.add("Branch", net.c, e, inner)))
+    assert found == {"Exp0": "d.then", "Abs1": "d.else", "Neg2": "c", "Branch3": "c.else", "Branch4": None}
 
 
 def test_conditions_that_are_joined_already_count_as_both():
     net = Net()
     false = net.builder.constant(np.array(False), "false")
-    both = net.add("Where", net.c, net.d, false)
+    both = net.add("Branch", net.c, net.d, false)
     a, b = net.add("Exp", net.x), net.add("Abs", net.x)
-    inner = net.add("Where", net.c, net.add("Where", net.d, a, net.x), net.x)
-    outer = net.add("Where", both, a, b)
+    inner = net.add("Branch", net.c, net.add("Branch", net.d, a, net.x), net.x)
+    outer = net.add("Branch", both, a, b)
     _, found = predicates(net.build(inner, outer))
     assert found["Exp1"] == "d.then"
-    assert found["Abs2"] == "Where0.else"
+    assert found["Abs2"] == "Branch0.else"
 
 
 @pytest.mark.parametrize("how", ["output", "other side", "condition", "arithmetic"])
@@ -80,7 +80,7 @@ def test_what_is_needed_elsewhere_has_none(how):
     if how == "condition":
         total = net.add("ReduceSum", a, axes=(0, 1), keepdims=False)
         condition = net.add("IsNaN", total)
-    chosen = net.add("Where", condition, net.add("Neg", a), net.add("Abs", b))
+    chosen = net.add("Branch", condition, net.add("Neg", a), net.add("Abs", b))
     outputs = [chosen, a] if how == "output" else [chosen]
     if how == "arithmetic":
         outputs = [net.add("Add", chosen, a)]
@@ -92,9 +92,10 @@ def test_only_what_a_choice_takes_as_it_is_counts_as_chosen():
     i = Axis("i", 4)
     vector, places = TensorType(F32, (4,)), TensorType(DType.INT64, (4,))
     plain, negated, index = load(0, vector, (i,)), load(1, vector, (i,)), load(2, places, (i,))
-    body = select(load(3, BOOL, ()), plain, call(ScalarFn.NEG, negated))
+    condition = load(3, BOOL, ())
+    body = call(ScalarFn.BRANCH, condition, plain, call(ScalarFn.NEG, negated))
     by_place = select(call(ScalarFn.LT, i, 2), load(4, vector, (index,)), load(5, vector, (i,)))
-    body = call(ScalarFn.ADD, body, select(load(3, BOOL, ()), by_place, plain))
+    body = call(ScalarFn.ADD, body, call(ScalarFn.BRANCH, condition, by_place, plain))
     expr = TensorExpr(
         axes=(i,),
         inputs=(vector, vector, places, BOOL, vector, vector),
@@ -115,9 +116,9 @@ def test_operators_of_different_branches_do_not_fuse():
     product = net.add("MatMul", net.x, net.x)
     after_product = net.add("Relu", product)
     condition = net.add("IsNaN", net.add("ReduceSum", net.x, axes=(0, 1), keepdims=False))
-    chosen = net.add("Where", condition, after_product, net.add("Exp", net.x))
+    chosen = net.add("Branch", condition, after_product, net.add("Exp", net.x))
     graph = fuse.run(net.build(net.add("Neg", chosen)))
-    assert [op.kind for op in graph.operators] == ["MatMul+Relu", "ReduceSum+IsNaN", "Exp", "Where+Neg"]
+    assert [op.kind for op in graph.operators] == ["MatMul+Relu", "ReduceSum+IsNaN", "Exp", "Branch+Neg"]
     _, found = predicates(graph)
     assert [found[op.name] is None for op in graph.operators] == [False, True, False, True]
 
@@ -125,8 +126,8 @@ def test_operators_of_different_branches_do_not_fuse():
 def test_elementwise_work_of_different_branches_stays_apart():
     net = Net()
     a, b = net.add("Exp", net.x), net.add("Abs", net.x)
-    graph = fuse.run(net.build(net.add("Where", net.c, a, b)))
-    assert [op.kind for op in graph.operators] == ["Exp", "Abs", "Where"]
+    graph = fuse.run(net.build(net.add("Branch", net.c, a, b)))
+    assert [op.kind for op in graph.operators] == ["Exp", "Abs", "Branch"]
 
 
 @pytest.mark.parametrize("apart", [True, False])
@@ -134,13 +135,18 @@ def test_products_of_different_branches_are_not_merged(apart):
     net = Net()
     weights = [net.builder.constant(np.full((4, 4), n, np.float32), f"w{n}") for n in range(2)]
     a, b = (net.add("ReduceSum", net.add("MatMul", net.x, w), axes=(0,), keepdims=False) for w in weights)
-    y = net.add("Where", net.c, a, b) if apart else net.add("Concat", a, b, axis=0)
+    y = net.add("Branch", net.c, a, b) if apart else net.add("Concat", a, b, axis=0)
     merged = merge_products.run(net.build(y), describe(2))
     assert sum(op.kind == "MatMul" for op in merged.operators) == (2 if apart else 1)
 
 
-def test_scopes_of_a_graph_without_choices():
+@pytest.mark.parametrize("by_one", [True, False])
+def test_what_a_model_chooses_by_itself_is_no_branch(by_one):
+    """`Where` fuses with both of its sides, as in attention whose mask has one row."""
     net = Net()
-    scopes = find_scopes(net.build(net.add("Where", net.add("Greater", net.x, net.x), net.x, net.add("Exp", net.x))))
+    condition = net.c if by_one else net.add("Greater", net.x, net.x)
+    graph = net.build(net.add("Where", condition, net.x, net.add("Exp", net.x)))
+    scopes = find_scopes(graph)
     assert not scopes.narrow
-    assert scopes.of(3) is EVERYWHERE
+    assert scopes.of(graph.outputs[0]) is EVERYWHERE
+    assert len(fuse.run(graph).operators) == 1

@@ -114,6 +114,7 @@ FUNCTIONS: Mapping[ScalarFn, Callable[..., Array]] = {
     ScalarFn.ISNAN: np.isnan,
     ScalarFn.ISINF: np.isinf,
     ScalarFn.SELECT: np.where,
+    ScalarFn.BRANCH: np.where,
 }
 _REDUCTIONS: Mapping[ReduceFn, Callable[..., Array]] = {
     ReduceFn.SUM: np.sum,

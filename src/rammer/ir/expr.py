@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-from rammer.ir.functions import FOLDS, INFIX, PREDICATES
+from rammer.ir.functions import CHOICES, FOLDS, INFIX, PREDICATES
 from rammer.ir.functions import ReduceFn as ReduceFn  # noqa: PLC0414  (part of this vocabulary)
 from rammer.ir.functions import ScalarFn as ScalarFn  # noqa: PLC0414
 from rammer.ir.interned import Interned
@@ -145,7 +145,7 @@ class Load(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call(Expr):
-    """A scalar function of operands of one type (`SELECT`: a bool first)."""
+    """A scalar function of operands of one type (`CHOICES`: a bool first)."""
 
     fn: ScalarFn
     args: tuple[Expr, ...]
@@ -334,7 +334,7 @@ def call(fn: ScalarFn, *args: Expr | Scalar) -> Expr:
     operands = tuple(
         typed if len(typed) == len(args) else [arg if isinstance(arg, Expr) else const(arg, dtype) for arg in args]
     )
-    for operand in operands[1:] if fn is ScalarFn.SELECT else operands:
+    for operand in operands[1:] if fn in CHOICES else operands:
         if operand.dtype is not dtype:
             raise TypeError(f"{fn.value} of {', '.join(operand.dtype.value for operand in operands)}")
     folded = _fold_integers(fn, operands) if dtype is DType.INT64 else None

@@ -59,9 +59,13 @@ class ScalarFn(enum.Enum):
     ISNAN = "isnan"
     ISINF = "isinf"
     SELECT = "select"  # (condition, if true, if false)
+    BRANCH = "branch"  # likewise, by one bool; what only the other side needs need not be computed
 
     __hash__ = object.__hash__  # by identity, as members are equal; Enum's own is a Python function over the name
 
+
+CHOICES = frozenset({ScalarFn.SELECT, ScalarFn.BRANCH})
+"""Functions of a bool and two operands of one type, one of which they give."""
 
 PREDICATES = frozenset(
     {

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, ScalarFn, TensorExpr, nodes
+from rammer.ir.functions import CHOICES
 
 
 class Interval(NamedTuple):
@@ -155,7 +156,7 @@ def interval_of(root: Expr, ranges: Mapping[Axis, Interval]) -> Interval | None:
 
 
 def _call_interval(fn: ScalarFn, args: Sequence[Interval | None]) -> Interval | None:
-    if fn is ScalarFn.SELECT:
+    if fn in CHOICES:
         _, a, b = args
         return None if a is None or b is None else a.hull(b)
     if any(arg is not None and arg.extent == 0 for arg in args):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 from rammer.ir.evaluate import identity
-from rammer.ir.expr import Expr, ReduceFn, ScalarFn, TensorExpr, call, cast, const
+from rammer.ir.expr import Expr, ReduceFn, ScalarFn, TensorExpr, call, cast, const, load
 from rammer.ir.graph import Attributes
 from rammer.ir.types import DType, TensorType
 from rammer.operators.activations import ACTIVATIONS, Activation
@@ -172,6 +172,21 @@ def where(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
     return plain_result(inputs, inputs[1].dtype, axes, choose(condition, *values))
 
 
+def branch(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
+    """Slot 1 where the one bool in slot 0 holds, else slot 2, which are of one type; the other need not be computed.
+
+    Raises:
+        InvalidModelError: the operands do not fit.
+    """
+    require(len(inputs) == 3 and inputs[0].size == 1, f"Branch of {len(inputs)} operands, or by more than one bool")
+    require(inputs[1] == inputs[2], f"Branch between {inputs[1]} and {inputs[2]}")
+    check_dtype("Branch", inputs[0], BOOLS)
+    axes = spatial_axes(inputs[1].shape)
+    condition = load(0, inputs[0], (0,) * inputs[0].rank)
+    values = (broadcast_load(slot, inputs[slot], axes) for slot in (1, 2))
+    return plain_result(inputs, inputs[1].dtype, axes, call(ScalarFn.BRANCH, condition, *values))
+
+
 def power(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
     """Slot 0 to the power of slot 1, in slot 0's element type; the two may differ in type and broadcast.
 
@@ -247,6 +262,7 @@ for _kind, (_formula, _counts, _dtypes) in _FORMULAS.items():
 for _kind, _activation in ACTIVATIONS.items():
     register(elementwise(_kind, _of_activation(_activation), (1, 1), _ACTIVATION_DTYPES.get(_kind, FLOATS)))
 register(OperatorDef(kind="Where", build=where))
+register(OperatorDef(kind="Branch", build=branch))
 register(OperatorDef(kind="Pow", build=power))
 register(OperatorDef(kind="PRelu", build=prelu))
 register(OperatorDef(kind="Cast", build=convert))

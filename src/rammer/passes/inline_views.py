@@ -98,8 +98,13 @@ class _Inlining:
         }
 
     def _is_padding(self, load: Load) -> bool:
-        """Whether a load means padding where it meant none before."""
-        return load.slot in self._views and _load_of(self._through(load, {})).fill != load.fill
+        """Whether a load means padding where it meant none before, along any dimension."""
+        if load.slot not in self._views:
+            return False
+        through = _load_of(self._through(load, {}))
+        shapes = self._type(load.slot).shape, self._type(through.slot).shape
+        is_wider = len(shapes[0]) == len(shapes[1]) and any(a > b for a, b in zip(*shapes, strict=True))
+        return through.fill != load.fill or (through.fill is not None and is_wider)
 
     def _is_bound(self, value: int) -> bool:
         """Whether a value is a part of one that is no view: there is nothing but its place to look through to."""

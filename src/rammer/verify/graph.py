@@ -27,7 +27,8 @@ from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 from rammer.errors import VerificationError
-from rammer.ir.expr import Axis, Call, Expr, Guarded, Load, Reduce, ScalarFn, TensorExpr, all_nodes
+from rammer.ir.expr import Axis, Call, Expr, Guarded, Load, Reduce, TensorExpr, all_nodes
+from rammer.ir.functions import CHOICES
 from rammer.ir.graph import Graph, Operator, Value
 from rammer.ir.types import DType, TensorType
 from rammer.verify.storage import has_own_addresses
@@ -235,9 +236,9 @@ def _type_fault(node: Expr) -> str | None:
     """What is wrong with the types of a node's operands (G08)."""
     match node:
         case Call(fn, args):
-            operands = args[1:] if fn is ScalarFn.SELECT else args
+            operands = args[1:] if fn in CHOICES else args
             mixed = len({operand.dtype for operand in operands}) > 1
-            if mixed or operands[0].dtype.is_rounded or (fn is ScalarFn.SELECT and args[0].dtype is not DType.BOOL):
+            if mixed or operands[0].dtype.is_rounded or (fn in CHOICES and args[0].dtype is not DType.BOOL):
                 return f"computes {fn.value} of {_listed(arg.dtype.value for arg in args)}"
         case Guarded(condition, value, fallback):
             if condition.dtype is not DType.BOOL or fallback.dtype is not value.dtype:

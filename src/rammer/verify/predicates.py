@@ -14,7 +14,8 @@ from functools import lru_cache
 import numpy as np
 
 from rammer.errors import VerificationError
-from rammer.ir.expr import Call, Cast, Const, Expr, Load, ScalarFn, TensorExpr
+from rammer.ir.expr import Call, Cast, Const, Expr, Load, TensorExpr
+from rammer.ir.functions import CHOICES
 from rammer.ir.task import Binding, ROperator, TaskGraph, TensorRole
 from rammer.ir.types import DType
 from rammer.verify.footprints import Footprints, Region
@@ -136,10 +137,10 @@ def _joined(expr: TensorExpr) -> _Sides:
         match node:
             case Load() if slot is not None:
                 return (*found, (slot, True))
-            case Call(ScalarFn.SELECT, (condition, Const(False), Const(True))):
+            case Call(fn, (condition, Const(False), Const(True))) if fn in CHOICES:
                 slot = _bool_slot(condition, expr)
                 return () if slot is None else (*found, (slot, False))
-            case Call(ScalarFn.SELECT, (condition, inner, Const(False))):
+            case Call(fn, (condition, inner, Const(False))) if fn in CHOICES:
                 slot = _bool_slot(condition, expr)
                 if slot is None:
                     return ()
@@ -176,14 +177,11 @@ def _looked_at(expr: TensorExpr) -> tuple[tuple[int, _Sides], ...]:
 def _parts(node: Expr, sides: _Sides, expr: TensorExpr) -> Iterator[tuple[Expr, _Sides]]:
     """What a node is made of, with the sides that take it."""
     match node:
-        case Call(ScalarFn.SELECT, (condition, if_true, if_false)) if (slot := _bool_slot(condition, expr)) is not None:
-            yield condition, sides
-            yield if_true, (*sides, (slot, True))
-            yield if_false, (*sides, (slot, False))
-        case Call(ScalarFn.SELECT, (selector, if_true, if_false)):
-            yield selector, ()
-            yield if_true, sides
-            yield if_false, sides
+        case Call(fn, (selector, if_true, if_false)) if fn in CHOICES:
+            slot = _bool_slot(selector, expr)
+            yield selector, () if slot is None else sides
+            yield if_true, sides if slot is None else (*sides, (slot, True))
+            yield if_false, sides if slot is None else (*sides, (slot, False))
         case Cast():
             yield node.arg, sides
         case _:

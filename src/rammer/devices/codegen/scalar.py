@@ -9,6 +9,7 @@ import numpy as np
 
 from rammer.ir.evaluate import converted
 from rammer.ir.expr import Const, Expr, ReduceFn, Scalar, ScalarFn
+from rammer.ir.functions import CHOICES
 from rammer.ir.types import CODES, DType
 
 C_TYPES: Mapping[DType, str] = {
@@ -62,6 +63,7 @@ _COMPARISONS: Mapping[ScalarFn, str] = {
     ScalarFn.XOR: "({} != 0) != ({} != 0)",
     ScalarFn.NOT: "{} == 0",
     ScalarFn.SELECT: "{} ? {} : {}",
+    ScalarFn.BRANCH: "{} ? {} : {}",
 }
 _BOOL: Mapping[ScalarFn, str] = {
     **dict.fromkeys((ScalarFn.ADD, ScalarFn.MAX, ScalarFn.BIT_OR), "{} | {}"),
@@ -147,7 +149,7 @@ def call_text(fn: ScalarFn, dtype: DType, args: Sequence[str]) -> str:
     Raises:
         TypeError: the function is not defined for the type.
     """
-    if fn is ScalarFn.SELECT:
+    if fn in CHOICES:
         return _COMPARISONS[fn].format(*args)
     if dtype.is_rounded:
         return _half_call(fn, dtype, args)

@@ -1,8 +1,8 @@
 """Where work is needed: everywhere, or only where conditions that the model computes have come out one way.
 
-A choice is a `Where` by one bool of a value that is no constant: of what it chooses between, one side alone is looked
-at. What nothing but that side depends on is needed where the condition comes out for it alone. So is what an `If`
-computes in a branch, whatever passes have made of it; nothing has to remember which operator came from which branch.
+A branch chooses by one bool of a value that is no constant: of what it chooses between, one side alone is looked at.
+What nothing but that side depends on is needed where the condition comes out for it alone. So is what an `If` computes,
+whatever passes have made of it; nothing has to remember which operator came from which branch.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rammer.ir.expr import Call, Cast, Const, Expr, Load, ScalarFn, TensorExpr, nodes
+from rammer.ir.functions import CHOICES
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.types import DType
 
@@ -106,7 +107,7 @@ def _joined(operator: Operator, graph: Graph) -> tuple[Bool, Bool] | None:
     expr = operator.expr
     assert expr is not None
     match expr.roots:
-        case (Call(ScalarFn.SELECT, (condition, element, other)),) if not expr.axes:
+        case (Call(ScalarFn.BRANCH, (condition, element, other)),) if not expr.axes:
             pair = [_bool(node, expr) for node in (condition, element)]
             if isinstance(other, Load):
                 array = graph.constants.get(operator.inputs[other.slot])
@@ -153,7 +154,7 @@ def _has_choice(expr: TensorExpr) -> bool:
 
 def condition_of(node: Expr, expr: TensorExpr) -> Bool | None:
     """The one bool in a slot that a node chooses by, None where it is no choice."""
-    return _bool(node.args[0], expr) if isinstance(node, Call) and node.fn is ScalarFn.SELECT else None
+    return _bool(node.args[0], expr) if isinstance(node, Call) and node.fn is ScalarFn.BRANCH else None
 
 
 def _bool(node: Expr, expr: TensorExpr) -> Bool | None:
@@ -190,7 +191,7 @@ def _uses(expr: TensorExpr) -> tuple[tuple[int, Choices], ...]:
             _, if_true, if_false = node.parts
             found[condition.value, choices] = None
             stack += [(if_false, (*choices, (condition, False))), (if_true, (*choices, (condition, True)))]
-        elif isinstance(node, Call) and node.fn is ScalarFn.SELECT:
+        elif isinstance(node, Call) and node.fn in CHOICES:
             selector, if_true, if_false = node.args
             stack += [(if_false, choices), (if_true, choices), (selector, ())]
         elif isinstance(node, Cast):

@@ -25,7 +25,7 @@ def simplified(node: Expr) -> Expr | None:
         case Cast(type_, Const(value, given)) if not type_.is_code:
             with np.errstate(all="ignore"):
                 return const(converted(np.asarray(value, given.numpy), type_).item(), type_)
-        case Call(ScalarFn.SELECT, (Const(condition), if_true, if_false)):
+        case Call(ScalarFn.SELECT | ScalarFn.BRANCH, (Const(condition), if_true, if_false)):
             return if_true if condition else if_false
         case Call(fn, args) if all(isinstance(arg, Const) for arg in args):
             arrays = [np.asarray(arg.value, arg.type.numpy) for arg in args if isinstance(arg, Const)]

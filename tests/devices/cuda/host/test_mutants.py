@@ -48,6 +48,7 @@ PROGRAMS = {
 UNREACHED = {
     "step 2: __syncthreads();": "batches with a state that is tagged and an input that another rTask writes, untagged",
     "go_on 1: __syncthreads();": "vectors take each other's place only where a large batch leaves no room",
+    "rammer_is_needed 1: rammer_cp_async_wait_all();": "none has branches, whose programs alone have this statement",
 }
 # What no program misses, and why.
 REDUNDANT = {

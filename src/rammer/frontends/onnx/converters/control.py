@@ -49,7 +49,7 @@ def _chosen(node: Node, condition: Operand, a: Operand, b: Operand) -> Operand:
             f"a result that is {a.type} or {b.type}, as a condition computed by the model decides",
             "let both have one shape, or let the condition follow from constants and from shapes",
         )
-    return node.add("Where", reshaped(node, condition, ()), a, b)
+    return node.add("Branch", reshaped(node, condition, ()), a, b)
 
 
 def _loop(node: Node) -> Sequence[Operand]:
@@ -116,7 +116,7 @@ def _happens(node: Node, count: Operand | None, again: Operand | None, done: int
 
 def _and(node: Node, before: Operand, happens: Operand) -> Operand:
     """Whether a trip happens for which the one before has to: else nobody knows `happens`."""
-    return node.add("Where", before, happens, node.constant(np.array(False)))
+    return node.add("Branch", before, happens, node.constant(np.array(False)))
 
 
 def _zeros(node: Node, like: Operand) -> Operand:

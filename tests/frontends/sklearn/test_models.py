@@ -291,6 +291,15 @@ def test_components_of_a_singular_covariance_have_no_likelihood():
     assert [method.name for method in net.form.methods] == ["transform"]
 
 
+def test_nothing_is_likely_by_a_precision_that_no_covariance_has():
+    """A column whose variance is lost in rounding: the precision's determinant may come out negative."""
+    x = np.random.default_rng(0).normal(size=(30, 3))
+    model = decomposition.PCA(2).fit(x)
+    model.get_precision = lambda: np.diag([1.0, -1e-9, 1.0])
+    assert np.isneginf(model.score_samples(x)).all()
+    check(model, x)
+
+
 def test_kernel_pca_refuses_other_kernels():
     with pytest.raises(UnsupportedEstimatorsError, match="kernel"):
         compiled(decomposition.KernelPCA(2, kernel=lambda a, b: a @ b).fit(X))

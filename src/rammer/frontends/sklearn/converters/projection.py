@@ -65,12 +65,15 @@ def _components(node: Node, table: Table) -> Table:
 
 
 def _log_likelihood(node: Node, table: Table) -> Tensor:
-    """Of a normal distribution with the model's mean and precision."""
+    """Of a normal distribution with the model's mean and precision.
+
+    As scikit-learn has it, nothing is likely where rounding has left a precision that no covariance has.
+    """
     model = node.estimator
     precision = numbers(model.get_precision())
     apart = table.all(node) - numbers(model.mean_)
-    _, logarithm = np.linalg.slogdet(precision)
-    constant = 0.5 * float(logarithm) - 0.5 * len(precision) * np.log(2 * np.pi)
+    sign, logarithm = np.linalg.slogdet(precision)
+    constant = 0.5 * (float(logarithm) if sign > 0 else -np.inf) - 0.5 * len(precision) * np.log(2 * np.pi)
     return (apart * (apart @ precision)).sum() * -0.5 + float(constant)
 
 

@@ -9,15 +9,15 @@ at none but `(p % L + r) % L` for `r<n`. Where it does not hold there, what is t
 A concatenation of new elements with parts of the old state that stay where they were stores the new ones.
 
 Who reads the state as it was comes before the operator that writes it, who reads what it is to be comes after. Where
-that cannot be, or the condition is another one, the state keeps its two arrays. Attention to a cache reads the old
-elements and the new ones by now (see `fuse`), and does not wait for them to be stored.
+that cannot be, or the condition is another one, the state keeps its two arrays. Attention that has taken the choice
+into its own expression (`fuse`) reads the old elements and the new ones, and does not wait for them to be stored; large
+heads, and attention on GPUs, read what is stored.
 
 Ordering restriction: the last pass, since passes see neither the order nor that elements stay.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -39,7 +39,7 @@ from rammer.ir.graph import Graph, Operator
 from rammer.ir.region import depends_on_data
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
-from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.helpers.rewrite import Rewriter, behind_others
 from rammer.passes.helpers.slots import without_unused_slots
 from rammer.passes.helpers.written import Slots, Written, stores_plainly, written
 
@@ -246,23 +246,5 @@ def _ordered(graph: Graph, updates: Sequence[_Update]) -> list[Operator] | None:
     for place, update in enumerate(updates, start=len(operators)):
         before[place].update(reader for value in update.before for reader in readers.get(value, ()))
         before[place].discard(place)
-    return _sorted(everything, before)
-
-
-def _sorted(operators: Sequence[Operator], before: Sequence[set[int]]) -> list[Operator] | None:
-    """The operators, each behind those `before` it and otherwise in the given order; None where they form a cycle."""
-    missing = [len(places) for places in before]
-    behind: list[list[int]] = [[] for _ in operators]
-    for place, others in enumerate(before):
-        for other in others:
-            behind[other].append(place)
-    ready = [place for place, count in enumerate(missing) if not count]
-    ordered = []
-    while ready:
-        place = heapq.heappop(ready)
-        ordered.append(operators[place])
-        for later in behind[place]:
-            missing[later] -= 1
-            if not missing[later]:
-                heapq.heappush(ready, later)
-    return ordered if len(ordered) == len(operators) else None
+    ordered = behind_others(before)
+    return [everything[place] for place in ordered] if len(ordered) == len(everything) else None

@@ -8,7 +8,7 @@ first appearance, holds no value that nobody reads or makes, and keeps the outpu
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -234,21 +234,26 @@ def in_topological_order(operators: Sequence[Operator]) -> tuple[Operator, ...]:
         ValueError: they form a cycle.
     """
     makers = {output: position for position, operator in enumerate(operators) for output in operator.outputs}
-    readers: list[list[int]] = [[] for _ in operators]
-    missing = [0] * len(operators)
-    for position, operator in enumerate(operators):
-        for maker in dict.fromkeys(makers[i] for i in operator.needs if i in makers):
-            readers[maker].append(position)
-            missing[position] += 1
+    ordered = behind_others([{makers[i] for i in operator.needs if i in makers} for operator in operators])
+    if len(ordered) < len(operators):
+        raise ValueError("the operators form a cycle")
+    return tuple(operators[position] for position in ordered)
+
+
+def behind_others(before: Sequence[Collection[int]]) -> list[int]:
+    """Positions, each behind those `before` it, otherwise in order; what depends on a cycle is left out."""
+    missing = [len(others) for others in before]
+    behind: list[list[int]] = [[] for _ in before]
+    for position, others in enumerate(before):
+        for other in others:
+            behind[other].append(position)
     ready = [position for position, count in enumerate(missing) if not count]
     ordered = []
     while ready:
         position = heapq.heappop(ready)
-        ordered.append(operators[position])
-        for reader in readers[position]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(ready, reader)
-    if len(ordered) < len(operators):
-        raise ValueError("the operators form a cycle")
-    return tuple(ordered)
+        ordered.append(position)
+        for later in behind[position]:
+            missing[later] -= 1
+            if not missing[later]:
+                heapq.heappush(ready, later)
+    return ordered

@@ -77,15 +77,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.3, help="of each contestant")
     parser.add_argument("--keep", type=Path, help="a folder for fitted forests and compiled programs")
     parser.add_argument("--prepare", action="store_true", help="fit and compile only, into that folder")
+    parser.add_argument("--device", default="cuda", help="what to compile for; `cuda:sm_90` needs no GPU")
     arguments = parser.parse_args()
     kept, trees = Kept(arguments.keep), arguments.trees
     results = []
     for depth in arguments.depths:
         fitted = kept.get(f"forest-{trees}-{depth}", partial(_forest, trees, depth))
         source = read_forest(fitted)
-        hummingbird = kept.get(f"hummingbird-{trees}-{depth}", partial(_hummingbird, fitted))
+        hummingbird = None if arguments.prepare else kept.get(f"hummingbird-{trees}-{depth}", partial(_hummingbird, fitted))
         for rows in arguments.rows:
-            ours = kept.executable(f"rammer-{trees}-{depth}-{rows}", partial(_compiled, source, rows))
+            ours = kept.executable(f"rammer-{trees}-{depth}-{rows}", partial(_compiled, source, rows, arguments.device))
             if arguments.prepare:
                 continue
             x = np.random.default_rng(rows).normal(size=(rows, _FEATURES)).astype(np.float32)
@@ -130,8 +131,8 @@ def _medians_us(call: Call, seconds: float) -> tuple[float, float]:
     return statistics.median(on_gpu), statistics.median(called)
 
 
-def _compiled(source: TreeEnsemble, rows: int) -> Executable:
-    return compile_graph(graph_of(source, rows), CompileOptions(device="cuda"))
+def _compiled(source: TreeEnsemble, rows: int, device: str) -> Executable:
+    return compile_graph(graph_of(source, rows), CompileOptions(device=device))
 
 
 def _ours(model: Executable, x: np.ndarray) -> Call:

@@ -137,6 +137,18 @@ def test_nearest_neighbours_impute(weights):
     check(model, np.concatenate([HOLES, alone, HOLES * 1.1]))
 
 
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+def test_one_neighbour_gives_its_own_value(weights):
+    """Not that value times a weight and divided by it, which rounds: a quantile transform shows the last bit."""
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random((400, 3)) < 0.2, np.nan, rng.normal(size=(400, 3)))
+    model = impute.KNNImputer(n_neighbors=1, weights=weights).fit(rows[:200])
+    found = compiled(model).transform(rows[200:])
+    for column in range(3):
+        given = np.concatenate([rows[:, column], [np.nanmean(rows[:200, column])]])
+        assert np.isin(found[:, column], given).all()
+
+
 def test_iterative_imputer():
     for options in ({}, {"estimator": LinearRegression(), "imputation_order": "roman", "max_value": 4.0}):
         check(impute.IterativeImputer(max_iter=3, random_state=0, add_indicator=True, **options).fit(HOLES), HOLES)

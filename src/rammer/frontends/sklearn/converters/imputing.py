@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.frontends.sklearn.converters.distances import nan_euclidean, nearest
+from rammer.frontends.sklearn.converters.distances import Nearest, nan_euclidean, nearest
 from rammer.frontends.sklearn.converters.encoding import is_nan, plain
 from rammer.frontends.sklearn.node import Entry, Node
 from rammer.frontends.sklearn.table import Column, Positions, Table, beside
@@ -150,8 +150,15 @@ def _neighbours_mean(
     none = apart.is_nan().all()
     count = min(int(node.estimator.n_neighbors), len(donors))
     found = nearest(node, apart.is_nan().choose(node.constant_tensor(np.inf), apart), count)
-    weights = [1.0 / distance for distance in found.distances] if node.estimator.weights == "distance" else None
     taken = [place.look_up(values) for place in found.places]
+    mean = taken[0] if count == 1 else _weighted_mean(node, found, taken)  # of one it is that one, not rounded
+    mean = none.choose(node.constant_tensor(float(values.mean())), mean)
+    return holes.column(column).choose(mean, own)
+
+
+def _weighted_mean(node: Node, found: Nearest, taken: Sequence[Tensor]) -> Tensor:
+    """What is taken from the nearest rows, weighted as the estimator says; those infinitely far do not count."""
+    weights = [1.0 / distance for distance in found.distances] if node.estimator.weights == "distance" else None
     known = [distance < np.inf for distance in found.distances]
     zero = node.constant_tensor(0.0)
     if weights is None:
@@ -165,8 +172,7 @@ def _neighbours_mean(
     total, count_of = zero, zero
     for share, number in zip(shares, taken, strict=True):
         total, count_of = share * number + total, share + count_of
-    mean = none.choose(node.constant_tensor(float(values.mean())), total / count_of)
-    return holes.column(column).choose(mean, own)
+    return total / count_of
 
 
 def _knn_refusals(model: Any) -> Iterable[str]:

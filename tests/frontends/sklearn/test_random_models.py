@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,17 @@ def _kernels(data: Data) -> tuple[Any, np.ndarray, dict[str, Any]]:
         "random_state": 0,
     }
     model = data.pick(svm.SVC(C=data.pick(0.5, 5.0), **options, **more), svm.NuSVC(nu=0.05, **options, **more))
-    return model.fit(data.x, data.classes), data.rows(data.x), close
+    model.fit(data.x, data.classes)
+    return model, _decided(model, data.rows(data.x)), close
+
+
+def _decided(model: Any, rows: np.ndarray) -> np.ndarray:
+    """Rows without those between two classes but for the rounding of libsvm's sums, whose order decides about them."""
+    pairs = copy(model)
+    pairs.decision_function_shape = "ovo"
+    margins = np.abs(pairs.decision_function(rows).reshape(len(rows), -1))
+    decided = margins.min(axis=1) > 1e-12 * margins.max()
+    return rows[decided] if decided.any() else rows
 
 
 def _neighbours(data: Data) -> tuple[Any, np.ndarray, dict[str, Any]]:

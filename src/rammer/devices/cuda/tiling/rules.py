@@ -62,7 +62,7 @@ from rammer.roller.tile import scale_out
 from rammer.tiling.flash_attention import block_of
 from rammer.tiling.gemm import of_float32
 from rammer.tiling.pattern import contraction
-from rammer.tiling.warpgroup_gemm import Matrix, matrix_product, product_of, row_slots
+from rammer.tiling.warpgroup_gemm import Matrix, matrix_product, row_slots
 
 _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
@@ -163,7 +163,7 @@ class GpuRules:
             case GemmForm() as form:
                 return gemm_us(kernel, form, vdevice, self.figures)
             case WarpgroupGemmForm() as form:
-                return warpgroup_us(kernel.expr, product_of(kernel), kernel.tile, form, vdevice, self.warpgroups)
+                return warpgroup_us(kernel, form, vdevice, self.warpgroups)
             case GemvRowsForm() as form:
                 return row_us(kernel, form, vdevice, self.threads)
             case PersistentRnnForm() as form:

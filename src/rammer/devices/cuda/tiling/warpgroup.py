@@ -10,10 +10,9 @@ from rammer.devices.cuda.tiling.figures import WarpgroupFigures
 from rammer.devices.cuda.tiling.instructions import epilogue_instructions
 from rammer.ir.expr import Axis, TensorExpr
 from rammer.ir.kernel_form import WarpgroupGemmForm
-from rammer.ir.task import RTile
+from rammer.ir.task import RKernel, RTile
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
-from rammer.roller.tile import task_count
 from rammer.tiling.image import Image, boxes
 from rammer.tiling.warpgroup_gemm import (
     COLUMNS,
@@ -23,6 +22,7 @@ from rammer.tiling.warpgroup_gemm import (
     SLAB_BYTES,
     MatrixProduct,
     matrix_product,
+    product_of,
     slabs_of,
     warpgroup_gemm_form,
 )
@@ -100,20 +100,14 @@ def _runs(axes: Sequence[Axis], points: Sequence[int]) -> list[dict[Axis, int]]:
     return list(found.values())
 
 
-def warpgroup_us(
-    expr: TensorExpr,
-    product: MatrixProduct,
-    tile: RTile,
-    form: WarpgroupGemmForm,
-    vdevice: VDevice,
-    figures: WarpgroupFigures,
-) -> float:
-    """Time of one full rTask, in microseconds."""
+def warpgroup_us(kernel: RKernel, form: WarpgroupGemmForm, vdevice: VDevice, figures: WarpgroupFigures) -> float:
+    """Time of one full rTask from the end of its Wait, in microseconds."""
+    expr, product = kernel.expr, product_of(kernel)
     groups, columns, slabs = form.instruction_m // GROUP_ROWS, form.instruction_n, product.slabs
     steps = -(-slabs // slabs_of(form)) * slabs_of(form)
     cycles = steps * _INSTRUCTIONS_A_SLAB * groups * columns * figures.column_cycles
-    copied_bytes = steps * SLAB_BYTES * (form.instruction_m + columns)
-    veus = min(vdevice.veu_count, task_count(expr, tile.task))
+    veus = min(vdevice.veu_count, kernel.task_count)
+    copied_bytes = SLAB_BYTES * (steps * (form.instruction_m + columns) - _early_rows(kernel, product, form, vdevice))
     copy_us = copied_bytes * max(1 / figures.own_bytes_per_us, veus / figures.all_bytes_per_us)
     instructions = max(0, epilogue_instructions(expr) - _USUAL_INSTRUCTIONS)
     result_us = figures.result_us + instructions * figures.instruction_us
@@ -121,3 +115,18 @@ def warpgroup_us(
     slab_us = figures.window_slab_us if isinstance(product.m, Image) else figures.slab_us
     multiply_us = cycles / figures.cycles_per_us + steps * slab_us
     return figures.latency_us + max(multiply_us, copy_us) + results_us
+
+
+def _early_rows(kernel: RKernel, product: MatrixProduct, form: WarpgroupGemmForm, vdevice: VDevice) -> int:
+    """Rows of slabs of constants that are there when the Wait ends: as many as the ring has room for.
+
+    None of rTasks that follow others on their vEU, and of those that take tagged elements late: what makes these runs
+    beside them, and more of them are no faster.
+    """
+    if kernel.task_count > vdevice.veu_count or any(layout.tagged for layout in kernel.layouts):
+        return 0
+    of_m, of_n = form.instruction_m, form.instruction_n
+    if form.swapped:
+        of_m, of_n = of_n, of_m
+    rows = of_m * (product.m.slot in kernel.constants) + of_n * (product.n.slot in kernel.constants)
+    return rows * min(product.slabs, form.stages * slabs_of(form))

@@ -7,19 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Thread
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any
 
-from rammer.devices.registry import find_restorer, start_device
+from rammer.devices.registry import start_device
 from rammer.guarded import guarded
-from rammer.ir.schema import Schema, SchemaError, check_schema
 from rammer.options import CompileOptions
-from rammer.runtime.container import Check, Container, Json, open_container
-
-if TYPE_CHECKING:
-    from rammer.devices.restorer import Restorer
-
-_ONE: Schema = {"device": str, "machine": {str: str}}
-_SET: Schema = {"programs": [{"meta": _ONE, "sections": {str: str}}]}
+from rammer.runtime.container import Json
+from rammer.runtime.opening import begin, programs_of
 
 
 def load(
@@ -52,37 +46,10 @@ def load(
         return restored(check, options, advise=True)
 
 
-def begin(file: str | os.PathLike[str] | bytes, options: CompileOptions) -> Check:
-    """Open a file and begin to check it, by the code that its first program brings where that runs here.
-
-    Raises:
-        ArtifactError: it cannot be opened, its header is altered, or it is cut short.
-    """
-    container = open_container(file)
-    programs = _programs(container.meta)
-    return container.check(_restorer(container, programs[0], options) if programs else None)
-
-
-class _Built(NamedTuple):
-    """A program of a file: its device, what its binary needs, and the names of sections, where these are others."""
-
-    device: str
-    machine: Mapping[str, str]
-    names: Mapping[str, str] | None
-
-
-def _restorer(container: Container, program: _Built, options: CompileOptions) -> Restorer | None:
-    def read(name: str) -> memoryview | None:
-        section = f"binary/{name}"
-        return container.file(section if program.names is None else program.names.get(section, ""))
-
-    return find_restorer(program.device, program.machine, read, options)
-
-
 @contextmanager
 def _started(meta: Mapping[str, Json]) -> Iterator[None]:
     """Start the devices of a file's programs meanwhile."""
-    devices = {program.device for program in _programs(meta)}
+    devices = {program.device for program in programs_of(meta)}
     threads = [Thread(target=start_device, args=(name,), name="rammer-start") for name in devices]
     for thread in threads:
         thread.start()
@@ -91,16 +58,3 @@ def _started(meta: Mapping[str, Json]) -> Iterator[None]:
     finally:
         for thread in threads:
             thread.join()
-
-
-def _programs(meta: Mapping[str, Json]) -> list[_Built]:
-    """The programs in a header; none where it has another form, which whoever reads it reports."""
-    found = cast(Mapping[str, Any], meta)
-    try:
-        if "programs" not in found:
-            check_schema(found, _ONE, "")
-            return [_Built(found["device"], found["machine"], None)]
-        check_schema(found, _SET, "")
-    except SchemaError:
-        return []
-    return [_Built(one["meta"]["device"], one["meta"]["machine"], one["sections"]) for one in found["programs"]]

@@ -1,4 +1,4 @@
-"""What a device's own code does to the sections of a file that is loaded, on several threads, without the interpreter."""
+"""What a device's own code does to the sections of a file that is loaded, on several threads, without Python's lock."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def restored(
     recipes = {name: read_recipe(text, content) for name, text in written.items()}
     try:
         content |= _followed(recipes, rooms, restorer)
-    except (ValueError, MemoryError) as error:
+    except (ValueError, OverflowError, MemoryError) as error:
         raise SchemaError(f"its recipes cannot be followed: {error}") from error
     names = (parted(full_name)[0] for full_name in flat)
     return Sections({name: content[name] for name in names}, recipes)

@@ -7,16 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Thread
-from typing import Any, cast
+from typing import Any
 
 from rammer.devices.registry import start_device
 from rammer.guarded import guarded
-from rammer.ir.schema import Schema, SchemaError, check_schema
 from rammer.options import CompileOptions
-from rammer.runtime.container import Json, open_container
-
-_ONE: Schema = {"device": str}
-_SET: Schema = {"programs": [{"meta": _ONE}]}
+from rammer.runtime.container import Json
+from rammer.runtime.opening import begin, programs_of
 
 
 def load(
@@ -43,7 +40,7 @@ def load(
     options = options or CompileOptions()
     if veus is not None:
         options = replace(options, veus=veus)
-    with guarded("loaded"), open_container(file).check() as check, _started(check.container.meta):
+    with guarded("loaded"), begin(file, options) as check, _started(check.container.meta):
         from rammer.saved import restored  # noqa: PLC0415 - meanwhile, see above
 
         return restored(check, options, advise=True)
@@ -52,7 +49,8 @@ def load(
 @contextmanager
 def _started(meta: Mapping[str, Json]) -> Iterator[None]:
     """Start the devices of a file's programs meanwhile."""
-    threads = [Thread(target=start_device, args=(name,), name="rammer-start") for name in _devices(meta)]
+    devices = {program.device for program in programs_of(meta)}
+    threads = [Thread(target=start_device, args=(name,), name="rammer-start") for name in devices]
     for thread in threads:
         thread.start()
     try:
@@ -60,16 +58,3 @@ def _started(meta: Mapping[str, Json]) -> Iterator[None]:
     finally:
         for thread in threads:
             thread.join()
-
-
-def _devices(meta: Mapping[str, Json]) -> set[str]:
-    """The names of devices in a header; none where it has another form, which whoever reads it reports."""
-    found = cast(Mapping[str, Any], meta)
-    try:
-        if "programs" not in found:
-            check_schema(found, _ONE, "")
-            return {found["device"]}
-        check_schema(found, _SET, "")
-        return {program["meta"]["device"] for program in found["programs"]}
-    except SchemaError:
-        return set()

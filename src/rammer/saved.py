@@ -12,9 +12,10 @@ from rammer.guarded import guarded
 from rammer.ir.schema import SchemaError
 from rammer.options import CompileOptions
 from rammer.runtime.artifact import load_artifact
-from rammer.runtime.container import Check, Json, open_container
+from rammer.runtime.container import Check, Json
 from rammer.runtime.executable import Executable
 from rammer.runtime.module import CompiledModule
+from rammer.runtime.opening import begin
 from rammer.runtime.programs import ProgramSet, SetReader
 from rammer.runtime.tensors import TensorLibrary
 
@@ -87,8 +88,8 @@ def _pickled(model: Any) -> tuple[Callable[..., Model], tuple[object, ...]]:  # 
 
 
 def _unpickled(content: bytes, states: Sequence[Mapping[str, Array]]) -> Model:
-    with guarded("loaded"), open_container(content).check() as check:
-        model: Model = restored(check, CompileOptions(), advise=False)
+    with guarded("loaded"), begin(content, options := CompileOptions()) as check:
+        model: Model = restored(check, options, advise=False)
     for program, state in zip(_programs(model), states, strict=True):
         for name, value in state.items():
             program.state[name] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -11,7 +11,9 @@ from rammer.devices.cuda.architecture import KIND, NAMED
 from rammer.errors import OptionError
 
 if TYPE_CHECKING:
-    from rammer.devices.base import Device
+    from rammer.devices.base import Buffer, Device
+    from rammer.devices.restorer import Restorer
+    from rammer.options import CompileOptions
 
 _CLASSES: Mapping[str, str] = {
     "cpu": "CpuDevice",
@@ -27,6 +29,10 @@ GPUS = ("cuda", *(f"cuda:{name}" for name in NAMED))
 
 _STARTS: Mapping[str, str] = {KIND: "rammer.devices.cuda.start"}
 """Modules whose `start` begins what takes long and must be there before a model is loaded, by device."""
+
+
+_RESTORERS: Mapping[str, str] = {"cpu": "rammer.devices.cpu.restoring"}
+"""Modules whose `find` gives what restores the sections of a file by code that the file itself brings, by device."""
 
 
 @cache
@@ -51,3 +57,20 @@ def start_device(name: str) -> None:
     """Begin what a device takes long for, before the rest of it is imported; `load` says what fails."""
     if name in _STARTS:
         import_module(_STARTS[name]).start()
+
+
+def find_restorer(
+    name: str, machine: Mapping[str, str], read: Callable[[str], Buffer | None], options: CompileOptions
+) -> Restorer | None:
+    """What restores the sections of a file by the code of a binary in it; None where there is none that runs here.
+
+    Args:
+        name: the binary's device.
+        machine: what it needs, see `Binary`.
+        read: gives a file of it by its name, None where it is not there.
+        options: how models are loaded.
+    """
+    if name not in _RESTORERS:
+        return None
+    restorer: Restorer | None = import_module(_RESTORERS[name]).find(machine, read, options)
+    return restorer

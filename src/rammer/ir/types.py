@@ -260,14 +260,20 @@ class Layout:
     def addresses(self, shape: Sequence[int]) -> npt.NDArray[np.int64]:
         """Addresses of all elements, as an int64 array of `shape`."""
         total: npt.NDArray[np.int64] = np.zeros(tuple(shape), dtype=np.int64)
+        for dim, line in enumerate(self.steps(shape)):
+            total = total + line.reshape([-1 if d == dim else 1 for d in range(len(shape))])
+        return total
+
+    def steps(self, shape: Sequence[int]) -> list[npt.NDArray[np.int64]]:
+        """What an index of each dimension adds to an address."""
+        lines = []
         for dim, extent in enumerate(shape):
             i = np.arange(extent, dtype=np.int64)
             if self.panel is not None and self.panel.dim == dim:
-                line = (i // self.panel.width) * self.panel.stride + (i % self.panel.width) * self.strides[dim]
+                lines.append((i // self.panel.width) * self.panel.stride + (i % self.panel.width) * self.strides[dim])
             else:
-                line = i * self.strides[dim]
-            total = total + line.reshape([-1 if d == dim else 1 for d in range(len(shape))])
-        return total
+                lines.append(i * self.strides[dim])
+        return lines
 
     def pack(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The storage of `array` under this layout: one dimension of `span` elements, padding zero."""

@@ -15,6 +15,9 @@ One that follows from less is stored as its recipe, under its name with |recipe 
 section, too, named weights/ and its digest unless it is there anyway.
 A section's checksums are the CRC-32 of its consecutive pieces of 8 MiB, so that large models are checked on several
 cores. With the zeros and the file's length, every changed byte is found.
+
+A processor's file is checked, and its sections made what they were, by the runtime in it, whose section is checked
+first; other files by zlib and NumPy, with the same results.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
+from rammer.devices.restorer import Piece, PieceWork, Restorer
 from rammer.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -42,7 +46,8 @@ from rammer.errors import (
 from rammer.files import open_file
 from rammer.ir.schema import Schema, SchemaError, read_json
 from rammer.runtime.crew import Crew
-from rammer.runtime.forms import is_narrow
+from rammer.runtime.deflated import inflated
+from rammer.runtime.forms import DEFLATED, RECIPE, is_narrow, parted
 from rammer.runtime.pages import Rooms
 
 if TYPE_CHECKING:
@@ -56,6 +61,9 @@ _ALIGNMENT_BYTES = 4096
 _PIECE_BYTES = 8 << 20
 NO_RECIPES: Mapping[str, Recipe] = MappingProxyType({})
 _HEADER: Schema = {"meta": {}, "sections": [(str, int, [int])]}
+_SPAN: Schema = {"layout": {"span": int}}
+_FLOAT32_BYTES = 4
+_MOST_TIMES = 16
 _REBUILD = "compile the model again and save it with this version"
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
@@ -135,32 +143,50 @@ class Container:
     _content: memoryview
     _start: int
 
-    def sections(self) -> Sections:
-        """The sections by name; see `Check.sections`.
+    def sections(self, restorer: Restorer | None = None) -> Sections:
+        """The sections by name; see `check` and `Check.sections`.
 
         Raises:
             ArtifactCorruptError: one is truncated or altered.
         """
-        with self.check() as check:
+        with self.check(restorer) as check:
             return check.sections()
 
-    def check(self) -> Check:
+    def check(self, restorer: Restorer | None = None) -> Check:
         """Begin to check the sections.
+
+        Args:
+            restorer: what does so, and makes of the sections what they were; None for zlib and NumPy.
 
         Raises:
             ArtifactCorruptError: one is truncated.
         """
+        starts: dict[str, int] = {}
         offset = self._start
-        sections: dict[str, memoryview] = {}
-        for name, length, _ in self._table:
-            sections[name] = self._content[offset : offset + length]
+        for name, length, checksums in self._table:
+            starts[name] = offset
             end = offset + length
             offset = end + _padding(length)
-            if len(sections[name]) != length or any(self._content[end:offset]):
+            if len(self._content) < end or any(self._content[end:offset]):
                 raise corrupt(self.source, f"section '{name}' is cut short or altered")
+            if len(checksums) != len(_pieces(length)):
+                raise altered(self.source, name)
         if offset != len(self._content):
             raise corrupt(self.source, f"it is {len(self._content)} bytes long instead of {offset}")
-        return Check(self, sections, {name: checksums for name, _, checksums in self._table})
+        return Check(self, starts, restorer)
+
+    def file(self, name: str) -> memoryview | None:
+        """A section that has one piece, checked by itself and inflated; None where it is not there, or altered."""
+        offset = self._start
+        for full_name, length, checksums in self._table:
+            if parted(full_name) in ((name, None), (name, DEFLATED)):
+                section = self._content[offset : offset + length]
+                if [zlib.crc32(section)] != checksums:
+                    return None
+                with suppress(ValueError):
+                    return section if full_name == name else inflated(section)
+            offset += length + _padding(length)
+        return None
 
 
 class Check:
@@ -172,22 +198,40 @@ class Check:
         container: whose.
     """
 
-    def __init__(
-        self, container: Container, sections: Mapping[str, memoryview], checksums: Mapping[str, Sequence[int]]
-    ) -> None:
+    def __init__(self, container: Container, starts: Mapping[str, int], restorer: Restorer | None) -> None:
         self.container = container
-        self._sections = sections
-        self._altered: list[str] = []
-        self._rooms = Rooms({name: 2 * one.nbytes for name, one in sections.items() if is_narrow(name)})
-        for name, section in sections.items():
-            if len(checksums[name]) != len(_pieces(section.nbytes)):
-                raise self._error(name)
-        checks = [
-            partial(self._check, name, piece, checksum)
-            for name, section in sections.items()
-            for piece, checksum in zip(_pieces(section.nbytes), checksums[name], strict=True)
+        self._restorer = restorer
+        content, table = container._content, container._table
+        self._sections = {name: content[starts[name] : starts[name] + length] for name, length, _ in table}
+        wide = {name: 2 * length for name, length, _ in table if is_narrow(name)}
+        made = {} if restorer is None else _made_bytes(self._sections, len(content))
+        self._rooms = Rooms({**wide, **made})
+        self._pieces = [
+            Piece(
+                start=starts[name] + piece.start,
+                size_bytes=piece.stop - piece.start,
+                checksum=checksum,
+                type=parted(name)[1] if name in wide else None,
+                room=self._rooms.starts[name] + 2 * piece.start if name in wide else 0,
+            )
+            for name, length, checksums in table
+            for piece, checksum in zip(_pieces(length), checksums, strict=True)
         ]
-        self._crew = Crew([*checks, *self._rooms.jobs()])
+        self._names = [name for name, _, checksums in table for _ in checksums]
+        self._altered: list[int] = []
+        self._work: PieceWork | None = None
+        if restorer is None:
+            checks = [partial(self._check, number) for number in range(len(self._pieces))]
+            self._crew = Crew([*checks, *self._rooms.jobs()])
+        else:
+            self._rooms.advise_large()
+            rooms = [
+                slice(self._rooms.starts[name] + piece.start, self._rooms.starts[name] + piece.stop)
+                for name, size_bytes in made.items()
+                for piece in _pieces(size_bytes)
+            ]
+            self._work = restorer.check(content, self._pieces, self._rooms.memory, rooms)
+            self._crew = Crew([self._work.help] * (len(self._pieces) + len(rooms)))
 
     def __enter__(self) -> Self:
         """The check."""
@@ -195,6 +239,8 @@ class Check:
 
     def __exit__(self, *_: object) -> None:
         """End the threads."""
+        if self._work is not None:
+            self._work.give_up()
         self._crew.give_up()
 
     def sections(self) -> Sections:
@@ -206,19 +252,19 @@ class Check:
         from rammer.runtime.stored import restored  # noqa: PLC0415 - a file is opened before NumPy is imported
 
         self._crew.finish()
-        if self._altered:
-            raise self._error(self._altered[0])
+        found = self._work.altered() if self._work is not None else min(self._altered, default=None)
+        if found is not None:
+            raise altered(self.container.source, self._names[found])
         try:
-            return restored(self._sections, self._rooms.by_name)
+            return restored(self._sections, self._rooms.by_name, self._restorer)
         except SchemaError as error:
             raise corrupt(self.container.source, str(error)) from error
 
-    def _check(self, name: str, piece: slice, expected: int) -> None:
-        if zlib.crc32(self._sections[name][piece]) != expected:
-            self._altered.append(name)
-
-    def _error(self, name: str) -> ArtifactCorruptError:
-        return corrupt(self.container.source, f"section '{name}' does not match its checksum")
+    def _check(self, number: int) -> None:
+        piece = self._pieces[number]
+        content = self.container._content[piece.start : piece.start + piece.size_bytes]
+        if zlib.crc32(content) != piece.checksum:
+            self._altered.append(number)
 
 
 def open_container(file: str | os.PathLike[str] | bytes) -> Container:
@@ -277,6 +323,25 @@ def _header(content: memoryview, source: str) -> tuple[Mapping[str, Json], list[
 def corrupt(source: str | os.PathLike[str], reason: str) -> ArtifactCorruptError:
     """The error for a file that cannot be used."""
     return ArtifactCorruptError(f"{source} cannot be used: {reason}", hint=_REBUILD)
+
+
+def altered(source: str, name: str) -> ArtifactCorruptError:
+    """The error for a section that was altered."""
+    return corrupt(source, f"section '{name}' does not match its checksum")
+
+
+def _made_bytes(sections: Mapping[str, memoryview], most_bytes: int) -> dict[str, int]:
+    """The sizes of constants that recipes make, as far as these say: their pages are made before NumPy is imported.
+
+    Nothing is checked yet. More than a few times the file is left to who has read the recipes.
+    """
+    sizes_bytes = {}
+    for name, section in sections.items():
+        if parted(name)[1] == RECIPE:
+            with suppress(SchemaError):
+                span: int = read_json(section, _SPAN, "")["layout"]["span"]
+                sizes_bytes[name] = span * _FLOAT32_BYTES
+    return sizes_bytes if sum(sizes_bytes.values()) <= _MOST_TIMES * most_bytes else {}
 
 
 def _padding(size_bytes: int) -> int:

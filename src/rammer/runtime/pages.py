@@ -29,18 +29,28 @@ class Rooms:
 
     That takes longer than to fill them. Large pages take a sixth of the time, or several times as much where memory has
     to be put together first, or lent to a virtual machine: the first ones tell.
+
+    Attributes:
+        memory: the mapping.
+        starts: where each begins in it.
+        by_name: each.
     """
 
     def __init__(self, sizes_bytes: Mapping[str, int]) -> None:
-        starts: dict[str, int] = {}
+        self.starts: dict[str, int] = {}
         self._size_bytes = 0
         for name, size_bytes in sizes_bytes.items():
-            starts[name] = self._size_bytes
+            self.starts[name] = self._size_bytes
             self._size_bytes += -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._memory = _mapped(-(-self._size_bytes // _LARGE_BYTES) * _LARGE_BYTES)  # aligned by Linux since 6.7
+        self.memory = _mapped(-(-self._size_bytes // _LARGE_BYTES) * _LARGE_BYTES)  # aligned by Linux since 6.7
         self._late_s = 0.0
-        view = memoryview(self._memory)
-        self.by_name = {name: view[start : start + sizes_bytes[name]] for name, start in starts.items()}
+        view = memoryview(self.memory)
+        self.by_name = {name: view[start : start + sizes_bytes[name]] for name, start in self.starts.items()}
+
+    def advise_large(self) -> None:
+        """Ask for large pages, for who makes the pages in his own way."""
+        if sys.platform == "linux" and self._size_bytes:
+            self.memory.madvise(mmap.MADV_HUGEPAGE)
 
     def jobs(self) -> list[Callable[[], None]]:
         """What makes the pages, for several threads at once. Other Python threads run meanwhile.
@@ -51,8 +61,8 @@ class Rooms:
             return []
         advise = ctypes.CDLL(None).madvise
         advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-        self._memory.madvise(mmap.MADV_HUGEPAGE)
-        begin = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self.advise_large()
+        begin = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         end = begin + self._size_bytes
         starts = range(begin // _JOB_BYTES * _JOB_BYTES, end, _JOB_BYTES)
         return [partial(self._make, advise, max(start, begin), min(start + _JOB_BYTES, end)) for start in starts]
@@ -65,7 +75,7 @@ class Rooms:
             advise(start, stop - start, _POPULATE_WRITE)
             self._late_s += thread_time() - began_s - _ORDINARY_S
             if self._late_s >= _MOST_LATE_S:
-                self._memory.madvise(mmap.MADV_NOHUGEPAGE)
+                self.memory.madvise(mmap.MADV_NOHUGEPAGE)
             start = stop
         if start < end:
             advise(start, end - start, _POPULATE_WRITE)

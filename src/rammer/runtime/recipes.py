@@ -55,7 +55,7 @@ def read_recipe(data: memoryview, sections: Mapping[str, memoryview]) -> Recipe:
         layout = Layout.row_major(shape) if fields["layout"] is None else _layout(fields["layout"])
         if not math.prod(shape) <= layout.reach(shape) <= layout.span <= _MOST_GROWTH * base.size:
             raise SchemaError("its recipe does not fit its storage")
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, OverflowError, TypeError) as error:
         raise SchemaError(f"its recipe does not fit together: {error}") from error
     return Recipe(base=base, steps=steps, layout=layout)
 

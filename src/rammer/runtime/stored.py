@@ -12,6 +12,8 @@ from functools import partial
 
 import numpy as np
 
+from rammer.devices.making import Making, making_of
+from rammer.devices.restorer import Restorer
 from rammer.ir.recipe import Array, Recipe
 from rammer.ir.schema import SchemaError
 from rammer.ir.types import Layout
@@ -62,12 +64,16 @@ def stored(sections: Mapping[str, memoryview], recipes: Mapping[str, Recipe]) ->
     return flat
 
 
-def restored(flat: Mapping[str, memoryview], rooms: Mapping[str, memoryview]) -> Sections:
+def restored(
+    flat: Mapping[str, memoryview], rooms: Mapping[str, memoryview], restorer: Restorer | None = None
+) -> Sections:
     """The sections that `stored` was given, and what they are made of.
 
     Args:
         flat: what it gave.
-        rooms: memory for the sections that are stored in 16 bits, twice as large as each.
+        rooms: memory for the sections that are stored in 16 bits, twice as large as each, and for what recipes make, by
+            their names in a file.
+        restorer: what has filled the rooms already, and makes constants by recipes; None for NumPy.
 
     Raises:
         SchemaError: they do not fit together, or a form is not known.
@@ -93,15 +99,12 @@ def restored(flat: Mapping[str, memoryview], rooms: Mapping[str, memoryview]) ->
                 raise ValueError(form)
         except ValueError as error:
             raise SchemaError(f"section '{full_name}' is stored in a form that is not known") from error
-    Crew(widening).finish()
+    if restorer is None:
+        Crew(widening).finish()
     recipes = {name: read_recipe(text, content) for name, text in written.items()}
-
-    def follow(name: str, recipe: Recipe) -> None:
-        content[name] = _made(recipe)
-
     try:
-        Crew(partial(follow, name, recipe) for name, recipe in recipes.items()).finish()
-    except (ValueError, MemoryError) as error:
+        content |= _followed(recipes, rooms, restorer)
+    except (ValueError, OverflowError, MemoryError) as error:
         raise SchemaError(f"its recipes cannot be followed: {error}") from error
     names = (parted(full_name)[0] for full_name in flat)
     return Sections({name: content[name] for name in names}, recipes)
@@ -132,6 +135,34 @@ def _place(base: Array) -> int:
 
 def _bytes(base: Array) -> memoryview:
     return np.ascontiguousarray(base).reshape(-1).view(np.uint8).data
+
+
+def _followed(
+    recipes: Mapping[str, Recipe], rooms: Mapping[str, memoryview], restorer: Restorer | None
+) -> dict[str, memoryview]:
+    """What recipes give: by a device's own code where that can, else by NumPy."""
+    makings = {} if restorer is None else _makings(recipes)
+    content = {name: _room(making, rooms.get(with_form(name, RECIPE))) for name, making in makings.items()}
+
+    def follow(name: str, recipe: Recipe) -> None:
+        content[name] = _made(recipe)
+
+    jobs: list[Job] = [partial(follow, name, recipe) for name, recipe in recipes.items() if name not in makings]
+    if restorer is not None and makings:
+        jobs += [restorer.make(list(makings.values()), [content[name] for name in makings]).help] * len(makings)
+    Crew(jobs).finish()
+    return content
+
+
+def _room(making: Making, room: memoryview | None) -> memoryview:
+    """Memory for a constant: that which its file said it needs, if it does."""
+    size_bytes = making.span * np.dtype(np.float32).itemsize
+    return room if room is not None and room.nbytes == size_bytes else fresh_pages(size_bytes)
+
+
+def _makings(recipes: Mapping[str, Recipe]) -> dict[str, Making]:
+    found = {name: making_of(recipe) for name, recipe in recipes.items()}
+    return {name: making for name, making in found.items() if making is not None}
 
 
 def _made(recipe: Recipe) -> memoryview:

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from rammer.devices.codegen.tables import RECORD, SLOT
+from rammer.devices.cpu.binary import ABI
 from rammer.devices.cpu.instance import Program, Stall
 from rammer.devices.cpu.machine import Machine
-from rammer.devices.cpu.source import ABI
 from rammer.devices.cpu.toolchain import RUNTIME_FLAGS, find_toolchain
 from rammer.errors import RunTimeoutError
 from rammer.ir.program import Execute, RProgram, Signal, Wait

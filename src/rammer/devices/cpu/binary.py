@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from rammer.devices.base import Binary
+from collections.abc import Mapping
+
 from rammer.devices.cpu.machine import Machine
 from rammer.ir.schema import check_schema
+
+ABI = 5
+"""The version of the tables that the runtime reads, and of its functions."""
 
 KERNELS_LIBRARY = "kernels.so"
 RUNTIME_LIBRARY = "runtime.so"
@@ -19,9 +23,9 @@ def requirements(machine: Machine) -> dict[str, str]:
     }
 
 
-def mismatch(binary: Binary, machine: Machine) -> str | None:
-    """Why `machine` cannot run `binary`, or None if it can."""
-    needed, here = dict(binary.machine), requirements(machine)
+def mismatch(needed: Mapping[str, str], machine: Machine) -> str | None:
+    """Why `machine` cannot run code that needs this (see `requirements`), or None if it can."""
+    needed, here = dict(needed), requirements(machine)
     check_schema(needed, dict.fromkeys(here, str), "its machine")
     for fact in ("system", "architecture"):
         if needed[fact] != here[fact]:

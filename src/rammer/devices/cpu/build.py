@@ -38,6 +38,7 @@ RUNTIME_FILES = (
     "model.h",
     "walk.c",
     "program.c",
+    "restore.c",
 )
 
 
@@ -102,7 +103,7 @@ class _Workshop:
         folder = files("rammer.devices.cpu") / "runtime"
         texts = {name: (folder / name).read_bytes() for name in RUNTIME_FILES}
         units = [name for name in texts if name.endswith(".c")]
-        return self.make(RUNTIME_LIBRARY, texts, [*RUNTIME_FLAGS, *units, *LINK_FLAGS])
+        return self.make(RUNTIME_LIBRARY, texts, [*RUNTIME_FLAGS, *self.native, *units, *LINK_FLAGS])
 
     def make(self, name: str, inputs: Mapping[str, bytes], arguments: Sequence[str], where: str = "") -> bytes:
         """The file `name` that the compiler makes from input files, or made before."""

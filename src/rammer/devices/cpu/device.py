@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from rammer.devices.base import Binary, Progress, Source, no_progress
 from rammer.devices.codegen.source import outdated
-from rammer.devices.cpu.binary import mismatch
+from rammer.devices.cpu.binary import ABI, mismatch
 from rammer.devices.cpu.launch import LoadedModel
 from rammer.devices.cpu.machine import read_machine
-from rammer.devices.cpu.source import ABI, DEVICE, assemble, check_code
+from rammer.devices.cpu.source import DEVICE, assemble, check_code
 from rammer.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class CpuDevice:
 
     def mismatch(self, binary: Binary) -> str | None:
         """Why this processor cannot run a binary; see `Device.mismatch`."""
-        return mismatch(binary, read_machine())
+        return mismatch(binary.machine, read_machine())
 
     def usual_veus(self) -> int:
         """One for each usable core; see `Placing.usual_veus`."""

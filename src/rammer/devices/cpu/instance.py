@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import threading
 import weakref
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +20,8 @@ from rammer.devices.codegen.tables import CONSTANT, RECORD, SIGNAL_COUNT, SLOT, 
 from rammer.devices.cpu.binary import KERNELS_LIBRARY, RUNTIME_LIBRARY
 from rammer.devices.cpu.library import Library
 from rammer.devices.cpu.machine import Machine
-from rammer.devices.cpu.source import ABI
-from rammer.errors import DeviceUnavailableError, OutOfMemoryError
+from rammer.devices.cpu.native import Runtime, find_runtime
+from rammer.errors import OutOfMemoryError
 from rammer.ir.sizes import size_text
 from rammer.options import CompileOptions
 
@@ -69,43 +67,12 @@ class Stall(ctypes.Structure):
     )
 
 
-class _Runtime:
-    """The functions of the runtime's library, and the library itself, so that it stays."""
-
-    def __init__(self, library: Library) -> None:
-        address = ctypes.c_void_p
-        self.library = library
-        self.abi = library.function("rammer_abi", [], ctypes.c_uint32)()
-        self.new = library.function("rammer_model_new", [address], address)
-        self.free = library.function("rammer_model_free", [address], None)
-        self.run = library.function("rammer_model_run", [address] * 4, ctypes.c_int)
-        self.resume = library.function("rammer_model_resume", [address] * 2, ctypes.c_int)
-        self.cancel = library.function("rammer_model_cancel", [address], None)
-
-
-_runtimes: dict[int, _Runtime] = {}  # by ABI
-_runtimes_lock = threading.Lock()
-
-
-def _runtime(code: Buffer, cache_dir: Path) -> _Runtime:
-    """The process's runtime; the first model brings it."""
-    with _runtimes_lock:
-        if ABI not in _runtimes:
-            runtime = _Runtime(Library(code, cache_dir))
-            if runtime.abi != ABI:
-                raise DeviceUnavailableError(
-                    f"the runtime has version {runtime.abi} instead of {ABI}", hint="compile the model again here"
-                )
-            _runtimes[ABI] = runtime
-        return _runtimes[ABI]
-
-
 class Image:
     """What the instances of a model share."""
 
     def __init__(self, source: Source, binary: Binary, machine: Machine, options: CompileOptions) -> None:
         self.manifest = manifest = Manifest.from_bytes(source.files[MANIFEST])
-        self.runtime = _runtime(binary.files[RUNTIME_LIBRARY], options.cache_dir)
+        self.runtime = find_runtime(binary.files[RUNTIME_LIBRARY], options.cache_dir)
         self.records: npt.NDArray[np.void] = np.frombuffer(source.files[RECORDS], dtype=RECORD)
         self._library = Library(binary.files[KERNELS_LIBRARY], options.cache_dir) if manifest.kernels else None
         addresses = [self._library.address(entry.symbol) for entry in manifest.kernels] if self._library else []
@@ -207,5 +174,5 @@ def _in_place(content: Buffer, alignment_bytes: int) -> npt.NDArray[np.uint8]:
     return copied
 
 
-def _free(runtime: _Runtime, model: int, *_pointed_to: object) -> None:
+def _free(runtime: Runtime, model: int, *_pointed_to: object) -> None:
     runtime.free(model)

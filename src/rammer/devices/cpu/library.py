@@ -9,9 +9,12 @@ import weakref
 from _ctypes import dlclose
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rammer.devices.base import Buffer
 from rammer.errors import DeviceUnavailableError
+
+if TYPE_CHECKING:
+    from rammer.devices.base import Buffer
 
 
 class Library:

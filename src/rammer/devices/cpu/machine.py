@@ -111,6 +111,7 @@ def _text(path: Path) -> str | None:
         return None
 
 
+@functools.cache
 def _cpuinfo(root: Path) -> dict[str, str]:
     try:
         with (root / "proc/cpuinfo").open("rb", buffering=0) as file:
@@ -199,6 +200,7 @@ def _clock_ghz(root: Path, thread: int, entry: dict[str, str]) -> float | None:
     return float(named[1]) if named else None
 
 
+@functools.cache
 def _caches(root: Path, thread: int) -> tuple[Cache, ...]:
     """Data caches of one hardware thread, innermost first."""
     found = []

@@ -9,13 +9,13 @@ from rammer.devices.base import Source
 from rammer.devices.codegen.source import MANIFEST, EmitKernel
 from rammer.devices.codegen.source import assemble as assemble_plan
 from rammer.devices.codegen.tables import Manifest
+from rammer.devices.cpu.binary import ABI
 from rammer.ir.schema import SchemaError
 
 if TYPE_CHECKING:
     from rammer.ir.program import Plan
 
 DEVICE = "cpu"
-ABI = 4
 KERNEL_FOLDER = "kernels/"
 _OWN_HEADERS = ("rammer_tiles.h", "rammer_trees.h")
 """Headers of one skeleton: only functions that call theirs are compiled with them."""

@@ -40,7 +40,14 @@ KERNEL_FLAGS = (
     "-fwrapv",
     "-fno-strict-aliasing",
 )
-RUNTIME_FLAGS = (*_COMMON_FLAGS, "-O2", "-pthread")
+RUNTIME_FLAGS = (
+    *_COMMON_FLAGS,
+    "-O3",
+    "-ffp-contract=off",  # constants are the same bits on every machine
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-pthread",
+)
 LINK_FLAGS = ("-shared", "-fPIC", "-pthread", "-lm")
 _NATIVE_FLAGS = {"x86_64": "-march=native", "aarch64": "-mcpu=native", "arm64": "-mcpu=native"}
 

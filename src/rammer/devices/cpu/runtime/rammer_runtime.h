@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RAMMER_ABI 4
+#define RAMMER_ABI 5
 
 /* Computes one rTask: rTile `tile` over the operands that `pointers` holds, inputs first, then outputs. */
 typedef void (*rammer_kernel)(char *const *restrict pointers, int32_t tile);
@@ -99,5 +99,70 @@ int rammer_model_resume(rammer_model *model, rammer_stall *stall);
 /* Gives up the calling thread's run that returned RAMMER_PAUSED, if there is one, as soon as the rTasks under way have
  * ended; what it has written stays. After it the model is ready for the next run. */
 void rammer_model_cancel(rammer_model *model);
+
+/* --- What a file holds, while it is loaded: any number of threads do it together, each piece or block once. --------- */
+
+enum { RAMMER_FLOAT32 = 0, RAMMER_FLOAT16 = 1, RAMMER_BFLOAT16 = 2, RAMMER_PAGES = 3 };
+
+/* Consecutive bytes of a file; or of memory, `to`, whose pages are to be made, where the type is RAMMER_PAGES. */
+typedef struct {
+    const char *from;
+    uint64_t size_bytes;
+    char *to;          /* where they go as float32 values, or NULL */
+    uint32_t type;     /* which they are in the file, where they go anywhere */
+    uint32_t checksum; /* what their CRC-32 has to be */
+    uint32_t altered;  /* set where it is not */
+    uint32_t reserved;
+} rammer_piece;
+
+typedef struct {
+    rammer_piece *pieces;
+    uint64_t count;
+    char *memory; /* where all of them go, of whole large pages */
+    uint64_t memory_bytes;
+    uint64_t next;   /* the piece that nobody has taken yet; whoever sets it to `count` ends the work */
+    int64_t late_ns; /* by how much large pages took longer than ordinary ones */
+} rammer_pieces;
+
+/* Checks pieces and widens them until none is left. */
+void rammer_check(rammer_pieces *work);
+
+enum { RAMMER_MOST_TAPS = 8, RAMMER_MOST_POINTS = 16, RAMMER_BLOCK = 16 };
+
+/* A filter along one dimension; see `FilterLine` in `rammer.ir.recipe`. */
+typedef struct {
+    uint32_t taps; /* of the weights */
+    uint32_t stride;
+    uint32_t groups;
+    uint32_t points;
+    uint32_t length;      /* taps of a group */
+    uint32_t sums;        /* phases times groups */
+    const double *matrix; /* [points][length] */
+} rammer_line;
+
+/* Float32 values at the points of two filters, of weights that have four dimensions: lanes, others, and taps of both. */
+typedef struct {
+    const char *from; /* the weights */
+    uint32_t type;
+    uint32_t lanes;
+    uint32_t others;
+    uint32_t by_others; /* whether blocks are of others, else of lanes */
+    int64_t strides[4];     /* of the weights, in elements */
+    const double *factor;   /* what they are multiplied by first, which rounds to float32; or NULL */
+    int64_t factor_strides[2]; /* along lanes and others */
+    rammer_line lines[2];
+    float *to;
+    const int64_t *steps[5]; /* what a point, a lane, another and both sums add to an address, in elements */
+} rammer_making;
+
+typedef struct {
+    const rammer_making *makings;
+    const uint64_t *ends; /* per making: blocks of RAMMER_BLOCK lanes, or others, of it and of all before it */
+    uint64_t count;
+    uint64_t next; /* the block that nobody has taken yet */
+} rammer_makings;
+
+/* Makes constants until no block is left. */
+void rammer_make(rammer_makings *work);
 
 #endif

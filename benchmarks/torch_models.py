@@ -4,6 +4,9 @@
     python -m benchmarks.torch_models --classification   every classification model of torchvision at its own size
     python -m benchmarks.torch_models bert resnet18 ...  some of them
 
+For a GPU of another machine, which may have neither timm nor time to compile: `--device cuda:sm_90 --save FOLDER`
+leaves programs, arguments and eager results of the processor there, and `--saved FOLDER` compares them on that machine.
+
 A line for each: nodes captured, processor seconds of capturing and of importing a hundred nodes, seconds of compiling
 (which captures once more), and the greatest error relative to the greatest value. Exit code 1 where one fails or is
 further off than 1e-5.
@@ -14,8 +17,9 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -205,15 +209,42 @@ def tried(name: str, device: str, veus: int | None) -> Outcome:
     compiled = time.perf_counter()
     with torch.no_grad():
         ours, theirs = tensors(net(*args, **kwargs)), tensors(module(*args, **kwargs))
-    errors = [float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in zip(ours, theirs, strict=True)]
     nodes = sum(node.op == "call_function" for node in program.graph.nodes)
     return Outcome(
         nodes=nodes,
         capture_s=captured - start,
         import_s=imported - captured,
         compile_s=compiled - begun,
-        error=max(errors),
+        error=greatest_error(ours, theirs),
     )
+
+
+def save(name: str, device: str, folder: Path) -> float:
+    """Leave a model's program, its arguments and eager PyTorch's results in a folder; the seconds of compiling."""
+    module, args, kwargs = make(name)
+    with torch.no_grad():
+        expected = tensors(module(*args, **kwargs))
+    begun = time.perf_counter()
+    net = rammer.compile(module, device, args=args, kwargs=kwargs)
+    compiled_s = time.perf_counter() - begun
+    folder.mkdir(parents=True, exist_ok=True)
+    net.save(folder / f"{name}.rammer")
+    torch.save((args, kwargs, expected), folder / f"{name}.pt")
+    return compiled_s
+
+
+def saved_errors(folder: Path) -> Iterator[tuple[str, float]]:
+    """Each saved model, with its greatest error on this machine's GPU."""
+    for path in sorted(folder.glob("*.rammer")):
+        args, kwargs, expected = torch.load(path.with_suffix(".pt"))
+        on_gpu = torch.utils._pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.cuda(), (args, kwargs))
+        found = [tensor.cpu() for tensor in tensors(rammer.load(path)(*on_gpu[0], **on_gpu[1]))]
+        yield path.stem, greatest_error(found, expected)
+
+
+def greatest_error(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> float:
+    """The greatest difference of two lists of results, each relative to its greatest value."""
+    return max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in zip(ours, theirs, strict=True))
 
 
 def tensors(value: Any) -> list[torch.Tensor]:  # noqa: ANN401 - any nested result
@@ -222,6 +253,16 @@ def tensors(value: Any) -> list[torch.Tensor]:  # noqa: ANN401 - any nested resu
         return [value.double()] if value.is_floating_point() else []
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     return [tensor for part in parts for tensor in tensors(part)]
+
+
+def compared(folder: Path) -> int:
+    """Print the errors of a folder's models; 1 where one is too great."""
+    errors = dict(saved_errors(folder))
+    for name, error in errors.items():
+        print(f"{name:32} {error:9.1e}")
+    good = sum(error <= TOLERANCE for error in errors.values())
+    print(f"{good} of {len(errors)} agree to {TOLERANCE}")
+    return int(good < len(errors))
 
 
 def classification() -> list[str]:
@@ -239,10 +280,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--classification", action="store_true")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--veus", type=int)
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="programs to compare elsewhere")
+    parser.add_argument("--saved", type=Path, metavar="FOLDER", help="compare those on this machine's GPU")
     given = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
+    if given.saved:
+        return compared(given.saved)
     zoo = [*TRANSFORMERS, "LSTM", "GRU", *TORCHVISION, *TIMM]
     names = given.models or (classification() if given.classification else zoo)
+    if given.save:
+        for name in names:
+            print(f"{name:32} compiled in {save(name, given.device, given.save):.1f} s", flush=True)
+        return 0
     good = 0
     print(f"{'model':32} {'nodes':>6} {'capture s':>9} {'s/100 nodes':>11} {'compile s':>9} {'error':>9}")
     for name in names:

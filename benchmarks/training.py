@@ -15,9 +15,13 @@ import argparse
 import copy
 import json
 import math
+import multiprocessing
 import statistics
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,87 +31,28 @@ import rammer
 from benchmarks.harness.clock import Clock, WallClock
 from benchmarks.harness.environment import OUT, environment
 from benchmarks.harness.gpu import gpu_facts
+from benchmarks.training_networks import NETWORKS, SMALL, Loss
 
-CLASSES, LENGTH = 10, 8
 COMPARED_STEPS = 20
 TOLERANCE = 1e-4
 _TURN = 20  # calls
 _WARMUP_TURNS = 2
 _WARMUP_STEPS = 3  # before a capture
 
-Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Step = Callable[..., torch.Tensor]
 
-
-class Recurrent(torch.nn.Module):
-    """A recurrent layer, whose last output is classified."""
-
-    def __init__(self, kind: type[torch.nn.Module], features: int, width: int) -> None:
-        super().__init__()
-        self.layer = kind(features, width, batch_first=True)
-        self.head = torch.nn.Linear(width, CLASSES)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.layer(x)[0][:, -1])
-
-
-class Transformer(torch.nn.Module):
-    """Two layers of attention over tokens, whose mean is classified."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = torch.nn.Embedding(64, 64)
-        layer = torch.nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
-        self.layers = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = torch.nn.Linear(64, CLASSES)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.layers(self.embed(x)).mean(1))
-
-
-def cnn() -> torch.nn.Module:
-    """Two convolutions over an image of 28 x 28."""
-    return torch.nn.Sequential(
-        torch.nn.Conv2d(1, 8, 3),
-        torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2),
-        torch.nn.Conv2d(8, 16, 3),
-        torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2),
-        torch.nn.Flatten(),
-        torch.nn.Linear(400, CLASSES),
-    )
-
-
-def mlp() -> torch.nn.Module:
-    """Two hidden layers of 64."""
-    layers = [torch.nn.Linear(8, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64), torch.nn.Tanh()]
-    return torch.nn.Sequential(*layers, torch.nn.Linear(64, CLASSES))
-
-
-NETWORKS: Mapping[str, tuple[Callable[[], torch.nn.Module], Callable[[int], torch.Tensor]]] = {
-    "mlp": (mlp, lambda batch: torch.randn(batch, 8)),
-    "cnn": (cnn, lambda batch: torch.randn(batch, 1, 28, 28)),
-    "lstm": (lambda: Recurrent(torch.nn.LSTM, 16, 64), lambda batch: torch.randn(batch, LENGTH, 16)),
-    "gru": (lambda: Recurrent(torch.nn.GRU, 16, 64), lambda batch: torch.randn(batch, LENGTH, 16)),
-    "transformer": (Transformer, lambda batch: torch.randint(0, 64, (batch, 16))),
-}
 OPTIMIZERS: Mapping[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-3),
 }
 
 
-def loss_of(module: torch.nn.Module, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """What is trained."""
-    return torch.nn.functional.cross_entropy(module(x), target)
-
-
-def eager_step(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Step:
+def eager_step(loss_of: Loss, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Step:
     """A step as PyTorch's tutorials write it."""
 
-    def step(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    def step(*data: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad()
-        loss = loss_of(module, x, target)
+        loss = loss_of(module, *data)
         loss.backward()
         optimizer.step()
         return loss.detach()
@@ -127,8 +72,8 @@ def captured(step: Step, data: Sequence[torch.Tensor]) -> Step:
     with torch.cuda.graph(graph):
         loss = step(*own)
 
-    def replay(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        for place, tensor in zip(own, (x, target), strict=True):
+    def replay(*data: torch.Tensor) -> torch.Tensor:
+        for place, tensor in zip(own, data, strict=True):
             place.copy_(tensor)
         graph.replay()
         return loss
@@ -181,93 +126,191 @@ class Row:
         )
 
 
-def measured(
-    name: str, optimizer: str, batch: int, *, turns: int, device: str, veus: int | None, inductor: bool
-) -> Row:
-    """Time a network's step, after twenty steps that are compared."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A network at one batch, and how its step is measured.
+
+    Attributes:
+        turns: of `_TURN` steps for each contestant.
+        veus: of Rammer; None on a GPU.
+    """
+
+    network: str
+    optimizer: str
+    batch: int
+    device: str
+    turns: int
+    veus: int | None
+    inductor: bool
+
+    def __str__(self) -> str:
+        return f"{self.network}:{self.batch}:{self.optimizer}"
+
+
+def prepared(case: Case) -> Callable[[], Row]:
+    """Compile what takes part; what comes back compares twenty steps, and takes the times."""
     torch.manual_seed(0)
-    on_gpu = device == "cuda"
-    make, inputs = NETWORKS[name]
-    original, make_optimizer = make().to(device), OPTIMIZERS[optimizer]
-    data = [
-        (inputs(batch).to(device), torch.randint(0, CLASSES, (batch,), device=device)) for _ in range(COMPARED_STEPS)
-    ]
+    training, make_optimizer = NETWORKS[case.network], OPTIMIZERS[case.optimizer]
+    original = training.make().to(case.device)
+    data = [[tensor.to(case.device) for tensor in training.data(case.batch)] for _ in range(COMPARED_STEPS)]
     steps: dict[str, Step] = {}
     compile_s: dict[str, float] = {}
-    contestants = ["rammer", "eager"] + ["inductor"] * inductor + ["rammer graph", "eager graph"] * on_gpu
-    for contestant in contestants:
+    for contestant in ["rammer", "eager"] + ["inductor"] * case.inductor + ["eager graph"] * (case.device == "cuda"):
         module = copy.deepcopy(original)
-        optimizer_ = make_optimizer(module.parameters())
+        optimizer = make_optimizer(module.parameters())
         start = time.perf_counter()
-        if contestant.startswith("rammer"):
-            steps[contestant] = rammer.compile_step(loss_of, module, optimizer_, device, args=data[0], veus=veus)
+        if contestant == "rammer":
+            steps[contestant] = rammer.compile_step(
+                training.loss, module, optimizer, case.device, args=data[0], veus=case.veus
+            )
         else:
-            for group in optimizer_.param_groups if contestant == "eager graph" else ():
+            for group in optimizer.param_groups if contestant == "eager graph" else ():
                 group["capturable"] = True  # what Adam needs, others do not look at it
-            steps[contestant] = eager_step(module, optimizer_)
+            steps[contestant] = eager_step(training.loss, module, optimizer)
         if contestant == "inductor":
             steps[contestant] = torch.compile(steps[contestant], dynamic=False)
             steps[contestant](*data[0])
-        if contestant.endswith("graph"):
-            steps[contestant] = captured(steps[contestant], data[0])
         if contestant != "eager":
             compile_s[contestant] = time.perf_counter() - start
+    return lambda: _measured(case, steps, data, compile_s)
+
+
+def _measured(
+    case: Case, steps: dict[str, Step], data: Sequence[Sequence[torch.Tensor]], compile_s: Mapping[str, float]
+) -> Row:
+    """Compare twenty steps, and take the times of many."""
     losses = {who: [steps[who](*each).item() for each in data] for who in ("rammer", "eager")}
     disagreement = max(abs(a / b - 1) for a, b in zip(losses["rammer"], losses["eager"], strict=True))
+    on_gpu = case.device == "cuda"
+    if on_gpu:
+        steps["rammer graph"] = captured(steps["rammer"], data[0])
+        steps["eager graph"] = captured(steps["eager graph"], data[0])
     clock: Clock = QueueClock() if on_gpu else WallClock()
     times_us: dict[str, list[float]] = {contestant: [] for contestant in steps}
-    for turn in range(_WARMUP_TURNS + turns):
+    for turn in range(_WARMUP_TURNS + case.turns):
         for contestant, step in steps.items():
             taken_us = clock.time_us(lambda step=step: step(*data[0]), _TURN)  # type: ignore[misc]
             if turn >= _WARMUP_TURNS:
                 times_us[contestant] += taken_us
     return Row(
-        network=name,
-        optimizer=optimizer,
-        batch=batch,
+        network=case.network,
+        optimizer=case.optimizer,
+        batch=case.batch,
         times_us={contestant: statistics.median(taken) for contestant, taken in times_us.items()},
         compile_s=compile_s,
         disagreement=disagreement,
     )
 
 
+def _alone(case: Case) -> Row:
+    """Compile beside others' compiling, and measure when nobody compiles any more, one after another."""
+    set_up(case)
+    try:
+        measure = prepared(case)
+    finally:
+        with suppress(threading.BrokenBarrierError):  # one takes too long: the others go on
+            _together.compiled.wait(_together.patience_s)
+    with _together.measuring:
+        return measure()
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """What processes that compile side by side share."""
+
+    compiled: Any
+    measuring: Any
+    patience_s: float
+
+
+_together: _Together
+
+
+def _join(together: _Together) -> None:
+    global _together  # noqa: PLW0603 - a pool hands such things to its processes once
+    _together = together
+
+
+def set_up(case: Case) -> None:
+    """PyTorch's settings: float32 is float32 in convolutions, too."""
+    torch.compiler.reset()
+    torch.backends.cudnn.allow_tf32 = False
+    if case.device == "cpu":
+        torch.set_num_threads(case.veus or 1)
+
+
+def side_by_side(cases: Sequence[Case], patience_s: float) -> Iterator[Row]:
+    """Compile all in processes of their own at once, then measure one after another; a row as soon as it is there."""
+    spawn = multiprocessing.get_context("spawn")
+    together = _Together(spawn.Barrier(len(cases)), spawn.Lock(), patience_s)
+    with ProcessPoolExecutor(len(cases), spawn, _join, (together,)) as pool:
+        waiting = {pool.submit(_alone, case): case for case in cases}
+        for done in as_completed(waiting):
+            if (error := done.exception()) is None:
+                yield done.result()
+            else:
+                print(f"{waiting[done]}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+
+
+def one_by_one(cases: Sequence[Case]) -> Iterator[Row]:
+    """Compile and measure one after another."""
+    for case in cases:
+        set_up(case)
+        yield prepared(case)()
+
+
+def _cases(given: argparse.Namespace) -> list[Case]:
+    """What is asked for: names with a batch and an optimiser of their own, or with all batches."""
+    cases = []
+    for named in given.networks or SMALL:
+        name, *rest = named.split(":")
+        for batch in [int(rest[0])] if rest else given.batches:
+            cases.append(
+                Case(
+                    network=name,
+                    optimizer=rest[1] if len(rest) > 1 else given.optimizer,
+                    batch=batch,
+                    device=given.device,
+                    turns=given.turns,
+                    veus=given.veus if given.device == "cpu" else None,
+                    inductor=not given.no_inductor,
+                )
+            )
+    return cases
+
+
 def main() -> int:
-    """Print a line for each case and the geometric mean of the ratios; 1 where losses disagree."""
+    """Print a line for each case and the geometric mean of the ratios; 1 where losses disagree or a case fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(NETWORKS)}; all by default")
+    parser.add_argument(
+        "networks",
+        nargs="*",
+        metavar="NETWORK[:BATCH[:OPTIMIZER]]",
+        help=f"of {', '.join(NETWORKS)}; {', '.join(SMALL)} by default",
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--veus", type=int, default=1, help="on the processor: of Rammer, and threads of PyTorch")
     parser.add_argument("--turns", type=int, default=10, help=f"of {_TURN} steps for each contestant")
     parser.add_argument("--no-inductor", action="store_true", help="eager alone: compiling takes minutes")
+    parser.add_argument("--together", type=float, metavar="S", help="compile all at once, for so many seconds at most")
     given = parser.parse_args()
-    unknown = set(given.networks) - set(NETWORKS)
+    cases = _cases(given)
+    unknown = {case.network for case in cases} - set(NETWORKS)
     if unknown:
         parser.error(f"no network {', '.join(sorted(unknown))}")
-    torch.set_num_threads(given.veus)
     rows = []
-    for name in given.networks or NETWORKS:
-        for batch in given.batches:
-            torch.compiler.reset()
-            row = measured(
-                name,
-                given.optimizer,
-                batch,
-                turns=given.turns,
-                device=given.device,
-                veus=given.veus if given.device == "cpu" else None,
-                inductor=not given.no_inductor,
-            )
-            rows.append(row)
-            print(row, flush=True)
-    print(f"geometric mean x{math.exp(statistics.fmean(math.log(row.ratio) for row in rows)):.2f}")
     settings = environment([]) | {"torch": torch.__version__, "veus": given.veus, "turns": given.turns}
     settings |= gpu_facts() if given.device == "cuda" else {}
     OUT.mkdir(exist_ok=True)
-    content = {"settings": settings, "rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}
-    (OUT / "training.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    return int(any(row.disagreement > TOLERANCE for row in rows))
+    for row in side_by_side(cases, given.together) if given.together else one_by_one(cases):
+        rows.append(row)
+        print(row, flush=True)
+        content = {"settings": settings, "rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}
+        (OUT / "training.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    print(f"geometric mean x{math.exp(statistics.fmean(math.log(row.ratio) for row in rows)):.2f}")
+    return int(len(rows) < len(cases) or any(row.disagreement > TOLERANCE for row in rows))
 
 
 if __name__ == "__main__":

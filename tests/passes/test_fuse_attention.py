@@ -79,6 +79,16 @@ def test_rows_of_nan_may_be_cleared():
     assert kinds(fused(net.build(net.add("MatMul", cleared, v)))) == ["Attention"]
 
 
+def test_rows_of_which_nothing_counts_may_be_cleared():
+    net = Net()
+    q, k, v = heads(net), heads(net, rows=KEYS), heads(net, rows=KEYS)
+    mask = net.input(1, 1, ROWS, KEYS, dtype=DType.BOOL)
+    some = net.add("ReduceMax", mask, axes=(3,), keepdims=True)
+    scores = net.add("Where", mask, net.add("MatMul", q, transposed(net, k)), number(net, -1e30))
+    cleared = net.add("Where", some, net.add("Softmax", scores, axis=3), number(net, 0.0))
+    assert kinds(fused(net.build(net.add("MatMul", cleared, v)))) == ["ReduceMax", "Attention"]
+
+
 def test_scales_of_both_factors_leave_the_sum():
     net = Net()
     q, k, v = heads(net), heads(net, rows=KEYS), heads(net, rows=KEYS)

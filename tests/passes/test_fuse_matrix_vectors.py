@@ -60,6 +60,17 @@ def test_a_normalisation_that_divides():
     assert kinds(fused(net.build(product(net, y)))) == ["MatMul"]
 
 
+def test_a_normalisation_that_is_one_operator():
+    net = Net()
+    x = product(net, net.input(1, SIZE), SIZE)
+    y = net.add("RMSNormalization", x, net.weight(SIZE), axis=1, epsilon=1e-5)
+    graph = fused(net.build(product(net, y)))
+    assert kinds(graph) == ["MatMul", "MatMul"]
+    found = matrix_vector(expression_of(graph.operators[1]))
+    assert found is not None
+    assert (len(found.rows), len(found.wholes)) == (1, 1)
+
+
 def test_all_products_behind_a_normalisation_compute_it():
     net = Net()
     y = normalised(net, net.input(1, SIZE))
@@ -91,6 +102,14 @@ def test_a_gate_and_what_it_gates_are_one_operator():
     assert found is not None
     assert (len(found.rows), len(found.wholes), len(found.others)) == (2, 1, 1)
     assert {source.op_type for source in operator.sources} == {"MatMul", "Mul", "Sigmoid"}
+
+
+def test_a_gate_with_another_number_of_dimensions():
+    net = Net()
+    x = net.input(1, SIZE)
+    gate = net.add("Reshape", net.add("Sigmoid", product(net, x)), shape=(1, 1, POINTS))
+    graph = fused(net.build(net.add("Mul", net.add("Reshape", product(net, x), shape=(1, 1, POINTS)), gate)))
+    assert len(graph.operators) == 1
 
 
 def test_a_gate_that_others_read_stays():

@@ -183,6 +183,15 @@ def test_many_equal_reductions_read_through_what_is_more_than_a_part():
     assert set(kinds(graph)) == {"MatMul", "Neg"}
 
 
+def test_many_equal_reductions_read_through_what_cuts_nothing():
+    net = Net()
+    rows = [net.add("Reshape", net.input(1, 5, 4), shape=(5, 4)) for _ in range(8)]
+    weight = net.weight(4, 4)
+    graph = inlined(net.build(*(net.add("MatMul", row, weight) for row in rows)))
+    assert kinds(graph) == ["MatMul"] * 8
+    assert len({operator.expr for operator in graph.operators}) == 1
+
+
 def test_a_padded_load_of_a_dimension_that_the_operand_lacks_stays():
     net = Net()
     lifted = net.add("Reshape", net.input(1, 3, 5), shape=(1, 3, 1, 5))

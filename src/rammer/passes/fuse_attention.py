@@ -169,6 +169,8 @@ class _Fusion:
                 element, masks_nan = inner, True
             case Call(ScalarFn.SELECT, (condition, Const(0.0), inner)) if axes[0] not in nodes(condition):
                 element, cleared = inner, condition
+            case Call(ScalarFn.SELECT, (condition, inner, Const(0.0))) if axes[0] not in nodes(condition):
+                element, cleared = inner, call(ScalarFn.NOT, condition)
         score = _scores(element, axes[0])
         if score is None:
             return None

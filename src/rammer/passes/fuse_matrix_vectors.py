@@ -1,7 +1,7 @@
 """fuse_matrix_vectors: products of a vector with matrices that are streamed take in what prepares and follows them.
 
     a = f(sum[k](x[k]^2)), v = x * a * s, y[n] = sum[k](v[k] * w[n, k])
-      ->  y[n] = sum[k](x[k] * s[k] * w[n, k]) * f(sum[k](x[k]^2))          as one operator
+      ->  y[n] = sum[k](x[k] * s[k] * w[n, k]) * f(sum[k](x[k]^2))          as one operator, also where v is one
     g[n] = f(sum[k](x[k] * w[n, k])), y[n] = h(sum[k](x[k] * u[n, k]), g[n])
       ->  y[n] = h(sum[k](x[k] * u[n, k]), f(sum[k](x[k] * w[n, k])))       as one operator
 
@@ -116,13 +116,15 @@ class _Fusion:
     def _with_vector(self, product: Reduce, vector: Expr, weight: Expr) -> Expr | None:
         """A product whose vector is computed in it; what is the same for all elements follows it."""
         load, (axis,) = plain_load(vector), product.axes
-        element = None if load is None else self._element(load, sums=False)
+        element = None if load is None else self._element(load, sums=True)
         if element is None:
             return None
         factors = list(_factors(element))
         inner = [factor for factor in factors if axis in nodes(factor)]
+        if not inner or any(isinstance(node, Reduce) for factor in inner for node in nodes(factor)):
+            return None
         scales = [self._scale(factor, product) for factor in factors if axis not in nodes(factor)]
-        if not inner or None in scales:
+        if None in scales:
             return None
         total = Reduce(product.fn, product.axes, call(ScalarFn.MUL, _times(inner), weight))
         return _times([total, *(scale for scale in scales if scale is not None)])
@@ -130,7 +132,8 @@ class _Fusion:
     def _scale(self, factor: Expr, product: Reduce) -> Expr | None:
         """What all elements are scaled with, whose sums run over the product's own elements; None where they cannot."""
         (axis,) = product.axes
-        whole = self._read_through(factor, sums=True)
+        is_sum = any(isinstance(node, Reduce) for node in nodes(factor))  # of an operator that normalises by itself
+        whole = factor if is_sum else self._read_through(factor, sums=True)
 
         def over_own_elements(node: Expr) -> Expr | None:
             match node:
@@ -196,10 +199,18 @@ class _Fusion:
             return operator
         (body,) = substitute([made.outputs[value].body], dict(zip(axes, own, strict=True)))
         found = definition(made.axes, replace(made.outputs[value], body=body))
-        if found is None or not _at_own_point(loads[0], work):
+        if found is None or not self._at_own_point(loads[0], work):
             return operator
         element = exact(found.at(loads[0].indices))
         return self._changed(operator, work.rewritten(partial(_instead, loads[0], element)), (gate,))
+
+    def _at_own_point(self, load: Load, work: Work) -> bool:
+        """Whether a load is outside of sums, at the point whose results are stored; dimensions of 1 do not count."""
+        sums = [node for node in work.nodes if isinstance(node, Reduce)]
+        at = _long_dimensions(load.indices, self._graph.values[load.slot].type.shape)
+        return not any(load in nodes(one) for one in sums) and all(
+            at == _long_dimensions(output.indices, output.type.shape) for output in work.outputs.values()
+        )
 
     def _changed(self, operator: Operator, work: Work, taken_in: Sequence[Operator]) -> Operator:
         """The operator with another work, which others are part of; as it was where that could not be streamed."""
@@ -230,12 +241,9 @@ def _summed_axes(work: Work) -> list[Axis]:
     return list(dict.fromkeys(axis for node in work.nodes if isinstance(node, Reduce) for axis in node.axes))
 
 
-def _at_own_point(load: Load, work: Work) -> bool:
-    """Whether a load is outside of sums, at the point whose results are stored."""
-    sums = [node for node in work.nodes if isinstance(node, Reduce)]
-    return not any(load in nodes(one) for one in sums) and all(
-        load.indices == output.indices for output in work.outputs.values()
-    )
+def _long_dimensions(indices: Sequence[Expr], shape: Sequence[int]) -> tuple[Expr, ...]:
+    """The indices of those dimensions of a shape that have more than one element."""
+    return tuple(index for index, extent in zip(indices, shape, strict=True) if extent > 1)
 
 
 def _instead(load: Load, element: Expr, node: Expr) -> Expr | None:

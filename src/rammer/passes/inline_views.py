@@ -5,7 +5,7 @@
 The views stay for readers that need them (a `Concat` or `Reshape`, which lowering places by their kind, a graph
 output) and are dead otherwise. A padded load keeps reading a `Slice`: lowering binds it to the part of the tensor, and
 then the operator's other loads read the `Slice`, too: branches on different parts stay equal. So do reductions that
-many operators have in common, as the steps of a recurrent layer do, where they read parts that lowering only binds.
+many operators have in common, as the steps of a recurrent layer do, where they read slices that lowering only binds.
 Products of bytes read padding from memory: four bytes are one load where none of them is a condition.
 
 Ordering restriction: before `fuse`, which combines loads of the same data only; `eliminate_dead` should follow.
@@ -46,6 +46,7 @@ class _Inlining:
         self._graph = graph
         self._equal = Counter(operator.expr for operator in graph.operators)
         self._bound = _bound_parts(graph)
+        self._cut = {operator.outputs[0] for operator in graph.operators if operator.kind == "Slice"}
         self._views: dict[int, View | Joined] = {}
         self._sources: dict[int, tuple[SourceLocation, ...]] = {}
 
@@ -107,11 +108,13 @@ class _Inlining:
         return through.fill != load.fill or (through.fill is not None and is_wider)
 
     def _is_bound(self, value: int) -> bool:
-        """Whether a value is a part of one that is no view: there is nothing but its place to look through to."""
+        """Whether a value is cut from one that is no view: looked through, each part would have indices of its own."""
+        is_cut = False
         while value in self._bound:
+            is_cut |= value in self._cut
             value = self._bound[value]
             if value not in self._views:
-                return True
+                return is_cut
         return False
 
     def _through(self, load: Load, sources: dict[SourceLocation, None]) -> Expr:

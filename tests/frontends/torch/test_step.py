@@ -97,6 +97,16 @@ def test_losses_of_twenty_steps(name):
     close(optimizers[1].state_dict()["state"], optimizers[0].state_dict()["state"])
 
 
+def test_losses_of_a_thousand_steps():
+    torch.manual_seed(0)
+    module = mlp()
+    ours = copy.deepcopy(module)
+    optimizers = [sgd(each, momentum=0.9) for each in (module, ours)]
+    data = [(torch.randn(6, 8), targets()) for _ in range(20)] * 50
+    step = rammer.compile_step(cross_entropy, ours, optimizers[1], "cpu", args=data[0])
+    check_losses(step, cross_entropy, module, optimizers, data, slower_from=500, tolerance=1e-3)
+
+
 def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
 

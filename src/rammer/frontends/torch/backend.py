@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from rammer.ir.graph import SourceLocation
 from rammer.ir.types import TensorType
 
 _NAME = "module"
+_VERSION, _ADDRESS, _WANTS_GRADIENT = attrgetter("_version"), torch.Tensor.data_ptr, attrgetter("requires_grad")
 
 Build = Callable[[Imported], Callable[[Sequence[Any]], Sequence[Any]]]
 """Compiles a graph to what takes the tensors of its inputs and gives those of its outputs; arrays where it has no
@@ -225,16 +227,17 @@ class _Program:
         return self._assembled(args, iter(found))
 
     def _refuse_changes(self) -> None:
-        if any(now and not then for (*_, now), (*_, then) in zip(self._seen(), self._known, strict=True)):
+        if any(now and not then for now, then in zip(self._seen()[-1], self._known[-1], strict=True)):
             _refuse_gradients()
         raise RefreshError(
             "parameters of a compiled module were written to",
             hint="call torch.compiler.reset() after that: the next call compiles the module anew",
         )
 
-    def _seen(self) -> list[tuple[int, int, bool]]:
+    def _seen(self) -> tuple[list[int], list[int], list[bool]]:
         """What tells whether the constants were written to, or given other memory, or are to have gradients."""
-        return [(tensor._version, tensor.data_ptr(), tensor.requires_grad) for tensor in self._constants]
+        constants = self._constants
+        return list(map(_VERSION, constants)), list(map(_ADDRESS, constants)), list(map(_WANTS_GRADIENT, constants))
 
     def _assembled(self, args: Sequence[Any], tensors: Iterator[torch.Tensor]) -> list[Any]:
         """The results in their order; inputs that the graph writes to are written."""

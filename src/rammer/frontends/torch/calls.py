@@ -6,13 +6,14 @@ This module is what `runtime.tensors.TensorLibrary` describes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
 
 from rammer.errors import AutogradError, LayoutError, PlacementError
 from rammer.frontends.torch.forms import make
-from rammer.frontends.torch.private import has_tangent
+from rammer.frontends.torch.private import current_stream, has_tangent, room
 from rammer.frontends.torch.types import dtype_of, torch_dtype
 
 __all__ = ["calls", "make", "padded"]
@@ -37,10 +38,11 @@ def calls(
             tensor, is copied; PyTorch's memory for the results begins where it has to.
     """
     expected = [(torch_dtype(port.type.dtype), torch.Size(port.type.shape)) for port in signature.inputs]
-    rooms = [(port.type.shape, torch_dtype(port.type.dtype)) for port in signature.outputs]
     place = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
+    is_kind, ordinal = attrgetter("is_cuda" if on_gpu else "is_cpu"), 0 if on_gpu else -1
+    made, stream_now = rooms(signature, on_gpu=on_gpu), current_stream(place) if on_gpu else _no_stream
     misfit = _Misfit(signature, refuse, place)
-    is_learning, empty, tensor_class = torch.is_grad_enabled, torch.empty, torch.Tensor
+    is_learning, tensor_class = torch.is_grad_enabled, torch.Tensor
 
     def call(given: Sequence[Any]) -> Sequence[torch.Tensor]:
         tensors = given
@@ -54,7 +56,8 @@ def calls(
                 tensor.dtype is not dtype
                 or tensor.shape != shape
                 or not tensor.is_contiguous()
-                or tensor.device != place
+                or not is_kind(tensor)
+                or tensor.get_device() != ordinal
                 or tensor.is_neg()
                 or (learning and tensor.requires_grad)
             ):
@@ -66,13 +69,22 @@ def calls(
             addresses.append(address)
         if has_tangent(tensors):
             raise _unwanted("the tangent of an input")
-        results = [empty(shape, dtype=dtype, device=place) for shape, dtype in rooms]
+        results = [room() for room in made]
         for result in results:
             addresses.append(result.data_ptr())
-        run(addresses, torch.cuda.current_stream(place).cuda_stream if on_gpu else None)
+        run(addresses, stream_now())
         return results
 
     return call
+
+
+def rooms(signature: Any, *, on_gpu: bool) -> list[Callable[[], torch.Tensor]]:
+    """What makes room for each output, row by row."""
+    return [room(tuple(port.type.shape), torch_dtype(port.type.dtype), on_gpu=on_gpu) for port in signature.outputs]
+
+
+def _no_stream() -> None:
+    """The stream of the processor."""
 
 
 def padded(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._C._dynamo import guards
 from torch._decomp import core_aten_decompositions
 from torch._decomp.decompositions import one_layer_lstm
 from torch._dynamo.backends.common import aot_autograd
@@ -279,6 +280,23 @@ def has_tangent(tensors: Sequence[torch.Tensor]) -> bool:
     if forward_ad._current_level < 0:
         return False
     return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
+def room(shape: tuple[int, ...], dtype: torch.dtype, *, on_gpu: bool) -> Callable[[], torch.Tensor]:
+    """What makes tensors of a kind, row by row; in the first GPU's memory or the processor's."""
+    strides = torch.empty(shape, device="meta").stride()
+    make = getattr(guards, "_empty_strided_cuda" if on_gpu else "_empty_strided_cpu", None)
+    if make is None or (on_gpu and torch.cuda.device_count() > 1):  # it takes the GPU that is PyTorch's current one
+        return partial(torch.empty, shape, dtype=dtype, device=torch.device("cuda", 0) if on_gpu else None)
+    return partial(make, shape, strides, dtype)
+
+
+def current_stream(place: torch.device) -> Callable[[], int]:
+    """What tells the handle of PyTorch's current stream on a GPU."""
+    found: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if found is None:
+        return lambda: torch.cuda.current_stream(place).cuda_stream
+    return partial(found, place.index)
 
 
 def mark_stepped(optimizer: torch.optim.Optimizer) -> None:

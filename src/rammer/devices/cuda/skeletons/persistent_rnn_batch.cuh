@@ -137,7 +137,7 @@ struct rammer_rnn_batch {
         }
     }
     /* Returns whether `holds` of any thread. */
-    static RAMMER_MEMBER bool meet(bool holds) {
+    static RAMMER_MEMBER bool meet_or(bool holds) {
         if constexpr (!Format::IS_SCALED) {
             meet();
             return false;
@@ -157,20 +157,19 @@ struct rammer_rnn_batch {
 
     /* The power of two that weights are multiplied with, by the largest of the rTask. What undoes it is kept. */
     template <typename... Weights> static RAMMER_MEMBER float scale_of(float *shared, Weights... weight) {
-        uint32_t *const kept = (uint32_t *)shared + SCALE_AT;
-        if (threadIdx.x == 0)
-            *kept = 0;
-        __syncthreads();
         float largest = 0.0f;
         ((largest = fmaxf(largest, largest_of<Parts>(weight))), ...);
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2)
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+        float *const of_warps = shared + SUMS_AT; /* there are no sums yet */
         if (lane() == 0)
-            atomicMax(kept, __float_as_uint(largest));
+            of_warps[threadIdx.x / 32] = largest;
         __syncthreads();
-        const float scale = Format::scale_of(__uint_as_float(*kept));
-        __syncthreads();
+#pragma unroll
+        for (int warp = 0; warp < WARPS; ++warp)
+            largest = fmaxf(largest, of_warps[warp]);
+        const float scale = Format::scale_of(largest);
         if (threadIdx.x == 0)
             shared[SCALE_AT] = Format::undone(scale);
         return scale;
@@ -327,7 +326,7 @@ struct rammer_rnn_batch {
                 beyond |= some.bring(vectors, first, (element *)shared);
             }
         }
-        beyond = meet(beyond);
+        beyond = meet_or(beyond);
         if constexpr (Format::IS_SCALED)
             if (beyond)
                 add_beyond<Part>(own, shared, weights, vectors);

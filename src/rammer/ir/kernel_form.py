@@ -40,11 +40,10 @@ class Instruction(enum.StrEnum):
 
     FFMA = "ffma"  # float32, thread by thread
     MMA_TF32 = "mma.m16n8k8.tf32"  # tensor cores from here on: a warp at a time, float32 sums
-    MMA_3XTF32 = (
-        "3 mma.m16n8k8.tf32"  # float32 as sums of two numbers in TF32; the product of the lesser ones is left out
-    )
     MMA_BF16 = "mma.m16n8k16.bf16"
     MMA_F16 = "mma.m16n8k16.f16"
+    MMA_SCALED_F16 = "scaled mma.m16n8k16.f16"  # TF32 as float16: a TF32's bits in a range of their own
+    MMA_3XF16 = "3 mma.m16n8k16.f16"  # float32 as sums of two such numbers; the product of the lesser ones is left out
     MMA_F64 = "mma.m16n8k8.f64"  # likewise, of float32 that is widened: float64 products and sums
     WGMMA_TF32 = "wgmma.m64nNk8.tf32"  # a warpgroup at a time, from shared memory: float32 sums
     WGMMA_BF16 = "wgmma.m64nNk16.bf16"

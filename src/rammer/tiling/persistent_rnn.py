@@ -27,10 +27,11 @@ from rammer.tiling.gemm import WARP, instruction_of
 from rammer.tiling.pattern import Contraction, Term, contraction, reduction_order
 from rammer.tiling.rnn_shares import Shares, ways
 
-_FEW_REGISTERS = (
-    60  # of a thread, for weights and sums: with more, weights are stored as long as there is room for them
-)
-_MANY_REGISTERS = 84  # likewise: with more, none is left for vectors that are on their way
+_MANY_REGISTERS = 84  # of a thread, for weights and sums: with more, none is left for vectors that are on their way
+_OF_COLUMNS = {
+    Instruction.FFMA: Instruction.MMA_3XF16,
+    Instruction.MMA_TF32: Instruction.MMA_SCALED_F16,
+}
 _MAX_ROWS = 256  # whose sums of all slices lie in shared memory
 
 
@@ -153,14 +154,14 @@ class PersistentRnn:
     def vectors(self) -> int:
         """Words of shared memory that hold the slices of vectors; sums lie behind them."""
         tensor = self.shares.tensor
-        element_bytes = DType.FLOAT32.itemsize_bytes if tensor is None else tensor.element_bytes
+        element_bytes = DType.FLOAT32.itemsize_bytes if tensor is None else tensor.planes * tensor.element_bytes
         return self.shares.padded * self.column_pitch * element_bytes // DType.FLOAT32.itemsize_bytes
 
     @property
     def kept_at(self) -> int:
         """Where constants of the epilogue begin in shared memory, in words: first the biases of all rows."""
         sums = self.shares.slices * self.shares.row_pitch * self.shares.padded
-        return self.vectors + sums + self.shares.stored_words
+        return self.vectors + sums + self.shares.stored_words + self.shares.is_scaled
 
     @property
     def weights(self) -> int:
@@ -250,7 +251,9 @@ def persistent_rnn_form(
         plan = overlaid if overlaid.has_room else plan
     rows, scratch_bytes = plan.shares.rows, _scratch_bytes(accesses, plan)
     fits = rows <= _MAX_ROWS and plan.weight_bytes <= stationary_bytes and has_place(plan)
-    if plan.shares.tensor is None:
+    if plan.shares.tensor is not None:
+        fits &= plan.columns <= plan.shares.tensor.columns
+    else:
         fits &= plan.weights * threads * DType.FLOAT32.itemsize_bytes <= stationary_bytes
         fits &= plan.points <= plan.points_per_warp * plan.shares.warps
     if not fits or not plan.at_once:
@@ -272,9 +275,9 @@ def persistent_rnn_form(
 def _with_room(plan_with: Callable[[int], PersistentRnn], has_place: Callable[[PersistentRnn], bool]) -> PersistentRnn:
     """The plan that stores as many weights as leave a thread with few registers of them, or as have a place."""
     plan = plan_with(0)
-    step = 0 if plan.shares.tensor is None else plan.shares.tensor.elements
-    while step and plan.registers > _FEW_REGISTERS:
-        other = plan_with(plan.shares.stored + step)
+    tensor = plan.shares.tensor
+    while tensor is not None and plan.registers > tensor.registers:
+        other = plan_with(plan.shares.stored + tensor.elements)
         if other.weights == plan.weights or not has_place(other):
             break
         plan = other
@@ -356,7 +359,7 @@ def _plans(
     for number, gate in enumerate(gates):
         for term in gate.terms:
             members[parts[products[term].key]][number] = products[term]
-    lengths = [math.prod(axis.extent for axis in products[min(products)].axes) for products in members]
+    lengths = _lengths(members)
     return [
         PersistentRnn(
             tile=(expr.axes, tile.task),
@@ -379,12 +382,17 @@ def _plans(
     ]
 
 
+def _lengths(members: Sequence[Mapping[int, _Product]]) -> list[int]:
+    """Of the vectors of all parts."""
+    return [math.prod(axis.extent for axis in products[min(products)].axes) for products in members]
+
+
 def _multiplier(found: Contraction, columns: int) -> Instruction:
     """What multiplies vectors of some columns."""
     instruction = instruction_of(found)
     if columns == 1:
         return Instruction.FFMA
-    return Instruction.MMA_3XTF32 if instruction is Instruction.FFMA else instruction
+    return _OF_COLUMNS.get(instruction, instruction)
 
 
 def _columns(found: Contraction, products: Mapping[Term, _Product]) -> tuple[Axis, ...]:
@@ -427,11 +435,10 @@ def _parts(members: Sequence[Mapping[int, _Product]], units: int, shares: Shares
     """The parts, from their products by gate."""
     parts: list[Part] = []
     vector_at = weights_at = stored_at = 0
-    for products in members:
+    lengths = _lengths(members)
+    for products, length, stored in zip(members, lengths, shares.stored_of(lengths), strict=True):
         typical = products[min(products)]
-        length = math.prod(axis.extent for axis in typical.axes)
         elements = shares.elements(length)
-        stored = min(elements, shares.stored - stored_at)
         first_slot, end_slot = 0, shares.slots
         if shares.tensor is None:
             first_slot = min(products) * units // shares.across

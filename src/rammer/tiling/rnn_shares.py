@@ -26,25 +26,30 @@ _SLICE_COST = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RnnProducts:
-    """How tensor cores multiply: a lane has `elements` neighbours of a row in an instruction, as two words.
+    """How tensor cores multiply: a lane has `elements` neighbours of a row in an instruction, as `words`.
 
-    A vector's element takes `element_bytes` of shared memory. Columns lie an odd multiple of `padding` elements apart,
-    so that what a warp reads together lies in different banks. A result has `sums`, which are added at the end.
+    A vector's element takes `element_bytes` of each of `planes` of shared memory. Columns lie an odd multiple of
+    `padding` elements apart, so that what a warp reads together lies in different banks. A result has `sums`, which are
+    added at the end. With more than `registers` of a thread for weights and sums, weights are stored as long as there
+    is room for them. An rTask may have `columns`: of more, the compiler stores sums.
     """
 
-    elements: int
-    element_bytes: int
-    padding: int
-    sums: int
+    elements: int = 4
+    words: int = 2
+    element_bytes: int = 2
+    planes: int = 1
+    padding: int = 16
+    sums: int = 1
+    registers: int = 60
+    columns: int = 64
 
 
-_HALVES = RnnProducts(elements=4, element_bytes=2, padding=16, sums=1)
-_BESIDE = RnnProducts(elements=2, element_bytes=4, padding=8, sums=2)
+_BESIDE = RnnProducts(words=4, sums=2, registers=72)
 RNN_PRODUCTS: Mapping[Instruction, RnnProducts] = {
-    Instruction.MMA_3XTF32: RnnProducts(elements=2, element_bytes=8, padding=8, sums=2),
-    Instruction.MMA_TF32: RnnProducts(elements=2, element_bytes=4, padding=8, sums=1),
-    Instruction.MMA_BF16: _HALVES,
-    Instruction.MMA_F16: _HALVES,
+    Instruction.MMA_3XF16: RnnProducts(words=4, planes=2, sums=2, registers=72, columns=32),
+    Instruction.MMA_SCALED_F16: RnnProducts(),
+    Instruction.MMA_BF16: RnnProducts(),
+    Instruction.MMA_F16: RnnProducts(),
 }
 """By instruction."""
 
@@ -74,7 +79,12 @@ class Shares:
     @property
     def is_beside(self) -> bool:
         """Whether the two parts of float32 are columns of one instruction, beside each other."""
-        return self.instruction is Instruction.MMA_3XTF32 and self.columns <= TILE_COLUMNS // 2
+        return self.instruction is Instruction.MMA_3XF16 and self.columns <= TILE_COLUMNS // 2
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether weights are multiplied with a power of two, which is kept."""
+        return self.instruction in {Instruction.MMA_3XF16, Instruction.MMA_SCALED_F16}
 
     @property
     def deep(self) -> int:
@@ -106,7 +116,21 @@ class Shares:
 
     def words(self, elements: int) -> int:
         """Words that hold a lane's weights of a row."""
-        return elements if self.tensor is None else elements // self.tensor.elements * 2
+        return elements if self.tensor is None else elements // self.tensor.elements * self.tensor.words
+
+    def stored_of(self, lengths: Sequence[int]) -> list[int]:
+        """Of how many of a lane's elements of each vector the weights are stored.
+
+        Registers keep about as many of each: what is stored takes as long to be read as it takes to be multiplied.
+        """
+        elements, stored = [self.elements(length) for length in lengths], [0] * len(lengths)
+        step = 1 if self.tensor is None else self.tensor.elements
+        for _ in range(self.stored // step):
+            number = max(range(len(lengths)), key=lambda i: elements[i] - stored[i])
+            if stored[number] == elements[number]:
+                break
+            stored[number] += step
+        return stored
 
     @property
     def stored_words(self) -> int:

@@ -188,8 +188,10 @@ def epilogue(rows, columns, width, pitch, ahead):
     return Program(name="epilogue", macros=macros, inputs=[x, bias], wanted=np.maximum(x.astype(np.float64) + bias, 0))
 
 
-def recurrent(name, units, length, columns=1, steps=5, threads=256, tolerance=1e-5, **macros):
+def recurrent(name, units, length, columns=1, steps=5, threads=256, tolerance=1e-5, times=1.0, **macros):
+    """Some elements of the input are so many times as large."""
     x, bias, scale = random(steps, columns, length), random(2, units), random(units)
+    x[1:, :, ::7] *= np.float32(times)
     weights, recurrent = random(2, units, length) / np.sqrt(length), random(units, units) / np.sqrt(units)
     states = np.zeros((steps + 1, columns, units))
     states[0] = random(columns, units, seed=1)
@@ -198,7 +200,7 @@ def recurrent(name, units, length, columns=1, steps=5, threads=256, tolerance=1e
     for step in range(steps):
         gate, value = (x[step] @ one.T.astype(np.float64) + shift for one, shift in zip(weights, bias, strict=True))
         value += states[step] @ recurrent.T.astype(np.float64)
-        states[step + 1] = np.tanh(value) / (1 + np.exp(-gate)) * scale
+        states[step + 1] = np.tanh(value) / (1 + np.exp(-np.maximum(gate, -700.0))) * scale
     return Program(
         name=name,
         macros={"UNITS": units, "LENGTH": length, "STEPS": steps, "MEETS": "false"} | macros,
@@ -405,6 +407,16 @@ PROGRAMS = {
         40, 24, 9, 2, "f16", tolerance=1e-3, STORED=8
     ),
     "persistent RNN of a batch, vectors in one place": persistent_rnn_batch(40, 40, 20, 2, "tf32", 8, 1e-3, OVERLAID=1),
+    "persistent RNN of a batch, large elements": persistent_rnn_batch(
+        12, 72, 9, 1, tolerance=1e-4, times=300.0, MEETS="true"
+    ),
+    "persistent RNN of a batch, huge elements, some columns at once": persistent_rnn_batch(
+        40, 40, 16, 2, at_once=8, times=1e30, OVERLAID=1
+    ),
+    "persistent RNN of a batch, huge elements, halves beside": persistent_rnn_batch(
+        20, 100, 3, 2, "f32_beside", times=1e30
+    ),
+    "persistent RNN of a batch, huge elements, TF32": persistent_rnn_batch(24, 100, 20, 2, "tf32", 8, 1e-3, times=1e30),
     "persistent RNN of a batch, TF32": persistent_rnn_batch(24, 100, 20, 2, "tf32", 8, 1e-3),
     "persistent RNN of a batch, fp16": persistent_rnn_batch(20, 70, 16, 2, "f16", tolerance=1e-3),
     "persistent RNN of a batch, bf16": persistent_rnn_batch(36, 64, 11, 3, "bf16", tolerance=1e-2),

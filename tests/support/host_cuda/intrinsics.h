@@ -184,7 +184,6 @@ RAMMER_INLINE uint32_t rammer_narrow_f16x2(float low, float high) {
     return rammer_narrow_f16(low) | (uint32_t)rammer_narrow_f16(high) << 16;
 }
 RAMMER_INLINE uint32_t rammer_round_tf32(float x) { return rammer_narrow_tf32(x); }
-RAMMER_INLINE uint32_t rammer_leading_bits(float x) { return __float_as_uint(x) & 0xffffe000u; }
 RAMMER_INLINE uint32_t rammer_opaque(uint32_t number) { return number; }
 RAMMER_INLINE float rammer_rcp_approx(float x) { return 1.0f / x; }
 RAMMER_INLINE float rammer_exp2_approx(float x) { return exp2f(x); }
@@ -346,6 +345,7 @@ RAMMER_INLINE void rammer_mma_f64(double (&sums)[4], double a0, double a1, doubl
 }
 
 RAMMER_INLINE void rammer_barrier_sync(void) { host_barrier("__syncthreads()", 0, 0, false); }
+RAMMER_INLINE bool rammer_barrier_or(bool holds) { return host_barrier("__syncthreads_or()", 0, 0, holds) != 0; }
 template <int threads> RAMMER_INLINE void rammer_barrier_sync_named(uint32_t number) {
     host_barrier("rammer_barrier_sync_named()", number, threads, false);
 }

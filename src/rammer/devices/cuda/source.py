@@ -51,6 +51,7 @@ SKELETONS = (
     ("rammer.devices.cuda", "skeletons/trees.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn_formats.cuh"),
+    ("rammer.devices.cuda", "skeletons/persistent_rnn_parts.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn_batch.cuh"),
 )
 """Skeletons and what they stand on; of a program they need `RAMMER_THREADS` alone."""

@@ -1,11 +1,14 @@
 """What is left out between threads or vEUs shows: each barrier, each wait for copies, each Wait of a program."""
 
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 
 from benchmarks.networks import NETWORKS, SMALL
 from examples.two_branches import build_model
+from tests.support.agreement import run_onnx_runtime
 from tests.support.attention import attention_model
 from tests.support.host_cuda.mutants import Findings, try_statements, unmissed_waits
 from tests.support.host_cuda.programs import Program
@@ -19,6 +22,17 @@ from tests.support.small_models import (
     vectors_model,
     windows_model,
 )
+
+
+def large_elements(gpu):
+    """Cells of a batch of which some inputs are beyond what float16 has."""
+    model = NETWORKS["lstm_tc"](batch=2, **SMALL["lstm_tc"])
+    program = Program.of(gpu, model, veus=4)
+    sequence = np.array(program.inputs[0], np.float32)
+    sequence[:, :, ::3] *= np.float32(1e4)
+    wanted = run_onnx_runtime(model, {model.graph.input[0].name: sequence})
+    return replace(program, inputs=[sequence], wanted=wanted)
+
 
 PROGRAMS = {
     "products": lambda gpu: Program.of(gpu, mlp_model(), veus=3),
@@ -34,6 +48,10 @@ PROGRAMS = {
     "cells": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](**SMALL["lstm_tc"]), veus=4),
     "vectors of a batch": lambda gpu: Program.of(gpu, vectors_model(64, layers=2, rows=8), veus=4),
     "cells of a batch": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](batch=2, **SMALL["lstm_tc"]), veus=4),
+    "vectors of a batch, in fp16": lambda gpu: Program.of(
+        gpu, vectors_model(64, layers=2, rows=8), veus=4, precision="fp16"
+    ),
+    "cells of a batch, large elements": large_elements,
     "rows that stream": lambda gpu: Program.of(gpu, vectors_model(512, layers=2), veus=4),
     "windows": lambda gpu: Program.of(gpu, windows_model(), veus=2),
     "trees of many rows": lambda gpu: Program.of(gpu, trees_model(1000), veus=1),

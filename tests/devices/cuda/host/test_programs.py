@@ -1,8 +1,10 @@
 """Whole programs of few vEUs, from a model to its outputs, in several orders of vEUs, warps and copies."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 
 from benchmarks.networks import NETWORKS, SMALL, few_bits
@@ -16,6 +18,7 @@ from rammer.errors import RunTimeoutError
 from rammer.ir.kernel_form import FlashAttentionForm, GemvRowsForm, PersistentRnnForm
 from rammer.ir.types import DType
 from rammer.schedule.policies import POLICIES
+from tests.support.agreement import run_onnx_runtime
 from tests.support.cpu import chain, expected, without_first_signal
 from tests.support.host_cuda import ORDERS, orders
 from tests.support.host_cuda.programs import TOLERANCES, Program
@@ -139,7 +142,13 @@ def test_a_decode_step_reads_its_caches_before_it_waits(gpu):
 
 @pytest.mark.parametrize(
     ("batch", "precision", "policy"),
-    [(2, "fp32", "wavefront"), (3, "fp32", "sequential"), (9, "fp16", "wavefront"), (8, "tf32", "wavefront")],
+    [
+        (2, "fp32", "wavefront"),
+        (3, "fp32", "sequential"),
+        (9, "fp32", "wavefront"),
+        (9, "fp16", "wavefront"),
+        (8, "tf32", "wavefront"),
+    ],
 )
 def test_recurrent_layers_of_a_batch(batch, precision, policy, gpu):
     model = NETWORKS["lstm_tc"](batch=batch, **SMALL["lstm_tc"])
@@ -147,6 +156,31 @@ def test_recurrent_layers_of_a_batch(batch, precision, policy, gpu):
     forms = [kernel.form for kernel in program.plan.kernels]
     assert any(isinstance(form, PersistentRnnForm) and form.columns == batch for form in forms)
     check(program)
+
+
+@pytest.mark.parametrize(
+    ("batch", "precision", "times"),
+    [(3, "fp32", 1e-5), (3, "fp32", 1e4), (9, "fp32", 1e4), (9, "fp32", 1e30), (8, "tf32", 300.0)],
+)
+def test_recurrent_layers_take_elements_of_any_size(batch, precision, times, gpu):
+    """Float16, which multiplies, has a smaller range."""
+    model = NETWORKS["lstm_tc"](batch=batch, **SMALL["lstm_tc"])
+    program = Program.of(gpu, model, veus=6, precision=precision)
+    sequence = np.array(program.inputs[0], np.float32)
+    sequence[:, 1, ::5] *= np.float32(times)
+    wanted = run_onnx_runtime(model, {model.graph.input[0].name: sequence})
+    check(replace(program, inputs=[sequence], wanted=wanted))
+
+
+@pytest.mark.parametrize("times", [0.0, 1e-12, 1e5])
+def test_recurrent_layers_take_weights_of_any_size(times, gpu):
+    """They are scaled by the largest of an rTask."""
+    model = NETWORKS["lstm_tc"](batch=3, **SMALL["lstm_tc"])
+    for weight in model.graph.initializer:
+        values = onnx.numpy_helper.to_array(weight)
+        if values.ndim == 3:
+            weight.CopyFrom(onnx.numpy_helper.from_array(values * np.float32(times), weight.name))
+    check(Program.of(gpu, model, veus=6))
 
 
 @pytest.mark.parametrize(("op_type", "gates"), [("GRU", 3), ("RNN", 1), ("LSTM", 4)])

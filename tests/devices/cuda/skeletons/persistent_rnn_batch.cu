@@ -10,7 +10,8 @@ constexpr int X_ELEMENTS = elements_of(LENGTH), H_ELEMENTS = elements_of(UNITS);
 constexpr int PADDING = STEP * 4, H_AT = OVERLAID ? 0 : SLICES * 4 * X_ELEMENTS, VECTORS = H_AT + SLICES * 4 * H_ELEMENTS;
 constexpr int PITCH = (VECTORS + 2 * PADDING - 1) / (2 * PADDING) * 2 * PADDING + PADDING;
 constexpr int X_STORED = STORED < X_ELEMENTS ? STORED : X_ELEMENTS, H_STORED = STORED - X_STORED;
-constexpr int X_WORDS = (X_ELEMENTS - X_STORED) / STEP * 2, H_WORDS = (H_ELEMENTS - H_STORED) / STEP * 2;
+constexpr int X_WORDS = (X_ELEMENTS - X_STORED) / STEP * format::WORDS;
+constexpr int H_WORDS = (H_ELEMENTS - H_STORED) / STEP * format::WORDS, PLANES = PADDED * format::PLANES;
 constexpr int ROW_PITCH = (ROWS + 11) / 16 * 16 + 4;
 
 typedef rammer_rnn_batch_part<LENGTH, 4 * X_ELEMENTS, X_ELEMENTS, 0, 0, X_STORED, 0> x_part;
@@ -46,7 +47,7 @@ extern "C" __global__ void rammer_run(
         return [=](uint32_t element, bool present) { return present && gate == 1 ? row[element] : 0.0f; };
     };
     rnn::load_weights(shared, weights, of_x, of_h);
-    for (uint32_t i = threadIdx.x; i < PITCH * PADDED * sizeof(format::element) / sizeof(float); i += RAMMER_THREADS)
+    for (uint32_t i = threadIdx.x; i < PITCH * PLANES * sizeof(format::element) / sizeof(float); i += RAMMER_THREADS)
         shared[i] = 0.0f;
     __syncthreads();
     rnn::keep_constants<1>(shared, [&](uint32_t gate, uint32_t point, float *kept) {

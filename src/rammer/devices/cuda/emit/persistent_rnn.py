@@ -22,8 +22,8 @@ from rammer.tiling.gemm import WARP
 from rammer.tiling.persistent_rnn import Family, Part, PersistentRnn, epilogue_loads, kept_loads
 
 _FORMATS: Mapping[Instruction, str] = {
-    Instruction.MMA_3XTF32: "rammer_rnn_f32",
-    Instruction.MMA_TF32: "rammer_rnn_tf32",
+    Instruction.MMA_3XF16: "rammer_rnn_f32",
+    Instruction.MMA_SCALED_F16: "rammer_rnn_tf32",
     Instruction.MMA_BF16: "rammer_rnn_bf16",
     Instruction.MMA_F16: "rammer_rnn_f16",
 }

@@ -62,13 +62,6 @@ RAMMER_INLINE uint32_t rammer_opaque(uint32_t number) {
     return number;
 }
 
-/* The leading bits of a float, as TF32 has them. They are computed where they are asked for, not kept from before a loop. */
-RAMMER_INLINE uint32_t rammer_leading_bits(float x) {
-    uint32_t bits;
-    asm volatile("and.b32 %0, %1, 0xffffe000;" : "=r"(bits) : "r"(__float_as_uint(x)));
-    return bits;
-}
-
 /* 1 / x within one unit in the last place. */
 RAMMER_INLINE float rammer_rcp_approx(float x) {
     float reciprocal;
@@ -279,6 +272,13 @@ RAMMER_INLINE void rammer_mma_f64(double (&sums)[4], double a0, double a1, doubl
 
 /* The barrier of __syncthreads(), without the promise that warps come to it whole: it gathers their lanes first. */
 RAMMER_INLINE void rammer_barrier_sync(void) { asm volatile("barrier.sync 0;" : : : "memory"); }
+/* The same; returns whether `holds` of any thread. */
+RAMMER_INLINE bool rammer_barrier_or(bool holds) {
+    uint32_t any;
+    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.red.or.pred q, 0, p; selp.u32 %0, 1, 0, q; }"
+                 : "=r"(any) : "r"((uint32_t)holds) : "memory");
+    return any != 0;
+}
 
 /* A barrier of `threads` threads, whole warps, that come to the one of this number (1 to 15). */
 template <int threads> RAMMER_INLINE void rammer_barrier_sync_named(uint32_t number) {

@@ -123,6 +123,8 @@ template <typename T, int lanes> RAMMER_INLINE rammer_vector<T, lanes> rammer_lo
  * part of a warp that comes first counts as all of it. This one gathers the lanes first, as PTX has it for barriers that
  * are not `.aligned`. */
 RAMMER_INLINE void rammer_meet(void) { rammer_barrier_sync(); }
+/* The same; returns whether `holds` of any thread. */
+RAMMER_INLINE bool rammer_meet_or(bool holds) { return rammer_barrier_or(holds); }
 
 /* --- What shuffles exchange values of a type as. ------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* The skeleton `persistent_rnn_batch`: a cell of a recurrent layer for some elements of a batch, the `columns` of what tensor
- * cores multiply (persistent_rnn_formats.cuh); see persistent_rnn.cuh, whose functions it has. Its weights are the rows, and stay
- * in registers, some of them in shared memory.
+ * cores multiply (persistent_rnn_formats.cuh), in parts (persistent_rnn_parts.cuh); see persistent_rnn.cuh, whose functions it
+ * has. Its weights are the rows, and stay in registers, some of them in shared memory.
  *
  *     step: for each record
  *       for each part: bring its vectors into shared memory, one for each column; each warp multiplies its slice of them by its
@@ -13,40 +13,6 @@
  */
 #ifndef RAMMER_PERSISTENT_RNN_BATCH_CUH
 #define RAMMER_PERSISTENT_RNN_BATCH_CUH
-
-/* Vectors of `length` elements, one for each column, and the weights that they are multiplied with. A slice has `pitch`
- * elements, of which a lane has `elements`; they begin at element `vector_at` of a column's shared memory. A lane's weights of the
- * first `stored` elements lie in shared memory, behind those of `stored_at` elements; the others begin at `weights_at` among its
- * registers. */
-template <int length, int pitch, int elements, int weights_at, int vector_at, int stored, int stored_at>
-struct rammer_rnn_batch_part {
-    enum {
-        LENGTH = length,
-        PITCH = pitch,
-        ELEMENTS = elements,
-        WEIGHTS_AT = weights_at,
-        VECTOR_AT = vector_at,
-        STORED = stored,
-        STORED_AT = stored_at,
-        IS_FIRST = weights_at == 0 && stored_at == 0
-    };
-};
-
-/* How elements of a part's vectors are brought: look(column, element) asks for one, is_there(looked) says whether it came,
- * take(column, element, looked) is what it is. poll(are_there, again) is to call again() until are_there(). */
-template <typename Look, typename IsThere, typename Poll, typename Take> struct rammer_batch_vectors {
-    Look look;
-    IsThere is_there;
-    Poll poll;
-    Take take;
-};
-template <typename Look, typename IsThere, typename Poll, typename Take>
-rammer_batch_vectors(Look, IsThere, Poll, Take) -> rammer_batch_vectors<Look, IsThere, Poll, Take>;
-
-/* Where all elements are there. */
-struct rammer_no_poll {
-    template <typename AreThere, typename Again> RAMMER_MEMBER void operator()(AreThere, Again) const {}
-};
 
 /* A cell. A column's vectors take `pitch` elements of shared memory; parts at the same place take it one after the other. Behind
  * those of all columns lie the sums of `slices`, those of a column `row_pitch` apart, the stored weights, and the constants of the
@@ -67,13 +33,16 @@ struct rammer_rnn_batch {
         WARP_POINTS = 32 / LANES,
         TURNS = (POINTS + WARP_POINTS * WARPS - 1) / (WARP_POINTS * WARPS),
         ROWS = units * gates,
+        POINT_WARPS = (POINTS + WARP_POINTS - 1) / WARP_POINTS,
         LOOK_BYTES = has_room ? 64 : 32, /* of a thread together */
         SUMS = row_pitch * PADDED,
-        SUMS_AT = pitch * PADDED * (int)sizeof(element) / (int)sizeof(float),
+        PLANE = Format::IS_BESIDE ? PADDED / 2 * pitch : PADDED * pitch,
+        SUMS_AT = pitch * PADDED * Format::PLANES * (int)sizeof(element) / (int)sizeof(float),
         STORED_AT = SUMS_AT + slices * SUMS,
-        STORED_STEP = slots * 2 * RAMMER_THREADS, /* of one step of a lane */
+        STORED_STEP = slots * Format::WORDS * RAMMER_THREADS, /* of one step of a lane */
         IS_SHORT = (0 + ... + (int)Parts::STORED) != 0, /* of registers */
-        BIASES_AT = STORED_AT + (0 + ... + (int)Parts::STORED) / Format::STEP * STORED_STEP,
+        SCALE_AT = STORED_AT + (0 + ... + (int)Parts::STORED) / Format::STEP * STORED_STEP,
+        BIASES_AT = SCALE_AT + Format::IS_SCALED,
         KEPT_AT = BIASES_AT + ROWS
     };
     typedef float totals[gates];
@@ -82,7 +51,10 @@ struct rammer_rnn_batch {
     /* weight(gate, unit)(element, present), one functor for each part, is a weight, 0 unless it is `present`. */
     template <typename... Weights>
     static RAMMER_MEMBER void load_weights(float *shared, float *weights, Weights... weight) {
-        (load_weights_of<Parts>(shared, weights, weight), ...);
+        float scale = 1.0f;
+        if constexpr (Format::IS_SCALED)
+            scale = scale_of(shared, weight...);
+        (load_weights_of<Parts>(shared, weights, scale, weight), ...);
     }
 
     /* constants(gate, point, float *kept) returns the bias of a gate, and has `count` other constants of a point, the same in
@@ -112,7 +84,7 @@ struct rammer_rnn_batch {
         for (int turn = 0; turn < TURNS; ++turn)
             load(point(turn), early[turn]);
         sums own = {};
-        go_on<void, Parts...>(own, shared, weights, vectors...);
+        go_on<void, Parts...>(own, shared, weights, false, vectors...);
         if (PASSES == 1)
             store(own, shared, 0);
         __syncthreads();
@@ -150,11 +122,11 @@ struct rammer_rnn_batch {
     static RAMMER_MEMBER float total(const float *shared, uint32_t gate, uint32_t point) {
         const uint32_t row = gate * units + point % units;
         const float *from = shared + SUMS_AT + point / units * row_pitch + row;
-        float sum = shared[BIASES_AT + row];
+        float sum = Format::IS_SCALED ? 0.0f : shared[BIASES_AT + row];
 #pragma unroll
         for (int i = 0; i < slices; ++i)
             sum += from[i * SUMS];
-        return sum;
+        return Format::IS_SCALED ? fmaf(sum, shared[SCALE_AT], shared[BIASES_AT + row]) : sum;
     }
 
     static RAMMER_MEMBER void meet(void) {
@@ -164,15 +136,57 @@ struct rammer_rnn_batch {
             __syncthreads();
         }
     }
+    /* Returns whether `holds` of any thread. */
+    static RAMMER_MEMBER bool meet_or(bool holds) {
+        if constexpr (!Format::IS_SCALED) {
+            meet();
+            return false;
+        } else if constexpr (meets) {
+            return rammer_meet_or(holds);
+        } else {
+            return __syncthreads_or(holds) != 0;
+        }
+    }
 
-    /* Where a lane's weights of an element lie, those of two rows. */
-    template <typename Part> static RAMMER_MEMBER uint32_t stored_at(int element, int rows) {
-        return STORED_AT + (Part::STORED_AT + element) / Format::STEP * STORED_STEP + (rows * RAMMER_THREADS + threadIdx.x) * 4;
+    /* Where a lane's weights of an element lie: four words, those of a row or of two. */
+    template <typename Part> static RAMMER_MEMBER uint32_t stored_at(int element, int slot) {
+        const int place = slot * Format::WORDS / 4, word = slot * Format::WORDS % 4;
+        const uint32_t step = (Part::STORED_AT + element) / Format::STEP * STORED_STEP;
+        return STORED_AT + step + (place * RAMMER_THREADS + threadIdx.x) * 4 + word;
+    }
+
+    /* The power of two that weights are multiplied with, by the largest of the rTask. What undoes it is kept. */
+    template <typename... Weights> static RAMMER_MEMBER float scale_of(float *shared, Weights... weight) {
+        float largest = 0.0f;
+        ((largest = fmaxf(largest, largest_of<Parts>(weight))), ...);
+#pragma unroll
+        for (int distance = 16; distance > 0; distance /= 2)
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+        float *const of_warps = shared + SUMS_AT; /* there are no sums yet */
+        if (lane() == 0)
+            of_warps[threadIdx.x / 32] = largest;
+        __syncthreads();
+#pragma unroll
+        for (int warp = 0; warp < WARPS; ++warp)
+            largest = fmaxf(largest, of_warps[warp]);
+        const float scale = Format::scale_of(largest);
+        if (threadIdx.x == 0)
+            shared[SCALE_AT] = Format::undone(scale);
+        return scale;
+    }
+    template <typename Part, typename Weight> static RAMMER_MEMBER float largest_of(Weight weight) {
+        float largest = 0.0f;
+#pragma unroll 8
+        for (uint32_t i = threadIdx.x; i < ROWS * (uint32_t)Part::LENGTH; i += RAMMER_THREADS) {
+            const uint32_t row = i / Part::LENGTH;
+            largest = fmaxf(largest, fabsf(weight(row / units, row % units)(i % Part::LENGTH, true)));
+        }
+        return largest;
     }
 
     template <typename Part, typename Weight>
-    static RAMMER_MEMBER void load_weights_of(float *shared, float *weights, Weight weight) {
-        constexpr int WORDS = (Part::ELEMENTS - Part::STORED) / Format::STEP * 2;
+    static RAMMER_MEMBER void load_weights_of(float *shared, float *weights, float scale, Weight weight) {
+        constexpr int WORDS = (Part::ELEMENTS - Part::STORED) / Format::STEP * Format::WORDS;
 #pragma unroll
         for (int i = 0; i < slots; ++i) {
             const auto of_row = weight(row(i) / units, row(i) % units);
@@ -183,33 +197,36 @@ struct rammer_rnn_batch {
                 for (int k = 0; k < Format::STEP; ++k) {
                     const uint32_t element = slice() * Part::PITCH + j * 4 + lane() % 4 * Format::STEP + k;
                     of_lane[k] = of_row(min(element, Part::LENGTH - 1u), element < Part::LENGTH && !is_idle());
+                    if constexpr (Format::IS_SCALED)
+                        of_lane[k] *= scale;
                 }
+                const int step = (j - Part::STORED) / Format::STEP;
                 if (j < Part::STORED)
-                    Format::keep(shared + stored_at<Part>(j, i / 2) + i % 2 * 2, of_lane);
+                    Format::keep(shared + stored_at<Part>(j, i), of_lane);
                 else
-                    Format::keep(weights + Part::WEIGHTS_AT + i * WORDS + (j - Part::STORED) / Format::STEP * 2, of_lane);
+                    Format::keep(weights + Part::WEIGHTS_AT + i * WORDS + step * Format::WORDS, of_lane);
             }
         }
     }
 
-    /* What a thread brings of a part's vectors, in turns. Whole warps look, those behind the end at the last element once more. */
-    template <typename Part> struct share {
+    /* What each of the last `threads` brings of a part's vectors, in turns. Whole warps look, those behind the end at the last
+     * element once more. */
+    template <typename Part, int threads> struct share {
         static constexpr uint32_t COUNT = Part::LENGTH * columns, LOOKING = (COUNT + 31) / 32 * 32;
-        static constexpr int TURNS = (LOOKING + RAMMER_THREADS - 1) / RAMMER_THREADS;
+        static constexpr int TURNS = (LOOKING + threads - 1) / threads;
         /* Whether a thread has the same element of several columns. */
-        static constexpr bool HAS_ONE_ELEMENT = RAMMER_THREADS % Part::LENGTH == 0 && COUNT == LOOKING;
+        static constexpr bool HAS_ONE_ELEMENT = threads % Part::LENGTH == 0 && COUNT == LOOKING;
 
         /* Where there are no registers for addresses from record to record, they are computed each time. */
         uint32_t thread;
-        RAMMER_MEMBER share(void) : thread(IS_SHORT ? rammer_opaque(threadIdx.x) : threadIdx.x) {}
+        RAMMER_MEMBER share(void) : thread((IS_SHORT ? rammer_opaque(threadIdx.x) : threadIdx.x) % threads) {}
 
-        RAMMER_MEMBER uint32_t number(int turn) const { return thread + turn * RAMMER_THREADS; }
-        RAMMER_MEMBER bool has(int turn) const { return LOOKING % RAMMER_THREADS == 0 || number(turn) < LOOKING; }
-        RAMMER_MEMBER bool is_own(int turn) const { return COUNT % RAMMER_THREADS == 0 || number(turn) < COUNT; }
+        RAMMER_MEMBER uint32_t number(int turn) const { return thread + turn * threads; }
+        RAMMER_MEMBER bool has(int turn) const { return LOOKING % threads == 0 || number(turn) < LOOKING; }
+        RAMMER_MEMBER bool is_own(int turn) const { return COUNT % threads == 0 || number(turn) < COUNT; }
         RAMMER_MEMBER uint32_t inside(int turn) const { return is_own(turn) ? number(turn) : COUNT - 1; }
         RAMMER_MEMBER uint32_t column(int turn) const {
-            return HAS_ONE_ELEMENT ? thread / Part::LENGTH + turn * (RAMMER_THREADS / Part::LENGTH)
-                                   : inside(turn) / Part::LENGTH;
+            return HAS_ONE_ELEMENT ? thread / Part::LENGTH + turn * (threads / Part::LENGTH) : inside(turn) / Part::LENGTH;
         }
         RAMMER_MEMBER uint32_t element(int turn) const {
             return (HAS_ONE_ELEMENT ? thread : inside(turn)) % Part::LENGTH;
@@ -221,90 +238,162 @@ struct rammer_rnn_batch {
         typedef decltype(((Vectors *)nullptr)->look(0u, 0u)) word;
         enum {
             MOST = (int)sizeof(word) < LOOK_BYTES ? LOOK_BYTES / (int)sizeof(word) : 1,
-            COUNT = (int)share<Part>::TURNS < MOST ? (int)share<Part>::TURNS : MOST
+            /* The first vectors are brought by threads without points, while others finish those of the record before. */
+            THREADS = Part::IS_FIRST && (int)POINT_WARPS <= (int)WARPS - (int)WARPS / 4 &&
+                              (int)share<Part, RAMMER_THREADS / 4>::TURNS <= (int)MOST
+                          ? RAMMER_THREADS / 4
+                          : RAMMER_THREADS
         };
+        typedef share<Part, THREADS> own;
+        enum { TURNS = own::TURNS, COUNT = (int)TURNS < (int)MOST ? (int)TURNS : (int)MOST };
         word looked[COUNT];
+
+        static RAMMER_MEMBER bool has_any(void) {
+            return (int)THREADS == RAMMER_THREADS || threadIdx.x >= RAMMER_THREADS - (uint32_t)THREADS;
+        }
 
         /* visit(mine, turn, word) for those of some turns. */
         template <typename Visit> RAMMER_MEMBER void each(int first, Visit visit) {
-            const share<Part> mine;
+            const own mine;
 #pragma unroll
             for (int i = 0; i < COUNT; ++i)
-                if (first + i < share<Part>::TURNS && mine.has(first + i))
+                if (first + i < (int)TURNS && mine.has(first + i))
                     visit(mine, first + i, looked[i]);
         }
         RAMMER_MEMBER void ask(Vectors &vectors, int first) {
-            each(first, [&](const share<Part> &mine, int turn, word &one) {
+            each(first, [&](const own &mine, int turn, word &one) {
                 one = vectors.look(mine.column(turn), mine.element(turn));
             });
         }
         RAMMER_MEMBER bool are_there(Vectors &vectors, int first) {
             bool all = true;
-            each(first, [&](const share<Part> &, int, word &one) { all = vectors.is_there(one) && all; });
+            each(first, [&](const own &, int, word &one) { all = vectors.is_there(one) && all; });
             return all;
         }
-        /* Asks again for what did not come, and takes it. */
-        RAMMER_MEMBER void bring(Vectors &vectors, int first, element *into) {
+        /* Asks again for what did not come, and takes it. Returns whether some of it is beyond what the format has. */
+        RAMMER_MEMBER bool bring(Vectors &vectors, int first, element *into) {
             const auto again = [&] {
-                each(first, [&](const share<Part> &mine, int turn, word &one) {
+                each(first, [&](const own &mine, int turn, word &one) {
                     if (!vectors.is_there(one))
                         one = vectors.look(mine.column(turn), mine.element(turn));
                 });
             };
             vectors.poll([&] { return are_there(vectors, first); }, again);
-            take(vectors, first, into);
+            return take(vectors, first, into);
         }
-        RAMMER_MEMBER void take(Vectors &vectors, int first, element *into) {
-            each(first, [&](const share<Part> &mine, int turn, word &one) {
-                const float value = vectors.take(mine.column(turn), mine.element(turn), one);
-                if (mine.is_own(turn))
-                    Format::template put<pitch>(
-                        into + mine.column(turn) * pitch + Part::VECTOR_AT + mine.element(turn), value
-                    );
+        RAMMER_MEMBER bool take(Vectors &vectors, int first, element *into) {
+            bool beyond = false;
+            each(first, [&](const own &mine, int turn, word &one) {
+                float value = vectors.take(mine.column(turn), mine.element(turn), one);
+                if constexpr (Format::IS_SCALED) {
+                    const bool fits = Format::fits(value);
+                    beyond |= !fits;
+                    value = fits ? value * Format::unit(0) : 0.0f;
+                }
+                put(mine, turn, into, value);
             });
+            return beyond;
+        }
+        static RAMMER_MEMBER void put(const own &mine, int turn, element *into, float value) {
+            if (mine.is_own(turn))
+                Format::template put<PLANE>(
+                    into + mine.column(turn) * pitch + Part::VECTOR_AT + mine.element(turn), value
+                );
         }
     };
 
     /* Multiplies a part and those behind it. Where there is room, the part before it is multiplied while the first of its own
      * vectors are on their way. */
     template <typename Before, typename Part, typename... More, typename Vectors, typename... Others>
-    static RAMMER_MEMBER void go_on(sums &own, float *shared, const float *weights, Vectors vectors, Others... others) {
+    static RAMMER_MEMBER void go_on(
+        sums &own, float *shared, const float *weights, bool begun, Vectors vectors, Others... others
+    ) {
         looks<Part, Vectors> some;
-        if (has_room)
+        const bool brings = some.has_any();
+        if (has_room && brings)
             some.ask(vectors, 0);
-        add((Before *)nullptr, own, shared, weights);
+        add((Before *)nullptr, own, shared, weights, begun, 0);
         if (!Part::IS_FIRST && Part::VECTOR_AT == 0)
             __syncthreads();
-        if (!has_room)
-            some.ask(vectors, 0);
-        some.bring(vectors, 0, (element *)shared);
+        bool beyond = false;
+        if (brings) {
+            if (!has_room)
+                some.ask(vectors, 0);
+            beyond = some.bring(vectors, 0, (element *)shared);
 #pragma unroll
-        for (int first = some.COUNT; first < share<Part>::TURNS; first += some.COUNT) {
-            some.ask(vectors, first);
-            some.bring(vectors, first, (element *)shared);
+            for (int first = some.COUNT; first < (int)some.TURNS; first += some.COUNT) {
+                some.ask(vectors, first);
+                beyond |= some.bring(vectors, first, (element *)shared);
+            }
         }
-        meet();
+        beyond = meet_or(beyond);
+        if constexpr (Format::IS_SCALED)
+            if (beyond)
+                add_beyond<Part>(own, shared, weights, vectors);
         if constexpr (sizeof...(More) == 0)
-            add((Part *)nullptr, own, shared, weights);
+            add((Part *)nullptr, own, shared, weights, beyond, 0);
         else
-            go_on<Part, More...>(own, shared, weights, others...);
+            go_on<Part, More...>(own, shared, weights, beyond, others...);
     }
 
-    /* Adds a part's products, if there is one, to the sums of all columns. */
-    static RAMMER_MEMBER void add(void *, sums &, float *, const float *) {}
-    template <typename Part> static RAMMER_MEMBER void add(Part *, sums &own, float *shared, const float *weights) {
+    /* Adds a part's products with elements that are too large for the format, band by band of their exponents, and leaves the
+     * others in shared memory. It is seldom, and need not be fast. */
+    template <typename Part, typename Vectors>
+    static RAMMER_MEMBER void add_beyond(sums &own, float *shared, const float *weights, Vectors vectors) {
+        typedef looks<Part, Vectors> some;
+        const typename some::own mine;
+#pragma unroll 1
+        for (int band = Format::BANDS - 1; band >= 0; --band) {
+#pragma unroll 1
+            for (int turn = 0; turn < (int)some::TURNS; ++turn)
+                if (some::has_any() && mine.has(turn)) {
+                    const uint32_t column = mine.column(turn), number = mine.element(turn);
+                    const float value = vectors.take(column, number, vectors.look(column, number));
+                    const bool fits = Format::band_of(value) == band;
+                    some::put(mine, turn, (element *)shared, fits ? value * Format::unit(band) : 0.0f);
+                }
+            meet();
+            if (band > 0)
+                add((Part *)nullptr, own, shared, weights, band < Format::BANDS - 1, band);
+            __syncthreads();
+        }
+    }
+
+    /* Adds a part's products, if there is one, to the sums of all columns, those of the first part if it has `begun` them. */
+    static RAMMER_MEMBER void add(void *, sums &, float *, const float *, bool, int) {}
+    template <typename Part>
+    static RAMMER_MEMBER void add(Part *, sums &own, float *shared, const float *weights, bool begun, int band) {
         if constexpr (PASSES == 1) {
-            multiply<Part>(own, shared, weights, 0);
+            multiply_band<Part>(own, shared, weights, 0, band);
         } else {
 #pragma unroll 1
             for (int first = 0; first < PADDED; first += at_once) {
                 sums some = {};
-                if (!Part::IS_FIRST)
+                if (!Part::IS_FIRST || begun)
                     load(some, shared, first);
-                multiply<Part>(some, shared, weights, first);
+                multiply_band<Part>(some, shared, weights, first, band);
                 store(some, shared, first);
             }
         }
+    }
+    template <typename Part>
+    static RAMMER_MEMBER void multiply_band(sums &own, const float *shared, const float *weights, int first, int band) {
+        if constexpr (Format::IS_SCALED)
+            if (band != 0)
+                scale(own, Format::unit(band) / Format::unit(0));
+        multiply<Part>(own, shared, weights, first);
+        if constexpr (Format::IS_SCALED)
+            if (band != 0)
+                scale(own, Format::unit(0) / Format::unit(band));
+    }
+    static RAMMER_MEMBER void scale(sums &own, float by) {
+#pragma unroll
+        for (int i = 0; i < slots / 2; ++i)
+#pragma unroll
+            for (int n = 0; n < at_once / 8; ++n)
+#pragma unroll
+                for (int k = 0; k < 4; ++k)
+                    own[i][n][k] *= by;
     }
 
     /* The same to those of some columns. What is multiplied next is on its way from shared memory meanwhile. */
@@ -320,7 +409,7 @@ struct rammer_rnn_batch {
         typename Format::columns b[AHEAD];
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i)
-            b[i].load(at(i));
+            b[i].template load<PLANE>(at(i));
         typename Format::rows a[2][slots / 2];
         load_rows<Part>(a[0], shared, weights, 0);
 #pragma unroll
@@ -332,7 +421,7 @@ struct rammer_rnn_batch {
             for (int i = 0; i < slots / 2; ++i)
                 Format::multiply(own[i][n], lesser[i][n], a[step % 2][i], b[number % AHEAD]);
             if (number + AHEAD < COUNT)
-                b[number % AHEAD].load(at(number + AHEAD));
+                b[number % AHEAD].template load<PLANE>(at(number + AHEAD));
         }
 #pragma unroll
         for (int i = 0; i < slots / 2; ++i)
@@ -340,7 +429,7 @@ struct rammer_rnn_batch {
             for (int n = 0; n < at_once / 8; ++n)
 #pragma unroll
                 for (int k = 0; k < 4; ++k)
-                    own[i][n][k] += lesser[i][n][k];
+                    own[i][n][k] += lesser[i][n][k] * Format::LESSER;
     }
 
     /* A lane's weights from an element on. */
@@ -348,14 +437,16 @@ struct rammer_rnn_batch {
     static RAMMER_MEMBER void load_rows(
         typename Format::rows (&rows)[slots / 2], const float *shared, const float *weights, int element
     ) {
-        constexpr int WORDS = (Part::ELEMENTS - Part::STORED) / Format::STEP * 2;
-        const float *of_lane = weights + Part::WEIGHTS_AT + (element - Part::STORED) / Format::STEP * 2;
+        constexpr int WORDS = (Part::ELEMENTS - Part::STORED) / Format::STEP * Format::WORDS;
+        const float *of_lane = weights + Part::WEIGHTS_AT + (element - Part::STORED) / Format::STEP * Format::WORDS;
 #pragma unroll
         for (int i = 0; i < slots / 2; ++i) {
             if (element < Part::STORED) {
-                float stored[4];
-                rammer_load_vector<4>(stored, shared + stored_at<Part>(element, i));
-                rows[i].load(stored, stored + 2);
+                float stored[2 * Format::WORDS];
+#pragma unroll
+                for (int word = 0; word < 2 * Format::WORDS; word += 4)
+                    rammer_load_vector<4>(stored + word, shared + stored_at<Part>(element, 2 * i + word / Format::WORDS));
+                rows[i].load(stored, stored + Format::WORDS);
             } else {
                 rows[i].load(of_lane + 2 * i * WORDS, of_lane + (2 * i + 1) * WORDS);
             }

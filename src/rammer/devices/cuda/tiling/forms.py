@@ -51,7 +51,7 @@ def staying_form(workload: Workload, tile: RTile, vdevice: VDevice) -> Persisten
         vdevice.stationary_bytes,
         _shared_bytes(vdevice, _STAYING),
     )
-    if form is not None and form.instruction is Instruction.MMA_3XTF32 and vdevice.numerics == "strict":
+    if form is not None and form.instruction is Instruction.MMA_3XF16 and vdevice.numerics == "strict":
         return None
     return form
 

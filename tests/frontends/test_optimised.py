@@ -132,6 +132,20 @@ def test_what_is_written_into_the_domain_of_onnx():
     np.testing.assert_allclose(found, session.run(None, {"x": x, "s": scale})[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("zero", [6, 7])
+@pytest.mark.parametrize(
+    ("op_type", "attributes"),
+    [("QLinearAdd", {}), ("QLinearMul", {}), ("QLinearAveragePool", {"kernel_shape": [2, 2]})],
+)
+def test_what_lies_between_two_integers_is_rounded_as_by_onnx_runtime(op_type, attributes, zero):
+    """Scales are powers of two, so that many results do."""
+    a, b = integers(np.uint8, 2, 4, 8, 8), integers(np.uint8, 4, 8, 8)
+    half, point = np.array(0.5, np.float32), np.array(zero, np.uint8)
+    first, second, result = [a, half, point], [b, half, point], [np.array(1.0, np.float32), point]
+    inputs = [*first, *result] if op_type == "QLinearAveragePool" else [*first, *second, *result]
+    check(op_type, inputs, tolerance=0, **attributes)
+
+
 def test_products_as_they_were_called_before():
     check("TransposeMatMul", [floats(2, 4, 5), floats(2, 3, 4)], alpha=0.5, transA=1, transB=1)
 

@@ -175,7 +175,7 @@ def _zeros_of(node: Node, b: Operand, zero: Operand) -> Operand:
 
 
 def _quantised_pair(kind: str) -> Converter:
-    """An operator of two quantised operands, by way of the numbers that they stand for."""
+    """An operator of two quantised operands, by way of the numbers that they stand for; rounded as ONNX Runtime does."""
 
     def convert(node: Node) -> Sequence[Operand]:
         a, b = (
@@ -183,18 +183,19 @@ def _quantised_pair(kind: str) -> Converter:
             for first in (0, 3)
         )
         result = node.add(kind, a, b)
-        return [quantised(node, result, node.operand(6), node.optional(7), node.operand(0).dtype)]
+        to = node.operand(0).dtype
+        return [quantised(node, result, node.operand(6), node.optional(7), to, moved_first=True)]
 
     return convert
 
 
-def _quantised_one(apply: Callable[[Node, Operand], Operand]) -> Converter:
-    """An operator of one quantised operand, by way of the numbers that it stands for."""
+def _quantised_one(apply: Callable[[Node, Operand], Operand], *, moved_first: bool = False) -> Converter:
+    """An operator of one quantised operand, by way of the numbers that it stands for; rounded as ONNX Runtime does."""
 
     def convert(node: Node) -> Sequence[Operand]:
         x = node.operand(0)
         result = apply(node, dequantised(node, x, node.operand(1), node.optional(2), DType.FLOAT32))
-        return [quantised(node, result, node.operand(3), node.optional(4), x.dtype)]
+        return [quantised(node, result, node.operand(3), node.optional(4), x.dtype, moved_first=moved_first)]
 
     return convert
 
@@ -274,7 +275,7 @@ _OWN: Mapping[str, Converter] = {
     "QGemm": _qgemm,
     "QEmbedLayerNormalization": _quantised_embed_layer_normalization,
     "QLinearAdd": _quantised_pair("Add"),
-    "QLinearAveragePool": _quantised_one(_average),
+    "QLinearAveragePool": _quantised_one(_average, moved_first=True),
     "QLinearConcat": _concatenated,
     "QLinearGlobalAveragePool": _quantised_one(_global_average),
     "QLinearLeakyRelu": _quantised_one(_leaky_relu),

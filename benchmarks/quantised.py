@@ -2,8 +2,8 @@
 
     python -m benchmarks.quantised --networks resnet bert lstm_tc-dynamic
 
-ONNX Runtime's own quantiser makes the models: `NETWORK` and `NETWORK-qoperator` statically, by one random input, uint8 by
-int8, weights by channels, as QDQ and as its operators of integers; `NETWORK-dynamic` by ranges that are found as the
+ONNX Runtime's own quantiser makes the models: `NETWORK` and `NETWORK-qoperator` statically, by one random input, uint8
+by int8, weights by channels, as QDQ and as its operators of integers; `NETWORK-dynamic` by ranges that are found as the
 model runs. Each contestant is in a process of its own; they take turns, all on the same inputs. `rammer, vectors` is
 Rammer on the same machine described without tiles. Printed are medians; `--small --rounds 1` tries the command.
 """

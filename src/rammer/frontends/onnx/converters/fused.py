@@ -175,7 +175,7 @@ def _zeros_of(node: Node, b: Operand, zero: Operand) -> Operand:
 
 
 def _quantised_pair(kind: str) -> Converter:
-    """An operator of two quantised operands, by way of the numbers that they stand for; rounded as ONNX Runtime does."""
+    """An operator of two quantised operands, by the numbers that they stand for; rounded as ONNX Runtime does."""
 
     def convert(node: Node) -> Sequence[Operand]:
         a, b = (
@@ -190,7 +190,7 @@ def _quantised_pair(kind: str) -> Converter:
 
 
 def _quantised_one(apply: Callable[[Node, Operand], Operand], *, moved_first: bool = False) -> Converter:
-    """An operator of one quantised operand, by way of the numbers that it stands for; rounded as ONNX Runtime does."""
+    """An operator of one quantised operand, by the number that it stands for; rounded as ONNX Runtime does."""
 
     def convert(node: Node) -> Sequence[Operand]:
         x = node.operand(0)

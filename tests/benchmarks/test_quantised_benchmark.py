@@ -9,7 +9,6 @@ from benchmarks.quantised import Int8, OnnxRuntime, case_of, main
 FORMS = {
     "resnet": {"QuantizeLinear"},
     "resnet-qoperator": {"QLinearConv"},
-    "bert-dynamic": {"MatMulInteger"},
     "lstm_tc-dynamic": {"DynamicQuantizeLSTM"},
 }
 

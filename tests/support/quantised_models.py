@@ -8,7 +8,7 @@ from onnxruntime import quantization
 from tests.support.model_maker import Array
 
 
-class _Samples(quantization.CalibrationDataReader):  # type: ignore[misc]
+class _Samples(quantization.CalibrationDataReader):
     def __init__(self, inputs: dict[str, Array]) -> None:
         self._left = [inputs] * 2
 

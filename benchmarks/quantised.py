@@ -24,7 +24,7 @@ import onnx
 import rammer
 from benchmarks.harness.alone import Alone, RemoteClock
 from benchmarks.harness.cases import Case, Form
-from benchmarks.harness.contestant import Array, Contestant, Prepared, installed_version
+from benchmarks.harness.contestant import Array, Contestant, Prepared
 from benchmarks.harness.kept import Kept
 from benchmarks.harness.measure import Timing, in_turns
 from benchmarks.harness.onnx_runtime import OnnxRuntime
@@ -40,8 +40,6 @@ DEFAULT = (
     *("mobilenet", "resnet", "bert", "lstm_tc-dynamic"),
     *("mobilenet-qoperator", "resnet-qoperator", "mobilenet-dynamic", "resnet-dynamic", "bert-dynamic"),
 )
-SIGNED = ("bert", "lstm_tc")
-"""Networks whose weights are of int8 when they are quantised dynamically; convolutions by int8 ONNX Runtime lacks."""
 OURS, FLOATS = "rammer", "rammer, float32"
 
 
@@ -65,7 +63,6 @@ def quantised(
         model: of float32.
         inputs: what ranges are found with.
         form: one of `FORMS`.
-        signed: whether weights that are quantised dynamically are int8, not uint8.
     """
     from onnxruntime import quantization as q
 
@@ -74,7 +71,7 @@ def quantised(
         onnx.save(model, plain)
         q.shape_inference.quant_pre_process(plain, prepared, skip_symbolic_shape=True)
         if form == "-dynamic":
-            q.quantize_dynamic(prepared, made, weight_type=q.QuantType.QInt8 if signed else q.QuantType.QUInt8)
+            q.quantize_dynamic(prepared, made, weight_type=q.QuantType.QInt8)
         else:
             q.quantize_static(
                 prepared,
@@ -95,7 +92,7 @@ def case_of(name: str, kept: Kept, *, small: bool = False) -> Case:
     inputs = random_inputs(plain, seed=0)
 
     def made() -> bytes:
-        return quantised(plain, inputs, dash + form, signed=network in SIGNED).SerializeToString()
+        return quantised(plain, inputs, dash + form).SerializeToString()
 
     model = onnx.ModelProto.FromString(kept.get(f"{name}{'-small' * small}", made))
     sizes = dict(SMALL[network]) if small else {}
@@ -123,7 +120,7 @@ class Int8:
 
     def version(self) -> str | None:
         """Rammer's version; none without tiles where there are none, which would be the same once more."""
-        return installed_version("rammer-compiler") if self.tiles or has_tiles() else None
+        return rammer.__version__ if self.tiles or has_tiles() else None
 
     def prepare(self, case: Case) -> Prepared:
         """Compile the model."""

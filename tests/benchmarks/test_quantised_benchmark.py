@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.kept import Kept
-from benchmarks.quantised import Int8, OnnxRuntime, case_of, main
+from benchmarks.harness.onnx_runtime import OnnxRuntime
+from benchmarks.quantised import Int8, case_of, main
 
 FORMS = {
     "resnet": {"QuantizeLinear"},

@@ -21,24 +21,33 @@ def alone(setup: Setup) -> Setup:
     return replace(
         setup,
         region=f"{setup.region}, each in a process of its own",
-        clock=_RemoteClock(),
-        peers=tuple(map(_Alone, setup.peers)),
-        ours=lambda policy: _Alone(ours(policy)),
+        clock=RemoteClock(),
+        peers=tuple(map(Alone, setup.peers)),
+        ours=lambda policy: Alone(ours(policy)),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Alone:
+class Alone:
+    """A contestant that prepares and runs in a process of its own; `RemoteClock` times it."""
+
     contestant: Contestant
 
     @property
     def name(self) -> str:
+        """What the table calls it."""
         return self.contestant.name
 
     def version(self) -> str | None:
+        """Its version, or None where it is not installed."""
         return self.contestant.version()
 
     def prepare(self, case: Case) -> Prepared:
+        """Load and compile there.
+
+        Raises:
+            RuntimeError: the contestant refuses the model.
+        """
         remote = _Remote(self.contestant, case)
         return Prepared(run=remote, outputs=remote.outputs)
 
@@ -73,8 +82,15 @@ class _Remote:
         return answer
 
 
-class _RemoteClock:
+class RemoteClock:
+    """Asks a process for the times of its calls, which it takes itself."""
+
     def time_us(self, run: Callable[[], object], count: int) -> list[float]:
+        """The times of `count` calls, one after another, in microseconds.
+
+        Raises:
+            TypeError: the calls are of this process.
+        """
         if not isinstance(run, _Remote):
             raise TypeError("this clock times contestants in processes of their own")
         return run.time_us(count)

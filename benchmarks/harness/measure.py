@@ -80,7 +80,7 @@ def measure(
         listing = ", ".join(f"{name} by {differences[name]:.1e}" for name in wrong)
         refusal = f"outputs differ from those of {setup.reference.name}: {listing} (allowed: {setup.tolerance:.0e})"
         return Row(case=case.name, network=case.form.task, differences=differences, refusal=refusal)
-    times_us = _in_turns(
+    times_us = in_turns(
         prepared, setup.clock, rounds, lambda number: progress(f"{case.name}: round {number} of {rounds}")
     )
     return Row(
@@ -103,7 +103,7 @@ def _difference(actual: Sequence[Array], expected: Sequence[Array]) -> float:
     return largest
 
 
-def _in_turns(
+def in_turns(
     prepared: Mapping[str, Prepared], clock: Clock, rounds: int, progress: Callable[[int], None]
 ) -> dict[str, list[float]]:
     """Times of single calls by contestant. Each round gives everybody a turn, in an order that changes."""

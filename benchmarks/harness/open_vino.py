@@ -12,9 +12,15 @@ from benchmarks.harness.contestant import Array, Prepared, installed_version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenVino:
-    """Its settings for latency with float32 arithmetic. Inputs are read and outputs left where they lie: no copies."""
+    """Its settings for latency. Inputs are read and outputs left where they lie: no copies.
+
+    Attributes:
+        threads: how many it may use.
+        in_float32: floats are computed in float32; otherwise as it likes, in bfloat16 where a processor multiplies it.
+    """
 
     threads: int
+    in_float32: bool = True
 
     @property
     def name(self) -> str:
@@ -30,11 +36,9 @@ class OpenVino:
         import openvino
 
         core = openvino.Core()
-        settings = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": "f32",
-            "INFERENCE_NUM_THREADS": self.threads,
-        }
+        settings: dict[str, str | int] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": self.threads}
+        if self.in_float32:
+            settings["INFERENCE_PRECISION_HINT"] = "f32"
         model = core.read_model(case.model.SerializeToString(), b"")
         request = core.compile_model(model, "CPU", settings).create_infer_request()
         feeds = dict(case.inputs)

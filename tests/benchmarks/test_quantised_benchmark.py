@@ -1,22 +1,41 @@
-"""The benchmark of networks in int8: what it compares computes the same."""
+"""The benchmark of networks in int8: what it compares computes the same, in a process each."""
 
 import numpy as np
+import pytest
 
-import rammer
-from benchmarks.networks import NETWORKS, SMALL
-from benchmarks.quantised import contestants, least_ms, quantised
-from rammer.runtime.arrays import random_inputs
+from benchmarks.harness.kept import Kept
+from benchmarks.harness.onnx_runtime import OnnxRuntime
+from benchmarks.quantised import Int8, case_of, main
+
+FORMS = {
+    "resnet": {"QuantizeLinear"},
+    "resnet-qoperator": {"QLinearConv"},
+    "lstm_tc-dynamic": {"DynamicQuantizeLSTM"},
+}
 
 
-def test_contestants_agree(tmp_path):
-    model = NETWORKS["resnet"](**SMALL["resnet"])
-    inputs = random_inputs(rammer.compile(model, device="reference").signature)
-    int8 = quantised(model, [inputs] * 2, tmp_path)
-    assert "QLinearConv" not in {node.op_type for node in int8.graph.node}
-    assert "QuantizeLinear" in {node.op_type for node in int8.graph.node}
-    runs = contestants(int8, inputs, 1)
-    outputs = {name: run()[0] for name, run in runs.items()}
-    np.testing.assert_array_equal(outputs["rammer"], outputs["rammer, vectors"])
-    ours, theirs = (outputs[name].astype(np.float32) for name in ("rammer", "onnxruntime"))
-    np.testing.assert_allclose(ours, theirs, atol=0.05 * float(np.abs(theirs).max()))
-    assert set(least_ms(runs, 0.0)) == set(runs)
+@pytest.mark.parametrize("name", FORMS)
+def test_contestants_agree(name, tmp_path):
+    case = case_of(name, Kept(tmp_path), small=True)
+    assert FORMS[name] <= {node.op_type for node in case.model.graph.node}
+    again = case_of(name, Kept(tmp_path), small=True)
+    assert again.model == case.model
+    contestants = (
+        Int8(threads=1),
+        Int8(threads=1, tiles=False),
+        Int8(threads=1, in_floats=True),
+        OnnxRuntime(threads=1),
+    )
+    ours, vectors, floats, theirs = (one.prepare(case).outputs()[0].astype(np.float32) for one in contestants)
+    np.testing.assert_array_equal(ours, vectors)
+    most = float(np.abs(theirs).max())
+    np.testing.assert_allclose(ours, theirs, atol=0.05 * most)
+    np.testing.assert_allclose(floats, theirs, atol=0.2 * most)
+
+
+def test_the_command(capsys, tmp_path):
+    main(["--networks", "lstm_tc-dynamic", "--small", "--rounds", "1", "--threads", "1", "--keep", str(tmp_path)])
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("lstm_tc-dynamic: rammer ")
+    assert "our float32 over ours" in first
+    assert last.startswith("geometric mean")

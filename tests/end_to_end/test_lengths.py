@@ -6,7 +6,7 @@ from onnx import helper
 
 import rammer
 from tests.frontends.test_microsoft import GROUPS, TOTAL, groups
-from tests.frontends.test_microsoft import model as node_of_microsoft
+from tests.support.microsoft_node import model as node_of_microsoft
 from tests.support.onnx_reference import Array, check_model, model_of
 
 

@@ -3,7 +3,7 @@
 Each model is compiled with all policies for 1 to 4 vEUs. The reference device runs each plan under random and unkind
 interleavings, the processor runs those of one number of vEUs (of all four in the long run) several times. One model in
 three mixes in integers, truth values and 16-bit floats; every other one is compiled for a processor so slow that even
-the smallest operator spreads over all vEUs.
+the smallest operator spreads over all vEUs. Those of `WITH_PARTS` have branches, loops, scans and quantised parts.
 """
 
 import multiprocessing
@@ -19,11 +19,25 @@ from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.ir.program import Plan, Wait
 from rammer.options import CompileOptions
-from tests.support.agreement import VEUS, Agreement, attempt_seed, check_seed, compare, pickers, without_costs
+from tests.support.agreement import (
+    VEUS,
+    WITH_PARTS,
+    Agreement,
+    attempt_seed,
+    check_seed,
+    compare,
+    pickers,
+    run_onnx_runtime,
+    without_costs,
+)
+from tests.support.float64 import run_in_float64
+from tests.support.onnx_reference import evaluate_model
 from tests.support.plans import run_reference
 from tests.support.random_graphs import random_model
 
-GRAPHS = (*range(100), 1024)  # the last has reductions that share a border, not all of whose taps are few
+GRAPHS = (*range(100), 1024, 1862)
+"""1024 has reductions that share a border, not all of whose taps are few; 1862 rounds to 16 bits and widens again."""
+PARTS = (2_000, 2_001, 2_004, 2_009, 2_016, 2_017)
 MANY_GRAPHS = range(1_000, 2_000)
 
 
@@ -32,13 +46,38 @@ def test_compiled_model_agrees(seed):
     check_seed(seed, built=[1 + seed // 2 % 4] if seed < 100 else VEUS)
 
 
+@pytest.mark.parametrize("seed", PARTS)
+def test_compiled_model_with_parts_agrees(seed):
+    check_seed(seed, built=[1 + seed // 2 % 4])
+
+
+@pytest.mark.parametrize("first", WITH_PARTS[:60:20])
+def test_models_with_parts_agree_as_graphs(first):
+    check_graphs(range(first, first + 20))
+
+
 @pytest.mark.long
-def test_many_compiled_models_agree(capsys):
+def test_many_models_with_parts_agree_as_graphs():
+    check_graphs(WITH_PARTS)
+
+
+def check_graphs(seeds):
+    """The graphs that models become, evaluated."""
+    for seed in seeds:
+        model, inputs = random_model(seed, mixed=seed % 3 == 2, parts=True)
+        with np.errstate(all="ignore"):
+            found = evaluate_model(model, [inputs[value.name] for value in model.graph.input])
+        list(compare(found, run_onnx_runtime(model, inputs), f"seed {seed}", lambda: run_in_float64(model, inputs)))  # noqa: B023 - called at once
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [MANY_GRAPHS, WITH_PARTS], ids=["plain", "parts"])
+def test_many_compiled_models_agree(seeds, capsys):
     start = time.monotonic()
     total, failures = Agreement(), {}
     # Fresh processes: a fork would inherit locks that a thread of this one holds.
     pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
-    futures = {pool.submit(attempt_seed, seed): seed for seed in MANY_GRAPHS}
+    futures = {pool.submit(attempt_seed, seed): seed for seed in seeds}
     try:
         for done, future in enumerate(as_completed(futures), start=1):
             found = future.result()
@@ -57,6 +96,17 @@ def test_many_compiled_models_agree(capsys):
 
 def test_models_cover_operators_and_types():
     op_types, dtypes = set(), set()
+    parts = {
+        "If",
+        "Loop",
+        "Scan",
+        "QuantizeLinear",
+        "QLinearMatMul",
+        "MatMulInteger",
+        "ConvInteger",
+        "DynamicQuantizeLinear",
+    }
+    assert parts <= {node.op_type for seed in range(100) for node in random_model(seed, parts=True)[0].graph.node}
     for seed in range(300):
         model, _ = random_model(seed, mixed=True)
         op_types |= {node.op_type for node in model.graph.node}

@@ -49,7 +49,7 @@ def test_processor(rule, seed):
 
 @pytest.mark.long
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-@settings(max_examples=5000 // len(RULES), deadline=None)
+@settings(max_examples=5000, deadline=None)
 @given(seed=SEEDS)
 def test_many_graphs(rule, seed):
     case = rule(np.random.default_rng(seed))

@@ -105,6 +105,20 @@ def test_conv_integer():
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("group", [1, 4])
+def test_convolutions_by_weights_of_uint8_on_the_processor(group):
+    """As the dynamic quantiser makes them: the zero point of the weights lies beside 128, that of x is computed."""
+    x, w = integers(np.uint8, 1, 16, 9, 9), integers(np.uint8, 32, 16 // group, 3, 3)
+    attributes = {"pads": [1, 1, 1, 1], "group": group}
+    expected = run_node("ConvInteger", [x, w, np.array(99, np.uint8), np.array(117, np.uint8)], 1, attributes, 22)[0]
+    node = helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["c"], **attributes)
+    nodes = [node, helper.make_node("Cast", ["c"], ["y"], to=1)]
+    constants = {"w": w, "wz": np.array(117, np.uint8)}
+    model = model_of(nodes, {"x": x, "xz": np.array(99, np.uint8)}, ["y"], constants=constants, opset=22)
+    found = rammer.compile(model, "cpu", veus=2)(x, np.array(99, np.uint8))
+    np.testing.assert_array_equal(found, expected.astype(np.float32))
+
+
 @pytest.mark.parametrize("kernels", [(), (6,)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_qlinear_conv(kernels, bias):

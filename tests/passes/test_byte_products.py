@@ -47,13 +47,14 @@ def convolution(dtype=np.uint8, zero=0, channels=8, features=12, kernel=3, pad=1
     return net.build(net.add("Relu", y))
 
 
-def matrix_product(x_shape=(3, 5, 20), columns=6, zero=7, dtype=np.uint8, kind="MatMul", **attributes):
+def matrix_product(x_shape=(3, 5, 20), columns=6, zero=7, dtype=np.uint8, kind="MatMul", wide=False, **attributes):
     net = Net()
     x = net.input(*x_shape, dtype=DType.of(np.zeros(0, dtype)))
     transposed = attributes.get("trans_b", False)
     shape = (columns, x_shape[-1]) if transposed else (x_shape[-1], columns)
     scales = RNG.uniform(0.01, 0.1, (columns, 1) if transposed else (columns,))
-    w = numbers(net, net.constant(integers(np.int8, *shape)), None, scales)
+    point = integers(np.int8, *shape) if wide else None
+    w = numbers(net, net.constant(integers(np.int8, *shape)), point, scales)
     return net.build(net.add(kind, numbers(net, x, np.array(zero, dtype), 0.02), w, **attributes))
 
 
@@ -120,6 +121,27 @@ def test_integers_stay_exact(computed):
     np.testing.assert_array_equal(evaluate_graph(after, inputs)[0], evaluate_graph(graph, inputs)[0])
 
 
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("point", [0, 117, 128, 140, 255])
+def test_weights_that_int8_does_not_hold(point, computed):
+    """They stay exact: with padding, channels that are filled up, and a zero point of x or none."""
+    for kind, shape, pad in (("MatMul", (5, 302), 0), ("Conv", (1, 6, 7, 5), 1)):
+        net = Net()
+        x = net.input(*shape, dtype=DType.UINT8)
+        zero = net.input(dtype=DType.UINT8) if computed else net.constant(np.array(131, np.uint8))
+        weights = integers(np.uint8, *((302, 7) if kind == "MatMul" else (12, 6, 3, 3)))
+        operands = (
+            net.add("Centre", x, zero),
+            net.add("Centre", net.constant(weights), net.constant(np.array(point, np.uint8))),
+        )
+        graph = net.build(net.conv(*operands, pad=pad) if kind == "Conv" else net.add(kind, *operands))
+        after = run(graph)
+        products = sum(operator.kind == f"{kind}Bytes" for operator in after.operators)
+        assert products == (1 if point == 128 else 2)
+        inputs = [integers(np.uint8, *graph.values[value].type.shape) for value in graph.inputs]
+        np.testing.assert_array_equal(evaluate_graph(after, inputs)[0], evaluate_graph(graph, inputs)[0])
+
+
 def test_padding_stands_for_a_zero_point_that_is_computed():
     net = Net()
     x, zero = net.input(1, 8, 6, 7, dtype=DType.UINT8), net.input(dtype=DType.UINT8)
@@ -136,13 +158,13 @@ def test_padding_stands_for_a_zero_point_that_is_computed():
     [
         convolution(group=4),
         convolution(features=2),
-        convolution(weights=integers(np.uint8, 12, 8, 3, 3)),
+        matrix_product(wide=True),
         convolution(scales=RNG.uniform(0.01, 0.1, (1, 8, 1, 1))),
         matrix_product(x_shape=(20,)),
         matrix_product(x_shape=(2, 65_796)),
         matrix_product(x_shape=(4, 18), kind="Gemm", alpha=2.0, beta=1.0, trans_a=False, trans_b=False),
     ],
-    ids=["groups", "few features", "no int8", "scales by channel", "vector", "sums beyond int32", "factor"],
+    ids=["groups", "few features", "more than 8 bits", "scales by channel", "vector", "sums beyond int32", "factor"],
 )
 def test_what_stays_as_it_is(graph):
     assert run(graph) is graph

@@ -150,3 +150,16 @@ def test_a_constant_along_a_margin_stays_after_it():
     net = Net()
     part = net.part(product(net, 4, 5), 1, 0, 3)
     assert unchanged(net.build(net.add("Mul", part, net.weight(3))), hoist_pointwise.run)
+
+
+def test_a_constant_along_what_is_turned_round_stays_after_it():
+    net = Net()
+    turned = net.add("Slice", product(net, 2, 3), starts=(0, 2), steps=(1, -1), sizes=(2, 3))
+    assert unchanged(net.build(net.add("Add", turned, net.weight(3))), hoist_pointwise.run)
+
+
+def test_one_number_moves_over_what_is_turned_round():
+    net = Net()
+    turned = net.add("Slice", product(net, 2, 3), starts=(0, 2), steps=(1, -1), sizes=(2, 3))
+    graph = hoisted(net.build(net.add("Add", turned, net.weight(2, 1))))
+    assert kinds(graph) == ["MatMul", "Add", "Slice"]

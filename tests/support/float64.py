@@ -16,16 +16,24 @@ def run_in_float64(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[
     """The model's outputs with every float32 tensor widened, constants and inputs included."""
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
-    for tensor in wide.graph.initializer:
-        _widen(tensor)
-    for node in wide.graph.node:
-        for attribute in node.attribute:
-            _widen(attribute.t)
-    for value in (*wide.graph.input, *wide.graph.output, *wide.graph.value_info):
-        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
-            value.type.tensor_type.elem_type = TensorProto.DOUBLE
+    _widen_graph(wide.graph)
     arrays = {name: x.astype(np.float64) if x.dtype == np.float32 else x for name, x in inputs.items()}
     return [np.asarray(output) for output in ReferenceEvaluator(wide).run(None, arrays)]
+
+
+def _widen_graph(graph: onnx.GraphProto) -> None:
+    for tensor in graph.initializer:
+        _widen(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            _widen(attribute.t)
+            if attribute.HasField("g"):
+                _widen_graph(attribute.g)
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT:
+                attribute.i = TensorProto.DOUBLE
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = TensorProto.DOUBLE
 
 
 def _widen(tensor: TensorProto) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,12 +36,14 @@ class ModelMaker:
         rng: all choices come from here, so that a seed decides the model.
         inputs: arrays for the model's inputs, by name.
         tensors: inputs and results, in order, that further nodes may read: small ones of rank 1 to 5.
+        byte_type: the one of quantised values, once there are any.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         self.inputs: dict[str, Array] = {}
         self.tensors: list[Tensor] = []
+        self.byte_type: str | None = None
         self._nodes: list[onnx.NodeProto] = []
         self._weights: list[onnx.TensorProto] = []
         self._unread: dict[str, Tensor] = {}
@@ -90,7 +92,13 @@ class ModelMaker:
         **attributes: Any,
     ) -> list[Tensor]:
         """A node with a result of each shape."""
-        results = [Tensor(self._fresh(), tuple(shape), dtype or operands[0].dtype) for shape in shapes]
+        return self.typed(op_type, operands, [(shape, dtype or operands[0].dtype) for shape in shapes], **attributes)
+
+    def typed(
+        self, op_type: str, operands: Sequence[Tensor], wanted: Sequence[tuple[Sequence[int], str]], **attributes: Any
+    ) -> list[Tensor]:
+        """A node with a result of each shape and type."""
+        results = [Tensor(self._fresh(), tuple(shape), dtype) for shape, dtype in wanted]
         names = [operand.name for operand in operands]
         outputs = [result.name for result in results]
         self._nodes.append(helper.make_node(op_type, names, outputs, name=outputs[0], **attributes))
@@ -101,6 +109,25 @@ class ModelMaker:
             if 0 < np.prod(result.shape) <= _LARGEST_SIZE and 1 <= result.rank <= 5:
                 self.tensors.append(result)
         return results
+
+    def inner(self, shape: Sequence[int], dtype: str = "float32") -> Tensor:
+        """A value that a body gets."""
+        return Tensor(self._fresh(), tuple(shape), dtype)
+
+    def body(self, inputs: Sequence[Tensor], build: Callable[[], Sequence[Tensor]]) -> onnx.GraphProto:
+        """A graph for an attribute: it sees the values around it, and nobody else sees its own."""
+        nodes, tensors, unread = self._nodes, self.tensors, self._unread
+        self._nodes, self._unread = [], dict(unread)
+        self.tensors = [*tensors, *(value for value in inputs if value.rank)]
+        results = build()
+        made = helper.make_graph(
+            self._nodes, self._fresh(), [_declared(value) for value in inputs], [_declared(value) for value in results]
+        )
+        read = unread.keys() - self._unread.keys()
+        self._nodes, self.tensors, self._unread = nodes, tensors, unread
+        for name in read:
+            del unread[name]
+        return made
 
     def weight(self, shape: Sequence[int], *, fan_in: int = 1, dtype: str = "float32") -> Tensor:
         """A constant: standard normal over the root of `fan_in`; small integers, or true and false."""

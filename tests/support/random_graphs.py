@@ -14,11 +14,12 @@ import onnx
 from tests.support.model_maker import Array, ModelMaker, Tensor
 from tests.support.random_discrete import DISCRETE_RULES
 from tests.support.random_movement import MOVEMENT_RULES, Rule
+from tests.support.random_parts import PART_RULES
 from tests.support.random_rules import FLOAT32_RULES, RULES
 
 
 def random_model(
-    seed: int, steps: int | None = None, *, mixed: bool = False
+    seed: int, steps: int | None = None, *, mixed: bool = False, parts: bool = False
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A model and inputs for it.
 
@@ -26,6 +27,7 @@ def random_model(
         seed: decides all choices.
         steps: how many productions, each of one to nine nodes; None takes 4 to 16 by the seed.
         mixed: with integers, truth values and 16-bit floats beside float32.
+        parts: with branches, loops and scans, and with quantised parts.
     """
     rng = np.random.default_rng(seed)
     m = ModelMaker(rng)
@@ -42,7 +44,10 @@ def random_model(
     for _ in range(steps or m.draw(4, 16)):
         # More often a late value, so that there are chains as well as many readers of one value.
         x = m.tensors[int(len(m.tensors) * rng.beta(2.5, 1))]
-        m.any(_rules(x, mixed=mixed))(m, x)
+        rules = (
+            [rule for rule, ranks in PART_RULES.items() if x.rank in ranks] if parts and x.dtype == "float32" else []
+        )
+        m.any(rules if rules and m.flip(0.4) else _rules(x, mixed=mixed))(m, x)
     return m.finish(f"random{seed}"), m.inputs
 
 

@@ -147,9 +147,11 @@ def function(rng: Rng) -> Case:
         "Erf",
         "IsNaN",
     )
-    dtype = any_of(rng, FLOATS)
-    x = floats(rng, shape_of(rng), dtype, extreme=True)
-    return Case(op_type=any_of(rng, names), operands=[x], tolerance=tolerance_of(dtype))
+    dtype, op_type = any_of(rng, FLOATS), any_of(rng, names)
+    # The sign of a NaN of 16 bits is 0 in ONNX Runtime, NaN in the standard's reference and with all its other types.
+    extreme = (op_type, dtype) != ("Sign", "float16")
+    x = floats(rng, shape_of(rng), dtype, extreme=extreme)
+    return Case(op_type=op_type, operands=[x], tolerance=tolerance_of(dtype))
 
 
 def bits(rng: Rng) -> Case:
@@ -165,6 +167,8 @@ def reduction(rng: Rng) -> Case:
     x = integers(rng, shape, dtype, small=True) if dtype == "int32" else floats(rng, shape, dtype)
     axes = rng.permutation(len(shape))[: rng.integers(1, len(shape) + 1)] - (len(shape) if rng.random() < 0.5 else 0)
     op_type = any_of(rng, ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1"))
+    if op_type == "ReduceProd" and dtype == "int32":
+        x = np.sign(x)  # what overflows wraps around with us, ONNX Runtime gives the greatest number
     keep = int(rng.integers(0, 2))
     return Case(
         op_type=op_type,

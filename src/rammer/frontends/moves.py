@@ -34,6 +34,16 @@ def transposed(node: ModelNode, x: Operand, perm: Sequence[int]) -> Operand:
     return x if list(perm) == list(range(x.rank)) else node.add("Transpose", x, perm=tuple(perm))
 
 
+def channels_first(node: ModelNode, x: Operand) -> Operand:
+    """`[n, *spatial, c]` as `[n, c, *spatial]`."""
+    return transposed(node, x, (0, x.rank - 1, *range(1, x.rank - 1)))
+
+
+def channels_last(node: ModelNode, x: Operand) -> Operand:
+    """`[n, c, *spatial]` as `[n, *spatial, c]`."""
+    return transposed(node, x, (0, *range(2, x.rank), 1))
+
+
 def part(node: ModelNode, x: Operand, axis: int, start: int, size: int) -> Operand:
     """`size` neighbouring elements along a dimension."""
     return strided(node, x, {axis: range(start, start + size)})

@@ -30,12 +30,12 @@ from rammer.operators.contraction import gemm, matmul
 from rammer.operators.convolution import conv
 from rammer.operators.registry import BuildExpr
 from rammer.passes.helpers.quads import cut, in_quads
-from rammer.passes.helpers.quantised import Integers, Numbers, numbers_of, scales_of, weights_of
+from rammer.passes.helpers.quantised import Integers, Numbers, centred_weights, numbers_of, scales_of
 from rammer.passes.helpers.rewrite import Rewriter
 from rammer.tiling.pattern import QUAD
 
-_MOST_SUMMED = 2**31 // (255 * 128)
-"""So many products are certain not to leave an int32."""
+_MOST_SUMMED, _MOST_SHIFTED = 2**31 // (255 * 128), 2**31 // (255 * 255)
+"""So many products are certain not to leave an int32, by weights that int8 holds and by others."""
 _LEAST_FEATURES = 4
 """Of fewer, vectors are mostly empty."""
 _SIGN = 128
@@ -81,15 +81,16 @@ class _Steps:
 class _Product:
     """A product by weights, which have the features along dimension `features` and are summed along `summed`.
 
-    `integers` are the weights without their zero point, `scales` one or one for each feature, None where there are
-    none. The result has the features along its dimension `column`, counted from the end. `zero` is the zero point of
-    x, made unsigned, None where it is computed as the model runs.
+    `integers` are the weights without their zero point, which int8 holds when `shift` is taken away. `scales` are one,
+    or one for each feature, None where there are none. The result has the features along its dimension `column`,
+    counted from the end. `zero` is the zero point of x, made unsigned, None where it is computed as the model runs.
     """
 
     operator: Operator
     x: Numbers
     zero: int | None
     integers: Integers
+    shift: int
     scales: npt.NDArray[np.float32] | None
     features: int
     summed: int
@@ -125,14 +126,16 @@ def _product(operator: Operator, graph: Graph, makers: dict[int, Operator]) -> _
     if places is None:
         return None
     x, w = (numbers_of(value, makers) for value in operator.inputs[:2])
-    weights = None if w is None else weights_of(w, graph)
+    weights = None if w is None else centred_weights(w, graph)
     if x is None or w is None or weights is None or x.integers in graph.constants:
         return None
+    shift = _shift(weights)
     features, summed, column = places
     scales = None if w.scale is None else scales_of(graph.constants.get(w.scale), weights.ndim, features)
     whole = all(graph.values[value].type.size == 1 for value in (x.zero, x.scale) if value is not None)
-    fits = weights.size // weights.shape[features] <= _MOST_SUMMED and weights.shape[features] >= _LEAST_FEATURES
-    if not whole or not fits or not weights.size or (w.scale is None) != (scales is None):
+    most = _MOST_SHIFTED if shift else _MOST_SUMMED
+    fits = weights.size // weights.shape[features] <= most and weights.shape[features] >= _LEAST_FEATURES
+    if not whole or not fits or not weights.size or (w.scale is None) != (scales is None) or shift is None:
         return None
     if (x.scale is None) != (scales is None):
         return None
@@ -141,11 +144,20 @@ def _product(operator: Operator, graph: Graph, makers: dict[int, Operator]) -> _
         x=x,
         zero=_zero(x, graph),
         integers=weights,
+        shift=shift,
         scales=scales,
         features=features,
         summed=summed,
         column=column,
     )
+
+
+def _shift(weights: Integers) -> int | None:
+    """What has to be taken from integers so that int8 holds them, None where nothing helps."""
+    least, greatest = int(weights.min(initial=0)), int(weights.max(initial=0))
+    limits = np.iinfo(np.int8)
+    shift = max(greatest - limits.max, 0) or min(least - limits.min, 0)
+    return shift if least - shift >= limits.min and greatest - shift <= limits.max else None
 
 
 def _places(operator: Operator, graph: Graph) -> tuple[int, int, int] | None:
@@ -210,14 +222,23 @@ def _sums(product: _Product, build: _Steps) -> int:
         widths = [(0, 0), (0, 0), *zip(begins[2:], ends[2:], strict=True)]
         outside = np.pad(np.zeros((1, 1, *type_.shape[2:]), bool), widths, constant_values=True)
         x = build.add("Where", build.constant(outside), build.unsigned(build.reshaped(product.x.zero, ())), x)
-    widths = [(0, missing if dim == product.summed else 0) for dim in range(product.integers.ndim)]
-    weights = np.pad(product.integers, widths)
+    total = _quads(product, build, x, product.integers - product.shift, attributes)
+    if product.shift:
+        one = tuple(1 if dim == product.features else extent for dim, extent in enumerate(product.integers.shape))
+        alone = _quads(product, build, x, np.ones(one, np.int32), attributes)
+        total = build.add("Add", total, build.add("Mul", alone, build.constant(np.array(product.shift, np.int32))))
+    return _less_zero(product, build, total)
+
+
+def _quads(product: _Product, build: _Steps, x: int, weights: Integers, attributes: Mapping[str, Attribute]) -> int:
+    """The sums of products of bytes by weights of int8, filled up with zeros."""
+    missing = -weights.shape[product.summed] % QUAD
+    weights = np.pad(weights, [(0, missing if dim == product.summed else 0) for dim in range(weights.ndim)])
     types = [TensorType(DType.INT32, shape) for shape in (build.rewriter.type(x).shape, weights.shape)]
     expr, summed = _BUILDERS[product.operator.kind]
     quads = in_quads(expr(types, attributes), summed, product.summed)
     inputs = (x, build.constant(cut(weights, product.summed)))
-    total = build.expression(quads, inputs, kind=f"{product.operator.kind}Bytes")
-    return _less_zero(product, build, total)
+    return build.expression(quads, inputs, kind=f"{product.operator.kind}Bytes")
 
 
 def _less_zero(product: _Product, build: _Steps, total: int) -> int:

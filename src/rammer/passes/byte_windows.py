@@ -21,7 +21,7 @@ from rammer.ir.vdevice import VDevice
 from rammer.operators.attributes import integer
 from rammer.operators.convolution import conv
 from rammer.passes.helpers.quads import from_bytes
-from rammer.passes.helpers.quantised import numbers_of, weights_of
+from rammer.passes.helpers.quantised import centred_weights, numbers_of
 from rammer.passes.helpers.rewrite import Rewriter
 
 _MOST_SUMMED = 2**24 // (255 * 255)
@@ -54,7 +54,7 @@ def _windows(operator: Operator, graph: Graph, makers: dict[int, Operator], rewr
     if operator.kind != "Conv" or integer(operator.attributes, "group") == 1:
         return None
     x, w = (numbers_of(value, makers) for value in operator.inputs[:2])
-    weights = None if w is None or w.scale is not None else weights_of(w, graph)
+    weights = None if w is None or w.scale is not None else centred_weights(w, graph)
     if x is None or weights is None or x.scale is not None or math.prod(weights.shape[1:]) > _MOST_SUMMED:
         return None
     arrays = [weights, *(graph.constants.get(value) for value in operator.inputs[2:])]

@@ -126,10 +126,12 @@ class _Hoisting:
         ):
             return False
         whole = step
-        for dim, (extent, part) in enumerate(zip(shape.shape, kept.shape, strict=True)):
+        strides = integers(view.attributes, "steps")
+        for dim, (extent, part, stride) in enumerate(zip(shape.shape, kept.shape, strides, strict=True)):
+            moves = extent != part or stride != 1  # all elements in the reverse order move, too
+            if moves and any(step.followed_by(slot, dim) is not None for slot in step.constants):
+                return False
             if extent != part:
-                if any(step.followed_by(slot, dim) is not None for slot in step.constants):
-                    return False
                 whole = replace(whole, expr=whole.resized(dim, extent))
         operands = [operand if slot == step.data else value for slot, value in enumerate(step.operator.inputs)]
         made = self._add(step, whole.expr, operands, "", step.operator.sources)

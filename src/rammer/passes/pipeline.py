@@ -81,7 +81,7 @@ _REST: tuple[tuple[str, Pass], ...] = (
     ("eliminate_common", _anywhere(eliminate_common.run)),
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
     ("fuse", _anywhere(fuse.run)),
-    ("unround", _anywhere(unround.run)),
+    ("unround", unround.run),
     ("select_parts", _anywhere(select_parts.run)),
     ("fuse_attention", fuse_attention.run),
     ("fuse_cells", fuse_cells.run),

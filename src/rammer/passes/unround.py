@@ -4,7 +4,8 @@
 
 A model of 16-bit floats rounds after each of its operators. Where several have become one, what passes between them is
 in registers, in float32; to round it takes instructions, and bits. What is stored is rounded as before. Casts of the
-model's own are no exception; XLA (`xla_allow_excess_precision`) and TorchInductor do the same.
+model's own are no exception; XLA (`xla_allow_excess_precision`) and TorchInductor do the same. Where a device
+multiplies no 16-bit floats, `widen_halves` has left only what is stored and casts of the model's own, which round.
 
 Ordering restriction: after `fuse`; before `round_products`, whose roundings are meant.
 """
@@ -15,12 +16,20 @@ from dataclasses import replace
 
 from rammer.ir.expr import TensorExpr, rebuild
 from rammer.ir.graph import Graph
+from rammer.ir.vdevice import VDevice
 from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
 from rammer.passes.helpers.rounding import unrounding
 
 
-def run(graph: Graph) -> Graph:
-    """Leave roundings out; see the module."""
+def run(graph: Graph, device: VDevice) -> Graph:
+    """Leave roundings out; see the module.
+
+    Args:
+        graph: after fusion.
+        device: says whether it has instructions for products of 16 bits.
+    """
+    if not device.instructions:
+        return graph
     rewriter = Rewriter(graph)
     known: dict[TensorExpr, TensorExpr] = {}
     for operator in graph.operators:

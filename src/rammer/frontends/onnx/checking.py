@@ -13,10 +13,14 @@ from rammer.errors import InvalidModelError, UnsupportedFeatureError
 OLDEST_OPSET = 13
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
+STRAYS = ("SimplifiedLayerNormalization",)
+"""Operators of `com.microsoft` that ONNX Runtime's optimiser writes into ONNX's domain."""
 
 
 def domain_of(node: onnx.NodeProto) -> str:
     """A node's domain; ONNX's own has two spellings, of which the empty one is given."""
+    if node.op_type in STRAYS:
+        return "com.microsoft"
     return "" if node.domain in _DEFAULT_DOMAINS else node.domain
 
 

@@ -12,7 +12,15 @@ from onnx import checker
 from rammer.errors import InvalidModelError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.onnx import custom, microsoft
-from rammer.frontends.onnx.checking import domain_of, full_name, imported_opsets, names_read, node_names, node_order
+from rammer.frontends.onnx.checking import (
+    STRAYS,
+    domain_of,
+    full_name,
+    imported_opsets,
+    names_read,
+    node_names,
+    node_order,
+)
 from rammer.frontends.onnx.converters import CONVERTERS
 from rammer.frontends.onnx.counts import carried, check_counts
 from rammer.frontends.onnx.functions import FunctionId, function_id, instantiate, standard_function
@@ -70,6 +78,8 @@ class Importer:
         """
         where = f"{prefix.rstrip('/')} of {self.model.name}" if prefix else self.model.name
         versions = imported_opsets(imports, {domain_of(node) for node in nodes}, where)
+        if any(node.op_type in STRAYS for node in nodes):
+            versions = {microsoft.DOMAIN: 1} | versions
         context = checker.C.CheckerContext()
         context.ir_version = onnx.IR_VERSION
         context.opset_imports = versions

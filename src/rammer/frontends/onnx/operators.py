@@ -14,6 +14,11 @@ from rammer.operators.registry import custom_definitions
 _MOST_NODES = 1 << 18
 _DEEPEST_CALL = 50
 _HINT = "rewrite these parts with other operators, or export the model so that they are decomposed"
+_OF_ONE_PROCESSOR = "com.microsoft.nchwc."
+_OF_ONE_PROCESSOR_HINT = (
+    "give the model as it was before ONNX Runtime optimised it for the processor it ran on, or save it there with "
+    "graph_optimization_level = ORT_ENABLE_EXTENDED"
+)
 
 
 def check_operators(
@@ -43,7 +48,8 @@ def check_operators(
         if function_id(node) not in functions and operator not in known:
             missing.append((operator, name))
     if missing:
-        raise UnsupportedOperatorsError(missing, where=where, hint=_HINT)
+        blocked = any(operator.startswith(_OF_ONE_PROCESSOR) for operator, _ in missing)
+        raise UnsupportedOperatorsError(missing, where=where, hint=_OF_ONE_PROCESSOR_HINT if blocked else _HINT)
 
 
 def expanded(

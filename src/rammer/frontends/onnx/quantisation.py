@@ -71,6 +71,7 @@ def quantised(
     grain: Grain = WHOLE,
     precision: DType | None = None,
     saturate: bool = True,
+    moved_first: bool = False,
 ) -> Operand:
     """Numbers divided by their scale, rounded to nearest (of two to the even one), moved by the zero point, clipped.
 
@@ -83,6 +84,7 @@ def quantised(
         grain: which elements share a scale.
         precision: the type of the quotient; None is that of the scale.
         saturate: as for `recast`.
+        moved_first: as for `nearest`.
 
     Raises:
         InvalidModelError: the operands do not fit.
@@ -92,20 +94,33 @@ def quantised(
     quotient = node.add("Div", converted(node, x, divisor.dtype), divisor)
     wide = DType.FLOAT64 if quotient.dtype is DType.FLOAT64 else DType.FLOAT32
     point = None if zero is None else grain.spread(node, zero, x.shape)
-    return nearest(node, converted(node, quotient, wide), point, to, saturate=saturate)
+    return nearest(node, converted(node, quotient, wide), point, to, saturate=saturate, moved_first=moved_first)
 
 
-def nearest(node: ModelNode, quanta: Operand, zero: Operand | None, to: DType, *, saturate: bool = True) -> Operand:
+def nearest(
+    node: ModelNode,
+    quanta: Operand,
+    zero: Operand | None,
+    to: DType,
+    *,
+    saturate: bool = True,
+    moved_first: bool = False,
+) -> Operand:
     """Numbers in quanta, float32 or float64, as quantised ones; the zero point broadcasts to them.
+
+    With `moved_first` they are moved by it before they are rounded: what lies between two integers then goes to the
+    other one where the zero point is odd.
 
     Raises:
         UnsupportedFeatureError: `to` is no type for quantised numbers.
     """
     if to not in _RANGES and to not in _FLOATS:
         raise node.unsupported(f"numbers quantised to {to.value}")
-    result = node.add("Round", quanta) if to in _RANGES else quanta
+    result = node.add("Round", quanta) if to in _RANGES and not moved_first else quanta
     if zero is not None and not is_zero(zero):
         result = node.add("Add", result, recast(node, zero, quanta.dtype))
+    if to in _RANGES and moved_first:
+        result = node.add("Round", result)
     if to in _RANGES:
         lower, upper = _RANGES[to]
         result = node.add("Clip", result, lower=float(lower), upper=float(upper))

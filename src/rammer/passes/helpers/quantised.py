@@ -40,13 +40,20 @@ def numbers_of(value: int, makers: dict[int, Operator]) -> Numbers | None:
 
 def weights_of(w: Numbers, graph: Graph) -> Integers | None:
     """Constants less their zero point, if int8 holds them."""
+    centred = centred_weights(w, graph)
+    limits = np.iinfo(np.int8)
+    if centred is None or centred.min(initial=0) < limits.min or centred.max(initial=0) > limits.max:
+        return None
+    return centred
+
+
+def centred_weights(w: Numbers, graph: Graph) -> Integers | None:
+    """Constants less their zero point: a bit more than those of 8 have."""
     array = graph.constants.get(w.integers)
     zero = np.zeros((), np.int32) if w.zero is None else graph.constants.get(w.zero)
     if array is None or zero is None:
         return None
-    centred = array.astype(np.int32) - zero.astype(np.int32)
-    limits = np.iinfo(np.int8)
-    return centred if centred.min(initial=0) >= limits.min and centred.max(initial=0) <= limits.max else None
+    return array.astype(np.int32) - zero.astype(np.int32)
 
 
 def scales_of(scales: Array | None, rank: int, features: int) -> npt.NDArray[np.float32] | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from rammer.frontends.onnx.converters import (
+    activated,
     attention,
     classical,
     constants,
@@ -32,6 +33,7 @@ from rammer.frontends.onnx.node import Converter
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
+        **activated.CONVERTERS,
         **attention.CONVERTERS,
         **classical.CONVERTERS,
         **constants.CONVERTERS,

@@ -9,6 +9,7 @@ import numpy as np
 
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import concatenated, converted, expanded, part, reshaped, transposed
+from rammer.frontends.onnx.converters.quantised import integer_product
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.ir.types import DType
 
@@ -16,29 +17,58 @@ from rammer.ir.types import DType
 def _attention(node: Node) -> Sequence[Operand]:
     """Projections of one input by joined weights, and what their heads attend to."""
     x, weights = node.operand(0), node.operand(1)
-    for position, name in ((4, "past"), (6, "past_sequence_length")):
-        if node.optional(position) is not None:
-            raise node.unsupported(f"Attention with '{name}'", "use MultiHeadAttention, or ONNX's own Attention")
-    if node.flag("do_rotary"):
-        raise node.unsupported("Attention with do_rotary", "apply RotaryEmbedding before it")
-    heads = node.integer("num_heads")
-    third = weights.shape[-1] // 3
-    sizes = node.integers("qkv_hidden_sizes") or (third, third, third)
-    if x.rank != 3 or len(sizes) != 3 or sum(sizes) != weights.shape[-1] or any(size % heads for size in sizes):
-        raise node.invalid(f"{x.type}, weights {weights.type} and sizes {list(sizes)} do not fit {heads} heads")
+    _check_uncached(node, {4: "past", 6: "past_sequence_length"})
     joined = node.add("MatMul", x, weights)
     if node.optional(2) is not None:
         joined = node.add("Add", joined, node.operand(2))
+    return _of_one_input(node, joined, node.integers("qkv_hidden_sizes"), node.optional(3), node.optional(5))
+
+
+def _quantised_attention(node: Node) -> Sequence[Operand]:
+    """QAttention: the projections are exact sums of integers, times both scales."""
+    x, weights, bias, x_scale, w_scale = (node.operand(position) for position in range(5))
+    _check_uncached(node, {8: "past"})
+    joined = integer_product(node, x, x_scale, node.optional(6), weights, w_scale, node.optional(7), bias)
+    return _of_one_input(node, joined, None, node.optional(5), None)
+
+
+def _check_uncached(node: Node, names: Mapping[int, str]) -> None:
+    for position, name in names.items():
+        if node.optional(position) is not None:
+            hint = "use MultiHeadAttention, or ONNX's own Attention"
+            raise node.unsupported(f"{node.op_type} with '{name}'", hint)
+    if node.flag("do_rotary"):
+        raise node.unsupported(f"{node.op_type} with do_rotary", "apply RotaryEmbedding before it")
+
+
+def _of_one_input(
+    node: Node, joined: Operand, sizes: Sequence[int] | None, mask: Operand | None, more: Operand | None
+) -> Sequence[Operand]:
+    """What heads attend to, of queries, keys and values side by side, and these keys and values.
+
+    Args:
+        node: what it is done for.
+        joined: `[batch, steps, sum of the sizes]`.
+        sizes: of queries, keys and values; None are equal ones.
+        mask: of keys, as for `_mask_bias`.
+        more: what else is added to the scores.
+    """
+    heads, width = node.integer("num_heads"), joined.shape[-1]
+    sizes = sizes or (width // 3,) * 3
+    if joined.rank != 3 or len(sizes) != 3 or sum(sizes) != width or any(size % heads for size in sizes):
+        raise node.invalid(f"projections {joined.type} and sizes {list(sizes)} do not fit {heads} heads")
     starts = (0, sizes[0], sizes[0] + sizes[1])
     q, k, v = (
         _split_heads(node, part(node, joined, 2, start, size), heads) for start, size in zip(starts, sizes, strict=True)
     )
-    bias = _sum(node, _mask_bias(node, node.optional(3), q, k), node.optional(5))
+    bias = _sum(node, _mask_bias(node, mask, q, k), more)
     result = _attended(node, q, k, v, bias, _unidirectional(node, q, k, past=0), scale=_scale(node))
     present = []
     if node.wants(1):
         if k.type != v.type:
-            raise node.unsupported(f"Attention with 'present' of keys {k.type} and values {v.type}", "use one size")
+            raise node.unsupported(
+                f"{node.op_type} with 'present' of keys {k.type} and values {v.type}", "use one size"
+            )
         pair = (reshaped(node, one, (1, *one.shape)) for one in (k, v))
         present = [concatenated(node, list(pair), 0)]
     return [_join_heads(node, result), *present]
@@ -315,5 +345,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "com.microsoft.Attention": _attention,
     "com.microsoft.GroupQueryAttention": _group_query_attention,
     "com.microsoft.MultiHeadAttention": _multi_head_attention,
+    "com.microsoft.QAttention": _quantised_attention,
     "com.microsoft.RotaryEmbedding": _rotary_embedding,
 }

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import concatenated, converted, part, reshaped, transposed
-from rammer.frontends.onnx.converters.quantised import dynamically_quantised, requantised
+from rammer.frontends.moves import channels_first, channels_last, concatenated, converted, part, reshaped, transposed
+from rammer.frontends.onnx.converters.quantised import dynamically_quantised, integer_product, requantised
+from rammer.frontends.onnx.converters.windows import pooling
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.quantisation import Grain, centred, dequantised, quantised
 from rammer.ir.types import DType
@@ -29,7 +30,8 @@ def _quick_gelu(node: Node) -> Sequence[Operand]:
 
 
 def _fused_matmul(node: Node) -> Sequence[Operand]:
-    if node.flag("transBatchA") or node.flag("transBatchB"):
+    """FusedMatMul, and TransposeMatMul as it was called before."""
+    if any(node.has(name) and node.flag(name) for name in ("transBatchA", "transBatchB")):
         raise node.unsupported("FusedMatMul of transposed batches", "transpose before it")
     a, b = (
         _turned(node, node.operand(position)) if node.flag(name) else node.operand(position)
@@ -65,21 +67,49 @@ def _skip_normalization(node: Node) -> Sequence[Operand | None]:
     return [result, None, None, total] if node.wants(3) else [result]
 
 
+def _mean_square_normalization(node: Node) -> Sequence[Operand]:
+    """SimplifiedLayerNormalization."""
+    x = node.operand(0)
+    axis = node.axis(node.integer("axis"), x.rank)
+    return [node.add("RMSNormalization", x, node.operand(1), axis=axis, epsilon=node.number("epsilon"))]
+
+
 def _embed_layer_normalization(node: Node) -> Sequence[Operand]:
+    tables = [node.optional(position) for position in range(2, 7)]
+    return _embedded(node, tables, mask=node.optional(7), places=node.optional(8))
+
+
+def _quantised_embed_layer_normalization(node: Node) -> Sequence[Operand]:
+    """Scales and zero points of all tables follow the mask."""
+    tables = [
+        None
+        if node.optional(position) is None
+        else dequantised(
+            node, node.operand(position), node.operand(position + 6), node.operand(position + 11), DType.FLOAT32
+        )
+        for position in range(2, 7)
+    ]
+    return _embedded(node, tables, mask=node.optional(7), places=None)[:2]
+
+
+def _embedded(
+    node: Node, tables: Sequence[Operand | None], *, mask: Operand | None, places: Operand | None
+) -> Sequence[Operand]:
     """The embeddings of words, positions and segments, added and normalised; how many of each sequence are unmasked."""
-    words = node.operand(0)
+    words, of_words, of_places, of_segments, scale, shift = node.operand(0), *tables
+    if of_words is None or of_places is None or scale is None or shift is None:
+        raise node.invalid("a table of words or positions, or a scale or shift, is missing")
     batch, steps = words.shape
-    total = node.add("Gather", node.operand(2), words, axis=0)
-    if node.optional(8) is not None:
-        places = node.add("Gather", node.operand(3), node.operand(8), axis=0)
+    total = node.add("Gather", of_words, words, axis=0)
+    if places is not None:
+        total = node.add("Add", total, node.add("Gather", of_places, places, axis=0))
     else:
-        places = part(node, node.operand(3), 0, 0, steps)
-    total = node.add("Add", total, places)
+        total = node.add("Add", total, part(node, of_places, 0, 0, steps))
     if node.optional(1) is not None:
-        total = node.add("Add", total, node.add("Gather", node.operand(4), node.operand(1), axis=0))
-    scale, shift = node.operand(5), node.operand(6)
+        if of_segments is None:
+            raise node.invalid("it has segments and no table of them")
+        total = node.add("Add", total, node.add("Gather", of_segments, node.operand(1), axis=0))
     result = node.add("LayerNormalization", total, scale, shift, axis=2, epsilon=node.number("epsilon"))
-    mask = node.optional(7)
     if mask is None:
         counts = node.constant(np.zeros(batch, np.int32))
     else:
@@ -113,31 +143,14 @@ def _matmul_n_bits(node: Node) -> Sequence[Operand]:
 def _matmul_to_float(node: Node) -> Sequence[Operand]:
     """MatMulIntegerToFloat: an exact product of integers, times both scales."""
     a, b, a_scale, b_scale = (node.operand(position) for position in range(4))
-    return [_integer_product(node, a, a_scale, node.optional(4), b, b_scale, node.optional(5), node.optional(6))]
+    return [integer_product(node, a, a_scale, node.optional(4), b, b_scale, node.optional(5), node.optional(6))]
 
 
 def _dynamic_quantize_matmul(node: Node) -> Sequence[Operand]:
     """The left operand is quantised by its range as the model runs."""
     b, b_scale = node.operand(1), node.operand(2)
     a, a_scale, a_zero = dynamically_quantised(node, node.operand(0))
-    return [_integer_product(node, a, a_scale, a_zero, b, b_scale, node.optional(3), node.optional(4))]
-
-
-def _integer_product(
-    node: Node,
-    a: Operand,
-    a_scale: Operand,
-    a_zero: Operand | None,
-    b: Operand,
-    b_scale: Operand,
-    b_zero: Operand | None,
-    bias: Operand | None,
-) -> Operand:
-    left = centred(node, a, None if a_zero is None else reshaped(node, a_zero, ()))
-    product = node.add("MatMul", left, centred(node, b, b_zero))
-    scale = node.add("Mul", reshaped(node, a_scale, ()), b_scale)
-    result = node.add("Mul", converted(node, product, scale.dtype), scale)
-    return result if bias is None else node.add("Add", result, bias)
+    return [integer_product(node, a, a_scale, a_zero, b, b_scale, node.optional(3), node.optional(4))]
 
 
 def _qgemm(node: Node) -> Sequence[Operand]:
@@ -162,7 +175,7 @@ def _zeros_of(node: Node, b: Operand, zero: Operand) -> Operand:
 
 
 def _quantised_pair(kind: str) -> Converter:
-    """An operator of two quantised operands, by way of the numbers that they stand for."""
+    """An operator of two quantised operands, by the numbers that they stand for; rounded as ONNX Runtime does."""
 
     def convert(node: Node) -> Sequence[Operand]:
         a, b = (
@@ -170,18 +183,19 @@ def _quantised_pair(kind: str) -> Converter:
             for first in (0, 3)
         )
         result = node.add(kind, a, b)
-        return [quantised(node, result, node.operand(6), node.optional(7), node.operand(0).dtype)]
+        to = node.operand(0).dtype
+        return [quantised(node, result, node.operand(6), node.optional(7), to, moved_first=True)]
 
     return convert
 
 
-def _quantised_one(apply: Callable[[Node, Operand], Operand]) -> Converter:
-    """An operator of one quantised operand, by way of the numbers that it stands for."""
+def _quantised_one(apply: Callable[[Node, Operand], Operand], *, moved_first: bool = False) -> Converter:
+    """An operator of one quantised operand, by the number that it stands for; rounded as ONNX Runtime does."""
 
     def convert(node: Node) -> Sequence[Operand]:
         x = node.operand(0)
         result = apply(node, dequantised(node, x, node.operand(1), node.optional(2), DType.FLOAT32))
-        return [quantised(node, result, node.operand(3), node.optional(4), x.dtype)]
+        return [quantised(node, result, node.operand(3), node.optional(4), x.dtype, moved_first=moved_first)]
 
     return convert
 
@@ -191,6 +205,14 @@ def _global_average(node: Node, x: Operand) -> Operand:
     return node.add("ReduceMean", x, axes=tuple(range(1, x.rank - 1) if last else range(2, x.rank)), keepdims=True)
 
 
+def _average(node: Node, x: Operand) -> Operand:
+    is_last = node.flag("channels_last")
+    image = channels_first(node, x) if is_last else x
+    padded = node.flag("count_include_pad")
+    result = node.add("AveragePool", image, **pooling(node, image), count_include_pad=padded)
+    return channels_last(node, result) if is_last else result
+
+
 def _softmax(node: Node, x: Operand) -> Operand:
     """Before opset 13, over all dimensions from an axis on."""
     axis = node.axis(node.integer("axis"), x.rank)
@@ -198,6 +220,16 @@ def _softmax(node: Node, x: Operand) -> Operand:
         return node.add("Softmax", x, axis=axis)
     lines = reshaped(node, x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
     return reshaped(node, node.add("Softmax", lines, axis=1), x.shape)
+
+
+def _chosen(node: Node) -> Sequence[Operand]:
+    """QLinearWhere."""
+    yes, no = (
+        dequantised(node, node.operand(first), node.operand(first + 1), node.operand(first + 2), DType.FLOAT32)
+        for first in (1, 4)
+    )
+    result = node.add("Where", node.operand(0), yes, no)
+    return [quantised(node, result, node.operand(7), node.operand(8), node.operand(8).dtype)]
 
 
 def _concatenated(node: Node) -> Sequence[Operand]:
@@ -241,16 +273,21 @@ _OWN: Mapping[str, Converter] = {
     "MatMulIntegerToFloat": _matmul_to_float,
     "MatMulNBits": _matmul_n_bits,
     "QGemm": _qgemm,
+    "QEmbedLayerNormalization": _quantised_embed_layer_normalization,
     "QLinearAdd": _quantised_pair("Add"),
+    "QLinearAveragePool": _quantised_one(_average, moved_first=True),
     "QLinearConcat": _concatenated,
     "QLinearGlobalAveragePool": _quantised_one(_global_average),
     "QLinearLeakyRelu": _quantised_one(_leaky_relu),
     "QLinearMul": _quantised_pair("Mul"),
     "QLinearSigmoid": _quantised_one(lambda node, x: node.add("Sigmoid", x)),
     "QLinearSoftmax": _quantised_one(_softmax),
+    "QLinearWhere": _chosen,
     "QuantizeLinear": _quantize,
     "QuickGelu": _quick_gelu,
+    "SimplifiedLayerNormalization": _mean_square_normalization,
     "SkipLayerNormalization": _skip_normalization,
     "SkipSimplifiedLayerNormalization": _skip_normalization,
+    "TransposeMatMul": _fused_matmul,
 }
 CONVERTERS: Mapping[str, Converter] = {f"com.microsoft.{name}": converter for name, converter in _OWN.items()}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import converted, reshaped
+from rammer.frontends.moves import channels_first, channels_last, converted, reshaped
 from rammer.frontends.onnx.codes import recast
 from rammer.frontends.onnx.converters.windows import convolution
 from rammer.frontends.onnx.node import Converter, Node
@@ -110,17 +110,39 @@ def requantised(
     return nearest(node, scaled, None if y_zero is None else reshaped(node, y_zero, ()), to)
 
 
+def integer_product(
+    node: Node,
+    a: Operand,
+    a_scale: Operand,
+    a_zero: Operand | None,
+    b: Operand,
+    b_scale: Operand,
+    b_zero: Operand | None,
+    bias: Operand | None,
+) -> Operand:
+    """An exact product of integers, times both scales, and a bias."""
+    left = centred(node, a, None if a_zero is None else reshaped(node, a_zero, ()))
+    product = node.add("MatMul", left, centred(node, b, b_zero))
+    scale = node.add("Mul", reshaped(node, a_scale, ()), b_scale)
+    result = node.add("Mul", converted(node, product, scale.dtype), scale)
+    return result if bias is None else node.add("Add", result, bias)
+
+
 def _conv_integer(node: Node) -> Sequence[Operand]:
     x, w = node.operand(0), node.operand(1)
     return [_integer_convolution(node, x, node.optional(2), w, node.optional(3))]
 
 
 def _qlinear_conv(node: Node) -> Sequence[Operand]:
+    """ONNX's, and that of `com.microsoft`, which may have the channels last."""
+    is_last = node.has("channels_last") and node.flag("channels_last")
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (node.operand(position) for position in range(8))
     bias = [] if node.optional(8) is None else [node.operand(8)]
-    total = _integer_convolution(node, x, x_zero, w, w_zero, *bias)
+    image = channels_first(node, x) if is_last else x
+    total = _integer_convolution(node, image, x_zero, w, w_zero, *bias)
     factors = (reshaped(node, x_scale, ()), _per_kernel(node, w_scale, total.rank - 2))
-    return [requantised(node, total, factors, y_scale, y_zero)]
+    result = requantised(node, total, factors, y_scale, y_zero)
+    return [channels_last(node, result) if is_last else result]
 
 
 def _integer_convolution(
@@ -145,4 +167,5 @@ CONVERTERS: Mapping[str, Converter] = {
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
     "QuantizeLinear": _quantize,
+    "com.microsoft.QLinearConv": _qlinear_conv,
 }

@@ -148,6 +148,24 @@ def _conv_transpose(node: Node) -> Sequence[Operand]:
 def _pool(node: Node) -> Sequence[Operand]:
     """MaxPool, AveragePool and LpPool."""
     x = node.operand(0)
+    shared = pooling(node, x)
+    own: dict[str, bool | int] = {}
+    if node.op_type == "AveragePool":
+        own["count_include_pad"] = node.flag("count_include_pad")
+    if node.op_type == "LpPool":
+        own["p"] = node.integer("p")
+    result = node.add(node.op_type, x, **shared, **own)
+    if node.op_type != "MaxPool" or not node.wants(1):
+        return [result]
+    return [result, _in_the_whole(node, node.add("MaxPoolPositions", x, **shared), x.shape)]
+
+
+def pooling(node: Node, x: Operand) -> Mapping[str, Attribute]:
+    """The attributes that all kinds of pooling of `[n, c, *spatial]` share.
+
+    Raises:
+        InvalidModelError: those of the node do not fit.
+    """
     window = _window(node, x, node.integers("kernel_shape") or ())
     count = x.rank - 2
     rounding_up = node.has("ceil_mode") and node.flag("ceil_mode")
@@ -155,22 +173,13 @@ def _pool(node: Node) -> Sequence[Operand]:
         _windows(extent, window.pads[dim], window.pads[count + dim], window.strides[dim], window.span[dim], rounding_up)
         for dim, extent in enumerate(x.shape[2:])
     )
-    own: dict[str, bool | int] = {}
-    if node.op_type == "AveragePool":
-        own["count_include_pad"] = node.flag("count_include_pad")
-    if node.op_type == "LpPool":
-        own["p"] = node.integer("p")
-    shared: Mapping[str, Attribute] = {
+    return {
         "kernel": window.kernel,
         "strides": window.strides,
         "dilations": window.dilations,
         "pads": window.pads,
         "out_shape": out_shape,
     }
-    result = node.add(node.op_type, x, **shared, **own)
-    if node.op_type != "MaxPool" or not node.wants(1):
-        return [result]
-    return [result, _in_the_whole(node, node.add("MaxPoolPositions", x, **shared), x.shape)]
 
 
 def _in_the_whole(node: Node, positions: Operand, shape: Sequence[int]) -> Operand:

@@ -84,7 +84,9 @@ def main() -> None:
     for depth in arguments.depths:
         fitted = kept.get(f"forest-{trees}-{depth}", partial(_forest, trees, depth))
         source = read_forest(fitted)
-        hummingbird = None if arguments.prepare else kept.get(f"hummingbird-{trees}-{depth}", partial(_hummingbird, fitted))
+        hummingbird = (
+            None if arguments.prepare else kept.get(f"hummingbird-{trees}-{depth}", partial(_hummingbird, fitted))
+        )
         for rows in arguments.rows:
             ours = kept.executable(f"rammer-{trees}-{depth}-{rows}", partial(_compiled, source, rows, arguments.device))
             if arguments.prepare:

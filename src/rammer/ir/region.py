@@ -276,6 +276,7 @@ def _unflatten(span: Interval, extents: Sequence[int]) -> Iterator[Interval]:
         lo, last = lo - first * inner, last - final * inner
 
 
+@lru_cache(maxsize=1 << 14)
 def depends_on_data(index: Expr) -> bool:
     """Whether an index expression reads a tensor (a gather)."""
     return any(isinstance(node, Load) for node in nodes(index))

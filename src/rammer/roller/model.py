@@ -53,12 +53,23 @@ def predict(kernel: RKernel, vdevice: VDevice) -> Prediction:
 
     Of a user's own code nothing is known but what it moves: until it is measured, it is taken to wait for nothing else.
     """
+    compute, moved = instructions_us(kernel, vdevice), moved_us(kernel, vdevice)
+    return Prediction(compute_us=compute, memory_us=moved, task_us=max(compute, moved))
+
+
+def instructions_us(kernel: RKernel, vdevice: VDevice) -> float:
+    """Time of one full rTask's instructions, in microseconds."""
+    if isinstance(kernel.form, ExternForm):
+        return 0.0
     kernel = replace(kernel, expr=kernel.expr.usual) if kernel.expr.guards else kernel
-    compute_us = 0.0 if isinstance(kernel.form, ExternForm) else vdevice.rules.compute_us(kernel, vdevice)
-    # What keeps its weights moves next to nothing else.
-    is_counted = kernel.form.kept_bytes > 0 or kernel.form.brings_operands
-    moved_us = 0.0 if is_counted else memory_us(kernel.expr, kernel.tile.task, vdevice)
-    return Prediction(compute_us=compute_us, memory_us=moved_us, task_us=max(compute_us, moved_us))
+    return vdevice.rules.compute_us(kernel, vdevice)
+
+
+def moved_us(kernel: RKernel, vdevice: VDevice) -> float:
+    """Time to move what one full rTask reads and writes, in microseconds; 0 where its instructions' time has it."""
+    if kernel.form.kept_bytes > 0 or kernel.form.brings_operands:
+        return 0.0  # what keeps its weights moves next to nothing else
+    return memory_us(kernel.expr.usual if kernel.expr.guards else kernel.expr, kernel.tile.task, vdevice)
 
 
 def memory_us(expr: TensorExpr, task: TaskTile, vdevice: VDevice) -> float:

@@ -8,7 +8,7 @@ reductions.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from rammer.devices.cuda.tiling.attention import AttentionTime, attention_kernels, cached_bytes
@@ -57,7 +57,7 @@ from rammer.ir.tree_forms import SharedTreesForm
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.construct import whole_us
-from rammer.roller.model import memory_us, predict
+from rammer.roller.model import instructions_us, moved_us
 from rammer.roller.tile import scale_out
 from rammer.tiling.flash_attention import block_of
 from rammer.tiling.gemm import of_float32
@@ -69,6 +69,9 @@ _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
 _ASIDE = 0.25  # of the vEUs, for tagged results of rows: others work on what takes them
 _WORTH = 0.93  # of the time of other products: a smaller gain is less than the models are off by
 _WORTH_WHOLE = 0.96  # likewise for whole sums, whose constants before the Wait are counted as if they came behind it
+
+_Timed = tuple[RKernel, float]
+"""A candidate with the time of an rTask's instructions, in microseconds, which is found once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,7 @@ class GpuRules:
         if kernels := attention_kernels(workload, vdevice, self._attention_time):
             return kernels
         if windows := depthwise_kernels(workload, vdevice, room_bytes(vdevice)):
-            return self._best(windows, vdevice)
+            return _best(_timed(windows, vdevice), vdevice)
         if trees := tree_kernels(workload, vdevice, room_bytes(vdevice)):
             return trees
         expr = workload.expr
@@ -100,15 +103,18 @@ class GpuRules:
         if found is not None and lane is not None:
             tiles = [RTile(task=task, lane=lane) for task in boxes(expr, found, expr.axes[lane], vdevice)]
             forms = ((tile, staged_form(workload, tile, vdevice)) for tile in tiles)
-            staged = [workload.kernel(tile, form) for tile, form in forms if form is not None]
+            staged = _timed((workload.kernel(tile, form) for tile, form in forms if form is not None), vdevice)
             staged += self._by_warpgroups(workload, lane, staged, vdevice)
-            staged += _of_whole_sums(workload, tiles, staged, vdevice)
+            staged += self._of_whole_sums(workload, tiles, staged, vdevice)
             if staged:
-                return self._best(staged, vdevice)
+                return _best(staged, vdevice)
         if found is not None or expr.reductions:
             return self._shares(workload, lane, vdevice, is_stream=found is not None)
         lanes = map_lanes(expr, workload.layouts, lane)
-        return min((self._shares(workload, one, vdevice) for one in lanes), key=lambda some: _least_us(some, vdevice))
+        return min(
+            (self._shares(workload, one, vdevice) for one in lanes),
+            key=lambda some: _least_us(_timed(some, vdevice), vdevice),
+        )
 
     def _shares(
         self, workload: Workload, lane: int | None, vdevice: VDevice, *, is_stream: bool = False
@@ -174,44 +180,59 @@ class GpuRules:
     def _attention_time(self) -> AttentionTime:
         return AttentionTime(figures=self.figures, own=self.attention)
 
-    def _by_warpgroups(
-        self, workload: Workload, lane: int, staged: Sequence[RKernel], vdevice: VDevice
-    ) -> list[RKernel]:
+    def _by_warpgroups(self, workload: Workload, lane: int, staged: Sequence[_Timed], vdevice: VDevice) -> list[_Timed]:
         """Candidates that multiply by warpgroups, where they are clearly faster than those whose warps do."""
         product = matrix_product(workload.expr, workload.layouts, workload.alignments, lane)
         if product is None or product.k < product.slab or (product.axes.batch and isinstance(product.m, Matrix)):
             return []  # short sums: those of a batch are begun sooner by warps, most of a slab would be zeros
-        kernels = [workload.kernel(tile, form) for tile, form in warpgroup_tiles(workload, lane, vdevice)]
-        return kernels if _least_us(kernels, vdevice) < _WORTH * _least_us(staged, vdevice) else []
+        tiles = warpgroup_tiles(workload, lane, vdevice)
+        found = _timed((workload.kernel(tile, form) for tile, form in tiles), vdevice)
+        return found if _least_us(found, vdevice) < _WORTH * _least_us(staged, vdevice) else []
 
-    def _best(self, staged: Sequence[RKernel], vdevice: VDevice) -> list[RKernel]:
-        """Those that finish first, with all vEUs or with fewer, and those that take least of all vEUs' time."""
-        least_us = [self.compute_us(kernel, vdevice) for kernel in staged]
-        counts = [kernel.task_count for kernel in staged]
-
-        def first(veus: int) -> RKernel:
-            rounds = [-(-count // veus) for count in counts]
-            bounds_us = [each * time_us for each, time_us in zip(rounds, least_us, strict=True)]
-            best = (math.inf, 0)
-            for place in sorted(range(len(staged)), key=bounds_us.__getitem__):
-                if bounds_us[place] > best[0]:
-                    break  # memory only adds to it
-                time_us = max(least_us[place], memory_us(staged[place].expr, staged[place].tile.task, vdevice))
-                best = min(best, (rounds[place] * time_us, place))
-            return staged[best[1]]
-
-        return list(dict.fromkeys(map(first, (1, *shares(vdevice)))))
+    def _of_whole_sums(
+        self, workload: Workload, tiles: Sequence[RTile], others: Sequence[_Timed], vdevice: VDevice
+    ) -> list[_Timed]:
+        """Candidates whose whole sums are one stage, where they are clearly faster than others."""
+        forms = ((tile, whole_sums_form(workload, tile, vdevice)) for tile in tiles)
+        found = _timed((workload.kernel(tile, form) for tile, form in forms if form is not None), vdevice)
+        return found if _least_us(found, vdevice) < _WORTH_WHOLE * _least_us(others, vdevice) else []
 
 
-def _of_whole_sums(
-    workload: Workload, tiles: Sequence[RTile], others: Sequence[RKernel], vdevice: VDevice
-) -> list[RKernel]:
-    """Candidates whose whole sums are one stage, where they are clearly faster than others."""
-    forms = ((tile, whole_sums_form(workload, tile, vdevice)) for tile in tiles)
-    kernels = [workload.kernel(tile, form) for tile, form in forms if form is not None]
-    return kernels if _least_us(kernels, vdevice) < _WORTH_WHOLE * _least_us(others, vdevice) else []
+def _timed(kernels: Iterable[RKernel], vdevice: VDevice) -> list[_Timed]:
+    return [(kernel, instructions_us(kernel, vdevice)) for kernel in kernels]
 
 
-def _least_us(kernels: Sequence[RKernel], vdevice: VDevice) -> float:
-    """The time of the quickest of some rKernels of an operator, in microseconds; infinite of none."""
-    return min((whole_us(one, vdevice, predict(one, vdevice).task_us) for one in kernels), default=math.inf)
+def _best(candidates: Sequence[_Timed], vdevice: VDevice) -> list[RKernel]:
+    """Those that finish first, with all vEUs or with fewer, and those that take least of all vEUs' time."""
+
+    def first(veus: int) -> RKernel:
+        _, found = _first(candidates, vdevice, lambda kernel, task_us: -(-kernel.task_count // veus) * task_us)
+        assert found is not None  # there are candidates
+        return found
+
+    return list(dict.fromkeys(map(first, (1, *shares(vdevice)))))
+
+
+def _least_us(candidates: Sequence[_Timed], vdevice: VDevice) -> float:
+    """The time of the quickest candidate of an operator that has all vEUs, in microseconds; infinite of none."""
+    return _first(candidates, vdevice, lambda kernel, task_us: whole_us(kernel, vdevice, task_us))[0]
+
+
+def _first(
+    candidates: Sequence[_Timed], vdevice: VDevice, time_us: Callable[[RKernel, float], float]
+) -> tuple[float, RKernel | None]:
+    """The least time and the first candidate that has it; infinite and None of no candidates.
+
+    Args:
+        candidates: with the times of their instructions: what they move takes as long, or longer.
+        vdevice: where.
+        time_us: an operator's time, of an rKernel and the time of its rTasks.
+    """
+    bounds_us = [time_us(kernel, compute_us) for kernel, compute_us in candidates]
+    best = (math.inf, -1)
+    for place in sorted(range(len(candidates)), key=bounds_us.__getitem__):
+        if bounds_us[place] > best[0]:
+            break
+        kernel, compute_us = candidates[place]
+        best = min(best, (time_us(kernel, max(compute_us, moved_us(kernel, vdevice))), place))
+    return best[0], candidates[best[1]][0] if best[1] >= 0 else None

@@ -157,6 +157,11 @@ def test_a_state_of_another_device_is_refused(options):
         compile_with(running_sum(), options)(ONE, state=rammer.compile(running_sum(), device, state=STATE).new_state())
 
 
+def test_names_are_asked_for_without_an_error(net):
+    assert all(name in net.state for name in net.state)
+    assert "no such" not in net.state
+
+
 def test_a_clone_goes_on_by_itself(net):
     net(ONE)
     twin = net.clone()

@@ -182,6 +182,10 @@ class State(Mapping[str, "Array"]):
         self.memory.store(values)
         self.version += 1
 
+    def __contains__(self, name: object) -> bool:
+        """Whether there is such a state; nothing is read."""
+        return name in self._positions
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._positions)
 

@@ -5,7 +5,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from rammer.devices.cuda.source import source_of
-from rammer.devices.cuda.tiling.rules import GpuRules
 from rammer.ir.kernel_form import WarpgroupGemmForm
 from rammer.roller.construct import construct
 from tests.support.agreement import relative_difference, run_onnx_runtime
@@ -37,10 +36,11 @@ def stem(channels, positions, features, kernel, stride, pads):
 @pytest.mark.parametrize("pads", [[1, 1], [2, 0]])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_convolutions_by_warpgroups(stride, pads, gpu, monkeypatch):
-    def best(rules, kernels, vdevice):
+    def best(candidates, vdevice):
+        kernels = [kernel for kernel, _ in candidates]
         return [one for one in kernels if isinstance(one.form, WarpgroupGemmForm)][:1] or kernels
 
-    monkeypatch.setattr(GpuRules, "_best", best)
+    monkeypatch.setattr("rammer.devices.cuda.tiling.rules._best", best)
     monkeypatch.setattr("rammer.devices.cuda.tiling.rules._WORTH", np.inf)
     construct.cache_clear()
     model = stem(40, 50, 64, 3, stride, pads)

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from rammer.devices.cuda.source import source_of
-from rammer.devices.cuda.tiling.rules import GpuRules
+from rammer.devices.cuda.tiling import rules
 from rammer.ir.kernel_form import WarpgroupGemmForm
 from rammer.roller.construct import construct
 from tests.support.agreement import relative_difference, run_onnx_runtime
@@ -46,15 +46,15 @@ def block(rows, inner, columns):
 
 def run(gpu, model, wanted, inputs):
     """The forms of products of warpgroups, which are the first that are `wanted`, and how many tensors are tagged."""
-    plain = GpuRules._best
+    plain = rules._best
 
-    def best(rules, kernels, vdevice):
-        own = [one for one in kernels if isinstance(one.form, WarpgroupGemmForm)]
-        return [one for one in own if wanted(one.form)][:1] or plain(rules, kernels, vdevice)
+    def best(candidates, vdevice):
+        own = [kernel for kernel, _ in candidates if isinstance(kernel.form, WarpgroupGemmForm)]
+        return [one for one in own if wanted(one.form)][:1] or plain(candidates, vdevice)
 
     construct.cache_clear()
     worth = mock.patch("rammer.devices.cuda.tiling.rules._WORTH", np.inf)
-    with mock.patch.object(GpuRules, "_best", best), worth, products_alone():
+    with mock.patch.object(rules, "_best", best), worth, products_alone():
         plan, vdevice = gpu.plan(model, precision="fp16", veus=5)
     construct.cache_clear()
     expected = run_onnx_runtime(model, {"x": inputs})

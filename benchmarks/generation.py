@@ -22,6 +22,7 @@ import rammer
 from benchmarks.harness.environment import OUT, environment
 from benchmarks.harness.gpu import DeviceClock, gpu_facts
 from benchmarks.networks import llama
+from benchmarks.networks.torch_transformers import rotated
 
 HEADS, GROUPS, SIZE = 32, 8, 64
 TOLERANCE = 2e-2  # of caches in float16, relative to their norm, behind all layers
@@ -41,19 +42,11 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, wave: tuple[Tensor, Tensor], position: Tensor, seen: Tensor) -> Tensor:
         query, key, value = (part(x).unflatten(-1, (-1, SIZE)).transpose(1, 2) for part in (self.q, self.k, self.v))
-        keys = self.keys.index_copy_(2, position, _rotated(key, wave))
+        keys = self.keys.index_copy_(2, position, rotated(key, wave))
         values = self.values.index_copy_(2, position, value)
-        y = functional.scaled_dot_product_attention(
-            _rotated(query, wave), keys, values, attn_mask=seen, enable_gqa=True
-        )
+        y = functional.scaled_dot_product_attention(rotated(query, wave), keys, values, attn_mask=seen, enable_gqa=True)
         projected: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return projected
-
-
-def _rotated(x: Tensor, wave: tuple[Tensor, Tensor]) -> Tensor:
-    cosines, sines = wave
-    low, high = x.chunk(2, dim=-1)
-    return x * cosines + torch.cat([-high, low], dim=-1) * sines
 
 
 class Layer(nn.Module):

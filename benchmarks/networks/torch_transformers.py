@@ -146,14 +146,15 @@ class CachedAttention(nn.Module):
             part(x).unflatten(-1, (heads, -1)).transpose(1, 2)
             for part, heads in ((self.q, self.heads), (self.k, self.groups), (self.v, self.groups))
         )
-        keys[:, :, -1:] = _rotated(key, wave)
+        keys[:, :, -1:] = rotated(key, wave)
         values[:, :, -1:] = value
-        y = functional.scaled_dot_product_attention(_rotated(query, wave), keys, values, enable_gqa=True)
+        y = functional.scaled_dot_product_attention(rotated(query, wave), keys, values, enable_gqa=True)
         projected: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return projected
 
 
-def _rotated(x: Tensor, wave: tuple[Tensor, Tensor]) -> Tensor:
+def rotated(x: Tensor, wave: tuple[Tensor, Tensor]) -> Tensor:
+    """Heads whose two halves are turned against each other by angles, of which `wave` are the cosines and sines."""
     cosines, sines = wave
     low, high = x.chunk(2, dim=-1)
     return x * cosines + torch.cat([-high, low], dim=-1) * sines

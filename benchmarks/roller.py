@@ -152,8 +152,8 @@ def outcome(instance: Instance, vdevice: VDevice, options: CompileOptions) -> Ou
     constructed_s = time.perf_counter()
     tasks_us = measure(kernels, find_device(options.device), vdevice, options)
     done_s = time.perf_counter()
-    predicted = {kernel: whole_us(kernel, vdevice, predict(kernel, vdevice).task_us) for kernel in kernels}
-    measured = {kernel: whole_us(kernel, vdevice, us) for kernel, us in zip(kernels, tasks_us, strict=True)}
+    predicted = {kernel: whole_us(kernel.task_count, vdevice, predict(kernel, vdevice).task_us) for kernel in kernels}
+    measured = {kernel: whole_us(kernel.task_count, vdevice, us) for kernel, us in zip(kernels, tasks_us, strict=True)}
     ranked = sorted(kernels, key=lambda kernel: predicted[kernel])
     return Outcome(
         model=instance.model,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import NamedTuple
 
 from rammer.ir.expr import Axis, Call, Cast, Const, Expr, Load, ScalarFn, TensorExpr, nodes
@@ -204,12 +204,30 @@ def index_box(indices: Sequence[Expr], shape: Sequence[int], ranges: Mapping[Axi
 
 def read_boxes(expr: TensorExpr, ranges: Mapping[Axis, Interval]) -> tuple[Box | None, ...]:
     """Per input slot, the hull of what its loads touch; None for a slot that is never loaded."""
-    boxes: list[Box | None] = [None] * len(expr.inputs)
-    for node in expr.loads:
-        box = index_box(node.indices, expr.inputs[node.slot].shape, ranges)
-        known = boxes[node.slot]
-        boxes[node.slot] = box if known is None else box_hull(known, box)
+    boxes: list[Box | None] = []
+    for type_, dims in zip(expr.inputs, _distinct_indices(expr), strict=True):
+        if dims is None:
+            boxes.append(None)
+            continue
+        spans = [
+            [index_box((index,), (extent,), ranges)[0] for index in indices]
+            for indices, extent in zip(dims, type_.shape, strict=True)
+        ]
+        boxes.append(tuple(reduce(Interval.hull, some) for some in spans))
     return tuple(boxes)
+
+
+@lru_cache(maxsize=4096)
+def _distinct_indices(expr: TensorExpr) -> tuple[tuple[tuple[Expr, ...], ...] | None, ...]:
+    """Per input slot and dimension, the indices of its loads, of which windows and transforms have many."""
+    found: list[tuple[dict[Expr, None], ...] | None] = [None] * len(expr.inputs)
+    for node in expr.loads:
+        dims = found[node.slot]
+        if dims is None:
+            found[node.slot] = dims = tuple({} for _ in node.indices)
+        for dim, index in zip(dims, node.indices, strict=True):
+            dim[index] = None
+    return tuple(None if dims is None else tuple(map(tuple, dims)) for dims in found)
 
 
 def write_boxes(expr: TensorExpr, ranges: Mapping[Axis, Interval]) -> tuple[Box, ...]:

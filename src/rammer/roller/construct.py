@@ -42,7 +42,7 @@ def construct(
     kept = () if persistent is None else (persistent,)
     candidates = (*externs, *rules.candidates(workload, vdevice, to_measure=to_measure), *kept)
     time_us = {kernel: predict(kernel, vdevice).task_us for kernel in candidates}
-    ranked = sorted(candidates, key=lambda kernel: whole_us(kernel, vdevice, time_us[kernel]))
+    ranked = sorted(candidates, key=lambda kernel: whole_us(kernel.task_count, vdevice, time_us[kernel]))
     overhead_us = vdevice.task_overhead_us.value
     most_efficient = min(ranked, key=lambda kernel: kernel.task_count * (time_us[kernel] + overhead_us))
     of_each_count = {kernel.task_count: kernel for kernel in reversed(ranked)}
@@ -52,10 +52,10 @@ def construct(
     ]
 
 
-def whole_us(kernel: RKernel, vdevice: VDevice, task_us: float) -> float:
-    """The time of an rOperator that has all vEUs, with rTasks of `task_us`.
+def whole_us(tasks: int, vdevice: VDevice, task_us: float) -> float:
+    """The time of an rOperator of so many rTasks of `task_us` that has all vEUs.
 
     What is cut up has to be handed over as well, to other vEUs and back.
     """
-    handover_us = 2 * vdevice.handover_us.value if kernel.task_count > 1 else 0.0
-    return -(-kernel.task_count // vdevice.veu_count) * (task_us + vdevice.task_overhead_us.value) + handover_us
+    handover_us = 2 * vdevice.handover_us.value if tasks > 1 else 0.0
+    return -(-tasks // vdevice.veu_count) * (task_us + vdevice.task_overhead_us.value) + handover_us

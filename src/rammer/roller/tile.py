@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from rammer.ir.expr import Output, TensorExpr
-from rammer.ir.region import Interval, box_size, depends_on_data, read_boxes, write_boxes
+from rammer.ir.region import Box, Interval, box_size, depends_on_data, read_boxes, write_boxes
 from rammer.tiling.pattern import free_axes
 
 # What another vEU wrote takes longer to read: so much more traffic is worth it where most comes from the same one.
@@ -23,21 +23,28 @@ def task_count(expr: TensorExpr, task: TaskTile) -> int:
 
 
 @lru_cache(maxsize=4096)
+def data_tiles(expr: TensorExpr, task: TaskTile) -> tuple[tuple[Box | None, ...], tuple[Box, ...]]:
+    """What the first rTask of a tile reads of each input slot, and what it writes of each output."""
+    ranges = {axis: Interval(0, size) for axis, size in zip(expr.axes, task, strict=True)}
+    return read_boxes(expr, ranges), write_boxes(expr, ranges)
+
+
+@lru_cache(maxsize=4096)
 def footprint_bytes(expr: TensorExpr, task: TaskTile) -> int:
     """Bytes of the data tiles of one full rTask, inputs and outputs, each element once.
 
     Of what data choose, it has no more elements than it asks for or stores.
     """
-    ranges = {axis: Interval(0, size) for axis, size in zip(expr.axes, task, strict=True)}
+    read, written = data_tiles(expr, task)
     asked = asked_elements(expr, task)
     reads = sum(
         min(box_size(box), asked.get(slot, box_size(box))) * type_.dtype.itemsize_bytes
-        for slot, (type_, box) in enumerate(zip(expr.inputs, read_boxes(expr, ranges), strict=True))
+        for slot, (type_, box) in enumerate(zip(expr.inputs, read, strict=True))
         if box is not None
     )
     writes = sum(
         min(box_size(box), stored_elements(expr, output, task) or box_size(box)) * output.type.dtype.itemsize_bytes
-        for output, box in zip(expr.outputs, write_boxes(expr, ranges), strict=True)
+        for output, box in zip(expr.outputs, written, strict=True)
     )
     return reads + writes
 
@@ -52,14 +59,19 @@ def stored_elements(expr: TensorExpr, output: Output, task: TaskTile) -> int | N
 def asked_elements(expr: TensorExpr, task: TaskTile) -> dict[int, int]:
     """How many elements an rTask asks for, by slot, of those that it reads at places which depend on data."""
     found: dict[int, int] = {}
-    chosen = {load.slot for load in expr.loads if any(map(depends_on_data, load.indices))}
-    if chosen:
+    if chosen := _chosen_slots(expr):
         free, sizes = free_axes(*expr.roots), dict(zip(expr.axes, task, strict=True))
         for load in expr.loads:
             if load.slot in chosen:
                 asked = math.prod(min(sizes.get(axis, axis.extent), axis.extent) for axis in free[load])
                 found[load.slot] = found.get(load.slot, 0) + asked
     return found
+
+
+@lru_cache(maxsize=4096)
+def _chosen_slots(expr: TensorExpr) -> frozenset[int]:
+    """The slots that are read at places which depend on data."""
+    return frozenset(load.slot for load in expr.loads if any(map(depends_on_data, load.indices)))
 
 
 def traffic_bytes(expr: TensorExpr, task: TaskTile) -> int:

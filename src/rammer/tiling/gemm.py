@@ -7,11 +7,12 @@ batch. Operands pass through shared memory, K-innermost, in pipeline stages; eac
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
+from rammer.ir.interned import Interned
 from rammer.ir.kernel_form import GemmForm, GemmShape, Instruction, Skeleton
 from rammer.ir.task import RTile
 from rammer.ir.types import DType, Layout
@@ -145,9 +146,9 @@ def gemm_axes(expr: TensorExpr, lane: int) -> GemmAxes:
     return GemmAxes(m=m, n=n, batch=tuple(axis for axis in fastest_first if axis not in m and axis not in n))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Product:
-    """What a form follows from beside its tile; `_product` makes one for all tiles.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+class _Product(metaclass=Interned):
+    """What a form follows from beside its tile; `_product` makes one for all tiles, and alike ones are the same.
 
     `held` sums of each point; for each group of sums, the bytes of a row's and of a column's element of all its
     operands, as they are staged, and the extents that it runs over, fastest first; the longest group comes first. If an
@@ -155,7 +156,6 @@ class _Product:
     All of them lie in memory as they are staged if it `is_copied`.
     """
 
-    axes: GemmAxes
     held: int
     group_bytes: tuple[tuple[int, int], ...]
     extents: tuple[int, ...]
@@ -163,6 +163,11 @@ class _Product:
     is_copied: bool
     instruction: Instruction
     skeleton: Skeleton
+
+    def _key(self) -> tuple[object, ...]:
+        """What makes two of them the same."""
+        kinds = (self.is_computed, self.is_copied, self.instruction, self.skeleton)
+        return (self.held, self.group_bytes, self.extents, *kinds)
 
     @property
     def tile(self) -> InstructionTile:
@@ -217,16 +222,33 @@ def gemm_form(
         room_bytes: shared memory for operands and sums.
         of_float: one of `OF_FLOAT`.
     """
-    product = None if tile.lane is None else _product(expr, layouts, tile.lane, of_float)
+    if tile.lane is None:
+        return None
+    return next(gemm_forms(expr, layouts, tile.lane, [tile.task], threads, room_bytes, of_float))
+
+
+def gemm_forms(
+    expr: TensorExpr,
+    layouts: tuple[Layout, ...],
+    lane: int,
+    tasks: Iterable[tuple[int, ...]],
+    threads: int,
+    room_bytes: int,
+    of_float: Instruction = Instruction.FFMA,
+) -> Iterator[GemmForm | None]:
+    """As `gemm_form`, of tiles along one lane: for each of `tasks`, what an rTask computes."""
+    product = _product(expr, layouts, lane, of_float)
     if product is None:
-        return None
-    sizes = dict(zip(expr.axes, tile.task, strict=True))
-    height, width, batches = (
-        math.prod(sizes[axis] for axis in axes) for axes in (product.axes.m, product.axes.n, product.axes.batch)
-    )
-    if min(height, width) < LEAST_ROWS or height * width < _LEAST_SUMS:
-        return None
-    return _form(product, threads, room_bytes, height, width, batches)
+        yield from (None for _ in tasks)
+        return
+    axes = gemm_axes(expr, lane)
+    m, n, batch = ([expr.axes.index(axis) for axis in side] for side in (axes.m, axes.n, axes.batch))
+    for task in tasks:
+        height, width = math.prod([task[axis] for axis in m]), math.prod([task[axis] for axis in n])
+        if min(height, width) < LEAST_ROWS or height * width < _LEAST_SUMS:
+            yield None
+        else:
+            yield _form(product, threads, room_bytes, height, width, math.prod([task[axis] for axis in batch]))
 
 
 def whole_form(
@@ -250,14 +272,16 @@ def whole_form(
         patch_bytes: what a patch takes that has the windows of all rows, if they are windows.
     """
     product = None if tile.lane is None else _product(expr, layouts, tile.lane, Instruction.FFMA)
-    if product is None or product.instruction not in _HALVES or not product.is_copied or len(product.group_bytes) > 1:
+    if tile.lane is None or product is None:
         return None
-    sizes = dict(zip(expr.axes, tile.task, strict=True))
-    height, width = (math.prod(sizes[axis] for axis in axes) for axes in (product.axes.m, product.axes.n))
+    if product.instruction not in _HALVES or not product.is_copied or len(product.group_bytes) > 1:
+        return None
+    axes, sizes = gemm_axes(expr, tile.lane), dict(zip(expr.axes, tile.task, strict=True))
+    height, width = (math.prod(sizes[axis] for axis in side) for side in (axes.m, axes.n))
     elements, of_k = math.prod(product.extents), product.tile
     if min(height, width) < LEAST_ROWS or height * width < _LEAST_SUMS or elements % of_k.least_k:
         return None
-    if any(sizes[axis] > 1 for axis in product.axes.batch) or (patch_bytes is None and elements <= _MAX_K):
+    if any(sizes[axis] > 1 for axis in axes.batch) or (patch_bytes is None and elements <= _MAX_K):
         return None
     warp_m, warp_n, most = _warp_tile(product, threads, room_bytes, height, width)
     m, n = _threadblock_tile(product, threads, room_bytes, (height, width), (warp_m, warp_n))
@@ -284,7 +308,7 @@ def whole_form(
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 14)
 def _form(product: _Product, threads: int, room_bytes: int, height: int, width: int, batches: int) -> GemmForm:
     """The form of rTasks of so many rows and columns in so many batches: boxes of many shapes have the same."""
     of_k, elements = product.tile, math.prod(product.extents)
@@ -339,7 +363,6 @@ def _product(expr: TensorExpr, layouts: tuple[Layout, ...], lane: int, of_float:
     groups = (longest, *(group for group in found.groups if group is not longest))
     of_groups = (operands_of(found, group, expr.axes[lane]) for group in groups)
     return _Product(
-        axes=gemm_axes(expr, lane),
         held=held,
         group_bytes=tuple((side_bytes(rows), side_bytes(columns)) for rows, columns in of_groups),
         extents=tuple(axis.extent for axis in reversed(group_order(longest, layouts))),
@@ -379,18 +402,16 @@ def _warp_tile(product: _Product, threads: int, room_bytes: int, height: int, wi
     return m, n, min(slices(), _power_below(most))
 
 
+@lru_cache(maxsize=1 << 14)
 def _threadblock_tile(
     product: _Product, threads: int, room_bytes: int, tile: tuple[int, int], warp_tile: tuple[int, int]
 ) -> tuple[int, int]:
     """M and N of a threadblock: all of the rTask's, if there are warps and shared memory for them."""
     warp_m, warp_n = warp_tile
     m, n = (min(_MAX_SIDE // unit * unit, _up(size, unit)) for size, unit in zip(tile, warp_tile, strict=True))
-
-    def fits() -> bool:
-        warps = (m // warp_m) * (n // warp_n)
-        return warps <= threads // WARP and product.least_bytes(m, n) <= room_bytes
-
-    while not fits() and (m, n) != warp_tile:
+    while (m, n) != warp_tile:
+        if (m // warp_m) * (n // warp_n) <= threads // WARP and product.least_bytes(m, n) <= room_bytes:
+            break
         if n == warp_n or m > max(n, warp_m):
             m = _up(m // 2, warp_m)
         else:
@@ -414,9 +435,9 @@ def _stage_k(room: int, least: int, extents: Sequence[int]) -> int:
     """
     elements = math.prod(extents)
     most = max(least, min(room, _up(elements, least)) // least * least)
-    whole = [step for step in range(most, least - 1, -least) if moving_axes(extents, step)]
-    if whole and whole[0] * 2 > most:
-        return whole[0]
+    for step in range(most, max(most // 2, least - 1), -least):
+        if moving_axes(extents, step):
+            return step
     return min(most, _up(-(-elements // -(-elements // most)), least))
 
 

@@ -274,6 +274,7 @@ def choice_of(node: Expr) -> Choice | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def chosen_axes(expr: TensorExpr) -> tuple[Axis, ...]:
     """Short axes that choose between values.
 
@@ -289,6 +290,7 @@ def is_gathered(expr: TensorExpr) -> bool:
     return any(isinstance(node, Load) for load in expr.loads for node in nodes(*load.indices))
 
 
+@lru_cache(maxsize=1024)
 def choices(expr: TensorExpr) -> frozenset[Expr]:
     """The nodes that choose along the chosen axes, with their conditions: they are no work."""
     chosen = chosen_axes(expr)

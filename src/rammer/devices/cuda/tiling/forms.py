@@ -11,7 +11,7 @@ from rammer.ir.task import RTile
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
-from rammer.tiling.gemm import LEAST_ROWS, WARP, gemm_form, of_float32, whole_form
+from rammer.tiling.gemm import LEAST_ROWS, WARP, gemm_forms, of_float32, whole_form
 from rammer.tiling.gemv import gemv_form, vector_slots
 from rammer.tiling.patches import window_product
 from rammer.tiling.pattern import Contraction, chosen_axes, is_gathered, stride_along
@@ -58,10 +58,17 @@ def staying_form(workload: Workload, tile: RTile, vdevice: VDevice) -> Persisten
 
 def staged_form(workload: Workload, tile: RTile, vdevice: VDevice) -> GemmForm | None:
     """The form of a product in tiles, None where it has too few rows or columns, or is of tagged elements."""
+    return None if tile.lane is None else staged_forms(workload, tile.lane, [tile.task], vdevice)[0]
+
+
+def staged_forms(
+    workload: Workload, lane: int, tasks: Sequence[tuple[int, ...]], vdevice: VDevice
+) -> list[GemmForm | None]:
+    """As `staged_form`, of what rTasks of tiles along one lane compute."""
     if any(layout.tagged for layout in workload.layouts[: len(workload.expr.inputs)]):
-        return None  # lanes would wait one by one where a block stages together
-    of_float = of_float32(vdevice.instructions)
-    return gemm_form(workload.expr, workload.layouts, tile, vdevice.threads, room_bytes(vdevice), of_float)
+        return [None] * len(tasks)  # lanes would wait one by one where a block stages together
+    of_float, room = of_float32(vdevice.instructions), room_bytes(vdevice)
+    return list(gemm_forms(workload.expr, workload.layouts, lane, tasks, vdevice.threads, room, of_float))
 
 
 def whole_sums_form(workload: Workload, tile: RTile, vdevice: VDevice) -> GemmForm | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,6 +17,7 @@ from rammer.ir.region import Affine, affine
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import VDevice
+from rammer.ir.workload import Workload
 from rammer.tiling.gemm import (
     INSTRUCTION_TILES,
     WARP,
@@ -51,21 +53,42 @@ class _Pass:
 
 def gemm_us(kernel: RKernel, form: GemmForm, vdevice: VDevice, figures: Figures) -> float:
     """Time of one full rTask, in microseconds."""
-    factor = _window_factor(kernel, form, figures) if vdevice.has_neighbours else 1.0
-    cycles = _cycles(kernel.expr, kernel.layouts, kernel.tile, form, figures, factor)
-    if form.patch:
-        cycles -= _spared_copies(kernel, form) * figures.copy_cycles / _quarters(form)
+    workload = Workload(kernel.expr, kernel.layouts, kernel.alignments, kernel.constants)
+    return gemm_times_us(workload, [(kernel.tile, form)], vdevice, figures)[0]
+
+
+def gemm_times_us(
+    workload: Workload, tiles: Sequence[tuple[RTile, GemmForm]], vdevice: VDevice, figures: Figures
+) -> list[float]:
+    """The times of one full rTask of each tile, in microseconds; those of one form differ by computed windows alone."""
     lanes_per_us = vdevice.flops_per_us[DType.FLOAT32].value / 2
-    return cycles / (lanes_per_us / (_quarters(form) * WARP)) + figures.latency_us
+    known: dict[GemmForm, float] = {}
+    found = []
+    for tile, form in tiles:
+        if (cycles := known.get(form)) is None:
+            factor = _window_factor(workload.expr, tile, form, figures) if vdevice.has_neighbours else 1.0
+            passes = _passes(workload.expr, workload.layouts, _lane(workload, tile), form.instruction)
+            cycles = _cycles(workload.expr, workload.layouts, tile, form, figures, factor, passes)
+            if form.patch:
+                cycles -= _spared_copies(workload, tile, form) * figures.copy_cycles / _quarters(form)
+            elif not any(map(any, (one.windows for one in passes))):
+                known[form] = cycles
+        found.append(cycles / (lanes_per_us / (_quarters(form) * WARP)) + figures.latency_us)
+    return found
 
 
-def _spared_copies(kernel: RKernel, form: GemmForm) -> float:
+def _lane(workload: Workload, tile: RTile) -> Axis:
+    assert tile.lane is not None  # M and N run along axes
+    return gemm_axes(workload.expr, tile.lane).n[0]
+
+
+def _spared_copies(workload: Workload, tile: RTile, form: GemmForm) -> float:
     """How many copies less a patch takes than its windows one by one."""
-    windows = window_product(kernel.expr, kernel.layouts, kernel.alignments, kernel.tile.lane)
+    windows = window_product(workload.expr, workload.layouts, workload.alignments, tile.lane)
     assert windows is not None  # it has the form
-    (one,) = _passes(kernel.expr, kernel.layouts, kernel.expr.axes[kernel.tile.lane or 0], form.instruction)
+    (one,) = _passes(workload.expr, workload.layouts, _lane(workload, tile), form.instruction)
     (elements,) = one.copied[0]
-    sizes = dict(zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    sizes = dict(zip(workload.expr.axes, tile.task, strict=True))
     m, _, k = form.threadblock
     return m * k / elements - windows.pixels(sizes) * windows.channel.extent / windows.chunk
 
@@ -75,9 +98,9 @@ def _quarters(form: GemmForm) -> int:
     return form.threads // _QUARTER_THREADS
 
 
-def _window_factor(kernel: RKernel, form: GemmForm, figures: Figures) -> float:
+def _window_factor(expr: TensorExpr, tile: RTile, form: GemmForm, figures: Figures) -> float:
     """How much longer windows take beside other models."""
-    is_cut = any(axis.extent % size for axis, size in zip(kernel.expr.axes, kernel.tile.task, strict=True))
+    is_cut = any(axis.extent % size for axis, size in zip(expr.axes, tile.task, strict=True))
     is_double = form.instruction is Instruction.MMA_F64
     return (figures.cut_windows if is_cut else 1.0) * (figures.double_windows if is_double else 1.0)
 
@@ -89,6 +112,7 @@ def _cycles(
     form: GemmForm,
     figures: Figures,
     window_factor: float,
+    passes: tuple[_Pass, ...],
 ) -> float:
     """Cycles of an rTask."""
     assert tile.lane is not None  # along which N runs
@@ -96,7 +120,6 @@ def _cycles(
     extents = dict(zip(expr.axes, tile.task, strict=True))
     boxes = [[(axis, extents[axis]) for axis in reversed(side)] for side in (axes.m, axes.n)]
     m, n, k = form.threadblock
-    passes = _passes(expr, layouts, axes.n[0], form.instruction)
     element_cycles, quarters = _element_cycles(form, figures), _quarters(form)
     rounds = -(-form.warps * form.slices // quarters)
     sums = sum(one.terms for one in passes)

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.ir.expr import Axis, Call, Cast, Const, Expr, ScalarFn, nodes
-from rammer.ir.region import Box, Interval, read_boxes, write_boxes
+from rammer.ir.region import Box, affine
 from rammer.ir.task import RKernel
 from rammer.ir.types import Layout
-from rammer.roller.tile import asked_elements, stored_elements
+from rammer.roller.tile import asked_elements, data_tiles, stored_elements
 from rammer.tiling.gemm import WARP
 
 LINE_BYTES = 128
@@ -45,10 +45,18 @@ def touched_lines(
     indices: Sequence[Expr], layout: Layout, element_bytes: int, vector: int, positions: Positions
 ) -> int:
     """Lines that a warp's load or store of vectors touches."""
-    at = [_index(index, positions) * stride for index, stride in zip(indices, layout.strides, strict=True)]
-    first = np.asarray(sum(at, np.zeros(1, np.int64))) * element_bytes
+    first = np.zeros(1, np.int64)
+    for index, stride in zip(indices, layout.strides, strict=True):
+        form = affine(index)
+        if form is None:
+            first = first + _index(index, positions) * stride
+            continue
+        first = first + form.offset * stride
+        for axis, coefficient in form.terms:
+            if axis in positions:
+                first = first + positions[axis] * (coefficient * stride)
     steps = np.arange(0, vector * element_bytes, min(SECTOR_BYTES, vector * element_bytes))
-    return len(np.unique((first[:, None] + steps) // LINE_BYTES))
+    return len(set(((first[:, None] * element_bytes + steps) // LINE_BYTES).ravel().tolist()))
 
 
 def _index(root: Expr, positions: Positions) -> npt.NDArray[np.int64]:
@@ -83,18 +91,17 @@ def slot_bytes(kernel: RKernel, task: Sequence[int], unit: int) -> list[float]:
     Of what data choose, it touches no more elements than it asks for or stores.
     """
     expr = kernel.expr
-    ranges = {axis: Interval(0, min(size, axis.extent)) for axis, size in zip(expr.axes, task, strict=True)}
+    sizes = tuple(min(size, axis.extent) for axis, size in zip(expr.axes, task, strict=True))
     asked = asked_elements(expr, tuple(task))
     found = []
-    for slot, (type_, box) in enumerate(zip(expr.inputs, read_boxes(expr, ranges), strict=True)):
+    reads, writes = data_tiles(expr, sizes)
+    for slot, (type_, box) in enumerate(zip(expr.inputs, reads, strict=True)):
         element_bytes = type_.dtype.itemsize_bytes
         bytes_ = 0.0 if box is None else _box_bytes(box, kernel.layouts[slot], element_bytes, unit)
         if slot in asked:
             bytes_ = min(bytes_, float(asked[slot] * element_bytes))
         found.append(bytes_)
-    for output, layout, box in zip(
-        expr.outputs, kernel.layouts[len(expr.inputs) :], write_boxes(expr, ranges), strict=True
-    ):
+    for output, layout, box in zip(expr.outputs, kernel.layouts[len(expr.inputs) :], writes, strict=True):
         element_bytes = output.type.dtype.itemsize_bytes
         bytes_ = _box_bytes(box, layout, element_bytes, unit)
         stored = stored_elements(expr, output, tuple(task))

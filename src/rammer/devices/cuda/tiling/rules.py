@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rammer.devices.cuda.tiling.attention import AttentionTime, attention_kernels, cached_bytes
 from rammer.devices.cuda.tiling.boxes import boxes, shares
@@ -34,11 +35,11 @@ from rammer.devices.cuda.tiling.forms import (
     map_lanes,
     product_form,
     room_bytes,
-    staged_form,
+    staged_forms,
     units_of,
     whole_sums_form,
 )
-from rammer.devices.cuda.tiling.gemm_time import gemm_us
+from rammer.devices.cuda.tiling.gemm_time import gemm_times_us, gemm_us
 from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernel
 from rammer.devices.cuda.tiling.thread_time import stationary_us, thread_us
@@ -49,6 +50,7 @@ from rammer.ir.kernel_form import (
     FlashAttentionForm,
     GemmForm,
     GemvRowsForm,
+    KernelForm,
     PersistentRnnForm,
     WarpgroupGemmForm,
 )
@@ -57,8 +59,8 @@ from rammer.ir.tree_forms import SharedTreesForm
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.construct import whole_us
-from rammer.roller.model import instructions_us, moved_us
-from rammer.roller.tile import scale_out
+from rammer.roller.model import moved_us
+from rammer.roller.tile import TaskTile, scale_out, task_count
 from rammer.tiling.flash_attention import block_of
 from rammer.tiling.gemm import of_float32
 from rammer.tiling.pattern import contraction
@@ -70,8 +72,17 @@ _ASIDE = 0.25  # of the vEUs, for tagged results of rows: others work on what ta
 _WORTH = 0.93  # of the time of other products: a smaller gain is less than the models are off by
 _WORTH_WHOLE = 0.96  # likewise for whole sums, whose constants before the Wait are counted as if they came behind it
 
-_Timed = tuple[RKernel, float]
-"""A candidate with the time of an rTask's instructions, in microseconds, which is found once."""
+
+class _Timed(NamedTuple):
+    """A candidate, of which there are many: its rKernel is made where it is compared by what it moves, too.
+
+    `task_us` is the time of an rTask's instructions, in microseconds; `count` the number of rTasks.
+    """
+
+    tile: RTile
+    form: KernelForm
+    task_us: float
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +101,7 @@ class GpuRules:
         if kernels := attention_kernels(workload, vdevice, self._attention_time):
             return kernels
         if windows := depthwise_kernels(workload, vdevice, room_bytes(vdevice)):
-            return _best(_timed(windows, vdevice), vdevice)
+            return _best(workload, self._timed(workload, _forms(windows), vdevice), vdevice)
         if trees := tree_kernels(workload, vdevice, room_bytes(vdevice)):
             return trees
         expr = workload.expr
@@ -101,19 +112,20 @@ class GpuRules:
         if found is not None and (lane is None or expr.axes[lane] not in found.lanes):
             found = None
         if found is not None and lane is not None:
-            tiles = [RTile(task=task, lane=lane) for task in boxes(expr, found, expr.axes[lane], vdevice)]
-            forms = ((tile, staged_form(workload, tile, vdevice)) for tile in tiles)
-            staged = _timed((workload.kernel(tile, form) for tile, form in forms if form is not None), vdevice)
+            tasks = list(boxes(expr, found, expr.axes[lane], vdevice))
+            forms = zip(tasks, staged_forms(workload, lane, tasks, vdevice), strict=True)
+            tiles = [(RTile(task=task, lane=lane), form) for task, form in forms if form is not None]
+            staged = self._timed(workload, tiles, vdevice)
             staged += self._by_warpgroups(workload, lane, staged, vdevice)
-            staged += self._of_whole_sums(workload, tiles, staged, vdevice)
+            staged += self._of_whole_sums(workload, lane, tasks, staged, vdevice)
             if staged:
-                return _best(staged, vdevice)
+                return _best(workload, staged, vdevice)
         if found is not None or expr.reductions:
             return self._shares(workload, lane, vdevice, is_stream=found is not None)
         lanes = map_lanes(expr, workload.layouts, lane)
         return min(
             (self._shares(workload, one, vdevice) for one in lanes),
-            key=lambda some: _least_us(_timed(some, vdevice), vdevice),
+            key=lambda some: _least_us(workload, self._timed(workload, _forms(some), vdevice), vdevice),
         )
 
     def _shares(
@@ -186,53 +198,71 @@ class GpuRules:
         if product is None or product.k < product.slab or (product.axes.batch and isinstance(product.m, Matrix)):
             return []  # short sums: those of a batch are begun sooner by warps, most of a slab would be zeros
         tiles = warpgroup_tiles(workload, lane, vdevice)
-        found = _timed((workload.kernel(tile, form) for tile, form in tiles), vdevice)
-        return found if _least_us(found, vdevice) < _WORTH * _least_us(staged, vdevice) else []
+        found = self._timed(workload, tiles, vdevice)
+        return found if _least_us(workload, found, vdevice) < _WORTH * _least_us(workload, staged, vdevice) else []
 
     def _of_whole_sums(
-        self, workload: Workload, tiles: Sequence[RTile], others: Sequence[_Timed], vdevice: VDevice
+        self, workload: Workload, lane: int, tasks: Iterable[TaskTile], others: Sequence[_Timed], vdevice: VDevice
     ) -> list[_Timed]:
         """Candidates whose whole sums are one stage, where they are clearly faster than others."""
+        tiles = (RTile(task=task, lane=lane) for task in tasks)
         forms = ((tile, whole_sums_form(workload, tile, vdevice)) for tile in tiles)
-        found = _timed((workload.kernel(tile, form) for tile, form in forms if form is not None), vdevice)
-        return found if _least_us(found, vdevice) < _WORTH_WHOLE * _least_us(others, vdevice) else []
+        found = self._timed(workload, ((tile, form) for tile, form in forms if form is not None), vdevice)
+        least_us = _least_us(workload, found, vdevice)
+        return found if least_us < _WORTH_WHOLE * _least_us(workload, others, vdevice) else []
+
+    def _timed(self, workload: Workload, tiles: Iterable[tuple[RTile, KernelForm]], vdevice: VDevice) -> list[_Timed]:
+        """Candidates with their times; see `compute_us`."""
+        tiles = list(tiles)
+        products = [(tile, form) for tile, form in tiles if isinstance(form, GemmForm)]
+        of_products = iter(gemm_times_us(workload, products, vdevice, self.figures))
+        found = []
+        for tile, form in tiles:
+            is_product = isinstance(form, GemmForm)
+            task_us = next(of_products) if is_product else self.compute_us(workload.kernel(tile, form), vdevice)
+            found.append(_Timed(tile, form, task_us, task_count(workload.expr, tile.task)))
+        return found
 
 
-def _timed(kernels: Iterable[RKernel], vdevice: VDevice) -> list[_Timed]:
-    return [(kernel, instructions_us(kernel, vdevice)) for kernel in kernels]
+def _forms(kernels: Iterable[RKernel]) -> list[tuple[RTile, KernelForm]]:
+    return [(kernel.tile, kernel.form) for kernel in kernels]
 
 
-def _best(candidates: Sequence[_Timed], vdevice: VDevice) -> list[RKernel]:
+def _best(workload: Workload, candidates: Sequence[_Timed], vdevice: VDevice) -> list[RKernel]:
     """Those that finish first, with all vEUs or with fewer, and those that take least of all vEUs' time."""
 
     def first(veus: int) -> RKernel:
-        _, found = _first(candidates, vdevice, lambda kernel, task_us: -(-kernel.task_count // veus) * task_us)
+        _, found = _first(workload, candidates, vdevice, lambda count, task_us: -(-count // veus) * task_us)
         assert found is not None  # there are candidates
         return found
 
     return list(dict.fromkeys(map(first, (1, *shares(vdevice)))))
 
 
-def _least_us(candidates: Sequence[_Timed], vdevice: VDevice) -> float:
+def _least_us(workload: Workload, candidates: Sequence[_Timed], vdevice: VDevice) -> float:
     """The time of the quickest candidate of an operator that has all vEUs, in microseconds; infinite of none."""
-    return _first(candidates, vdevice, lambda kernel, task_us: whole_us(kernel, vdevice, task_us))[0]
+    return _first(workload, candidates, vdevice, lambda count, task_us: whole_us(count, vdevice, task_us))[0]
 
 
 def _first(
-    candidates: Sequence[_Timed], vdevice: VDevice, time_us: Callable[[RKernel, float], float]
+    workload: Workload, candidates: Sequence[_Timed], vdevice: VDevice, time_us: Callable[[int, float], float]
 ) -> tuple[float, RKernel | None]:
     """The least time and the first candidate that has it; infinite and None of no candidates.
 
     Args:
+        workload: what they compute.
         candidates: with the times of their instructions: what they move takes as long, or longer.
         vdevice: where.
-        time_us: an operator's time, of an rKernel and the time of its rTasks.
+        time_us: an operator's time, of the number of its rTasks and the time of one.
     """
-    bounds_us = [time_us(kernel, compute_us) for kernel, compute_us in candidates]
-    best = (math.inf, -1)
+    bounds_us = [time_us(one.count, one.task_us) for one in candidates]
+    least_us, first, best = math.inf, -1, None
     for place in sorted(range(len(candidates)), key=bounds_us.__getitem__):
-        if bounds_us[place] > best[0]:
+        if bounds_us[place] > least_us:
             break
-        kernel, compute_us = candidates[place]
-        best = min(best, (time_us(kernel, max(compute_us, moved_us(kernel, vdevice))), place))
-    return best[0], candidates[best[1]][0] if best[1] >= 0 else None
+        one = candidates[place]
+        kernel = workload.kernel(one.tile, one.form)
+        whole = (time_us(one.count, max(one.task_us, moved_us(kernel, vdevice))), place)
+        if whole < (least_us, first) or best is None:
+            (least_us, first), best = whole, kernel
+    return least_us, best

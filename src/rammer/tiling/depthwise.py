@@ -16,7 +16,7 @@ from rammer.ir.expr import Axis, Expr, Load, Reduce, TensorExpr, nodes
 from rammer.ir.kernel_form import DepthwiseForm
 from rammer.ir.task import RTile
 from rammer.ir.types import Layout
-from rammer.tiling.addresses import Accesses
+from rammer.tiling.addresses import accesses_of
 from rammer.tiling.patches import Window, extents, windows_of
 from rammer.tiling.pattern import Term, contraction, free_axes
 from rammer.tiling.rows import outer_reductions
@@ -108,11 +108,12 @@ def depthwise(expr: TensorExpr, layouts: tuple[Layout, ...], alignments: tuple[i
     return None
 
 
+@lru_cache(maxsize=512)
 def chunks(
     found: Depthwise, expr: TensorExpr, layouts: tuple[Layout, ...], alignments: tuple[int, ...]
 ) -> tuple[int, int] | None:
     """Channels of the image and of weights that one instruction copies; None where they do not lie so."""
-    accesses = Accesses(expr, layouts)
+    accesses = accesses_of(expr, layouts)
     sizes = []
     for one in (found.image, found.weight):
         of_size = (size_bytes // one.type.itemsize_bytes for size_bytes in _COPIES_BYTES)

@@ -66,7 +66,9 @@ INSTRUCTION_TILES: Mapping[Instruction, InstructionTile] = {
 OF_FLOAT = (Instruction.FFMA, Instruction.MMA_F64)
 """What multiplies float32 as it is."""
 
-_HALVES = (Instruction.MMA_BF16, Instruction.MMA_F16)
+HALVES = (Instruction.MMA_BF16, Instruction.MMA_F16)
+"""What multiplies 16-bit floats."""
+
 _LEAST_STAGES = 2
 # More hide no more where arithmetic takes longer than copies.
 _STAGES: Mapping[Instruction, int] = {
@@ -274,7 +276,7 @@ def whole_form(
     product = None if tile.lane is None else _product(expr, layouts, tile.lane, Instruction.FFMA)
     if tile.lane is None or product is None:
         return None
-    if product.instruction not in _HALVES or not product.is_copied or len(product.group_bytes) > 1:
+    if product.instruction not in HALVES or not product.is_copied or len(product.group_bytes) > 1:
         return None
     axes, sizes = gemm_axes(expr, tile.lane), dict(zip(expr.axes, tile.task, strict=True))
     height, width = (math.prod(sizes[axis] for axis in side) for side in (axes.m, axes.n))

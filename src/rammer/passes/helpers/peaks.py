@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from rammer.ir.expr import Call, Reduce, ReduceFn, TensorExpr
 from rammer.ir.graph import Graph
@@ -34,6 +35,7 @@ def peak_us(expr: TensorExpr, constants: Collection[int], device: VDevice, weigh
     return one_unit_us / device.veu_count + device.handover_us.value
 
 
+@lru_cache(maxsize=1024)
 def operations(expr: TensorExpr) -> int:
     """Floating-point operations, each as often as the axes that it depends on say.
 

@@ -62,7 +62,7 @@ from rammer.roller.construct import whole_us
 from rammer.roller.model import moved_us
 from rammer.roller.tile import TaskTile, scale_out, task_count
 from rammer.tiling.flash_attention import block_of
-from rammer.tiling.gemm import of_float32
+from rammer.tiling.gemm import HALVES, of_float32
 from rammer.tiling.pattern import contraction
 from rammer.tiling.warpgroup_gemm import Matrix, matrix_product, row_slots
 
@@ -205,6 +205,8 @@ class GpuRules:
         self, workload: Workload, lane: int, tasks: Iterable[TaskTile], others: Sequence[_Timed], vdevice: VDevice
     ) -> list[_Timed]:
         """Candidates whose whole sums are one stage, where they are clearly faster than others."""
+        if not any(isinstance(one.form, GemmForm) and one.form.instruction in HALVES for one in others):
+            return []
         tiles = (RTile(task=task, lane=lane) for task in tasks)
         forms = ((tile, whole_sums_form(workload, tile, vdevice)) for tile in tiles)
         found = self._timed(workload, ((tile, form) for tile, form in forms if form is not None), vdevice)

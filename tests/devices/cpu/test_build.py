@@ -18,7 +18,8 @@ from rammer.devices.base import Binary, no_progress
 from rammer.devices.cache import Cache, CacheWarning, content_key
 from rammer.devices.codegen.constants import CONSTANTS
 from rammer.devices.codegen.source import MANIFEST, RECORDS, SLOTS
-from rammer.devices.codegen.tables import RECORD, SLOT, Manifest
+from rammer.devices.codegen.tables import RECORD, SLOT, KernelEntry, Manifest
+from rammer.devices.cpu import build as build_module
 from rammer.devices.cpu import toolchain as toolchain_module
 from rammer.devices.cpu.binary import KERNELS_LIBRARY, RUNTIME_LIBRARY, mismatch, requirements
 from rammer.devices.cpu.build import build
@@ -192,6 +193,26 @@ def test_progress_counts_up(tmp_path):
     seen = []
     build(source_of(two_kernels()), MACHINE, options(tmp_path), lambda done, total: seen.append((done, total)))
     assert sorted(seen) == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_many_kernels_share_translation_units(tmp_path, monkeypatch):
+    source, given = source_of(two_kernels()), options(tmp_path)
+    alone = build(source, MACHINE, given, no_progress)
+    monkeypatch.setattr(build_module, "_MOST_ALONE", 1)
+    seen = []
+    together = build(source, MACHINE, given, lambda done, total: seen.append((done, total)))
+    assert sorted(seen) == [(1, 2), (2, 2)]
+    results = [run(LoadedModel(source, binary, MACHINE, given), X) for binary in (alone, together)]
+    np.testing.assert_array_equal(*results)
+
+
+def test_translation_units_of_a_great_many_kernels():
+    own = [KernelEntry(symbol=f"map_{i}", where=f"'op{i}'") for i in range(300)]
+    users = [KernelEntry(symbol=f"extern_{i}", where=f"'own{i}'") for i in range(2)]
+    assert build_module.units_of(own[:256]) == [[entry] for entry in own[:256]]
+    units = build_module.units_of([users[0], *own, users[1]])
+    assert [entry for unit in units for entry in unit] == [*own, *users]
+    assert [len(unit) for unit in units] == [16] * 18 + [12, 1, 1]
 
 
 def test_headers_are_at_hand(tmp_path):

@@ -26,8 +26,13 @@ from rammer.devices.cpu.toolchain import (
     native_flags,
 )
 from rammer.options import CompileOptions
+from rammer.printable import listing
 
 _log = logging.getLogger(__name__)
+
+_MOST_ALONE = 256  # kernels, each a translation unit: no network that is published has half as many
+_TOGETHER = 16
+_EXTERN = "extern_"  # what symbols of users' code begin with
 
 RUNTIME_FILES = (
     "rammer_runtime.h",
@@ -54,27 +59,39 @@ def build(source: Source, machine: Machine, options: CompileOptions, progress: P
         native=native_flags(machine.features),
         identity="\n".join([toolchain.version, machine.architecture, machine.name, *machine.features]),
     )
+    units = units_of(manifest.kernels)
     done = itertools.count(1)
-    total = len(manifest.kernels) + 1
+    total = len(units) + 1
 
-    def compile_kernel(entry: KernelEntry) -> bytes:
-        code = workshop.kernel(source, entry)
+    def compile_unit(unit: Sequence[KernelEntry]) -> bytes:
+        code = workshop.unit(source, unit)
         progress(next(done), total)
         return code
 
     built: dict[str, Buffer] = {RUNTIME_LIBRARY: workshop.runtime()}
     progress(next(done), total)
     with ThreadPoolExecutor(max_workers=machine.usable_cores) as pool:
-        futures = [pool.submit(compile_kernel, entry) for entry in manifest.kernels]
+        futures = [pool.submit(compile_unit, unit) for unit in units]
         try:
-            objects = {
-                f"{entry.symbol}.o": made.result() for entry, made in zip(manifest.kernels, futures, strict=True)
-            }
+            objects = {f"{unit[0].symbol}.o": made.result() for unit, made in zip(units, futures, strict=True)}
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     if objects:
         built[KERNELS_LIBRARY] = workshop.make(KERNELS_LIBRARY, objects, [*objects, *LINK_FLAGS])
     return Binary(device=DEVICE, machine=requirements(machine), files=built)
+
+
+def units_of(kernels: Sequence[KernelEntry]) -> list[Sequence[KernelEntry]]:
+    """The kernels of each translation unit: one, so that models share objects, or of a great many several each.
+
+    To start a compiler and to read headers takes as long as a small kernel does. Users' code stays by itself: it may
+    call things as other code does.
+    """
+    if len(kernels) <= _MOST_ALONE:
+        return [[entry] for entry in kernels]
+    own = [entry for entry in kernels if not entry.symbol.startswith(_EXTERN)]
+    joined = [own[first : first + _TOGETHER] for first in range(0, len(own), _TOGETHER)]
+    return [*joined, *([entry] for entry in kernels if entry.symbol.startswith(_EXTERN))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +105,21 @@ class _Workshop:
     native: tuple[str, ...]
     identity: str
 
-    def kernel(self, source: Source, entry: KernelEntry) -> bytes:
-        """The object of one kernel."""
-        name = f"{entry.symbol}.c"
+    def unit(self, source: Source, unit: Sequence[KernelEntry]) -> bytes:
+        """The object of a translation unit, which is called as its first kernel is."""
+        names = [f"{entry.symbol}.c" for entry in unit]
         texts = {
-            file.removeprefix(KERNEL_FOLDER): bytes(text)
-            for file, text in source.files.items()
-            if file.startswith(KERNEL_FOLDER) and file.endswith((".h", f"/{name}"))
+            file: bytes(text)
+            for path, text in source.files.items()
+            if path.startswith(KERNEL_FOLDER)
+            and ((file := path.removeprefix(KERNEL_FOLDER)).endswith(".h") or file in names)
         }
-        return self.make(f"{entry.symbol}.o", texts, [*KERNEL_FLAGS, *self.native, "-c", name], entry.where)
+        name = names[0]
+        if len(names) > 1:
+            name = "unit.c"
+            texts[name] = "".join(f'#include "{each}"\n' for each in names).encode()
+        where = listing([entry.where for entry in unit])
+        return self.make(f"{unit[0].symbol}.o", texts, [*KERNEL_FLAGS, *self.native, "-c", name], where)
 
     def runtime(self) -> bytes:
         """The runtime's library."""

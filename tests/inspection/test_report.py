@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console, RenderableType
+from rich.table import Table
 
 import rammer
 from rammer.inspection import tables
@@ -52,11 +53,19 @@ def _listed(report: Mapping[str, Any], forms: Sequence[bool]) -> list[Renderable
     return [table(report, wide=wide) for table in (tables.operators, tables.candidates) for wide in forms]
 
 
-def render(report: Mapping[str, Any], forms: Sequence[bool] = (False, True)) -> str:
-    """Everything that is made of a report; the wide form of a table reads all that the other one does."""
+def render(report: Mapping[str, Any], forms: Sequence[bool] = (False, True), printed: set[str] | None = None) -> str:
+    """Everything that is made of a report; the wide form of a table reads all that the other one does.
+
+    Tables that are `printed` are not printed again: that takes ten times as long as to make them.
+    """
     console = Console(width=200, file=io.StringIO(), record=True)
+    printed = set() if printed is None else printed
     for table in (tables.summary(report), *_listed(report, forms)):
-        console.print(table)
+        assert isinstance(table, Table)
+        text = repr([(column.header, column.style, *column.cells) for column in table.columns])
+        if text not in printed:
+            console.print(table)
+            printed.add(text)
     spans_ns = spans_of(report)
     page = to_html([Shown(name="", report=report, spans_ns=spans_ns)], "")
     return console.export_text() + page + to_chrome_trace(report, spans_ns)
@@ -97,6 +106,7 @@ def test_what_a_compilation_leaves_passes(device: str) -> None:
 def test_what_passes_can_be_rendered(report: Mapping[str, Any]) -> None:
     refused = 0
     rendered = set()
+    printed: set[str] = set()
     for way in places(report):
         for number, value in enumerate((*ANOTHER, ...)):
             tree = changed(report, way, value)
@@ -109,7 +119,7 @@ def test_what_passes_can_be_rendered(report: Mapping[str, Any]) -> None:
                 likewise = (number, *("any" if isinstance(key, int) else key for key in way))
                 if likewise not in rendered:  # one entry of a list stands for all
                     rendered.add(likewise)
-                    render(tree, forms=[True])
+                    render(tree, forms=[True], printed=printed)
     assert refused > 500
     assert len(rendered) > 300
 

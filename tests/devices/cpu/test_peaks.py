@@ -17,10 +17,16 @@ from tests.support.kernels import CLANG
 MACHINE = read_machine()
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The figures that the first test has measured are there for all."""
+    return tmp_path_factory.mktemp("peaks")
+
+
 @pytest.fixture
-def options(tmp_path):
+def options(folder):
     measurement._find_peaks.cache_clear()
-    yield CompileOptions(cache_dir=tmp_path, figures="measured")
+    yield CompileOptions(cache_dir=folder, figures="measured")
     measurement._find_peaks.cache_clear()
 
 

@@ -9,7 +9,7 @@ import ctypes
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -65,13 +65,16 @@ def with_mutants(source: Source) -> tuple[Source, Sequence[str]]:
     return replace(source, files={**source.files, CODE: changed.encode()}), found
 
 
-def try_statements(gpu: HostGpu, source: Source, is_right: Callable[[LoadedModel], bool]) -> Findings:
+def try_statements(
+    gpu: HostGpu, source: Source, is_right: Callable[[LoadedModel], bool], known: Collection[str] = ()
+) -> Findings:
     """Leave out each statement of a program by turns.
 
     Args:
         gpu: the host's.
         source: the program.
         is_right: whether all runs that matter give what they should.
+        known: statements that another program misses, which are not left out again.
     """
     changed, statements = with_mutants(source)
     loaded = gpu.load(changed)
@@ -79,7 +82,7 @@ def try_statements(gpu: HostGpu, source: Source, is_right: Callable[[LoadedModel
     came_to = [number for number in range(len(statements)) if gpu.api.reached(number)]
     missed = set()
     for number in came_to:
-        if statements[number] not in missed:
+        if statements[number] not in missed and statements[number] not in known:
             gpu.api.mutant = number
             if _shows(loaded, is_right):
                 missed.add(statements[number])

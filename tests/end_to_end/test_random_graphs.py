@@ -35,10 +35,10 @@ from tests.support.onnx_reference import evaluate_model
 from tests.support.plans import run_reference
 from tests.support.random_graphs import random_model
 
-GRAPHS = (*range(100), 1024, 1862)
+GRAPHS = (*range(40), 1024, 1862)
 """1024 has reductions that share a border, not all of whose taps are few; 1862 rounds to 16 bits and widens again."""
 PARTS = (2_000, 2_001, 2_004, 2_009, 2_016, 2_017)
-MANY_GRAPHS = range(1_000, 2_000)
+MANY_GRAPHS = (*range(40, 100), *range(1_000, 2_000))
 
 
 @pytest.mark.parametrize("seed", GRAPHS)

@@ -132,6 +132,17 @@ def test_float64_judges_where_two_float32_results_differ():
             list(compare([theirs], [ours], "theirs", judge))
 
 
+def test_where_values_cancel_no_more_is_asked_than_of_onnx_runtime():
+    """Up to a bound: where ONNX Runtime is beside the truth, that says nothing of ours."""
+    exact = np.array([1e-3, 2e-3])
+    near, far, lost = ((exact * (1 + off)).astype(np.float32) for off in (1.3e-5, 5.8e-5, 2e-3))
+    ((_, error),) = compare([near], [far], "ours", lambda: [exact])
+    assert 1e-5 < error < 2e-5
+    for ours, theirs in ((far, near), (2 * lost, lost)):
+        with pytest.raises(AssertionError, match="output 0"):
+            list(compare([ours], [theirs], "theirs", lambda: [exact]))
+
+
 def test_what_is_made_of_halves_is_as_exact_as_they_are():
     model = onnx.parser.parse_model("""
         <ir_version: 10, opset_import: ["" : 22]>

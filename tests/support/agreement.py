@@ -40,10 +40,11 @@ TOLERANCES: Mapping[str, float] = {"float32": 1e-5, "float16": 5e-3}
 """Largest norm of the difference in units of the norm of what is expected; other types agree exactly.
 
 A model may cancel (normalise what is constant, say) so that ONNX Runtime itself is further from the truth; then the
-float64 result decides. Where nothing is left of values near one (the logarithm of a sum of probabilities), the norm is
+float64 result decides, to which Rammer's may be as near as ONNX Runtime's. Where nothing is left of values near one (the logarithm of a sum of probabilities), the norm is
 taken to be what float32 leaves of ones. A float32 output that is made of 16-bit floats is as exact as these.
 """
 
+_MOST_CANCELLED = 1e-3
 _LEFT_OF_ONE = float(np.finfo(np.float32).eps)
 
 
@@ -236,10 +237,11 @@ def compare(
             np.testing.assert_array_equal(ours, theirs, err_msg=where)
             continue
         rounded = "float16" if number in halves else dtype
-        error = relative_difference(ours, theirs)
-        if error > TOLERANCES[rounded] and dtype == "float32" and exact is not None:
-            error = relative_difference(ours, exact()[number])
-        assert error <= TOLERANCES[rounded], f"{where}: relative difference {error:.2e}"
+        error, most = relative_difference(ours, theirs), TOLERANCES[rounded]
+        if error > most and dtype == "float32" and exact is not None:
+            error, of_theirs = (relative_difference(one, exact()[number]) for one in (ours, theirs))
+            most = max(most, min(of_theirs, _MOST_CANCELLED))
+        assert error <= most, f"{where}: relative difference {error:.2e}"
         yield rounded, error
 
 

@@ -10,8 +10,10 @@ import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
+import onnx.parser
 import pytest
 
 from rammer.compiler import plan_graph
@@ -26,6 +28,7 @@ from tests.support.agreement import (
     attempt_seed,
     check_seed,
     compare,
+    made_of_halves,
     pickers,
     run_onnx_runtime,
     without_costs,
@@ -35,8 +38,11 @@ from tests.support.onnx_reference import evaluate_model
 from tests.support.plans import run_reference
 from tests.support.random_graphs import random_model
 
-GRAPHS = (*range(40), 1024, 1862)
-"""1024 has reductions that share a border, not all of whose taps are few; 1862 rounds to 16 bits and widens again."""
+GRAPHS = (*range(40), 1024, 1862, 3926, 5195)
+"""1024 has reductions that share a border, not all of whose taps are few; 1862 rounds to 16 bits and widens again.
+
+3926 gives 16-bit floats as float32; 5195 the logarithm of sums of probabilities, which are 1.
+"""
 PARTS = (2_000, 2_001, 2_004, 2_009, 2_016, 2_017)
 MANY_GRAPHS = (*range(40, 100), *range(1_000, 2_000))
 
@@ -67,7 +73,8 @@ def check_graphs(seeds):
         model, inputs = random_model(seed, mixed=seed % 3 == 2, parts=True)
         with np.errstate(all="ignore"):
             found = evaluate_model(model, [inputs[value.name] for value in model.graph.input])
-        list(compare(found, run_onnx_runtime(model, inputs), f"seed {seed}", lambda: run_in_float64(model, inputs)))  # noqa: B023 - called at once
+        exact, halves = partial(run_in_float64, model, inputs), made_of_halves(model)
+        list(compare(found, run_onnx_runtime(model, inputs), f"seed {seed}", exact, halves))
 
 
 @pytest.mark.long
@@ -123,6 +130,46 @@ def test_float64_judges_where_two_float32_results_differ():
     for judge in (None, lambda: [exact]):
         with pytest.raises(AssertionError, match="output 0"):
             list(compare([theirs], [ours], "theirs", judge))
+
+
+def test_where_values_cancel_no_more_is_asked_than_of_onnx_runtime():
+    """Up to a bound: where ONNX Runtime is beside the truth, that says nothing of ours."""
+    exact = np.array([1e-3, 2e-3])
+    near, far, lost = ((exact * (1 + off)).astype(np.float32) for off in (1.3e-5, 5.8e-5, 2e-3))
+    ((_, error),) = compare([near], [far], "ours", lambda: [exact])
+    assert 1e-5 < error < 2e-5
+    for ours, theirs in ((far, near), (2 * lost, lost)):
+        with pytest.raises(AssertionError, match="output 0"):
+            list(compare([ours], [theirs], "theirs", lambda: [exact]))
+
+
+def test_what_is_made_of_halves_is_as_exact_as_they_are():
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 22]>
+        halves (float[2] x, float16[2] h, bool b) => (float[2] direct, float[2] cast, float[2] inside, float[2] plain) {
+            direct = Cast<to = 1>(h)
+            rounded = Cast<to = 10>(x)
+            cast = Cast<to = 1>(rounded)
+            inside = If(b) <
+                then_branch = one () => (float[2] i) { i = Add(x, cast) },
+                else_branch = other () => (float[2] j) { j = Identity(x) }>
+            plain = Neg(x)
+        }""")
+    assert made_of_halves(model) == {0, 1, 2}
+    expected = np.ones(2, np.float32)
+    ((name, _),) = compare([expected * np.float32(1 + 1e-3)], [expected], "halves", halves=[0])
+    assert name == "float16"
+    with pytest.raises(AssertionError, match="output 0"):
+        list(compare([expected * np.float32(1 + 1e-3)], [expected], "others", halves=[1]))
+
+
+def test_what_is_left_of_ones_is_compared_with_ones():
+    """The logarithm of 1 is 0, or what rounding left."""
+    ours, theirs, exact = (np.full(2, value, np.float32) for value in (0, 1e-7, 1e-17))
+    ((_, error),) = compare([ours], [theirs], "ours", lambda: [exact])
+    assert error < 1e-9
+    with pytest.raises(AssertionError, match="output 0"):
+        list(compare([theirs], [ours + exact], "theirs", lambda: [exact]))
 
 
 def test_interleavings_show_what_a_missing_wait_does():

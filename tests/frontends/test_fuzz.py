@@ -1,15 +1,17 @@
 """Whatever the bytes, a model loads or is refused with an error of Rammer."""
 
 import contextlib
+import random
 
 import numpy as np
 import onnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
+from onnx.defs import OpSchema
 
 from rammer.errors import RammerError
-from rammer.frontends.onnx import load_graph
+from rammer.frontends.onnx import load_graph, microsoft
 
 EXTREMES = (0, 1, -1, 2, -2, 7, -100, 2**31 - 1, -(2**31), 2**62, 2**63 - 1, -(2**63))
 
@@ -131,3 +133,33 @@ def test_extreme_numbers(data):
             if len(values):
                 values[data.draw(st.integers(0, len(values) - 1))] = value
     load(model)
+
+
+def any_node(generator, op_type):
+    """A node of `com.microsoft` whose operands and attributes seldom fit together."""
+    schema = microsoft.schema(op_type)
+    dims, rank, dtype = [0, 1, 2, 3, *[generator.choice([1, 2, 4, 8])] * 3], generator.randrange(5), 1
+    names, values = [], []
+    for i, formal in enumerate(schema.inputs):
+        names.append(
+            "" if formal.option == OpSchema.FormalParameterOption.Optional and generator.random() < 0.6 else f"x{i}"
+        )
+        shape = [generator.choice(dims) for _ in range(rank if generator.random() < 0.7 else generator.randrange(5))]
+        dtype = 1 if generator.random() < 0.7 else generator.choice([2, 3, 6, 7, 9, 10])
+        values += [helper.make_tensor_value_info(names[-1], dtype, shape)] if names[-1] else []
+    numbers = {OpSchema.AttrType.INT: lambda: generator.choice(EXTREMES), OpSchema.AttrType.FLOAT: generator.random}
+    numbers[OpSchema.AttrType.INTS] = lambda: [generator.choice(EXTREMES) for _ in range(generator.randrange(1, 5))]
+    known = {name: numbers[one.type]() for name, one in schema.attributes.items() if one.type in numbers}
+    chosen = {name: value for name, value in known.items() if generator.random() < 0.6}
+    node = helper.make_node(op_type, names, ["y", "z"], domain=microsoft.DOMAIN, **chosen)
+    graph = helper.make_graph([node], "any", values, [onnx.ValueInfoProto(name=name) for name in node.output])
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid(microsoft.DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def test_any_nodes_of_microsoft():
+    """Their signatures say nothing of shapes, so that converters have to look."""
+    generator = random.Random(3)
+    for op_type in sorted(microsoft._SIGNATURES) * 15:
+        with contextlib.suppress(RammerError):
+            load_graph(any_node(generator, op_type))

@@ -281,3 +281,42 @@ def test_windows_and_sinks_that_do_not_fit():
         made, _ = model("GroupQueryAttention", inputs, (True,), {**GROUPS, **attributes}, (TOTAL,))
         with pytest.raises(InvalidModelError, match=message):
             load_graph(made)
+
+
+X2, CACHE, TABLE = floats(5, 8), floats(2, 2, 3, 4), floats(9, 2)
+COUNTS = [np.full(2, 4, np.int32), np.array(5, np.int32)]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes", "reason"),
+    [
+        ("GroupQueryAttention", [X2, None, None, None, None, *COUNTS], {}, "input 'query' is .*, not of 3 dimensions"),
+        ("GroupQueryAttention", [X, X, X, CACHE[0], CACHE, *COUNTS], {}, "'past_key' is .*, not of 4 dimensions"),
+        (
+            "GroupQueryAttention",
+            [X, X, X, CACHE, CACHE, *COUNTS, TABLE[0], TABLE],
+            {"do_rotary": 1},
+            "'cos_cache' is .*, not of 2 dimensions",
+        ),
+        ("MultiHeadAttention", [X, X, X, None, None, None, CACHE[0], CACHE], {}, "'past_key' is .*, not of 4"),
+        ("MultiHeadAttention", [X[..., :0], X[..., :0], X], {}, "do not fit"),
+        ("Attention", [X, floats(8, 24), floats(24)], {"num_heads": 0}, "do not fit 0 heads"),
+        ("Attention", [X[0, 0], floats(8)], {}, "do not fit 2 heads"),
+        ("RotaryEmbedding", [X2, COUNTS[1].astype(np.int64), TABLE, TABLE], {}, "'input' is .*, not of 3 or 4"),
+        ("RotaryEmbedding", [X, COUNTS[1].astype(np.int64), TABLE[0], TABLE], {}, "'cos_cache' is .*, not of 2"),
+        ("RotaryEmbedding", [X, COUNTS[1].astype(np.int64), TABLE[:, :0], TABLE[:, :0]], {}, "of no angles"),
+        (
+            "EmbedLayerNormalization",
+            [np.zeros(3, np.int32), None, floats(10, 8), floats(7, 8), None, floats(8), floats(8)],
+            {},
+            "'input_ids' is .*, not of 2 dimensions",
+        ),
+    ],
+)
+def test_operands_of_other_ranks_are_refused(op_type, inputs, attributes, reason):
+    heads = {"num_heads": 2, **({"kv_num_heads": 2} if op_type == "GroupQueryAttention" else {})}
+    given = {} if op_type in ("RotaryEmbedding", "EmbedLayerNormalization") else heads
+    known = (6,) if op_type == "GroupQueryAttention" else ()
+    made, _ = model(op_type, inputs, (True,), {**given, **attributes}, known)
+    with pytest.raises(InvalidModelError, match=reason):
+        load_graph(made)

@@ -163,3 +163,23 @@ def test_a_model_with_parts_runs_under_hostile_interleavings():
     random = np.random.default_rng(0)
     x, w = (random.standard_normal(shape).astype(np.float32) for shape in ((2, 2048), (2048, 8)))
     np.testing.assert_allclose(executable(x, w), np.maximum(x.astype(np.float64) @ w, 0), rtol=1e-4, atol=1e-4)
+
+
+def test_several_results_of_one_reduction_share_its_parts():
+    """What the range of a value gives: its scale, and the scale times another."""
+    net = Net()
+    most = net.add("ReduceMax", net.input(256, 256), axes=(0, 1), keepdims=False)
+    scale = net.add("Div", most, net.constant(np.array(255, np.float32)))
+    graph = net.build(scale, net.add("Mul", scale, net.input()))
+    parts, whole = rewritten(graph, fuse.run, on(MANY)).operators
+    assert (parts.kind, len(whole.outputs)) == ("PartialMax", 2)
+
+
+@pytest.mark.parametrize(("shape", "place"), [((64, 128, 256), 0), ((2, 64, 512), 0), ((1, 64, 512), 1)])
+def test_parts_of_one_value_are_consecutive(shape, place):
+    """However short the axis: what one unit has made in its rows is what it reduces."""
+    net = Net()
+    x = net.input(*shape)
+    after = rewritten(net.build(net.add("ReduceMax", x, axes=(0, 1, 2), keepdims=False)), on(TWO))
+    axes = expression_of(only(after, "PartialMax")).reduce_axes
+    assert [dim for dim, axis in enumerate(axes) if axis.extent != shape[dim]] == [place]

@@ -22,6 +22,7 @@ from rammer.runtime import pages
 from rammer.runtime.container import Json, open_container, write_container
 from rammer.runtime.pages import Rooms, fresh_pages
 from rammer.runtime.programs import ProgramSet
+from rammer.runtime.recipes import recipe_bytes
 
 META: dict[str, Json] = {}
 RNG = np.random.default_rng(11)
@@ -130,6 +131,17 @@ def test_recipes_that_do_not_fit_are_refused(change: Callable[[dict[str, Any]], 
 
 def factors_of(text: str) -> Callable[[dict[str, Any]], None]:
     return in_step("scaled", factor=text)
+
+
+def test_strides_that_nobody_takes_are_bounded(tmp_path: Path) -> None:
+    """The library would multiply them by 0, NumPy refuses them."""
+    for changed_layout in (in_layout(strides=[1 << 62, 1]), in_layout(panel={"dim": 0, "width": 8, "stride": 1 << 62})):
+        row = Recipe(base=HALVES[:1], steps=(Scaled(np.full((1, 1), 0.3)),), layout=Layout.row_major((1, 96)))
+        recipe = json.loads(recipe_bytes(row, "b"))
+        changed_layout(recipe)
+        write_container(tmp_path / "m", META, {"a|recipe": json.dumps(recipe).encode(), "b": HALVES[:1].tobytes()})
+        with pytest.raises(ArtifactCorruptError, match="strides beyond all memory"):
+            open_container(tmp_path / "m").sections()
 
 
 @pytest.mark.parametrize("change", [factors_of("?"), factors_of("AAAA"), in_step("scaled", shape=[64, 2])])

@@ -29,6 +29,7 @@ from rammer.passes import (
     hoist_pointwise,
     inline_numbers,
     inline_views,
+    known_ranges,
     layout,
     merge_products,
     narrow_values,
@@ -99,6 +100,7 @@ _REST: tuple[tuple[str, Pass], ...] = (
 )
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("byte_cells", byte_cells.run),
+    ("known_ranges", _anywhere(known_ranges.run)),
     ("byte_products", byte_products.run),
     ("byte_windows", byte_windows.run),
     ("batch_inputs", batch_inputs.run),

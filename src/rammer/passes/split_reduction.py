@@ -6,7 +6,7 @@ At batch 1 the spatial axes of late convolutions and of matrix products are shor
 without work, tiles for all units are inefficient, and either way a unit walks the whole reduction. Parts cost their
 traffic, a second operator and a hand-over, so Roller's model decides: an operator is split where its two halves are
 predicted to end clearly sooner than the whole, on that share of the units that is its own among the operators beside
-it. Roller as published cuts spatial axes alone.
+it. Roller as published cuts spatial axes alone. Several results may follow from the one reduction.
 
 Whatever it costs, a reduction is cut where an rTask of a single result would take longer than the vDevice allows.
 
@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rammer.ir.expr import Axis, Load, Output, Reduce, substitute
+from rammer.ir.expr import Axis, Load, Output, Reduce, nodes, substitute
 from rammer.ir.graph import Graph, Operator, Value
 from rammer.ir.kernel_form import Skeleton
 from rammer.ir.types import Layout, TensorType
@@ -85,17 +85,18 @@ def _best_cut(operator: Operator, graph: Graph, device: VDevice, veus: int) -> t
     points = math.prod(work.extents)
     if reduction is None or not 0 < points <= _MOST_POINTS * veus:
         return None
+    axes = _by_preference(reduction, graph)
     whole_us = _time_us(work, graph, device, veus)
     if device.longest_task_us is not None:
         needed = math.ceil(whole_us * min(veus, points) / (points * device.longest_task_us))
         if needed > veus:
-            return next(_cuts(reduction, needed, needed), None)
+            return next(_cuts(axes, needed, needed), None)
     least_us, between_us = _WORTH * whole_us, device.handover_us.value
     overhead_us = device.task_overhead_us.value
     if 2 * overhead_us + between_us >= least_us:
         return None  # not even if the parts took no time
     best = None
-    for axis, parts in _cuts(reduction, 2, veus):
+    for axis, parts in _cuts(axes, 2, veus):
         halves = _halves(work, reduction, axis, parts, graph)
         with_parts = replace(graph, values={**graph.values, halves.between.id: halves.between})
         partial_us = _time_us(halves.partial, with_parts, device, veus)
@@ -108,24 +109,36 @@ def _best_cut(operator: Operator, graph: Graph, device: VDevice, veus: int) -> t
 
 
 def _reduction(work: Work) -> Reduce | None:
-    """The reduction of a work that has just one, for each of its results; None for any other."""
+    """The reduction of a work that has just one, for each point of its results; None for any other."""
     found = [node for node in work.nodes if isinstance(node, Reduce)]
-    if len(found) != 1 or len(work.outputs) != 1:
+    if len(found) != 1:
         return None
     (reduction,) = found
     free = free_axes(reduction)[reduction]
     return reduction if all(axis in free for axis in work.axes if axis.extent > 1) else None
 
 
-def _cuts(reduction: Reduce, fewest: int, largest: int) -> Iterator[tuple[Axis, int]]:
-    """Axes and numbers of equal parts to try: the fewest, twice as many, ..., of the longest axis that has them."""
+def _by_preference(reduction: Reduce, graph: Graph) -> list[Axis]:
+    """The axes that may be cut: of one value's elements, those first that lie furthest apart, else the longest.
+
+    Such parts are consecutive in memory, and the rTasks that made them are on the same unit.
+    """
     longest = sorted(reduction.axes, key=lambda axis: -axis.extent)
-    most = math.prod(axis.extent for axis in longest) // _LEAST_ELEMENTS
+    loads = [node for node in nodes(reduction.body) if isinstance(node, Load)]
+    if len(loads) != 1:
+        return longest
+    strides = dict(zip(loads[0].indices, graph.values[loads[0].slot].storage.strides, strict=True))
+    return sorted(longest, key=lambda axis: -strides.get(axis, 0))
+
+
+def _cuts(axes: Sequence[Axis], fewest: int, largest: int) -> Iterator[tuple[Axis, int]]:
+    """Axes and numbers of equal parts to try: the fewest, twice as many, ..., of the first axis that has them."""
+    most = math.prod(axis.extent for axis in axes) // _LEAST_ELEMENTS
     wanted = fewest
     while wanted <= min(most, largest):
         fitting = (
             (axis, parts)
-            for axis in longest
+            for axis in axes
             for parts in range(wanted, min(2 * wanted, most + 1))
             if axis.extent % parts == 0
         )
@@ -143,7 +156,7 @@ def _time_us(work: Work, graph: Graph, device: VDevice, veus: int) -> float:
 
 def _halves(work: Work, reduction: Reduce, axis: Axis, parts: int, graph: Graph) -> _Halves:
     """The work with a reduction axis in equal parts. The parts are a new value, the number of the part outermost."""
-    ((result, output),) = work.outputs.items()
+    result, output = next(iter(work.outputs.items()))
     part, inner = Axis("part", parts), Axis(axis.name, axis.extent // parts)
     (body,) = substitute([reduction.body], {axis: part * inner.extent + inner})
     axes = tuple(inner if other is axis else other for other in reduction.axes)

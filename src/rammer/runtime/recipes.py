@@ -23,6 +23,7 @@ _STEPS: Mapping[str, Schema] = {
 }
 _LAYOUT: Schema = {"strides": [int], "span": int, "panel": OrNull({"dim": int, "width": int, "stride": int})}
 _RECIPE: Schema = {"base": str, "dtype": str, "shape": [int], "steps": [(str, {})], "layout": OrNull(_LAYOUT)}
+_MOST_STRIDE = 1 << 48
 _MOST_GROWTH = 4096  # times the elements of what a constant is made of, padding included
 
 
@@ -98,6 +99,8 @@ def _layout(body: Mapping[str, Any]) -> Layout:
     panel = body["panel"]
     if panel is not None and not panel["width"]:
         raise ValueError("panels of no width")
+    if max([*body["strides"], 0 if panel is None else panel["stride"]], default=0) > _MOST_STRIDE:
+        raise ValueError("strides beyond all memory")  # of a single index nobody takes a step
     return Layout(
         strides=tuple(body["strides"]),
         span=body["span"],

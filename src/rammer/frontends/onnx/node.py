@@ -74,6 +74,18 @@ class Node(ModelNode):
             raise self.invalid(f"its input '{formals[min(position, len(formals) - 1)].name}' is missing")
         return operand
 
+    def of_rank(self, position: int, *ranks: int) -> Operand:
+        """A required operand that has one of these numbers of dimensions.
+
+        Raises:
+            InvalidModelError: it is left out, or has another number.
+        """
+        operand = self.operand(position)
+        if operand.rank not in ranks:
+            name, wanted = self.schema.inputs[position].name, " or ".join(map(str, ranks))
+            raise self.invalid(f"its input '{name}' is {operand.type}, not of {wanted} dimensions")
+        return operand
+
     def optional(self, position: int) -> Operand | None:
         """An operand that may be left out."""
         return self.inputs[position] if position < len(self.inputs) else None

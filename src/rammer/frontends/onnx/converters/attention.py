@@ -53,9 +53,10 @@ def _of_one_input(
         mask: of keys, as for `_mask_bias`.
         more: what else is added to the scores.
     """
-    heads, width = node.integer("num_heads"), joined.shape[-1]
+    heads, width = node.integer("num_heads"), joined.shape[-1] if joined.rank == 3 else 0
     sizes = sizes or (width // 3,) * 3
-    if joined.rank != 3 or len(sizes) != 3 or sum(sizes) != width or any(size % heads for size in sizes):
+    whole = heads > 0 and len(sizes) == 3 and sum(sizes) == width and not any(size % heads for size in sizes)
+    if joined.rank != 3 or not whole:
         raise node.invalid(f"projections {joined.type} and sizes {list(sizes)} do not fit {heads} heads")
     starts = (0, sizes[0], sizes[0] + sizes[1])
     q, k, v = (
@@ -94,9 +95,10 @@ def _multi_head_attention(node: Node) -> Sequence[Operand]:
     q, k, v = (x if x.rank == 4 else _split_heads(node, x, heads) for x in operands)
     past = 0
     if node.optional(6) is not None or node.optional(7) is not None:
-        past = node.operand(6).shape[2]
-        k = concatenated(node, [node.operand(6), k], 2)
-        v = concatenated(node, [node.operand(7), v], 2)
+        past_key, past_value = node.of_rank(6, 4), node.of_rank(7, 4)
+        past = past_key.shape[2]
+        k = concatenated(node, [past_key, k], 2)
+        v = concatenated(node, [past_value, v], 2)
     bias_ = _sum(node, _mask_bias(node, node.optional(4), q, k), node.optional(5))
     result = _attended(node, q, k, v, bias_, _unidirectional(node, q, k, past=past), scale=_scale(node))
     return [_join_heads(node, result), k, v]
@@ -104,7 +106,7 @@ def _multi_head_attention(node: Node) -> Sequence[Operand]:
 
 def _group_query_attention(node: Node) -> Sequence[Operand]:
     """Several heads of queries share one of keys and values; queries see what is not after them."""
-    query, key, value = node.operand(0), node.optional(1), node.optional(2)
+    query, key, value = node.of_rank(0, 3), node.optional(1), node.optional(2)
     heads, groups = node.integer("num_heads"), node.integer("kv_num_heads")
     for position, name in ((9, "position_ids"), (10, "attention_bias")):
         if node.optional(position) is not None:
@@ -121,7 +123,7 @@ def _group_query_attention(node: Node) -> Sequence[Operand]:
     caches, first = _caches(node, k, v)
     queries = _places(node, q.shape[2], first)
     if node.flag("do_rotary"):
-        tables = (node.operand(7), node.operand(8))
+        tables = (node.of_rank(7, 2), node.of_rank(8, 2))
         rows = expanded(node, queries, (q.shape[0], q.shape[2]))
         interleaved = node.flag("rotary_interleaved")
         q, k = (_rotated(node, x, rows, *tables, interleaved=interleaved) for x in (q, k))
@@ -143,7 +145,7 @@ def _caches(node: Node, k: Operand, v: Operand) -> tuple[list[Operand], Operand 
 
     The number is None where nothing is cached: the first call, which ignores what the caches hold.
     """
-    past = [node.optional(3), node.optional(4)]
+    past = [None if node.optional(position) is None else node.of_rank(position, 4) for position in (3, 4)]
     steps, room = k.shape[2], max((cache.shape[2] for cache in past if cache is not None), default=0)
     if None in past and room:
         raise node.invalid("keys are cached without values, or values without keys")
@@ -205,11 +207,13 @@ def _sink(node: Node, heads: int) -> Operand | None:
 
 def _rotary_embedding(node: Node) -> Sequence[Operand]:
     """Positions are one for each element, or one number from which they count on."""
-    x, positions = node.operand(0), node.operand(1)
+    x, positions = node.of_rank(0, 3, 4), node.operand(1)
     if node.number("scale") != 1.0 or node.flag("is_packed_batching"):
         raise node.unsupported("RotaryEmbedding with a scale or packed batches")
-    cosines, sines = node.operand(2), node.operand(3)
+    cosines, sines = node.of_rank(2, 2), node.of_rank(3, 2)
     size = 2 * cosines.shape[1]
+    if not size:
+        raise node.invalid(f"tables {cosines.type} of no angles")
     heads = node.integer("num_heads") or (x.shape[2] // size if x.rank == 3 else x.shape[1])
     q = x if x.rank == 4 else _split_heads(node, x, heads)
     rows = converted(node, positions, DType.INT64)
@@ -294,7 +298,7 @@ def _attended(
 
     With a `cap`, scores stay below it; a `sink` is one more score of each head.
     """
-    if q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2]:
+    if q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2] or not q.shape[3]:
         raise node.invalid(f"queries {q.type}, keys {k.type} and values {v.type} do not fit")
     factor = node.constant(np.array(1 / math.sqrt(q.shape[3]) if scale is None else scale, q.dtype.numpy))
     scores = node.add("Mul", node.add("MatMul", q, transposed(node, k, (0, 1, 3, 2))), factor)

@@ -99,7 +99,7 @@ def _embedded(
     words, of_words, of_places, of_segments, scale, shift = node.operand(0), *tables
     if of_words is None or of_places is None or scale is None or shift is None:
         raise node.invalid("a table of words or positions, or a scale or shift, is missing")
-    batch, steps = words.shape
+    batch, steps = node.of_rank(0, 2).shape
     total = node.add("Gather", of_words, words, axis=0)
     if places is not None:
         total = node.add("Add", total, node.add("Gather", of_places, places, axis=0))

@@ -103,6 +103,23 @@ def test_runs_on_other_streams_follow_the_last(loaded):
     assert [stream for stream, _ in api.launches] == [LEGACY_STREAM, 8192, 8192]
 
 
+def test_runs_on_the_default_stream_follow_the_last_elsewhere(loaded):
+    model, api = loaded
+    for _ in range(2):
+        model.enqueue([64, 128, 192, 256], 0)
+    model.enqueue([64, 128, 192, 256], 8192)
+    api.log.clear()
+    for _ in range(2):
+        model.enqueue([64, 128, 192, 256], 0)
+    launched = ["cuCtxSetCurrent", "cuLaunchCooperativeKernel"]
+    assert api.log == ["cuCtxSetCurrent", "cuStreamWaitEvent", launched[1], *launched]
+    model.wait()
+    api.log.clear()
+    model.enqueue([64, 128, 192, 256], 0)
+    assert api.log == launched
+    assert [stream for stream, _ in api.launches] == [LEGACY_STREAM, LEGACY_STREAM, 8192, *[LEGACY_STREAM] * 3]
+
+
 def test_inputs_of_the_host_are_copied_once_and_outputs_written_there(loaded):
     model, api = loaded
     x = np.ones(4, np.float32)

@@ -95,7 +95,6 @@ class LoadedModel:
         self._waits = weakref.WeakMethod(self.wait)
         self._traced: Kernel | None = None
         self._driver.enter()
-        self._enter = partial(self._driver.api.cuCtxSetCurrent, self._driver.context)
         self._exchange = Exchange(self._driver.ordinal)
         self.view = self._exchange.view
         self.stream_of = stream_of
@@ -323,9 +322,9 @@ class LoadedModel:
                     return
                 # What most calls come to stands here as a whole: each function that is called takes time.
                 self._segments[self._callers] = arrays
-                answer = self._enter()
-                if answer[0] or (answer := self._kernel.launch(stream, self._parameters))[0]:
-                    check(self._driver.api, "cuLaunchCooperativeKernel", answer)
+                if self._kernel.launch(stream, self._parameters)[0]:  # mostly the context is another one, or none
+                    self._driver.enter()
+                    self._launch_kernel(self._kernel, arrays, stream)
         else:
             held = cast(GpuState, state)
             with self._lock, held.lock:

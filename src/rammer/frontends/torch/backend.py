@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import attrgetter, is_
+from operator import attrgetter
 from typing import Any, Protocol
 
 import torch
@@ -138,9 +138,7 @@ class _Lazy:
             constants = [args[i] for i in constant]
             key = id(constants[0]) if constants else 0
             program = programs.get(key)
-            if program is not None and all(map(is_, constants, program.constants)):
-                if [*map(_VERSION, constants), *map(_ADDRESS, constants)] != program.known:
-                    program.check_constants()
+            if program is not None and [*map(_VERSION, constants), *map(_ADDRESS, constants)] == program.known:
                 return program.trusting(args)
             program = self._compiled(tuple(map(id, constants)), args)
             results = program.run(args)  # which looks at the arguments
@@ -190,8 +188,8 @@ class _Program:
     """A graph compiled with some of its inputs as constants."""
 
     def __init__(self, graph: GraphModule, args: Sequence[Any], constant: Sequence[int], build: Build) -> None:
-        self.constants = [args[i] for i in constant]  # kept alive, so that no other tensor takes their place
-        self.known, self._wants = self._seen()
+        self._constants = [args[i] for i in constant]  # kept alive, so that no other tensor takes their place
+        self.known, self._wants = self._seen()  # no other living tensors have these versions and addresses
         nodes = list(graph.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
         builder = FoldingBuilder(_NAME)
@@ -260,7 +258,7 @@ class _Program:
             RefreshError: a parameter was written to since it was compiled.
             AutogradError: a parameter wants a gradient since then.
         """
-        self.check_constants()
+        self._check_constants()
         tensors = [args[i].detach() if args[i].requires_grad else args[i] for i in self._inputs]
         for i, order in self._turned:
             tensors[i] = tensors[i].permute(order)
@@ -271,13 +269,7 @@ class _Program:
             return list(found)
         return self._assembled(args, iter(found))
 
-    def check_constants(self) -> None:
-        """Refuse a run where they are not as they were compiled.
-
-        Raises:
-            RefreshError: a parameter was written to.
-            AutogradError: a parameter wants a gradient.
-        """
+    def _check_constants(self) -> None:
         known, wants = self._seen()
         if known == self.known and wants == self._wants:
             return
@@ -290,7 +282,7 @@ class _Program:
 
     def _seen(self) -> tuple[list[int], list[bool]]:
         """What tells whether the constants were written to, or given other memory, or are to have gradients."""
-        constants = self.constants
+        constants = self._constants
         return [*map(_VERSION, constants), *map(_ADDRESS, constants)], list(map(_WANTS_GRADIENT, constants))
 
     def _assembled(self, args: Sequence[Any], tensors: Iterator[torch.Tensor]) -> list[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from rammer.chaining import compile_model
 from rammer.compiler import Progress, signature_of, silent
@@ -88,11 +88,8 @@ def _named(graph: Graph, model: object) -> Graph:
 
 
 @guarded("compiled")
-def compile_captured(imported: Imported, options: CompileOptions) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def compile_captured(imported: Imported, options: CompileOptions) -> CompiledModule:
     """A module that its front end has captured, for `torch.compile`, which says itself what is captured.
-
-    Returns:
-        what takes the tensors of its inputs and gives those of its outputs.
 
     Raises:
         ModelError: it cannot be used.
@@ -100,9 +97,8 @@ def compile_captured(imported: Imported, options: CompileOptions) -> Callable[[S
         DeviceError: the machine cannot do what was asked.
     """
     assert imported.form is not None
-    return compile_model(
-        imported.graph, options, kind=partial(CompiledModule, form=imported.form, find_library=library_of)
-    ).call_arrays
+    kind = partial(CompiledModule, form=imported.form, find_library=library_of)
+    return cast(CompiledModule, compile_model(imported.graph, options, kind=kind))
 
 
 @guarded("compiled")

@@ -261,7 +261,7 @@ class Resident(Loaded, Protocol):
         Args:
             arrays: addresses of arrays of the graph's input types, then of its output types, in order, without states;
                 outputs lie apart from each other and from the inputs.
-            stream: what `stream_of` returned.
+            stream: what `stream_of` returned, or a handle; 0 is the default stream.
             state: those of a model that keeps some. A run that is given up leaves them undefined.
 
         Raises:

@@ -320,7 +320,7 @@ class ChainedResident:
         Raises:
             StreamCaptureError: the stream is captured: a graph has no scratch memory of its own.
         """
-        self._enqueue(arrays, stream, [program.enqueue for program in self._programs])
+        self._enqueue(arrays, self.stream_of(stream), [program.enqueue for program in self._programs])
 
     def again(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
         """`enqueue` to a stream that was given before; see `Resident.again`."""

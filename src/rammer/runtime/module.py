@@ -17,7 +17,7 @@ from rammer.runtime.executable import Executable
 from rammer.runtime.signature import check_input
 from rammer.runtime.state import State
 from rammer.runtime.structure import arrays_of, form_to_json
-from rammer.runtime.tensors import FindLibrary, RunAt, TensorLibrary
+from rammer.runtime.tensors import Addressed, FindLibrary, RunAt, TensorLibrary
 
 _Call = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -120,23 +120,25 @@ class CompiledModule(Executable):
             library = None if isinstance(array, np.ndarray) else self._find_library(type(array))
             if library is not None:
                 self._library = library
-                run, resident = self._runner(state), self._resident
-                call = library.calls(
-                    self.signature,
-                    run,
-                    self._refuse,
-                    on_gpu=resident is not None,
-                    alignment_bytes=1 if resident is None else resident.array_alignment_bytes,
-                )
+                call = library.calls(self.signature, self.addressed(state), self._refuse)
                 return calls.setdefault(type(arrays[0]), call)
         return lambda arrays: self._run(arrays, None, None, state)
 
+    def addressed(self, state: State | None = None) -> Addressed:
+        """The model as it runs on addresses, with a state; without one, what is loaded now."""
+        resident = self._resident
+        return Addressed(
+            run=self._runner(state),
+            on_gpu=resident is not None,
+            alignment_bytes=1 if resident is None else resident.array_alignment_bytes,
+        )
+
     def _runner(self, state: State | None) -> RunAt:
-        """What runs the model, as it is by then, on the addresses of inputs and outputs, with a state."""
-        if self._resident is not None:
-            return partial(self._enqueue_at, None if state is None else state.memory)
         if state is None:
-            return lambda addresses, stream: cast(OnHost, self._loaded).run_at(addresses)
+            resident = self._resident
+            return cast(OnHost, self._loaded).run_at if resident is None else cast(RunAt, resident.enqueue)
+        if self._resident is not None:
+            return partial(self._enqueue_at, state.memory)
         count = len(self.signature.inputs)
 
         def run_with_state(addresses: Sequence[int], stream: int | None) -> None:
@@ -146,7 +148,7 @@ class CompiledModule(Executable):
 
         return run_with_state
 
-    def _enqueue_at(self, state: StateMemory | None, addresses: Sequence[int], stream: int | None) -> None:
+    def _enqueue_at(self, state: StateMemory, addresses: Sequence[int], stream: int | None) -> None:
         resident = cast(Resident, self._resident)
         resident.enqueue(addresses, resident.stream_of(stream), state)
 

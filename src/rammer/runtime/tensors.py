@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rammer.ir.calling import Nest
@@ -16,16 +17,26 @@ RunAt = Callable[[Sequence[int], int | None], None]
 """Runs a model on the addresses of its inputs, then its outputs; on a GPU, on a stream."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addressed:
+    """A model as it is run on arrays by their addresses.
+
+    Attributes:
+        run: on the addresses of inputs, then outputs.
+        on_gpu: whether they lie in a GPU's memory.
+        alignment_bytes: what they are multiples of.
+    """
+
+    run: RunAt
+    on_gpu: bool
+    alignment_bytes: int
+
+
 class TensorLibrary(Protocol):
     """What a library does for calls with its tensors and for results in classes that it knows."""
 
-    def calls(
-        self, signature: Signature, run: RunAt, refuse: Refuse, *, on_gpu: bool, alignment_bytes: int
-    ) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """A function from tensors in the order of the inputs to fresh ones for the outputs.
-
-        Addresses that `run` is given are multiples of `alignment_bytes`.
-        """
+    def calls(self, signature: Signature, model: Addressed, refuse: Refuse) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """A function from tensors in the order of the inputs to fresh ones for the outputs."""
         ...
 
     def make(self, nest: Nest, parts: Sequence[object]) -> object:

@@ -43,8 +43,9 @@ class MemoryApi(Api):
             cuDeviceGetAttribute=(Status.CUDA_SUCCESS, 1 << 20),
             cuOccupancyMaxActiveBlocksPerMultiprocessor=(Status.CUDA_SUCCESS, 1),
             cuLaunchCooperativeKernel=self._launch,
-            cuCtxSetCurrent=(Status.CUDA_SUCCESS,),
+            cuCtxSetCurrent=self._enter,
         )
+        self.current = False
         self._memory = []
         self._streams: itertools.count[int] = itertools.count(STREAM)
         self.launches: list[tuple[int, Any]] = []
@@ -53,7 +54,13 @@ class MemoryApi(Api):
         self._memory.append(np.zeros(size_bytes, np.uint8))
         return Status.CUDA_SUCCESS, self._memory[-1].ctypes.data
 
+    def _enter(self, _context):
+        self.current = True
+        return (Status.CUDA_SUCCESS,)
+
     def _launch(self, *arguments):
+        if not self.current:
+            return (Status.CUDA_ERROR_INVALID_CONTEXT,)
         *_, stream, parameters = arguments
         (address,) = (ctypes.c_uint64 * 1).from_address(parameters)
         program = program_type(CALLER + ARRAYS).from_address(address)
@@ -84,8 +91,17 @@ def test_a_run_is_one_launch(loaded):
     for run in range(3):
         api.log.clear()
         model.enqueue([64, 128, 192, 256 + run], LEGACY_STREAM)
-        assert api.log == ["cuCtxSetCurrent", "cuLaunchCooperativeKernel"]
+        assert api.log == [*["cuCtxSetCurrent"] * (run == 0), "cuLaunchCooperativeKernel"]
     assert api.launches == [(LEGACY_STREAM, [64, 128, 192, 256 + run]) for run in range(3)]
+
+
+def test_a_launch_without_the_context_is_made_with_it(loaded):
+    model, api = loaded
+    model.enqueue([64, 128, 192, 256], LEGACY_STREAM)
+    api.current = False
+    model.enqueue([64, 128, 192, 320], LEGACY_STREAM)
+    assert api.log[-3:] == ["cuLaunchCooperativeKernel", "cuCtxSetCurrent", "cuLaunchCooperativeKernel"]
+    assert [arrays[-1] for _, arrays in api.launches] == [256, 320]
 
 
 def test_runs_on_other_streams_follow_the_last(loaded):
@@ -101,6 +117,23 @@ def test_runs_on_other_streams_follow_the_last(loaded):
         *("cuCtxSetCurrent", "cuStreamIsCapturing", *launched),
     ]
     assert [stream for stream, _ in api.launches] == [LEGACY_STREAM, 8192, 8192]
+
+
+def test_runs_on_the_default_stream_follow_the_last_elsewhere(loaded):
+    model, api = loaded
+    for _ in range(2):
+        model.enqueue([64, 128, 192, 256], 0)
+    model.enqueue([64, 128, 192, 256], 8192)
+    api.log.clear()
+    for _ in range(2):
+        model.enqueue([64, 128, 192, 256], 0)
+    launch = "cuLaunchCooperativeKernel"
+    assert api.log == ["cuCtxSetCurrent", "cuStreamWaitEvent", launch, launch]
+    model.wait()
+    api.log.clear()
+    model.enqueue([64, 128, 192, 256], 0)
+    assert api.log == ["cuCtxSetCurrent", launch]
+    assert [stream for stream, _ in api.launches] == [LEGACY_STREAM, LEGACY_STREAM, 8192, *[LEGACY_STREAM] * 3]
 
 
 def test_inputs_of_the_host_are_copied_once_and_outputs_written_there(loaded):

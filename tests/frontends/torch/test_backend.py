@@ -138,6 +138,45 @@ def test_parameters_that_are_given_other_memory():
         net(x)
 
 
+def test_modules_that_share_a_graph_in_turns():
+    torch.manual_seed(0)
+    modules = [torch.nn.Linear(3, 2) for _ in range(3)]
+    modules[2].weight = modules[0].weight  # and another bias
+    nets, x = [compiled(module) for module in modules], torch.randn(2, 3)
+    for _ in range(3):
+        for module, net in zip(modules, nets, strict=True):
+            torch.testing.assert_close(net(x), module(x))
+    modules[1].bias.add_(1)
+    torch.testing.assert_close(nets[2](x), modules[2](x))
+    with pytest.raises(errors.RefreshError):
+        nets[1](x)
+
+
+def called_alone(function, *args):
+    """Whether what Dynamo calls for a graph is Rammer's own, without AOTAutograd's part around it."""
+    found = []
+
+    def seen(graph, inputs, **options):
+        found.append(backend(graph, inputs, **options))
+        return found[-1]
+
+    torch.compile(Function(function), backend=seen, dynamic=False, options={"device": "reference"})(*args)
+    return [each.__module__.startswith("rammer") for each in found]
+
+
+def test_pytorch_stands_between_only_where_it_has_something_to_do():
+    x = torch.ones(2, 3)
+    assert called_alone(lambda x: x * 2, x) == [True]
+    assert called_alone(lambda x: (x.exp(), x @ x.t()), x) == [True]
+    assert called_alone(lambda x: (x * 2, x.t()), x) == [False]
+    assert called_alone(lambda x: x.add_(1) * 2, x) == [False]
+
+
+def test_a_part_of_another_tensor():
+    whole = torch.randn(9)
+    check(Function(lambda x: x * 2), whole[1:7].view(2, 3))
+
+
 def test_graphs_without_inputs():
     check(Function(lambda: torch.ones(3) * 2))
     check(Function(lambda x: (torch.arange(3), x)), torch.ones(2))

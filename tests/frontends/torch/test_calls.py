@@ -6,9 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rammer.frontends.torch.calls import calls  # noqa: E402 - after the check for PyTorch
+from rammer.frontends.torch.calls import calls, trusting  # noqa: E402 - after the check for PyTorch
 from rammer.ir.types import DType, TensorType  # noqa: E402
 from rammer.runtime.signature import Port, Signature  # noqa: E402
+from rammer.runtime.tensors import Addressed  # noqa: E402
 
 TYPE = TensorType(DType.FLOAT32, (3,))
 SIGNATURE = Signature(inputs=(Port("x", TYPE), Port("y", TYPE)), outputs=(Port("z", TYPE),))
@@ -21,9 +22,29 @@ def given_to(inputs, alignment_bytes):
     def run(addresses, stream):
         seen.append((list(addresses), [list((ctypes.c_float * 3).from_address(one)) for one in addresses[:2]]))
 
-    call = calls(SIGNATURE, run, lambda *_: None, on_gpu=False, alignment_bytes=alignment_bytes)
-    call(inputs)
-    return seen[0]
+    model = Addressed(run=run, on_gpu=False, alignment_bytes=alignment_bytes)
+    calls(SIGNATURE, model, lambda *_: None)(inputs)
+    trusting(model, [1, 2], [torch.empty(3)])([torch.zeros(1), *inputs])
+    (given, values), (trusted, trusted_values) = seen
+    assert trusted_values == values
+    aligned = [i for i in (0, 1) if given[i] == inputs[i].data_ptr()]
+    assert [trusted[i] for i in aligned] == [given[i] for i in aligned]
+    assert all(address % alignment_bytes == 0 for address in trusted)
+    return given, values
+
+
+def test_copies_lie_as_their_originals_and_results_as_they_are_wanted():
+    """Nobody says how a trusted argument lies: its elements are read in their order in memory."""
+    seen = []
+
+    def run(addresses, stream):
+        seen.append([list((ctypes.c_float * 6).from_address(one)) for one in addresses[:1]])
+
+    lying = torch.arange(7.0)[1:].view(2, 3).t()
+    model = Addressed(run=run, on_gpu=False, alignment_bytes=16)
+    (result,) = trusting(model, [0], [torch.empty(2, 3, 4, 5, memory_format=torch.channels_last)])([lying])
+    assert seen == [[[1, 2, 3, 4, 5, 6]]]
+    assert result.stride() == (60, 1, 15, 3)
 
 
 def test_parts_of_other_tensors_are_copied_where_they_begin_between():

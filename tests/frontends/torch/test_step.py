@@ -184,7 +184,12 @@ FUNCTIONS = {
         x.clamp(-0.1, 0.1) + torch.min(x, -x) + x.abs() + x.gather(3, torch.tensor([[[[1]]]]).expand(2, 4, 8, 1))
     ),
     "padding": lambda x: F.pad(x, (1, 1, 2, 0), mode="reflect"),
+    "classes of pixels": lambda x: F.cross_entropy(x, PIXELS, ignore_index=1, reduction="none"),
+    "weighted classes of pixels": lambda x: F.cross_entropy(x, PIXELS, weight=torch.tensor([1.0, 2, 3, 4])),
 }
+
+
+PIXELS = torch.arange(128).reshape(2, 8, 8) % 4
 
 
 class Behind(Module):
@@ -211,8 +216,20 @@ def test_of_equal_elements_of_a_window_the_first_takes_the_gradient():
     check_step(mean_square, module, sgd(module), torch.ones(1, 1, 7, 7).tril())
 
 
+TARGET = torch.tensor([1, 0, 2, 1, 2, 1])
+
 LOSSES = {
     "cross entropy": lambda m, x: F.cross_entropy(m(x), torch.tensor([1, 0, 2, -100, 2, 1]), label_smoothing=0.1),
+    "a class that does not count": lambda m, x: F.cross_entropy(m(x), TARGET, ignore_index=2),
+    "sum": lambda m, x: F.cross_entropy(m(x), TARGET, reduction="sum"),
+    "of rows": lambda m, x: F.cross_entropy(m(x), TARGET, reduction="none") @ torch.arange(6.0),
+    "weighted, but for a class": lambda m, x: F.cross_entropy(
+        m(x), TARGET, weight=torch.tensor([1.0, 2, 3]), ignore_index=0
+    ),
+    "of one row": lambda m, x: F.cross_entropy(m(x)[0], torch.tensor(1)),
+    "of scores": lambda m, x: F.nll_loss(m(x), TARGET),
+    "of another softmax": lambda m, x: F.nll_loss(m(x).log_softmax(0), TARGET),
+    "with entropy": lambda m, x: F.cross_entropy(m(x), TARGET) + (m(x).softmax(-1) * m(x).log_softmax(-1)).sum(),
     "weighted": lambda m, x: F.cross_entropy(m(x), torch.tensor([1, 0, 2, 1, 2, 1]), weight=torch.tensor([1.0, 2, 3])),
     "binary": lambda m, x: F.binary_cross_entropy_with_logits(m(x), torch.full((BATCH, CLASSES), 0.3)),
     "huber": lambda m, x: F.huber_loss(m(x), torch.zeros(BATCH, CLASSES), delta=0.3),
@@ -227,6 +244,13 @@ def test_losses(name):
     torch.manual_seed(0)
     module = mlp()
     check_step(LOSSES[name], module, sgd(module), torch.randn(BATCH, 8))
+
+
+def test_the_gradient_of_a_class_loss_sums_no_line():
+    """Only the class has one: the sum over classes, which that of a softmax takes, is known."""
+    module = mlp()
+    graph = imported_step(cross_entropy, module, sgd(module), torch.randn(BATCH, 8), TARGET).graph
+    assert {each.attributes["axes"] for each in graph.operators if each.kind == "ReduceSum"} == {(0,)}
 
 
 class Tied(Module):

@@ -41,17 +41,18 @@ def stream_of(stream: object) -> int:
         OptionError: it is no stream.
         StreamCaptureError: it is the default stream by default, and PyTorch captures another.
     """
+    if isinstance(stream, int) and stream >= 0:  # as in most calls
+        return stream or LEGACY_STREAM
     if stream is None:
         refuse_while_capturing(
             "a run on the default stream", "give stream=torch.cuda.current_stream(), and outputs= to write into"
         )
         return LEGACY_STREAM
-    handle: object = stream
-    if not isinstance(stream, int):
-        if callable(told := getattr(stream, "__cuda_stream__", None)):
-            _, handle = told()
-        else:
-            handle = getattr(stream, "cuda_stream", None)  # PyTorch's
+    handle: object
+    if callable(told := getattr(stream, "__cuda_stream__", None)):
+        _, handle = told()
+    else:
+        handle = getattr(stream, "cuda_stream", None)  # PyTorch's
     if not isinstance(handle, int) or handle < 0:
         raise OptionError(f"stream={stream!r}", hint="give a stream's handle, or an object with __cuda_stream__")
     return LEGACY_STREAM if handle == NULL_STREAM else handle

@@ -74,7 +74,9 @@ def load_kernel(
         )
     address, size_bytes = constants
     launch: Launch
-    if streams(driver, size_bytes):
+    if blocks == 0:
+        launch = _nothing
+    elif streams(driver, size_bytes):
         launch = streaming_launch(
             driver,
             function,
@@ -87,3 +89,8 @@ def load_kernel(
     else:
         launch = partial(api.cuLaunchCooperativeKernel, function, *(blocks, 1, 1), *(threads, 1, 1), scratch_bytes)
     return Kernel(blocks=blocks, launch=launch)
+
+
+def _nothing(stream: int, parameters: int) -> tuple[int]:
+    """The launch of a program without work."""
+    return (0,)

@@ -314,9 +314,17 @@ class LoadedModel:
 
     def enqueue(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
         """Give a run to a stream; see `Resident.enqueue`."""
+        stream = stream or LEGACY_STREAM
         if state is None:
             with self._lock:
-                self._enqueue(arrays, stream, (self._order,))
+                if stream != self._order.steady or self._stalled.value:
+                    self._enqueue(arrays, stream, (self._order,))
+                    return
+                # What most calls come to stands here as a whole: each function that is called takes time.
+                self._segments[self._callers] = arrays
+                if self._kernel.launch(stream, self._parameters)[0]:  # mostly the context is another one, or none
+                    self._driver.enter()
+                    self._launch_kernel(self._kernel, arrays, stream)
         else:
             held = cast(GpuState, state)
             with self._lock, held.lock:
@@ -364,8 +372,6 @@ class LoadedModel:
         return [*arrays[:inputs], *state.read, *arrays[inputs:], *state.written]
 
     def _launch_kernel(self, kernel: Kernel, arrays: Sequence[int], stream: int) -> None:
-        if kernel.blocks == 0:
-            return
         self._segments[self._callers] = arrays
         answer = kernel.launch(stream, self._parameters)
         if answer[0]:

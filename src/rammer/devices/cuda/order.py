@@ -18,6 +18,10 @@ class Order:
     """Which stream has the last run. One event marks its end, recorded when it is needed or before a stream can end.
 
     Captured runs are another order, that of their graph: replays are not seen here. Safe to use from several threads.
+
+    Attributes:
+        steady: the legacy default stream where it has the last run. It never ends and is never captured: for another
+            run there nothing is to be done. None where something may be.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -31,6 +35,7 @@ class Order:
         self._lock = threading.Lock()
         self._last: int | None = None
         self._lasts = False
+        self.steady: int | None = None
 
     def before(self, stream: int) -> None:
         """The next work on `stream` follows the last run."""
@@ -44,6 +49,7 @@ class Order:
             return
         with self._lock:
             self._last, self._lasts = stream, lasts
+            self.steady = stream if stream == LEGACY_STREAM else None
             if not lasts:
                 self._driver.call("cuEventRecord", self._event, stream)
 
@@ -77,13 +83,13 @@ class Order:
         with self._lock:
             if self._mark():
                 self._driver.call("cuEventSynchronize", self._event)
-                self._last = None
+                self._last = self.steady = None
 
     def ended(self, stream: int) -> None:
         """Runs given to `stream` have ended: work that followed them was waited for."""
         with self._lock:
             if self._last == stream:
-                self._last = None
+                self._last = self.steady = None
 
     def gather(self, readers: Iterable[int], stream: int) -> None:
         """Work given to `stream` from now on follows what the streams `readers` have been given so far."""

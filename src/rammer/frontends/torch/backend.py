@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.fx import GraphModule
@@ -25,6 +25,7 @@ from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.dispatch import Imported
 from rammer.frontends.moves import transposed
 from rammer.frontends.node import ModelNode
+from rammer.frontends.torch.calls import trusting
 from rammer.frontends.torch.converters import CONVERTERS
 from rammer.frontends.torch.importer import Importer
 from rammer.frontends.torch.private import check_version, constant_inputs, for_inference, has_tangent
@@ -36,9 +37,21 @@ from rammer.ir.types import TensorType
 _NAME = "module"
 _VERSION, _ADDRESS, _WANTS_GRADIENT = attrgetter("_version"), torch.Tensor.data_ptr, attrgetter("requires_grad")
 
-Build = Callable[[Imported], Callable[[Sequence[Any]], Sequence[Any]]]
-"""Compiles a graph to what takes the tensors of its inputs and gives those of its outputs; arrays where it has no
-inputs."""
+
+class Built(Protocol):
+    """A compiled graph, a `runtime.module.CompiledModule`."""
+
+    def call_arrays(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """The outputs for tensors, which are looked at; arrays where the graph has no inputs."""
+        ...
+
+    def addressed(self) -> Any:
+        """It as it runs on addresses."""
+        ...
+
+
+Build = Callable[[Imported], Built]
+"""Compiles a graph."""
 
 
 def compile_graph_module(graph: GraphModule, inputs: Sequence[Any], build: Build) -> Callable[..., Any]:
@@ -60,12 +73,16 @@ def compile_graph_module(graph: GraphModule, inputs: Sequence[Any], build: Build
             "a graph with symbolic shapes", where=_NAME, hint="call torch.compile(..., backend='rammer', dynamic=False)"
         )
 
+    made: list[_Lazy] = []
+
     def inference(functional: GraphModule, fake: Sequence[Any]) -> Callable[..., Any]:
-        return _Lazy(functional, constant_inputs(), build)
+        made.append(_Lazy(functional, constant_inputs(), build))
+        return made[-1]
 
     # Other kinds of attention are operators of their own for each device.
     with sdpa_kernel(SDPBackend.MATH):
-        return for_inference(graph, inputs, inference, _refuse_gradients, CONVERTERS)
+        called, adds_nothing = for_inference(graph, inputs, inference, _refuse_gradients, CONVERTERS)
+    return made[-1].unboxed() if adds_nothing else called
 
 
 def _refuse_gradients(*_: object) -> Callable[..., Any]:
@@ -106,6 +123,29 @@ class _Lazy:
         results = (self._programs.get(key) or self._compiled(key, args)).run(args)
         args.clear()
         return results
+
+    def unboxed(self) -> Callable[..., Sequence[Any]]:
+        """What takes the arguments one by one, as Dynamo calls it, whose guards have seen that they are as compiled.
+
+        Between two calls Dynamo runs so much other code that all that is touched here has left the processor's caches:
+        it takes several times what it takes in a loop of its own. So little is called.
+        """
+        constant, programs = self._constant, dict[int, _Program]()
+
+        def call(*args: Any) -> Sequence[Any]:
+            if has_tangent(args):
+                _refuse_gradients()
+            constants = [args[i] for i in constant]
+            key = id(constants[0]) if constants else 0
+            program = programs.get(key)
+            if program is not None and [*map(_VERSION, constants), *map(_ADDRESS, constants)] == program.known:
+                return program.trusting(args)
+            program = self._compiled(tuple(map(id, constants)), args)
+            results = program.run(args)  # which looks at the arguments
+            programs[key] = program
+            return results
+
+        return call
 
     def _compiled(self, key: tuple[int, ...], args: Sequence[Any]) -> _Program:
         with self._lock:
@@ -149,7 +189,7 @@ class _Program:
 
     def __init__(self, graph: GraphModule, args: Sequence[Any], constant: Sequence[int], build: Build) -> None:
         self._constants = [args[i] for i in constant]  # kept alive, so that no other tensor takes their place
-        self._known = self._seen()
+        self.known, self._wants = self._seen()  # no other living tensors have these versions and addresses
         nodes = list(graph.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
         builder = FoldingBuilder(_NAME)
@@ -182,8 +222,12 @@ class _Program:
             raise UnsupportedFeatureError("a graph that gives no tensor", where=_NAME)
         result = Nest(kind="tuple", keys=(), parts=tuple(Leaf(name) for name, _ in outputs))
         form = CallForm(positional=tuple((name, Leaf(name)) for name in names), named=(), result=result)
-        self._call = build(Imported(graph=builder.finish(outputs, source), form=form))
+        built = build(Imported(graph=builder.finish(outputs, source), form=form))
+        self._call = built.call_arrays
         self._are_results = all(isinstance(each, _Strides) and each.is_row_major for each in self._results)
+        self.trusting: Callable[[Sequence[Any]], Sequence[Any]] = self.run
+        if self._inputs and all(isinstance(each, _Strides) for each in self._results) and not writes:
+            self.trusting = trusting(built.addressed(), self._inputs, [node.meta["val"] for node in given])
 
     def _result(
         self,
@@ -214,8 +258,7 @@ class _Program:
             RefreshError: a parameter was written to since it was compiled.
             AutogradError: a parameter wants a gradient since then.
         """
-        if self._seen() != self._known:
-            self._refuse_changes()
+        self._check_constants()
         tensors = [args[i].detach() if args[i].requires_grad else args[i] for i in self._inputs]
         for i, order in self._turned:
             tensors[i] = tensors[i].permute(order)
@@ -226,18 +269,21 @@ class _Program:
             return list(found)
         return self._assembled(args, iter(found))
 
-    def _refuse_changes(self) -> None:
-        if any(now and not then for now, then in zip(self._seen()[-1], self._known[-1], strict=True)):
+    def _check_constants(self) -> None:
+        known, wants = self._seen()
+        if known == self.known and wants == self._wants:
+            return
+        if any(now and not then for now, then in zip(wants, self._wants, strict=True)):
             _refuse_gradients()
         raise RefreshError(
             "parameters of a compiled module were written to",
             hint="call torch.compiler.reset() after that: the next call compiles the module anew",
         )
 
-    def _seen(self) -> tuple[list[int], list[int], list[bool]]:
+    def _seen(self) -> tuple[list[int], list[bool]]:
         """What tells whether the constants were written to, or given other memory, or are to have gradients."""
         constants = self._constants
-        return list(map(_VERSION, constants)), list(map(_ADDRESS, constants)), list(map(_WANTS_GRADIENT, constants))
+        return [*map(_VERSION, constants), *map(_ADDRESS, constants)], list(map(_WANTS_GRADIENT, constants))
 
     def _assembled(self, args: Sequence[Any], tensors: Iterator[torch.Tensor]) -> list[Any]:
         """The results in their order; inputs that the graph writes to are written."""

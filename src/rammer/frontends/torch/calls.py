@@ -19,28 +19,21 @@ from rammer.frontends.torch.types import dtype_of, torch_dtype
 __all__ = ["calls", "make", "padded"]
 
 
-def calls(
-    signature: Any,
-    run: Callable[[Sequence[int], int | None], None],
-    refuse: Callable[..., None],
-    *,
-    on_gpu: bool,
-    alignment_bytes: int,
-) -> Callable[[Sequence[Any]], Sequence[torch.Tensor]]:
+def calls(signature: Any, model: Any, refuse: Callable[..., None]) -> Callable[[Sequence[Any]], Sequence[torch.Tensor]]:
     """A function from tensors in the order of the inputs to fresh ones for the outputs.
 
     Args:
         signature: names and types of inputs and outputs, a `runtime.signature.Signature`.
-        run: runs the model on the addresses of all inputs, then all outputs, on a stream of the GPU or None.
+        model: runs on the addresses of all inputs, then all outputs, on a stream of the GPU or None; a
+            `runtime.tensors.Addressed`. An input that begins at no multiple of its alignment, a part of another tensor,
+            is copied; PyTorch's memory for the results begins where it has to.
         refuse: raises the error for an input of another element type or shape, by its position.
-        on_gpu: whether inputs and outputs lie on a GPU.
-        alignment_bytes: what addresses have to be multiples of. An input that begins elsewhere, a part of another
-            tensor, is copied; PyTorch's memory for the results begins where it has to.
     """
+    on_gpu, alignment_bytes, run = model.on_gpu, model.alignment_bytes, model.run
     expected = [(torch_dtype(port.type.dtype), torch.Size(port.type.shape)) for port in signature.inputs]
     place = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
     is_kind, ordinal = attrgetter("is_cuda" if on_gpu else "is_cpu"), 0 if on_gpu else -1
-    made, stream_now = rooms(signature, on_gpu=on_gpu), current_stream(place) if on_gpu else _no_stream
+    made, stream_now = rooms(signature, on_gpu=on_gpu), stream_of(place)
     misfit = _Misfit(signature, refuse, place)
     is_learning, tensor_class = torch.is_grad_enabled, torch.Tensor
 
@@ -78,9 +71,44 @@ def calls(
     return call
 
 
+def trusting(
+    model: Any, inputs: Sequence[int], results: Sequence[torch.Tensor]
+) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+    """As `calls`, from arguments that somebody else has checked: types, shapes, strides and places are as compiled.
+
+    Args:
+        model: as for `calls`.
+        inputs: which of the arguments are the model's inputs.
+        results: tensors like the results, whose data nobody reads.
+    """
+    alignment_bytes, run = model.alignment_bytes, model.run
+    made = [room(tuple(each.shape), each.dtype, on_gpu=model.on_gpu, strides=tuple(each.stride())) for each in results]
+    stream_now = stream_of(torch.device("cuda", 0) if model.on_gpu else torch.device("cpu"))
+
+    def call(args: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        addresses, copies = [args[i].data_ptr() for i in inputs], []
+        if alignment_bytes > 1:
+            for i, address in enumerate(addresses):
+                if address % alignment_bytes:
+                    copies.append(args[inputs[i]].clone(memory_format=torch.preserve_format))
+                    addresses[i] = copies[-1].data_ptr()
+        results = [room() for room in made]
+        for result in results:
+            addresses.append(result.data_ptr())
+        run(addresses, stream_now())
+        return results
+
+    return call
+
+
 def rooms(signature: Any, *, on_gpu: bool) -> list[Callable[[], torch.Tensor]]:
     """What makes room for each output, row by row."""
     return [room(tuple(port.type.shape), torch_dtype(port.type.dtype), on_gpu=on_gpu) for port in signature.outputs]
+
+
+def stream_of(place: torch.device) -> Callable[[], int | None]:
+    """What tells the current stream of a device; the processor has none."""
+    return current_stream(place) if place.type == "cuda" else _no_stream
 
 
 def _no_stream() -> None:

@@ -35,6 +35,7 @@ class Importer:
     builder: FoldingBuilder
     random: RandomStreams | None = None
     values: dict[FxNode, Value] = field(default_factory=dict)
+    sums: dict[tuple[Operand, int], Operand] = field(default_factory=dict)
 
     def convert(self, nodes: Sequence[FxNode], attribute: Callable[[str], Any]) -> None:
         """Convert all calls and attributes.
@@ -82,6 +83,7 @@ class Importer:
             results=types,
             used=_used(node, len(results)),
             random=self.random,
+            sums=self.sums,
         )
         given = CONVERTERS[call.operator](call)
         if isinstance(given, Operand):

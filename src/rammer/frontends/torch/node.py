@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ class Node(ModelNode):
         results: types of the results, None for one that is no tensor.
         used: whether something reads each result.
         random: where random numbers come from; None where there are none.
+        sums: of operands along an axis, where what made them knows a short way; shared by all calls of a program.
     """
 
     operator: str
@@ -38,6 +39,7 @@ class Node(ModelNode):
     results: tuple[TensorType | None, ...]
     used: tuple[bool, ...]
     random: RandomStreams | None = None
+    sums: dict[tuple[Operand, int], Operand] = field(default_factory=dict)
 
     @property
     def type(self) -> TensorType:

@@ -225,8 +225,11 @@ def for_inference(
     compiler: Callable[..., Any],
     refuse: Callable[..., Any],
     kept: Collection[str],
-) -> Callable[..., Any]:
+) -> tuple[Callable[..., Any], bool]:
     """What AOTAutograd makes of a graph of Dynamo's, once a compiler has seen it without mutation and views.
+
+    Also whether that does nothing but call what the compiler gave, on the same tensors. Its own part takes longer than
+    a small model.
 
     Args:
         graph: what Dynamo found.
@@ -235,14 +238,51 @@ def for_inference(
         refuse: is called where gradients are wanted.
         kept: as for `with_gradients`.
     """
+    adds_nothing = False
+
+    def compile_inference(functional: torch.fx.GraphModule, fake: Sequence[Any]) -> Callable[..., Any]:
+        nonlocal adds_nothing
+        adds_nothing = _adds_nothing(graph, inputs, functional)
+        compiled: Callable[..., Any] = compiler(functional, fake)
+        return compiled
+
     compile_functional = aot_autograd(
         fw_compiler=refuse,
-        inference_compiler=compiler,
+        inference_compiler=compile_inference,
         decompositions=_decompositions_but(kept),
         keep_inference_input_mutations=True,
     )
-    called: Callable[..., Any] = compile_functional(graph, inputs)
-    return called
+    return compile_functional(graph, inputs), adds_nothing
+
+
+def _adds_nothing(graph: torch.fx.GraphModule, inputs: Sequence[Any], functional: torch.fx.GraphModule) -> bool:
+    """Whether AOTAutograd, which compiles a graph now, hands on inputs and results of the functional graph as they are.
+
+    It does not where inputs are written to, results share memory with inputs or each other, or tensors are of classes
+    of their own.
+    """
+    context = TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    if metadata is None or any(True for _ in (*graph.parameters(), *graph.buffers())):
+        return False
+    taken = sum(1 for node in functional.graph.nodes if node.op == "placeholder")
+    usual = {
+        "mutated_inp_runtime_indices": [],
+        "num_outputs_aliased": 0,
+        "num_intermediate_bases": 0,
+        "num_mutated_graph_handled_indices": 0,
+        "tokens": {},
+        "grad_enabled_mutation": None,
+        "is_rng_op_functionalized": False,
+        "dynamic_outputs": False,
+    }
+    classes = (*metadata.subclass_inp_meta, *metadata.subclass_fw_graph_out_meta)
+    return (
+        taken == len(inputs)
+        and all(getattr(metadata, name, ...) == value for name, value in usual.items())
+        and not getattr(metadata, "num_graphsafe_rng_states", 0)  # since 2.7
+        and not any(hasattr(each, "attrs") for each in classes)
+    )
 
 
 def constant_inputs() -> list[int]:
@@ -282,12 +322,16 @@ def has_tangent(tensors: Sequence[torch.Tensor]) -> bool:
     return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
 
-def room(shape: tuple[int, ...], dtype: torch.dtype, *, on_gpu: bool) -> Callable[[], torch.Tensor]:
-    """What makes tensors of a kind, row by row; in the first GPU's memory or the processor's."""
-    strides = torch.empty(shape, device="meta").stride()
+def room(
+    shape: tuple[int, ...], dtype: torch.dtype, *, on_gpu: bool, strides: tuple[int, ...] | None = None
+) -> Callable[[], torch.Tensor]:
+    """What makes tensors of a kind, row by row or with given strides; in the first GPU's memory or the processor's."""
+    if strides is None:
+        strides = torch.empty(shape, device="meta").stride()
     make = getattr(guards, "_empty_strided_cuda" if on_gpu else "_empty_strided_cpu", None)
     if make is None or (on_gpu and torch.cuda.device_count() > 1):  # it takes the GPU that is PyTorch's current one
-        return partial(torch.empty, shape, dtype=dtype, device=torch.device("cuda", 0) if on_gpu else None)
+        place = torch.device("cuda", 0) if on_gpu else torch.device("cpu")
+        return partial(torch.empty_strided, shape, strides, dtype=dtype, device=place)
     return partial(make, shape, strides, dtype)
 
 

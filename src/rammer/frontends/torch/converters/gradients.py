@@ -1,4 +1,4 @@
-"""Gradients that PyTorch has operators of their own for: those of convolutions and pooling."""
+"""Gradients that PyTorch has operators of their own for: those of convolutions, pooling and losses of classes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import part, reshaped, transposed
+from rammer.frontends.moves import converted, part, reshaped, transposed
 from rammer.frontends.torch.converters.convolution import per_dimension
 from rammer.frontends.torch.converters.pooling import shares_of_adaptive, times_along
 from rammer.frontends.torch.node import Converter, Node, Result
+from rammer.ir.types import DType
+
+_MEAN = 1  # of `torch._C`'s kinds of reduction: none, mean, sum
 
 
 def _convolution_backward(node: Node) -> Result:
@@ -154,7 +157,47 @@ def _adaptive_average_pool_backward(node: Node) -> Result:
     return g
 
 
+def _classes_backward(node: Node) -> Result:
+    """Minus the gradient of the loss, shared out among the elements that count, where the class is the target's."""
+    x, target, g = (node.operand(name) for name in ("self", "target", "grad_output"))
+    axis = 1 if x.rank > 1 else 0
+    single = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    classes = np.arange(x.shape[axis], dtype=np.int64).reshape([-1 if dim == axis else 1 for dim in range(x.rank)])
+    target = reshaped(node, target, single)
+    if node.integer("reduction") == _MEAN:
+        g = node.add("Div", g, node.operand("total_weight"))
+    if g.rank:
+        g = reshaped(node, g, single)
+    counts = node.add("Not", node.add("Equal", target, node.scalar(node.integer("ignore_index"), target.dtype)))
+    zero = node.scalar(0, node.dtype)
+    down = node.add("Where", counts, node.add("Neg", g), zero)
+    hit = node.add("Equal", target, node.constant(classes))
+    if (weight := node.optional("weight")) is not None:
+        return node.add("Where", hit, node.add("Mul", down, reshaped(node, weight, classes.shape)), zero)
+    y = node.add("Where", hit, down, zero)
+    node.sums[y, axis] = down
+    return y
+
+
+def _log_softmax_backward(node: Node) -> Result:
+    """Less the probability's share of the sum of a line."""
+    g, y = node.operand("grad_output"), node.operand("output")
+    axis = node.dimension("dim", y.rank)
+    total = node.sums.get((g, axis))
+    dtype = DType.FLOAT32 if g.dtype.is_half else g.dtype
+    g, y = (converted(node, each, dtype) for each in (g, y))
+    if y.rank == 0:
+        return converted(node, node.add("Sub", g, node.add("Mul", node.add("Exp", y), g)), node.dtype)
+    if total is None:
+        total = node.add("ReduceSum", g, axes=(axis,), keepdims=True)
+    share = node.add("Mul", node.add("Exp", y), converted(node, total, dtype))
+    return converted(node, node.add("Sub", g, share), node.dtype)
+
+
 CONVERTERS: Mapping[str, Converter] = {
+    "_log_softmax_backward_data": _log_softmax_backward,
+    "nll_loss2d_backward": _classes_backward,
+    "nll_loss_backward": _classes_backward,
     "_adaptive_avg_pool2d_backward": _adaptive_average_pool_backward,
     "_adaptive_avg_pool3d_backward": _adaptive_average_pool_backward,
     "adaptive_max_pool2d_backward": _adaptive_max_pool_backward,

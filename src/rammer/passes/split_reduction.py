@@ -108,9 +108,13 @@ def _best_cut(operator: Operator, graph: Graph, device: VDevice, veus: int) -> t
 
 
 def _reduction(work: Work) -> Reduce | None:
-    """The reduction of a work that has just one, for each of its results; None for any other."""
+    """The reduction of a work that has just one, for each of its results; None for any other.
+
+    Several results lie alike: those of an update that is a gradient's epilogue.
+    """
     found = [node for node in work.nodes if isinstance(node, Reduce)]
-    if len(found) != 1 or len(work.outputs) != 1:
+    places = {(output.indices, output.type.shape) for output in work.outputs.values()}
+    if len(found) != 1 or len(places) != 1:
         return None
     (reduction,) = found
     free = free_axes(reduction)[reduction]
@@ -143,7 +147,7 @@ def _time_us(work: Work, graph: Graph, device: VDevice, veus: int) -> float:
 
 def _halves(work: Work, reduction: Reduce, axis: Axis, parts: int, graph: Graph) -> _Halves:
     """The work with a reduction axis in equal parts. The parts are a new value, the number of the part outermost."""
-    ((result, output),) = work.outputs.items()
+    result, output = next(iter(work.outputs.items()))
     part, inner = Axis("part", parts), Axis(axis.name, axis.extent // parts)
     (body,) = substitute([reduction.body], {axis: part * inner.extent + inner})
     axes = tuple(inner if other is axis else other for other in reduction.axes)

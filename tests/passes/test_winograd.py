@@ -10,6 +10,7 @@ import pytest
 from rammer.devices.registry import find_device
 from rammer.ir.evaluate import evaluate, evaluate_graph
 from rammer.ir.expr import Output, TensorExpr, load
+from rammer.ir.graph import State
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
@@ -156,10 +157,49 @@ def test_dilated_kernels_stay():
     assert unchanged(net.build(y), run_for())
 
 
-def test_computed_weights_stay():
+@pytest.mark.parametrize("form", [{}, {"size": 13}, {"batch": 3, "group": 4}, {"kernel": 5}], ids=str)
+def test_weights_that_are_not_known_are_transformed_in_each_run(form):
+    size, group, kernel = form.get("size", 12), form.get("group", 1), form.get("kernel", 3)
     net = Net()
-    y = net.conv(net.input(1, 32, 12, 12), net.input(32, 32, 3, 3), pad=1)
+    x = net.input(form.get("batch", 1), 32, size, size)
+    y = net.conv(x, net.input(48, 32 // group, kernel, kernel), pad=kernel // 2, group=group)
+    after = rewritten(net.build(y), run_for())
+    assert kinds(after)[:6] == ["ConvInputTransform", "ConvFilterTransform", "Transpose", *FIVE[1:4]]
+
+
+def test_weights_that_are_not_known_are_not_cut():
+    net = Net()
+    y = net.conv(net.input(1, 32, 24, 24), net.input(32, 32, 11, 11), pad=5)
     assert unchanged(net.build(y), run_for())
+    y = net.conv(net.input(1, 32, 24, 24), net.input(32, 32, 5, 5), pad=2, stride=2)
+    assert unchanged(net.build(y), run_for())
+
+
+def test_weights_that_may_be_infinite_stay():
+    net = Net()
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1,) * 4, "group": 1}
+    y = net.add("Conv", net.input(1, 32, 12, 12), net.input(32, 32, 3, 3), **attributes)
+    assert unchanged(net.build(y), finite_weights.run, run_for())
+
+
+def test_weights_that_are_kept_are_taken_to_be_finite():
+    net = Net()
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1,) * 4, "group": 1}
+    w = net.input(32, 32, 3, 3)
+    graph = net.build(net.add("Conv", net.input(1, 32, 12, 12), w, **attributes), net.add("Neg", w))
+    inputs = (graph.inputs[1], graph.inputs[0])  # states come last
+    state = State(name="w", initial=np.ones((32, 32, 3, 3), np.float32))
+    kept = replace(graph, inputs=inputs, states=(state,))
+    assert "ConvProduct" in kinds(rewritten(kept, finite_weights.run, run_for()))
+
+
+def test_the_transform_of_weights_counts():
+    """Few pixels by many weights: what is spared is less than what transforming them takes."""
+    net, y = convolution(channels=256, features=256, size=8)
+    assert "ConvProduct" in kinds(run_for(AVX512)(net.build(y)))
+    net = Net()
+    y = net.conv(net.input(1, 256, 8, 8), net.input(256, 256, 3, 3), pad=1)
+    assert unchanged(net.build(y), run_for(AVX512))
 
 
 def test_double_precision_stays():

@@ -14,6 +14,7 @@ Ordering restriction: after fusion, when it is known which values remain; before
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -51,6 +52,8 @@ def _order(rank: int, innermost: int) -> tuple[int, ...]:
 def channel_dims(graph: Graph, fixed: Collection[int]) -> dict[int, int]:
     """The dimension with the channels of values joined to a convolution, constants and `fixed` ones excepted."""
     stays = {*fixed, *graph.constants}
+    transforms = (operator for operator in graph.operators if operator.kind.startswith("ConvFilterTransform"))
+    weights = {*graph.constants, *itertools.chain.from_iterable(operator.outputs for operator in transforms)}
     users: dict[int, list[Operator]] = {}
     reached: list[tuple[int, int]] = []
     for operator in graph.operators:
@@ -59,7 +62,7 @@ def channel_dims(graph: Graph, fixed: Collection[int]) -> dict[int, int]:
         for value in dict.fromkeys((*operator.inputs, *operator.outputs)):
             users.setdefault(value, []).append(operator)
         if operator.kind.startswith("Conv"):
-            reached += _of_convolution(operator, graph)
+            reached += _of_convolution(operator, weights)
     dims: dict[int, int] = {}
     while reached:
         value, dim = reached.pop(0)
@@ -69,7 +72,7 @@ def channel_dims(graph: Graph, fixed: Collection[int]) -> dict[int, int]:
     return dims
 
 
-def _of_convolution(operator: Operator, graph: Graph) -> Iterator[tuple[int, int]]:
+def _of_convolution(operator: Operator, known: Collection[int]) -> Iterator[tuple[int, int]]:
     """What a convolution reads and writes, with the dimension of the channels.
 
     Along it all axes are those of weights, too: one of the sums in what is read, and in what is written one that this
@@ -77,10 +80,8 @@ def _of_convolution(operator: Operator, graph: Graph) -> Iterator[tuple[int, int
     """
     for reduction in operator.expr.reductions if operator.expr is not None else ():
         loads = [node for node in nodes(reduction.body) if isinstance(node, Load)]
-        weights = {
-            axis for load in loads if operator.inputs[load.slot] in graph.constants for axis in _axes(load.indices)
-        }
-        images = [load for load in loads if operator.inputs[load.slot] not in graph.constants]
+        weights = {axis for load in loads if operator.inputs[load.slot] in known for axis in _axes(load.indices)}
+        images = [load for load in loads if operator.inputs[load.slot] not in known]
         for load in images:
             yield from _channels(operator.inputs[load.slot], load.indices, weights, {*reduction.axes})
         read = {axis for load in images for axis in _axes(load.indices)}

@@ -30,7 +30,7 @@ from rammer.passes.helpers.shares import shares
 from rammer.passes.helpers.views import Definition, definition
 from rammer.passes.helpers.work import lift, lower
 from rammer.tiling.packing import is_staged
-from rammer.tiling.pattern import MAX_WINDOW_POINTS, contraction
+from rammer.tiling.pattern import MAX_WINDOW_POINTS, chosen_axes, contraction
 
 
 def run(graph: Graph, device: VDevice) -> Graph:
@@ -134,14 +134,17 @@ def _joined(maker: Operator, operator: Operator, graph: Graph, device: VDevice) 
 def _window(operator: Operator, device: VDevice) -> Definition | None:
     """The one result of an operator that reduces over few points or none; None for others, and for what is staged.
 
-    The axes of its reductions get names that no other operator uses.
+    Values that an axis chooses between stay together, for what they share is computed once. The axes of the operator's
+    reductions get names that no other uses.
     """
     expr = operator.expr
     if expr is None or len(expr.outputs) != 1 or operator.kind in PLACED_KINDS or expr.guards:
         return None
     product = contraction(expr)
     points = math.prod(axis.extent for axis in expr.reduce_axes)
-    if not 0 <= points <= MAX_WINDOW_POINTS or (product is not None and is_staged(expr, product, device)):
+    if chosen_axes(expr) or not 0 <= points <= MAX_WINDOW_POINTS:
+        return None
+    if product is not None and is_staged(expr, product, device):
         return None
     work = lift(operator)
     (output,) = work.outputs.values()

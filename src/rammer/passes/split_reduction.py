@@ -109,9 +109,14 @@ def _best_cut(operator: Operator, graph: Graph, device: VDevice, veus: int) -> t
 
 
 def _reduction(work: Work) -> Reduce | None:
-    """The reduction of a work that has just one, for each point of its results; None for any other."""
+    """The reduction of a work that has just one, for each of its results; None for any other.
+
+    Several results lie alike: those of an update that is a gradient's epilogue, or the numbers that follow
+    from a range.
+    """
     found = [node for node in work.nodes if isinstance(node, Reduce)]
-    if len(found) != 1:
+    places = {(output.indices, output.type.shape) for output in work.outputs.values()}
+    if len(found) != 1 or len(places) != 1:
         return None
     (reduction,) = found
     free = free_axes(reduction)[reduction]

@@ -21,7 +21,8 @@ In exchange v and p are larger than the images, w' than w, the transforms have t
 hand-overs. What takes least time is taken, which may be the convolution as it is. Where products run near the peak, the
 vDevice's figures say what that is; where they stage their operands, Roller's model does, by what the passes that follow
 make of a convolution and of the three on that share of the units that falls to it. Groups of channels stay groups.
-Weights are float32 constants, transformed in float64.
+Weights are float32. Constants are transformed in float64 here; others, which are trained, in each run, by one more
+operator (`ConvFilterTransform`), and only where they are neither cut into phases nor into groups.
 
 Ordering restriction: after `fold_batch_norm` and `merge_products`, which know convolutions by their kind; before
 `hoist_pointwise` and `fuse` lead what follows a convolution to its output transform.
@@ -82,12 +83,17 @@ def run(graph: Graph, device: VDevice, rest: Callable[[Graph, VDevice], Graph]) 
         return graph
     times: _Times = _AtPeak(graph, device) if device.products_reach_peak else _Predicted(graph, device, rest)
     rewriter = Rewriter(graph)
-    known: dict[tuple[Convolution, int], Filtered | None] = {}
+    known: dict[tuple[Convolution, bool, int], Filtered | None] = {}
     for operator, veus in zip(graph.operators, shares(graph, device.veu_count), strict=True):
         form = _form(operator, graph)
-        if form is not None and (form, veus) not in known:
-            known[form, veus] = _fastest(operator, form, partial(times.time_us, operator, veus))
-        filtered = None if form is None else known[form, veus]
+        filtered = None
+        if form is not None:
+            is_known = operator.inputs[1] in graph.constants
+            key = (form, is_known, veus)
+            if key not in known:
+                time_us = partial(times.time_us, operator, veus)
+                known[key] = _fastest(operator, form, time_us, is_known=is_known)
+            filtered = known[key]
         if filtered is None:
             rewriter.insert(operator)
         else:
@@ -97,7 +103,7 @@ def run(graph: Graph, device: VDevice, rest: Callable[[Graph, VDevice], Graph]) 
 
 def _form(operator: Operator, graph: Graph) -> Convolution | None:
     """What a convolution looks like, None for one that cannot be rewritten and for any other operator."""
-    if operator.kind != "Conv" or operator.inputs[1] not in graph.constants:
+    if operator.kind != "Conv":
         return None
     x, weight, *biases = (graph.values[value].type for value in operator.inputs)
     attributes = operator.attributes
@@ -117,11 +123,21 @@ def _form(operator: Operator, graph: Graph) -> Convolution | None:
     )
 
 
-def _fastest(operator: Operator, form: Convolution, time_us: Callable[[Filtered | None], float]) -> Filtered | None:
-    """What takes least time of what has fewer operations; None if that is the convolution as it is."""
+def _fastest(
+    operator: Operator, form: Convolution, time_us: Callable[[Filtered | None], float], *, is_known: bool
+) -> Filtered | None:
+    """What takes least time of what has fewer operations; None if that is the convolution as it is.
+
+    Weights that are not known are transformed in each run.
+    """
     assert operator.expr is not None  # a convolution
     most = operations(operator.expr)
-    fewer = [filtered for lines in _choices(form) if (filtered := filter_convolution(form, lines)).operations < most]
+    found = (filter_convolution(form, lines) for lines in _choices(form))
+    fewer = [
+        filtered
+        for filtered in found
+        if filtered.operations < most and (is_known or filtered.filter_transform is not None)
+    ]
     return min((None, *fewer), key=time_us) if fewer else None
 
 
@@ -146,18 +162,26 @@ class _AtPeak:
 
     def __init__(self, graph: Graph, device: VDevice) -> None:
         self._device = device
-        growing = [graph.constants[op.inputs[1]] for op in graph.operators if _form(op, graph) is not None]
+        self._constants = graph.constants
+        weights = [op.inputs[1] for op in graph.operators if _form(op, graph) is not None]
+        growing = [graph.constants[weight] for weight in weights if weight in graph.constants]
         self._constant_bytes = sum(array.nbytes for array in graph.constants.values())
         self._growing_bytes = sum(array.nbytes for array in growing)
 
     def time_us(self, operator: Operator, _veus: int, filtered: Filtered | None) -> float:
         """Time on the whole device."""
         assert operator.expr is not None  # a convolution
+        constants = {1} if operator.inputs[1] in self._constants else set[int]()
         if filtered is None:
-            return peak_us(operator.expr, {1}, self._device, self._weights(1))
-        weights = self._weights(filtered.product.inputs[1].size / operator.expr.inputs[1].size)
+            return peak_us(operator.expr, constants, self._device, self._weights(1))
+        growth = filtered.product.inputs[1].size / operator.expr.inputs[1].size if constants else 1
+        weights = self._weights(growth)
+        transform_us = 0.0
+        if not constants and filtered.filter_transform is not None:
+            transform_us = peak_us(filtered.filter_transform, (), self._device, weights)
         return (
-            peak_us(filtered.product, {1}, self._device, weights)
+            transform_us
+            + peak_us(filtered.product, constants, self._device, weights)
             + peak_us(filtered.input_transform, (), self._device, weights)
             + peak_us(filtered.output_transform, (), self._device, weights)
             + peak_us(filtered.pixels, (), self._device, weights)
@@ -199,29 +223,26 @@ def _replace(operator: Operator, filtered: Filtered, rewriter: Rewriter, *, blan
     rest, is left out.
     """
     x, w, *bias = operator.inputs
-    own, name = rewriter.array(w), rewriter.name(w)
-    assert own is not None  # its form was looked at
 
     def add(expr: TensorExpr, inputs: Sequence[int], part: str) -> int:
         called = f"{operator.name}.{part}"
         return rewriter.add_expression(expr, inputs, kind=f"Conv{part}", name=called, sources=operator.sources)
 
-    plain = np.ascontiguousarray(own.transpose(CHANNELS_LAST))
-    known = rewriter.recipe(w)
-    recipe = Recipe(base=plain) if known is None else known.then(Transposed(CHANNELS_LAST))
     tiles = add(filtered.input_transform, [x], "InputTransform")
-    if blank:
-        at_points, made = np.broadcast_to(np.zeros((), np.float32), filtered.product.inputs[1].shape), None
+    if rewriter.array(w) is not None:
+        at_points, plain = _known_weights(w, filtered, rewriter, blank=blank)
     else:
-        at_points = np.ascontiguousarray(filtered.weights(own))
-        made = recipe.then(Transposed(CHANNELS_FIRST), filtered.weights)
-    products = add(filtered.product, [tiles, rewriter.constant(at_points, name, recipe=made)], "Product")
+        assert filtered.filter_transform is not None  # `_fastest` took no others
+        at_points = add(filtered.filter_transform, [w], "FilterTransform")
+        name = f"{operator.name}.weights"
+        plain = rewriter.add("Transpose", [w], {"perm": CHANNELS_LAST}, name=name, sources=operator.sources)
+    products = add(filtered.product, [tiles, at_points], "Product")
     if blank:
         every = np.broadcast_to(np.True_, filtered.ordinary.outputs[0].type.shape)
         ordinary = rewriter.constant(every, f"{operator.name}.ordinary")
     else:
         ordinary = add(filtered.ordinary, [add(filtered.pixels, [x], "Pixels"), tiles], "Ordinary")
-    read = [products, ordinary, x, rewriter.constant(plain, name, recipe=recipe), *bias]
+    read = [products, ordinary, x, plain, *bias]
     result = add(filtered.output_transform, read, "OutputTransform")
     (output,) = operator.outputs
     shape = rewriter.type(output).shape
@@ -229,3 +250,17 @@ def _replace(operator: Operator, filtered: Filtered, rewriter: Rewriter, *, blan
         part: Attributes = {"starts": (0,) * len(shape), "steps": (1,) * len(shape), "sizes": shape}
         result = rewriter.add("Slice", [result], part, name=operator.name, sources=operator.sources)
     rewriter.replace(output, result)
+
+
+def _known_weights(w: int, filtered: Filtered, rewriter: Rewriter, *, blank: bool) -> tuple[int, int]:
+    """Constants of weights: at the points, and as they are but for the order of their dimensions."""
+    own, name, known = rewriter.array(w), rewriter.name(w), rewriter.recipe(w)
+    assert own is not None  # they are known
+    plain = np.ascontiguousarray(own.transpose(CHANNELS_LAST))
+    recipe = Recipe(base=plain) if known is None else known.then(Transposed(CHANNELS_LAST))
+    if blank:
+        at_points, made = np.broadcast_to(np.zeros((), np.float32), filtered.product.inputs[1].shape), None
+    else:
+        at_points = np.ascontiguousarray(filtered.weights(own))
+        made = recipe.then(Transposed(CHANNELS_FIRST), filtered.weights)
+    return rewriter.constant(at_points, name, recipe=made), rewriter.constant(plain, name, recipe=recipe)

@@ -102,7 +102,11 @@ Lines = tuple[Line, Line]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtered:
-    """The operators that stand for a convolution."""
+    """The operators that stand for a convolution.
+
+    `filter_transform` makes the weights of the product in each run, where they are not known before; None of weights
+    that are cut into phases or groups.
+    """
 
     lines: Lines
     pixels: TensorExpr
@@ -110,6 +114,7 @@ class Filtered:
     input_transform: TensorExpr
     product: TensorExpr
     output_transform: TensorExpr
+    filter_transform: TensorExpr | None
 
     @property
     def operations(self) -> int:
@@ -137,6 +142,7 @@ def filter_convolution(form: Convolution, lines: Lines) -> Filtered:
         input_transform=input_transform,
         product=product,
         output_transform=_output_transform(form, lines, product.outputs[0].type, ordinary.outputs[0].type),
+        filter_transform=_filter_transform(form, lines, product.inputs[1]),
     )
 
 
@@ -163,6 +169,20 @@ def _input_transform(form: Convolution, lines: Lines) -> TensorExpr:
         body=_element(p, values),
     )
     return TensorExpr(axes=_axes(n, *h, *t, c, p), inputs=(form.x,), outputs=(output,))
+
+
+def _filter_transform(form: Convolution, lines: Lines, result: TensorType) -> TensorExpr | None:
+    """Weights `[m, c / group, *kernel]` -> `[points, m, c / group, 1, 1]`."""
+    if any(line.phases * line.groups > 1 for line in lines):
+        return None
+    m, c = (Axis(name, extent) for name, extent in zip("mc", form.weight.shape, strict=False))
+    rows, columns = (range(line.by.taps) for line in lines)
+    square = [[load(0, form.weight, (m, c, k0, k1)) for k1 in columns] for k0 in rows]
+    values = [*itertools.chain.from_iterable(in_two_dimensions([line.by.weights for line in lines], square))]
+    p = Axis("p", len(values))
+    zero = const(0, DType.INT64)
+    output = Output(type=result, indices=(p, m, c, zero, zero), body=_element(p, values))
+    return TensorExpr(axes=(m, c, p), inputs=(form.weight,), outputs=(output,))
 
 
 def _product(form: Convolution, lines: Lines, data: TensorType) -> TensorExpr:

@@ -65,6 +65,10 @@ class Filtering:
         rows = [[a**k / _product(a - b for b in self.points if b != a) for k in range(self.taps)] for a in self.points]
         return np.array([*rows, [*[0] * (self.taps - 1), 1]], np.float64)
 
+    def weights(self, w: Sequence[Expr]) -> list[Expr]:
+        """The weights at the points, `G w`."""
+        return [_combined([Fraction(float(factor)) for factor in row], w) for row in self.filter]
+
     def data(self, d: Sequence[Expr]) -> list[Expr]:
         """B d, of `size` elements."""
         if self.size == 1:

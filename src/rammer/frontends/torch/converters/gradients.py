@@ -65,6 +65,7 @@ class _Window:
             pads=self._padding * 2,
             group=self._groups,
             output_padding=tuple(full - end for full, end in zip(shape[2:], reached, strict=True)),
+            finite_weights=True,  # a gradient by infinite weights may be NaN where it would be infinite
         )
 
     def weight_of(self, x: Operand, g: Operand, w: Operand) -> Operand:

@@ -46,7 +46,7 @@ class RnnProducts:
 
 _BESIDE = RnnProducts(words=4, sums=2, registers=72)
 RNN_PRODUCTS: Mapping[Instruction, RnnProducts] = {
-    Instruction.MMA_3XF16: RnnProducts(words=4, planes=2, sums=2, registers=72, columns=32),
+    Instruction.MMA_3XF16: RnnProducts(words=4, planes=2, sums=2, columns=32),
     Instruction.MMA_SCALED_F16: RnnProducts(),
     Instruction.MMA_BF16: RnnProducts(),
     Instruction.MMA_F16: RnnProducts(),

@@ -1,5 +1,6 @@
 """Recurrent cells whose weights stay in registers, as far as they can be tried without a GPU."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -121,6 +122,24 @@ def test_weights_for_which_no_registers_are_left_lie_in_shared_memory(batch):
             elements = sum(part.elements for part in plan.parts)
             assert plan.has_room
             assert plan.weights + plan.shares.slots * plan.shares.stored == plan.shares.slots * elements
+
+
+@pytest.mark.parametrize(
+    ("batch", "alignment", "widths", "bringers"),
+    [
+        (16, 32, [2, 2], [512, 512]),
+        (16, 1, [1, 1], [512, 512]),
+        (4, 32, [2, 1], [128, 512]),  # the first vectors by threads without points; one load of two would be all
+        (4, 1, [1, 1], [128, 512]),
+    ],
+)
+def test_neighbours_are_brought_by_one_load(batch, alignment, widths, bringers):
+    workload = Bound(lstm_cell(batch, 256, 256), {3, 4, 5}, H200).workload.tagged()
+    workload = replace(workload, alignments=(alignment,) * len(workload.layouts))
+    (kernel,) = (one for one in construct(workload, H200) if isinstance(one.form, PersistentRnnForm))
+    text = emit_kernel(kernel, "cell").text
+    assert [int(width) for width in re.findall(r"WIDTH = (\d+)", text)] == widths
+    assert [int(threads) for threads in re.findall(r"rammer_rnn_batch_part<.*, (\d+)>", text)] == bringers
 
 
 def test_vectors_of_a_batch_stay_only_where_they_are_tagged_themselves():

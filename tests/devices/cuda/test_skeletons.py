@@ -216,12 +216,20 @@ def persistent_rnn(units, length, across, **macros):
     return recurrent("persistent_rnn", units, length, ACROSS=across, **{"TOGETHER": "false"} | macros)
 
 
+QUARTER = "(RAMMER_THREADS / 4)"
+
+
 def persistent_rnn_batch(units, length, columns, slices, precision="f32", at_once=None, tolerance=1e-5, **macros):
     macros |= {"COLUMNS": columns, "SLICES": slices, "FORMAT": f"rammer_rnn_{precision}"}
     macros["HAS_ROOM"] = str(precision == "f16").lower()
     macros["AT_ONCE"] = at_once or -(-columns // 8) * 8
     return recurrent(
-        "persistent_rnn_batch", units, length, columns, tolerance=tolerance, **{"STORED": 0, "OVERLAID": 0} | macros
+        "persistent_rnn_batch",
+        units,
+        length,
+        columns,
+        tolerance=tolerance,
+        **{"STORED": 0, "OVERLAID": 0, "NEIGHBOURS": 1, "BRINGERS": "RAMMER_THREADS"} | macros,
     )
 
 
@@ -397,8 +405,10 @@ PROGRAMS = {
     "persistent RNN of a batch": persistent_rnn_batch(20, 100, 3, slices=2),
     "persistent RNN of a batch, lanes apart": persistent_rnn_batch(12, 72, 9, slices=1, MEETS="true"),
     "persistent RNN of a batch, some columns at once": persistent_rnn_batch(32, 64, 16, slices=3, at_once=8),
-    "persistent RNN of a batch, several rows of a lane": persistent_rnn_batch(40, 24, 4, slices=8),
-    "persistent RNN of a batch, halves beside": persistent_rnn_batch(20, 100, 3, 2, "f32_beside"),
+    "persistent RNN of a batch, several rows of a lane": persistent_rnn_batch(
+        40, 24, 4, slices=8, NEIGHBOURS=4, BRINGERS=QUARTER
+    ),
+    "persistent RNN of a batch, halves beside": persistent_rnn_batch(20, 100, 3, 2, "f32_beside", NEIGHBOURS=2),
     "persistent RNN of a batch, halves beside, several rows of a lane": persistent_rnn_batch(
         40, 24, 4, 8, "f32_beside"
     ),
@@ -408,18 +418,20 @@ PROGRAMS = {
     ),
     "persistent RNN of a batch, vectors in one place": persistent_rnn_batch(40, 40, 20, 2, "tf32", 8, 1e-3, OVERLAID=1),
     "persistent RNN of a batch, large elements": persistent_rnn_batch(
-        12, 72, 9, 1, tolerance=1e-4, times=300.0, MEETS="true"
+        12, 72, 9, 1, tolerance=1e-4, times=300.0, MEETS="true", NEIGHBOURS=4
     ),
     "persistent RNN of a batch, huge elements, some columns at once": persistent_rnn_batch(
         40, 40, 16, 2, at_once=8, times=1e30, OVERLAID=1
     ),
     "persistent RNN of a batch, huge elements, halves beside": persistent_rnn_batch(
-        20, 100, 3, 2, "f32_beside", times=1e30
+        20, 100, 3, 2, "f32_beside", times=1e30, NEIGHBOURS=4, BRINGERS=QUARTER
     ),
     "persistent RNN of a batch, huge elements, TF32": persistent_rnn_batch(24, 100, 20, 2, "tf32", 8, 1e-3, times=1e30),
-    "persistent RNN of a batch, TF32": persistent_rnn_batch(24, 100, 20, 2, "tf32", 8, 1e-3),
-    "persistent RNN of a batch, fp16": persistent_rnn_batch(20, 70, 16, 2, "f16", tolerance=1e-3),
-    "persistent RNN of a batch, bf16": persistent_rnn_batch(36, 64, 11, 3, "bf16", tolerance=1e-2),
+    "persistent RNN of a batch, TF32": persistent_rnn_batch(24, 100, 20, 2, "tf32", 8, 1e-3, NEIGHBOURS=4),
+    "persistent RNN of a batch, fp16": persistent_rnn_batch(
+        20, 70, 16, 2, "f16", tolerance=1e-3, NEIGHBOURS=2, BRINGERS=QUARTER
+    ),
+    "persistent RNN of a batch, bf16": persistent_rnn_batch(36, 64, 11, 3, "bf16", tolerance=1e-2, NEIGHBOURS=4),
 }
 
 

@@ -195,6 +195,15 @@ template <typename T> static inline T host_load(const T *address) {
 RAMMER_INLINE uint32_t rammer_load_acquire(const uint32_t *address) { return host_load(address); }
 RAMMER_INLINE uint32_t rammer_load_relaxed(const uint32_t *address) { return host_load(address); }
 RAMMER_INLINE uint64_t rammer_load_relaxed(const uint64_t *address) { return host_load(address); }
+static inline void host_check_aligned(const void *address, unsigned bytes) {
+    if ((uintptr_t)address % bytes)
+        host_fail("%p is not a multiple of %u bytes", address, bytes);
+}
+template <typename T, int count> RAMMER_INLINE void rammer_load_relaxed(T (&values)[count], const T *address) {
+    host_check_aligned(address, sizeof(values));
+    for (int i = 0; i < count; ++i)
+        values[i] = host_load(address + i);
+}
 RAMMER_INLINE void rammer_store_relaxed(uint32_t *address, uint32_t value) {
     host_atomic(address, [=](uint32_t) { return value; });
 }
@@ -206,10 +215,6 @@ RAMMER_INLINE void rammer_add_release(uint32_t *address, uint32_t value) { atomi
 RAMMER_INLINE uint64_t rammer_evict_first(void) { return 0; }
 RAMMER_INLINE float rammer_load_evict_first(const float *from) { return *from; }
 RAMMER_INLINE uint16_t rammer_load_evict_first(const uint16_t *from) { return *from; }
-static inline void host_check_aligned(const void *address, unsigned bytes) {
-    if ((uintptr_t)address % bytes)
-        host_fail("%p is not a multiple of %u bytes", address, bytes);
-}
 template <int words> RAMMER_INLINE void rammer_store_words(void *to, const uint32_t (&from)[words]) {
     host_check_aligned(to, sizeof from);
     if (host_is_shared(to))

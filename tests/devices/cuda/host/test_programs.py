@@ -158,6 +158,14 @@ def test_recurrent_layers_of_a_batch(batch, precision, policy, gpu):
     check(program)
 
 
+@pytest.mark.parametrize(("batch", "precision", "width"), [(16, "fp32", 2), (32, "fp16", 4)])
+def test_neighbours_of_vectors_of_a_batch_are_brought_together(batch, precision, width, gpu):
+    model = NETWORKS["lstm_tc"](batch=batch, steps=2, layers=2, hidden=128)
+    program = Program.of(gpu, model, veus=8, precision=precision)
+    assert f"WIDTH = {width} " in bytes(program.source.files[CODE]).decode()
+    check(program)
+
+
 @pytest.mark.parametrize(
     ("batch", "precision", "times"),
     [(3, "fp32", 1e-5), (3, "fp32", 1e4), (9, "fp32", 1e4), (9, "fp32", 1e30), (8, "tf32", 300.0)],

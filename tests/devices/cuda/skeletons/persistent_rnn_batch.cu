@@ -14,14 +14,21 @@ constexpr int X_WORDS = (X_ELEMENTS - X_STORED) / STEP * format::WORDS;
 constexpr int H_WORDS = (H_ELEMENTS - H_STORED) / STEP * format::WORDS, PLANES = PADDED * format::PLANES;
 constexpr int ROW_PITCH = (ROWS + 11) / 16 * 16 + 4;
 
-typedef rammer_rnn_batch_part<LENGTH, 4 * X_ELEMENTS, X_ELEMENTS, 0, 0, X_STORED, 0> x_part;
-typedef rammer_rnn_batch_part<UNITS, 4 * H_ELEMENTS, H_ELEMENTS, SLOTS * X_WORDS, H_AT, H_STORED, X_STORED> h_part;
+typedef rammer_rnn_batch_part<LENGTH, 4 * X_ELEMENTS, X_ELEMENTS, 0, 0, X_STORED, 0, BRINGERS> x_part;
+typedef rammer_rnn_batch_part<UNITS, 4 * H_ELEMENTS, H_ELEMENTS, SLOTS * X_WORDS, H_AT, H_STORED, X_STORED, RAMMER_THREADS> h_part;
 typedef rammer_rnn_batch<UNITS, COLUMNS, 2, SLICES, SLOTS, AT_ONCE, HAS_ROOM, PITCH, ROW_PITCH, MEETS, format, x_part, h_part> rnn;
 
 struct looked {
-    float value;
+    enum { WIDTH = NEIGHBOURS };
+    float values[WIDTH];
     bool again;
 };
+RAMMER_MEMBER looked look(const float *from, bool again) {
+    looked found;
+    rammer_load_vector<NEIGHBOURS>(found.values, from);
+    found.again = again;
+    return found;
+}
 
 struct poll_twice {
     bool *again;
@@ -64,10 +71,10 @@ extern "C" __global__ void rammer_run(
         const float *const inputs = x + position * COLUMNS * LENGTH;
         float *const last = states + position * COLUMNS * UNITS;
         bool again = false;
-        const auto look_at_x = [&](uint32_t column, uint32_t element) { return looked{inputs[column * LENGTH + element], again}; };
-        const auto look_at_h = [&](uint32_t column, uint32_t element) { return looked{last[column * UNITS + element], again}; };
+        const auto look_at_x = [&](uint32_t column, uint32_t element) { return look(inputs + column * LENGTH + element, again); };
+        const auto look_at_h = [&](uint32_t column, uint32_t element) { return look(last + column * UNITS + element, again); };
         const auto is_there = [&](const looked &one) { return one.again; };
-        const auto take = [&](uint32_t, uint32_t, const looked &one) { return one.value; };
+        const auto take = [&](uint32_t, uint32_t, const looked &one, uint32_t number) { return one.values[number]; };
         const auto finish = [&](uint32_t point, bool is_first, const rnn::totals &totals, const float *kept, const early &) {
             const float next = totals[0] * totals[1] * kept[point];
             if (is_first)

@@ -14,7 +14,7 @@ from rammer.devices.cuda.emit.loads import Early
 from rammer.devices.cuda.emit.points import Side, decode, decode_inside, guarded, lane_first
 from rammer.devices.cuda.emit.wait import takes_apart
 from rammer.devices.cuda.source_files import CALLED
-from rammer.ir.expr import Load, ScalarFn
+from rammer.ir.expr import Axis, Load, ScalarFn
 from rammer.ir.kernel_form import Instruction
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
@@ -27,6 +27,8 @@ _FORMATS: Mapping[Instruction, str] = {
     Instruction.MMA_BF16: "rammer_rnn_bf16",
     Instruction.MMA_F16: "rammer_rnn_f16",
 }
+_VECTOR_BYTES = 16  # of a load
+_LOOK_BYTES = 64  # that a thread asks for together, where registers are left
 
 
 def emit_walk(symbol: str, family: Family, members: Mapping[int, str]) -> str:
@@ -53,7 +55,7 @@ def declare_cell(writer: Writer, plan: PersistentRnn, layouts: Sequence[Layout],
         for part in plan.parts:
             names.append(writer.name("part"))
             sizes = [part.length, part.pitch, part.elements, part.weights_at, part.vector_at]
-            sizes += [part.stored, part.stored_at]
+            sizes += [part.stored, part.stored_at, _bringers(plan, part, layouts)]
             writer.line(f"typedef rammer_rnn_batch_part<{_arguments(sizes)}> {names[-1]};")
         sizes = [plan.units, plan.columns, len(plan.gates), shares.slices, shares.slots, plan.at_once]
         sizes += [plan.has_room, plan.column_pitch, shares.row_pitch, meets]
@@ -147,7 +149,7 @@ def emit_step(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, unwritte
         names = [_emit_vector(scope, part) for part in plan.parts]
     else:
         columns = _column_sides(sides, plan)
-        names = [_emit_batch_vectors(scope, columns, part) for part in plan.parts]
+        names = [_emit_batch_vectors(scope, columns, part, plan) for part in plan.parts]
     _emit_activate(writer, plan)
     _emit_epilogue(scope, _point_sides(kernel, sides, plan), plan)
     read = {load.slot for part in plan.parts for load in part.loads}
@@ -179,47 +181,104 @@ def _emit_vector(scope: Scope, part: Part) -> str:
     return f"rammer_vectors{{look_{name}, take_{name}}}"
 
 
-def _emit_batch_vectors(scope: Scope, columns: Sequence[Side], part: Part) -> str:
+def _emit_batch_vectors(scope: Scope, columns: Sequence[Side], part: Part, plan: PersistentRnn) -> str:
     """Write how elements of a part's vectors are looked at, waited for and taken; returns the functors."""
     writer, kernel, readers = scope.writer, scope.operands.kernel, scope.operands.readers
     elements = [Side.whole(axis) for axis in part.fastest_first(kernel.layouts)]
+    width = _width(scope, part, plan, elements[0].axis)
 
-    def at_element() -> Scope:
-        inside, _ = decode_inside(writer, "element", elements)
+    def at_element(number: str = "element") -> Scope:
+        inside, _ = decode_inside(writer, number, elements)
         column, _ = decode_inside(writer, "column", columns)
         return scope.enter({**inside, **column})
 
-    name, looked = _emit_look(writer, part, readers, "uint32_t column, uint32_t element", at_element)
+    name, looked = _emit_look(writer, part, readers, "uint32_t column, uint32_t element", at_element, width)
     tagged = [f"tag.is_in(in{load.slot}, looked.{field})" for load, field in looked.items() if load.slot in readers]
     captured = "[=, tag = rammer_tag::now()]" if tagged else "[]"
     there = " && ".join(tagged) or "true"
     writer.line(f"const auto there_{name} = {captured}(const rammer_{name} &looked) {{ return {there}; }};")
     whole = str(not any(takes_apart(kernel, load.slot) for load in looked)).lower()
     poll = f"rammer_flagged_poll<{whole}>{{rammer_at(position)}}" if tagged else "rammer_no_poll{}"
-    parameters = f"uint32_t column, uint32_t element, const rammer_{name} &looked"
+    parameters = f"uint32_t column, uint32_t element, const rammer_{name} &looked, uint32_t number"
     with writer.block(f"const auto take_{name} = [&]({parameters})", ";"):
-        at = at_element()
+        at = at_element("(element + number)")
         for load, field in looked.items():
-            value = f"rammer_element(in{load.slot}, looked.{field})" if load.slot in readers else f"looked.{field}"
+            value = f"looked.{field}[number]"
+            value = f"rammer_element(in{load.slot}, {value})" if load.slot in readers else value
             at.bind(load, writer.let(C_TYPES[load.dtype], writer.name("taken"), value))
         writer.line(f"return {at.value(part.vector)};")
     return f"rammer_batch_vectors{{look_{name}, there_{name}, {poll}, take_{name}}}"
 
 
+def _width(scope: Scope, part: Part, plan: PersistentRnn, axis: Axis) -> int:
+    """How many neighbours along the fastest axis of a part's vectors are brought by one load, of 16 bytes at most.
+
+    A thread has two loads at least: with less to do, registers that have to be neighbours cost more.
+    """
+    operands = scope.operands
+    layouts, alignments = operands.layouts, operands.kernel.alignments
+    width = _VECTOR_BYTES // max(_looked_bytes(load, layouts) for load in part.loads)
+    while width > 1 and part.length * plan.columns < 2 * width * _bringers(plan, part, layouts):
+        width //= 2
+    are_wide = axis.extent % width == 0 and all(
+        load.fill is None and load.dtype.is_float and operands.lies_in_groups(load, axis, width, alignments)
+        for load in part.loads
+    )
+    return width if are_wide else 1
+
+
+def _bringers(plan: PersistentRnn, part: Part, layouts: Sequence[Layout]) -> int:
+    """The threads that bring a part's vectors, the last ones of a block: all of them, or a quarter.
+
+    The first vectors are brought by threads without points, while others finish those of the record before, if these
+    threads can ask for all of them at once.
+    """
+    warps = plan.shares.warps
+    lanes = len(plan.gates) if plan.points <= warps * plan.points_per_warp else 1  # of a point
+    without_points = warps - -(-plan.points // (WARP // lanes))
+    quarter = warps // 4
+    most_bytes = quarter * WARP * (_LOOK_BYTES if plan.has_room else _LOOK_BYTES // 2)
+    looked_bytes = part.length * plan.columns * sum(_looked_bytes(load, layouts) for load in part.loads)
+    is_beside = part is plan.parts[0] and without_points >= quarter and looked_bytes <= most_bytes
+    return WARP * (quarter if is_beside else warps)
+
+
+def _looked_bytes(load: Load, layouts: Sequence[Layout]) -> int:
+    """The size of an element that is looked at, with its tag if it has one."""
+    size_bytes = load.dtype.itemsize_bytes
+    if not layouts[load.slot].tagged:
+        return size_bytes
+    return 4 if load.dtype.is_rounded else 2 * size_bytes
+
+
 def _emit_look(
-    writer: Writer, part: Part, readers: Mapping[int, str], parameters: str, at_element: Callable[[], Scope]
+    writer: Writer,
+    part: Part,
+    readers: Mapping[int, str],
+    parameters: str,
+    at_element: Callable[[], Scope],
+    width: int | None = None,
 ) -> tuple[str, dict[Load, str]]:
     """Write the type of what a part's vectors are looked at as, and the functor; returns its name, and a field by load.
 
-    What may be padding is looked at where it is taken.
+    With a `width` fields are arrays of so many neighbours. What may be padding is looked at where it is taken.
     """
     looked = {load: writer.name("v") for load in part.loads if load.fill is None}
     name = writer.name("vector")
     with writer.block(f"struct rammer_{name}", ";"):
+        if width is not None:
+            writer.line(f"enum {{ WIDTH = {width} }};")
         for load, field in looked.items():
-            writer.line(f"{_looked(load, readers)} {field};")
+            writer.line(f"{_looked(load, readers)} {field}{'' if width is None else f'[{width}]'};")
     with writer.block(f"const auto look_{name} = [&]({parameters})", ";"):
         at = at_element()
+        if width is not None:
+            writer.line(f"rammer_{name} looked;")
+            for load, field in looked.items():
+                look = "rammer_look" if load.slot in readers else f"rammer_load_vector<{width}>"
+                writer.line(f"{look}(looked.{field}, &in{load.slot}[{at.element(load)[0]}]);")
+            writer.line("return looked;")
+            return name, looked
         values = []
         for load in looked:
             place = f"&in{load.slot}[{at.element(load)[0]}]"

@@ -93,6 +93,19 @@ RAMMER_INLINE uint64_t rammer_load_relaxed(const uint64_t *address) {
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
     return value;
 }
+/* Neighbours by one load, each of which is whole by itself. */
+RAMMER_INLINE void rammer_load_relaxed(uint32_t (&values)[2], const uint32_t *address) {
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(values[0]), "=r"(values[1]) : "l"(address) : "memory");
+}
+RAMMER_INLINE void rammer_load_relaxed(uint32_t (&values)[4], const uint32_t *address) {
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(values[0]), "=r"(values[1]), "=r"(values[2]), "=r"(values[3]) : "l"(address) : "memory");
+}
+RAMMER_INLINE void rammer_load_relaxed(uint64_t (&values)[2], const uint64_t *address) {
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(values[0]), "=l"(values[1]) : "l"(address) : "memory");
+}
 RAMMER_INLINE void rammer_store_relaxed(uint32_t *address, uint32_t value) {
     asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
 }

@@ -86,19 +86,41 @@ static __device__ __forceinline__ uint32_t rammer_look(const rammer_tagged_bits 
 static __device__ __forceinline__ uint32_t rammer_look(const rammer_tagged_half *from) {
     return rammer_load_relaxed((const uint32_t *)from);
 }
-
+/* The same of neighbours that lie in one vector. */
+template <typename Tagged, typename Word, int count>
+static __device__ __forceinline__ void rammer_look(Word (&words)[count], const Tagged *from) {
+    if constexpr (count == 1)
+        words[0] = rammer_look(from);
+    else
+        rammer_load_relaxed(words, (const Word *)from);
+}
 
 /* The tag of this run: whether what was looked at has it. Elements of fewer bits have part of it, which comes again behind
  * runs that each write all elements. */
 struct rammer_tag {
     uint32_t tag;
     static __device__ __forceinline__ rammer_tag now(void) { return {rammer_queue.tag}; }
-    __device__ __forceinline__ bool is_in(const rammer_tagged *, uint64_t word) const { return (uint32_t)(word >> 32) == tag; }
-    __device__ __forceinline__ bool is_in(const rammer_tagged_bits *, uint32_t word) const {
-        return ((word ^ tag) & RAMMER_TAG_BITS) == 0;
+    template <typename Tagged, typename Word> __device__ __forceinline__ bool is_in(const Tagged *from, Word word) const {
+        return off(from, word) == 0;
     }
-    __device__ __forceinline__ bool is_in(const rammer_tagged_half *, uint32_t word) const {
-        return word >> 16 == (tag & 0xffffu);
+    template <typename Tagged, typename Word, int count>
+    __device__ __forceinline__ bool is_in(const Tagged *from, const Word (&words)[count]) const {
+        uint32_t any = 0;
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+            any |= off(from, words[i]);
+        return any == 0;
+    }
+
+  private:
+    /* The bits in which the tag of a word is another one. */
+    static constexpr uint32_t HALF = 0xffffu;
+    __device__ __forceinline__ uint32_t off(const rammer_tagged *, uint64_t word) const { return (uint32_t)(word >> 32) ^ tag; }
+    __device__ __forceinline__ uint32_t off(const rammer_tagged_bits *, uint32_t word) const {
+        return (word ^ tag) & RAMMER_TAG_BITS;
+    }
+    __device__ __forceinline__ uint32_t off(const rammer_tagged_half *, uint32_t word) const {
+        return word >> 16 ^ (tag & HALF);
     }
 };
 

@@ -33,7 +33,6 @@ struct rammer_rnn_batch {
         WARP_POINTS = 32 / LANES,
         TURNS = (POINTS + WARP_POINTS * WARPS - 1) / (WARP_POINTS * WARPS),
         ROWS = units * gates,
-        POINT_WARPS = (POINTS + WARP_POINTS - 1) / WARP_POINTS,
         LOOK_BYTES = has_room ? 64 : 32, /* of a thread together */
         SUMS = row_pitch * PADDED,
         PLANE = Format::IS_BESIDE ? PADDED / 2 * pitch : PADDED * pitch,
@@ -209,27 +208,29 @@ struct rammer_rnn_batch {
         }
     }
 
-    /* What each of the last `threads` brings of a part's vectors, in turns. Whole warps look, those behind the end at the last
-     * element once more. */
-    template <typename Part, int threads> struct share {
-        static constexpr uint32_t COUNT = Part::LENGTH * columns, LOOKING = (COUNT + 31) / 32 * 32;
-        static constexpr int TURNS = (LOOKING + threads - 1) / threads;
-        /* Whether a thread has the same element of several columns. */
-        static constexpr bool HAS_ONE_ELEMENT = threads % Part::LENGTH == 0 && COUNT == LOOKING;
+    /* What each of those that bring a part's vectors brings, `width` neighbours in a turn. Whole warps look, those behind the end at
+     * the last elements once more. */
+    template <typename Part, int width> struct share {
+        static constexpr uint32_t THREADS = Part::BRINGERS, OF_COLUMN = Part::LENGTH / width, COUNT = OF_COLUMN * columns;
+        static constexpr uint32_t LOOKING = (COUNT + 31) / 32 * 32;
+        static constexpr int TURNS = (LOOKING + THREADS - 1) / THREADS;
+        /* Whether a thread has the same elements of several columns. */
+        static constexpr bool HAS_ONE_PLACE = THREADS % OF_COLUMN == 0 && COUNT == LOOKING;
+        static_assert(Part::LENGTH % width == 0 && RAMMER_THREADS % Part::BRINGERS == 0, "neighbours of one column");
 
         /* Where there are no registers for addresses from record to record, they are computed each time. */
         uint32_t thread;
-        RAMMER_MEMBER share(void) : thread((IS_SHORT ? rammer_opaque(threadIdx.x) : threadIdx.x) % threads) {}
+        RAMMER_MEMBER share(void) : thread((IS_SHORT ? rammer_opaque(threadIdx.x) : threadIdx.x) % THREADS) {}
 
-        RAMMER_MEMBER uint32_t number(int turn) const { return thread + turn * threads; }
-        RAMMER_MEMBER bool has(int turn) const { return LOOKING % threads == 0 || number(turn) < LOOKING; }
-        RAMMER_MEMBER bool is_own(int turn) const { return COUNT % threads == 0 || number(turn) < COUNT; }
+        RAMMER_MEMBER uint32_t number(int turn) const { return thread + turn * THREADS; }
+        RAMMER_MEMBER bool has(int turn) const { return LOOKING % THREADS == 0 || number(turn) < LOOKING; }
+        RAMMER_MEMBER bool is_own(int turn) const { return COUNT % THREADS == 0 || number(turn) < COUNT; }
         RAMMER_MEMBER uint32_t inside(int turn) const { return is_own(turn) ? number(turn) : COUNT - 1; }
         RAMMER_MEMBER uint32_t column(int turn) const {
-            return HAS_ONE_ELEMENT ? thread / Part::LENGTH + turn * (threads / Part::LENGTH) : inside(turn) / Part::LENGTH;
+            return HAS_ONE_PLACE ? thread / OF_COLUMN + turn * (THREADS / OF_COLUMN) : inside(turn) / OF_COLUMN;
         }
         RAMMER_MEMBER uint32_t element(int turn) const {
-            return (HAS_ONE_ELEMENT ? thread : inside(turn)) % Part::LENGTH;
+            return (HAS_ONE_PLACE ? thread : inside(turn)) % OF_COLUMN * width;
         }
     };
 
@@ -237,19 +238,15 @@ struct rammer_rnn_batch {
     template <typename Part, typename Vectors> struct looks {
         typedef decltype(((Vectors *)nullptr)->look(0u, 0u)) word;
         enum {
-            MOST = (int)sizeof(word) < LOOK_BYTES ? LOOK_BYTES / (int)sizeof(word) : 1,
-            /* The first vectors are brought by threads without points, while others finish those of the record before. */
-            THREADS = Part::IS_FIRST && (int)POINT_WARPS <= (int)WARPS - (int)WARPS / 4 &&
-                              (int)share<Part, RAMMER_THREADS / 4>::TURNS <= (int)MOST
-                          ? RAMMER_THREADS / 4
-                          : RAMMER_THREADS
+            WIDTH = word::WIDTH,
+            MOST = (int)sizeof(word) < LOOK_BYTES ? LOOK_BYTES / (int)sizeof(word) : 1
         };
-        typedef share<Part, THREADS> own;
+        typedef share<Part, WIDTH> own;
         enum { TURNS = own::TURNS, COUNT = (int)TURNS < (int)MOST ? (int)TURNS : (int)MOST };
         word looked[COUNT];
 
         static RAMMER_MEMBER bool has_any(void) {
-            return (int)THREADS == RAMMER_THREADS || threadIdx.x >= RAMMER_THREADS - (uint32_t)THREADS;
+            return Part::BRINGERS == RAMMER_THREADS || threadIdx.x >= (uint32_t)(RAMMER_THREADS - Part::BRINGERS);
         }
 
         /* visit(mine, turn, word) for those of some turns. */
@@ -284,20 +281,24 @@ struct rammer_rnn_batch {
         RAMMER_MEMBER bool take(Vectors &vectors, int first, element *into) {
             bool beyond = false;
             each(first, [&](const own &mine, int turn, word &one) {
-                float value = vectors.take(mine.column(turn), mine.element(turn), one);
-                if constexpr (Format::IS_SCALED) {
-                    const bool fits = Format::fits(value);
-                    beyond |= !fits;
-                    value = fits ? value * Format::unit(0) : 0.0f;
+                float values[WIDTH];
+#pragma unroll
+                for (int i = 0; i < WIDTH; ++i) {
+                    values[i] = vectors.take(mine.column(turn), mine.element(turn), one, i);
+                    if constexpr (Format::IS_SCALED) {
+                        const bool fits = Format::fits(values[i]);
+                        beyond |= !fits;
+                        values[i] = fits ? values[i] * Format::unit(0) : 0.0f;
+                    }
                 }
-                put(mine, turn, into, value);
+                put(mine, turn, into, values);
             });
             return beyond;
         }
-        static RAMMER_MEMBER void put(const own &mine, int turn, element *into, float value) {
+        static RAMMER_MEMBER void put(const own &mine, int turn, element *into, const float (&values)[WIDTH]) {
             if (mine.is_own(turn))
                 Format::template put<PLANE>(
-                    into + mine.column(turn) * pitch + Part::VECTOR_AT + mine.element(turn), value
+                    into + mine.column(turn) * pitch + Part::VECTOR_AT + mine.element(turn), values
                 );
         }
     };
@@ -348,9 +349,14 @@ struct rammer_rnn_batch {
             for (int turn = 0; turn < (int)some::TURNS; ++turn)
                 if (some::has_any() && mine.has(turn)) {
                     const uint32_t column = mine.column(turn), number = mine.element(turn);
-                    const float value = vectors.take(column, number, vectors.look(column, number));
-                    const bool fits = Format::band_of(value) == band;
-                    some::put(mine, turn, (element *)shared, fits ? value * Format::unit(band) : 0.0f);
+                    const auto looked = vectors.look(column, number);
+                    float values[some::WIDTH];
+#pragma unroll
+                    for (int i = 0; i < some::WIDTH; ++i) {
+                        const float value = vectors.take(column, number, looked, i);
+                        values[i] = Format::band_of(value) == band ? value * Format::unit(band) : 0.0f;
+                    }
+                    some::put(mine, turn, (element *)shared, values);
                 }
             meet();
             if (band > 0)

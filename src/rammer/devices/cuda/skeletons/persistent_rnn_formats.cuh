@@ -3,7 +3,8 @@
  * A lane has STEP neighbouring elements of a vector, and as many weights of two rows, WORDS words of each. Which lanes have
  * which elements is the same for both, and the order of a sum is free. A format has
  *
- *     put<plane>(element *to, float value): writes an element of a vector into shared memory, what is left of it `plane` behind
+ *     put<plane>(element *to, const float (&values)[lanes]): writes elements of a vector into shared memory, what is left of them
+ *         `plane` behind
  *     keep(float *words, const float *weights): the words of STEP weights
  *     rows, columns: what is multiplied, from two rows' words and from an element on
  *     multiply(sums, lesser, rows, columns): adds the products to sums, of which some may be kept apart in units of LESSER
@@ -37,8 +38,15 @@ struct rammer_rnn_columns {
         static constexpr float LESSER = 1.0f;                                                                             \
         typedef rammer_rnn_rows rows;                                                                                     \
         typedef rammer_rnn_columns columns;                                                                               \
-        template <int plane> static RAMMER_MEMBER void put(element *to, float value) {                                    \
-            *to = rammer_narrow_##name(value);                                                                            \
+        template <int plane, int lanes> static RAMMER_MEMBER void put(element *to, const float (&values)[lanes]) {        \
+            if constexpr (lanes == 1) {                                                                                   \
+                *to = rammer_narrow_##name(values[0]);                                                                    \
+            } else {                                                                                                      \
+                uint32_t words[lanes / 2];                                                                                \
+                for (int i = 0; i < lanes / 2; ++i)                                                                       \
+                    words[i] = rammer_narrow_##name##x2(values[2 * i], values[2 * i + 1]);                                \
+                rammer_stage_vector<lanes / 2>((uint32_t *)to, words);                                                    \
+            }                                                                                                             \
         }                                                                                                                 \
         static RAMMER_MEMBER void keep(float *words, const float *weights) {                                              \
             words[0] = __uint_as_float(rammer_narrow_##name##x2(weights[0], weights[1]));                                 \
@@ -98,9 +106,13 @@ struct rammer_rnn_split : rammer_rnn_scaled {
         }
     };
 
-    template <int plane> static RAMMER_MEMBER void put(element *to, float value) {
-        to[0] = rammer_narrow_f16(value);
-        to[plane] = rammer_narrow_f16(left(value));
+    template <int plane, int lanes> static RAMMER_MEMBER void put(element *to, const float (&values)[lanes]) {
+        float rest[lanes];
+#pragma unroll
+        for (int i = 0; i < lanes; ++i)
+            rest[i] = left(values[i]);
+        rammer_rnn_f16::put<0>(to, values);
+        rammer_rnn_f16::put<0>(to + plane, rest);
     }
     static RAMMER_MEMBER void keep(float *words, const float *weights) {
         rammer_rnn_f16::keep(words, weights);

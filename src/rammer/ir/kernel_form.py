@@ -45,6 +45,7 @@ class Instruction(enum.StrEnum):
     )
     MMA_BF16 = "mma.m16n8k16.bf16"
     MMA_F16 = "mma.m16n8k16.f16"
+    MMA_I8 = "mma.m16n8k32.i8"  # likewise, of bytes of either sign: int32 sums
     MMA_F64 = "mma.m16n8k8.f64"  # likewise, of float32 that is widened: float64 products and sums
     WGMMA_TF32 = "wgmma.m64nNk8.tf32"  # a warpgroup at a time, from shared memory: float32 sums
     WGMMA_BF16 = "wgmma.m64nNk16.bf16"

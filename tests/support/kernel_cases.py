@@ -7,7 +7,7 @@ import numpy as np
 from rammer.ir.expr import Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, cast, load
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import Figure
-from rammer.passes.helpers.quads import from_bytes, in_quads
+from rammer.passes.helpers.quads import from_bytes, in_quads, of_bytes
 from rammer.passes.pipeline import PASSES
 from tests.support.kernels import AVX512, conv, lstm_cell, types
 from tests.support.operators import expression
@@ -146,6 +146,10 @@ BYTES = {
     "vector of bytes": (in_quads(expression("MatMul", types((1, 300), (300, 70), dtype=I32)), "k", 0), {1}),
     "bytes that lie otherwise": (in_quads(expression("MatMul", types((9, 64), (64, 40), dtype=I32)), "k", 0), ()),
     "3x3 of bytes": (in_quads(conv((1, 8, 12, 13), (40, 8, 3, 3), dtype=I32), "c", 1), {1}),
+    "whole bytes": (of_bytes(expression("MatMul", types((37, 65), (65, 50), dtype=I32)), U8), {1}),
+    "signed bytes": (of_bytes(expression("MatMul", types((40, 304), (304, 72), dtype=I32)), DType.INT8), {1}),
+    "bytes in batches": (of_bytes(expression("MatMul", types((3, 18, 64), (3, 64, 24), dtype=I32)), DType.INT8), ()),
+    "3x3 of whole bytes": (of_bytes(conv((1, 16, 12, 13), (40, 16, 3, 3), dtype=I32), U8), {1}),
     "quantised 3x3, few lanes": (requantised(conv((1, 8, 6, 7), (24, 8, 3, 3), dtype=I32)), {1, 3}),
     "quantised 3x3": (requantised(conv((1, 8, 12, 13), (40, 8, 3, 3), dtype=I32)), {1, 3}),
 }

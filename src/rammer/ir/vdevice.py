@@ -111,7 +111,8 @@ class VDevice:
         skeletons: that it has.
         rules: construct and cost rKernels.
         instructions: that products may be made of.
-        byte_products: whether four products of uint8 and int8, summed, are one instruction.
+        byte_products: whether products of bytes, several summed into an int32, are one instruction.
+        byte_quads: whether that wants the bytes by fours, uint8 by int8; else it takes sums as they are, of any sign.
         tile_flops_per_us: what a vEU computes of such products by tiles (`Instruction.TDPBUSD`); None: it has none.
         threads: of a vEU, which share out an rTask.
         alignment_bytes: what addresses of tensors are multiples of.
@@ -153,6 +154,7 @@ class VDevice:
     rules: TileRules
     instructions: tuple[Instruction, ...] = ()
     byte_products: bool = False
+    byte_quads: bool = True
     tile_flops_per_us: Figure | None = None
     threads: int = 1
     alignment_bytes: int = 64

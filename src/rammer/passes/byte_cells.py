@@ -61,7 +61,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
         graph: as imported, recurrent layers still whole.
         device: says whether it has the instruction.
     """
-    if not device.byte_products:
+    if not device.byte_products or not device.byte_quads:
         return graph
     rewriter = Rewriter(graph)
     makers = graph.producers()

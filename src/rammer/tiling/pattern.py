@@ -45,7 +45,7 @@ class Term:
     """One sum of products: `reduce` sums `operands[0] * operands[1]`, which contain no reductions but windows.
 
     Along `quad` lie four bytes of each operand, of which an instruction adds the products to an int32; the operands are
-    loads of uint8 and of int8 then.
+    loads of uint8 and of int8 then. Operands of sums of bytes that are not cut into quads are bytes, too.
     """
 
     reduce: Reduce
@@ -55,7 +55,7 @@ class Term:
     @property
     def multiplied(self) -> DType:
         """What arithmetic a vDevice has a peak for."""
-        return self.reduce.dtype if self.quad is None else DType.INT8
+        return DType.INT8 if self.reduce.dtype is DType.INT32 else self.reduce.dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,17 +119,19 @@ class Choice:
 
 
 @lru_cache(maxsize=1024)
-def contraction(expr: TensorExpr, *, of_bytes: bool = False) -> Contraction | None:
+def contraction(expr: TensorExpr, *, of_bytes: bool = False, of_whole_bytes: bool = False) -> Contraction | None:
     """The expression as a contraction; None where it is none, or no axis could run along lanes.
 
     Args:
         expr: what is computed.
         of_bytes: whether sums may be of products of bytes, too: who asks knows of quads then.
+        of_whole_bytes: likewise of bytes whose sums are not cut into quads.
     """
     if not expr.reductions:
         return None
     inner = {node for reduction in expr.reductions for node in nodes(reduction.body) if isinstance(node, Reduce)}
-    terms = [_term(reduction, of_bytes=of_bytes) for reduction in expr.reductions if reduction not in inner]
+    outer = [reduction for reduction in expr.reductions if reduction not in inner]
+    terms = [_term(one, of_bytes=of_bytes, of_whole_bytes=of_whole_bytes) for one in outer]
     grouped: dict[tuple[Axis, ...], list[Term]] = {}
     for term in terms:
         if term is None:
@@ -197,12 +199,13 @@ def _is_one_to_one(forms: Sequence[Affine | None]) -> bool:
     return None not in forms
 
 
-def _term(reduction: Reduce, *, of_bytes: bool) -> Term | None:
-    """A reduction as a sum of products of single precision or more, or of bytes in quads, over at least one point."""
+def _term(reduction: Reduce, *, of_bytes: bool, of_whole_bytes: bool) -> Term | None:
+    """A reduction as a sum of products of single precision or more, or of bytes, over at least one point."""
     if reduction.fn is not ReduceFn.SUM or any(axis.extent == 0 for axis in reduction.axes):
         return None
-    if reduction.dtype is DType.INT32 and of_bytes:
-        return _term_of_bytes(reduction)
+    if reduction.dtype is DType.INT32:
+        in_quads = _term_of_bytes(reduction) if of_bytes else None
+        return _term_of_whole_bytes(reduction) if in_quads is None and of_whole_bytes else in_quads
     if reduction.dtype not in (DType.FLOAT32, DType.FLOAT64):
         return None
     match reduction.body:
@@ -221,6 +224,16 @@ def _term_of_bytes(reduction: Reduce) -> Term | None:
                 return None
             if quad.extent == QUAD and all(_steps_by_quads(load, quad) for load in (left, right)):
                 return Term(reduce=reduction, operands=(left, right), quad=quad)
+    return None
+
+
+def _term_of_whole_bytes(reduction: Reduce) -> Term | None:
+    """A reduction as a sum of products of bytes."""
+    match reduction.body:
+        case Call(ScalarFn.MUL, (Cast(DType.INT32, left), Cast(DType.INT32, right))):
+            are_bytes = all(operand.dtype in (DType.UINT8, DType.INT8) for operand in (left, right))
+            if are_bytes and window_points(left, right) <= MAX_WINDOW_POINTS:
+                return Term(reduce=reduction, operands=(left, right))
     return None
 
 

@@ -32,7 +32,13 @@ SKELETONS = (
     Skeleton.PERSISTENT_RNN,
     Skeleton.EXTERN,
 )
-INSTRUCTIONS = (Instruction.FFMA, Instruction.MMA_TF32, Instruction.MMA_BF16, Instruction.MMA_F16)
+INSTRUCTIONS = (
+    Instruction.FFMA,
+    Instruction.MMA_TF32,
+    Instruction.MMA_BF16,
+    Instruction.MMA_F16,
+    Instruction.MMA_I8,
+)
 """What products are made of."""
 
 DOUBLE_INSTRUCTIONS = (Instruction.MMA_F64,)
@@ -130,6 +136,8 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         skeletons=SKELETONS,
         rules=GpuRules(),
         instructions=_instructions(gpu, blocks),
+        byte_products=True,
+        byte_quads=False,
         threads=threads,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         array_alignment_bytes=ARRAY_ALIGNMENT_BYTES,

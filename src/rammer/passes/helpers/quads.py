@@ -1,4 +1,4 @@
-"""Products of bytes: those of int32, four of which an instruction sums, and of float32 numbers that are bytes."""
+"""Products of bytes: those of int32, in quads or as they are, and of float32 numbers that are bytes."""
 
 from __future__ import annotations
 
@@ -52,6 +52,25 @@ def cut(weights: Array, dim: int) -> Array:
     shape = weights.shape
     quads = weights.reshape(*shape[:dim], shape[dim] // QUAD, QUAD, *shape[dim + 1 :])
     return np.ascontiguousarray(np.moveaxis(quads, dim + 1, -1).astype(np.int8))
+
+
+def of_bytes(expr: TensorExpr, dtype: DType) -> TensorExpr:
+    """A product of int32 over bytes of a type (slot 0, whose padding is 0) and int8 (slot 1)."""
+    dtypes = (dtype, DType.INT8)
+
+    def visit(node: Expr) -> Expr | None:
+        match node:
+            case Load(0 | 1 as slot, indices, _, fill):
+                zero = None if fill is None else const(0, dtypes[slot])
+                return cast(DType.INT32, Load(slot, indices, dtypes[slot], zero))
+        return None
+
+    bodies = rebuild(expr.roots, visit)
+    return TensorExpr(
+        axes=expr.axes,
+        inputs=tuple(TensorType(type_, one.shape) for type_, one in zip(dtypes, expr.inputs, strict=True)),
+        outputs=tuple(replace(output, body=body) for output, body in zip(expr.outputs, bodies, strict=True)),
+    )
 
 
 def from_bytes(expr: TensorExpr, dtype: DType) -> TensorExpr:

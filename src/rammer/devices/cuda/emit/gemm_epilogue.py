@@ -14,7 +14,7 @@ from rammer.ir.kernel_form import Instruction
 from rammer.tiling.pattern import Term
 
 _EARLY_TURNS = 4  # of a thread at the end of a tile, for which it keeps what it will read in registers
-_EARLY_TURNS_OF_HALVES = 8  # likewise, where operands take half the registers
+_EARLY_TURNS_OF_HALVES = 8  # likewise, where operands take half the registers or less
 _PLAIN_TURNS = 16  # of one whose epilogue reads nothing; more is more code only
 
 
@@ -23,7 +23,7 @@ def emit_epilogue(scope: Scope, tiles: Tiles, terms: Sequence[Term]) -> str:
     form = tiles.form
     turns = -(-form.threadblock.m * form.threadblock.n // form.threads)
     has_loads = bool(scope.operands.outer_loads())
-    of_halves = form.instruction in (Instruction.MMA_F16, Instruction.MMA_BF16)
+    of_halves = form.instruction in (Instruction.MMA_F16, Instruction.MMA_BF16, Instruction.MMA_I8)
     early_turns = _EARLY_TURNS_OF_HALVES if of_halves else _EARLY_TURNS
     if turns <= (early_turns if has_loads else _PLAIN_TURNS):
         return _emit_at_once(scope, tiles, terms)
@@ -35,7 +35,7 @@ def _emit_at_once(scope: Scope, tiles: Tiles, terms: Sequence[Term]) -> str:
     early = Early(scope.writer, scope.operands.outer_loads(), " = 0")
     with _functor(scope, tiles, "load", "rammer_early &early") as at_place:
         early.load(at_place)
-    with _functor(scope, tiles, "finish", "const float *parts, const rammer_early &early") as at_place:
+    with _functor(scope, tiles, "finish", "const gemm::Sum *parts, const rammer_early &early") as at_place:
         early.bind(at_place)
         _bind_totals(at_place, terms)
         at_place.store_results()
@@ -49,7 +49,7 @@ def _emit_in_turns(scope: Scope, tiles: Tiles, terms: Sequence[Term]) -> str:
     with writer.block("struct rammer_results", ";"):
         for output, name in zip(outputs, results, strict=True):
             writer.line(f"{C_TYPES[output.body.dtype]} {name};")
-    with _functor(scope, tiles, "compute", "const float *parts, rammer_results &results") as at_place:
+    with _functor(scope, tiles, "compute", "const gemm::Sum *parts, rammer_results &results") as at_place:
         _bind_totals(at_place, terms)
         for output, name in zip(outputs, results, strict=True):
             writer.line(f"results.{name} = {at_place.value(output.body)};")
@@ -80,5 +80,5 @@ def _bind_totals(at_place: Scope, terms: Sequence[Term]) -> None:
     """Let the scope of a place find its sums."""
     writer = at_place.writer
     for number, term in enumerate(terms):
-        total = writer.let("float", writer.name("total"), f"gemm::total<{number}>(parts, place)")
+        total = writer.let("gemm::Sum", writer.name("total"), f"gemm::total<{number}>(parts, place)")
         at_place.bind(term.reduce, total)

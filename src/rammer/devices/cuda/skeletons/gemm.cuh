@@ -16,7 +16,6 @@
  */
 #ifndef RAMMER_GEMM_CUH
 #define RAMMER_GEMM_CUH
-
 /* A threadblock tile: the number of its batch, its first row and its first column in the rTask. */
 struct rammer_tile {
     uint32_t batch, row0, column0;
@@ -273,12 +272,13 @@ struct rammer_gemm {
         SIZE = m * PITCH,
         SHARE = k / slices
     };
+    typedef typename Warp::Stored Sum;
     Warp sums[terms] = {};
     const uint32_t warp = threadIdx.x / 32 % WARPS, slice = threadIdx.x / 32 / WARPS;
     const uint32_t warp_row = warp % DOWN * Warp::M, warp_column = warp / DOWN * Warp::N;
 
-    /* Computes an rTask. begin() waits for what others write, and returns false if that is in vain. inside(tile) says whether the tile's batch is one of the tensor's, the same for all threads.
-     * The epilogue is one of those below. */
+    /* Computes an rTask. begin() waits for what others write, and returns false if that is in vain. inside(tile) says whether
+     * the tile's batch is one of the tensor's, the same for all threads. The epilogue is one of those below. */
     template <typename Begin, typename Inside, typename Epilogue, typename... Groups>
     static RAMMER_MEMBER void run(
         char *scratch, Begin begin, Inside inside, Epilogue epilogue, const Groups &...groups
@@ -290,9 +290,9 @@ struct rammer_gemm {
     }
 
     /* The sum at a place, of all slices. */
-    template <int term> static RAMMER_MEMBER float total(const float *parts, uint32_t place) {
+    template <int term> static RAMMER_MEMBER Sum total(const Sum *parts, uint32_t place) {
         const uint32_t part = place / n * PITCH + place % n;
-        float sum = parts[term * slices * SIZE + part];
+        Sum sum = parts[term * slices * SIZE + part];
 #pragma unroll
         for (int slice = 1; slice < slices; ++slice)
             sum += parts[(term * slices + slice) * SIZE + part];
@@ -324,7 +324,7 @@ struct rammer_gemm {
                     };
                     if (!(gemm.add(scratch, tile, groups, begins, begin_and_prefetch) && ...))
                         return;
-                    gemm.finish(tile, (float *)scratch, epilogue);
+                    gemm.finish(tile, (Sum *)scratch, epilogue);
                     if (TILES > 1)
                         __syncthreads(); /* before the next tile's operands */
                 }
@@ -392,7 +392,7 @@ struct rammer_gemm {
                     gemm.template multiply<Group>(scratch + multiplied);
                     multiplied = next_stage<Group>(multiplied);
                     if (stage == STAGES - 1) {
-                        gemm.finish(tile, (float *)(scratch + Group::BYTES), epilogue);
+                        gemm.finish(tile, (Sum *)(scratch + Group::BYTES), epilogue);
 #pragma unroll
                         for (int term = 0; term < terms; ++term)
                             gemm.sums[term] = {};
@@ -421,7 +421,7 @@ struct rammer_gemm {
             Group::template multiply<SHARE>(*this, stage);
     }
 
-    template <typename Epilogue> RAMMER_MEMBER void finish(const rammer_tile &tile, float *parts, Epilogue &epilogue) {
+    template <typename Epilogue> RAMMER_MEMBER void finish(const rammer_tile &tile, Sum *parts, Epilogue &epilogue) {
         if (slice < slices) {
 #pragma unroll
             for (int term = 0; term < terms; ++term)
@@ -435,7 +435,7 @@ struct rammer_gemm {
 /* --- Epilogues: threads take places of a tile in turns, neighbouring threads along its rows. ------------------------- */
 
 /* The few places of each thread at once. What they read is on its way while the sums run: load(tile, place, Early &),
- * then finish(tile, place, const float *parts, const Early &). */
+ * then finish(tile, place, const Sum *parts, const Early &). */
 template <typename Gemm, typename Early, typename Load, typename Finish> struct rammer_epilogue_at_once {
     Load load;
     Finish finish;
@@ -444,7 +444,7 @@ template <typename Gemm, typename Early, typename Load, typename Finish> struct 
     RAMMER_MEMBER void prefetch(const rammer_tile &tile) {
         each([&](uint32_t place, int turn) { load(tile, place, early[turn]); });
     }
-    RAMMER_MEMBER void run(const rammer_tile &tile, const float *parts) {
+    RAMMER_MEMBER void run(const rammer_tile &tile, const typename Gemm::Sum *parts) {
         each([&](uint32_t place, int turn) { finish(tile, place, parts, early[turn]); });
     }
 
@@ -459,7 +459,7 @@ template <typename Gemm, typename Early, typename Load, typename Finish> struct 
     }
 };
 
-/* Many places of each thread, a few at a time: compute(tile, place, const float *parts, Result &), then
+/* Many places of each thread, a few at a time: compute(tile, place, const Sum *parts, Result &), then
  * store(tile, place, const Result &). A store might change what later loads read, as far as a compiler knows: loads come
  * first. */
 template <typename Gemm, typename Result, typename Compute, typename Store> struct rammer_epilogue_in_turns {
@@ -468,7 +468,7 @@ template <typename Gemm, typename Result, typename Compute, typename Store> stru
     Store store;
 
     RAMMER_MEMBER void prefetch(const rammer_tile &) {}
-    RAMMER_MEMBER void run(const rammer_tile &tile, const float *parts) {
+    RAMMER_MEMBER void run(const rammer_tile &tile, const typename Gemm::Sum *parts) {
 #pragma unroll 1
         for (uint32_t first = threadIdx.x; first < Gemm::PLACES; first += STEP) {
             Result results[TOGETHER] = {}; /* the compiler would keep what a path leaves open from turn to turn */

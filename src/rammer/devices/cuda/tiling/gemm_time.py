@@ -24,9 +24,10 @@ from rammer.tiling.gemm import (
     is_computed,
     operands_of,
     staged_operand,
+    staged_product,
 )
 from rammer.tiling.patches import window_product
-from rammer.tiling.pattern import Group, contraction, stride_along, window_points
+from rammer.tiling.pattern import Group, stride_along, window_points
 from rammer.tiling.windows import Sides, neighbours, points_together
 
 _QUARTER_THREADS = 128  # that quarter a multiprocessor's blocks
@@ -129,7 +130,7 @@ def _cycles(
 @lru_cache(maxsize=1024)
 def _passes(expr: TensorExpr, layouts: tuple[Layout, ...], lane: Axis, instruction: Instruction) -> tuple[_Pass, ...]:
     """The passes of a contraction along a lane."""
-    found = contraction(expr)
+    found = staged_product(expr)
     assert found is not None  # it has blocks
 
     def of(group: Group) -> _Pass:

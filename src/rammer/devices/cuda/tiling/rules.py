@@ -60,7 +60,7 @@ from rammer.roller.construct import whole_us
 from rammer.roller.model import instructions_us, moved_us
 from rammer.roller.tile import scale_out
 from rammer.tiling.flash_attention import block_of
-from rammer.tiling.gemm import of_float32
+from rammer.tiling.gemm import of_float32, staged_product
 from rammer.tiling.pattern import contraction
 from rammer.tiling.warpgroup_gemm import Matrix, matrix_product, row_slots
 
@@ -96,7 +96,7 @@ class GpuRules:
         expr = workload.expr
         if by_rows := row_kernels(workload, vdevice):
             return by_rows
-        found = contraction(expr)
+        found = contraction(expr) or staged_product(expr)
         lane = lane_of(expr, workload.layouts, found, vdevice)
         if found is not None and (lane is None or expr.axes[lane] not in found.lanes):
             found = None
@@ -108,6 +108,8 @@ class GpuRules:
             staged += self._of_whole_sums(workload, tiles, staged, vdevice)
             if staged:
                 return _best(staged, vdevice)
+            if contraction(expr) is None:  # bytes are only multiplied where they are staged
+                found, lane = None, lane_of(expr, workload.layouts, None, vdevice)
         if found is not None or expr.reductions:
             return self._shares(workload, lane, vdevice, is_stream=found is not None)
         lanes = map_lanes(expr, workload.layouts, lane)

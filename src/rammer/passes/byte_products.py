@@ -4,11 +4,12 @@
       ->  y = scale_x * scale_w * (sum[c, q < 4](x[4 c + q] * w'[c, q]) - zero_x * sum(w')) + b
 
 Processors sum four products of uint8 and int8 by one instruction, so that what is summed over is split into quads, and
-the weights are laid out by them. GPUs take bytes of either sign, and sums as they are, where there are rows. Sums are int32, which is exact; where the model multiplies numbers in float32, one
-product with the scales is left to round. In quads int8 becomes uint8 by adding 128, to its zero point, too. Weights are
-constants that fit in int8 without their zero point, and have one scale for each result's feature. Extents that are no
-multiple of four are filled up with zeros there. Around an image whose zero point is not 0, the padding is put in memory: it
-stands for 0.
+the weights are laid out by them: int8 becomes uint8 by adding 128, to its zero point, too. Tensor cores of GPUs take
+bytes of either sign as they lie, and products with fewer rows than a tile has are left to `fuse_matrix_vectors`. Sums
+are int32, which is exact; where the model multiplies numbers in float32, one product with the scales is left to round.
+Weights are constants that int8 holds without their zero point once a number is taken from all of them, and have one
+scale for each result's feature. Extents that are no multiple of four are filled up with zeros: four bytes are the least
+that is copied at a time. Around an image whose zero point is not 0, the padding is put in memory: it stands for 0.
 
 Ordering restriction: the first pass, since `fold_constants` computes what constants stand for.
 """
@@ -25,12 +26,12 @@ import numpy.typing as npt
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Array, Attribute, Graph, Operator
 from rammer.ir.types import DType, TensorType
-from rammer.ir.vdevice import VDevice
+from rammer.ir.vdevice import ByteProducts, VDevice
 from rammer.operators.attributes import flag, integer, integers, number
 from rammer.operators.contraction import gemm, matmul
 from rammer.operators.convolution import conv
 from rammer.operators.registry import BuildExpr
-from rammer.passes.helpers.quads import cut, in_quads, of_bytes
+from rammer.passes.helpers.quads import cut, in_quads, of_types
 from rammer.passes.helpers.quantised import Integers, Numbers, centred_weights, numbers_of, scales_of
 from rammer.passes.helpers.rewrite import Rewriter
 from rammer.tiling.gemm import LEAST_ROWS
@@ -86,7 +87,8 @@ class _Product:
 
     `integers` are the weights without their zero point, which int8 holds when `shift` is taken away. `scales` are one,
     or one for each feature, None where there are none. The result has the features along its dimension `column`,
-    counted from the end. `zero` is the zero point of x as it is multiplied, None where it is computed as the model runs.
+    counted from the end. `zero` is the zero point of x as it is multiplied, None where it is computed as the model
+    runs.
     """
 
     operator: Operator
@@ -111,15 +113,15 @@ def run(graph: Graph, device: VDevice) -> Graph:
         graph: as imported, the operators that take zero points away whole.
         device: says whether it has the instruction.
     """
-    if not device.byte_products:
+    if device.byte_products is None:
         return graph
-    rewriter = Rewriter(graph)
+    rewriter, quads = Rewriter(graph), device.byte_products is ByteProducts.QUADS
     makers = graph.producers()
     for operator in graph.operators:
         rewriter.insert(operator)
-        product = _product(operator, graph, makers, quads=device.byte_quads)
-        if product is not None and (device.byte_quads or _has_rows(operator, graph)):
-            rewriter.replace(operator.outputs[0], _rewritten(product, rewriter, quads=device.byte_quads))
+        product = _product(operator, graph, makers, quads=quads)
+        if product is not None and (quads or _has_rows(operator, graph)):
+            rewriter.replace(operator.outputs[0], _rewritten(product, rewriter, quads=quads))
     return rewriter.finish()
 
 
@@ -214,7 +216,7 @@ def _sums(product: _Product, build: _Steps) -> int:
     x = build.multiplied(product.x.integers)
     zero = product.zero
     attributes = dict(product.operator.attributes)
-    missing = -product.integers.shape[product.summed] % QUAD if build.quads else 0
+    missing = -product.integers.shape[product.summed] % QUAD
     type_ = build.rewriter.type(x)
     begins, ends = [0] * type_.rank, [0] * type_.rank
     channel = 1 if product.operator.kind == "Conv" else type_.rank - 1
@@ -240,8 +242,8 @@ def _sums(product: _Product, build: _Steps) -> int:
 
 
 def _of_bytes(product: _Product, build: _Steps, x: int, weights: Integers, attributes: Mapping[str, Attribute]) -> int:
-    """The sums of products of bytes by weights of int8, in quads filled up with zeros."""
-    missing = -weights.shape[product.summed] % QUAD if build.quads else 0
+    """The sums of products of bytes by weights of int8, filled up with zeros."""
+    missing = -weights.shape[product.summed] % QUAD
     weights = np.pad(weights, [(0, missing if dim == product.summed else 0) for dim in range(weights.ndim)])
     types = [TensorType(DType.INT32, shape) for shape in (build.rewriter.type(x).shape, weights.shape)]
     of_int32, summed = _BUILDERS[product.operator.kind]
@@ -249,7 +251,7 @@ def _of_bytes(product: _Product, build: _Steps, x: int, weights: Integers, attri
     if build.quads:
         expr, stored = in_quads(expr, summed, product.summed), cut(weights, product.summed)
     else:
-        expr, stored = of_bytes(expr, build.rewriter.type(x).dtype), weights.astype(np.int8)
+        expr, stored = of_types(expr, build.rewriter.type(x).dtype, DType.INT8), weights.astype(np.int8)
     return build.expression(expr, (x, build.constant(stored)), kind=f"{product.operator.kind}Bytes")
 
 

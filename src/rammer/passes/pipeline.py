@@ -11,6 +11,7 @@ from rammer.ir.vdevice import VDevice
 from rammer.passes import (
     batch_inputs,
     byte_cells,
+    byte_pairs,
     byte_products,
     byte_windows,
     channels_last,
@@ -41,6 +42,7 @@ from rammer.passes import (
     simplify_views,
     split_groups,
     split_reduction,
+    store_bytes,
     take_back,
     unpack_weights,
     unroll,
@@ -81,6 +83,7 @@ _REST: tuple[tuple[str, Pass], ...] = (
     ("eliminate_common", _anywhere(eliminate_common.run)),
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
     ("fuse", _anywhere(fuse.run)),
+    ("store_bytes", store_bytes.run),
     ("unround", unround.run),
     ("select_parts", _anywhere(select_parts.run)),
     ("fuse_attention", fuse_attention.run),
@@ -100,6 +103,7 @@ _REST: tuple[tuple[str, Pass], ...] = (
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("byte_cells", byte_cells.run),
     ("byte_products", byte_products.run),
+    ("byte_pairs", byte_pairs.run),
     ("byte_windows", byte_windows.run),
     ("batch_inputs", batch_inputs.run),
     ("unroll", _anywhere(unroll.run)),
@@ -130,6 +134,7 @@ _INEXACT = frozenset(
     {
         "byte_cells",
         "byte_products",
+        "byte_pairs",
         "byte_windows",
         "widen_halves",
         "fold_scales",

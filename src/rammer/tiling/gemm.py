@@ -15,6 +15,7 @@ from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
 from rammer.ir.kernel_form import GemmForm, GemmShape, Instruction, Skeleton
 from rammer.ir.task import RTile
 from rammer.ir.types import DType, Layout
+from rammer.ir.vdevice import ByteProducts
 from rammer.tiling.pattern import (
     Contraction,
     Group,
@@ -82,7 +83,7 @@ _STAGES: Mapping[Instruction, int] = {
 
 def staged_product(expr: TensorExpr) -> Contraction | None:
     """An expression as a contraction of floats, or of bytes; None for any other."""
-    found = contraction(expr, of_whole_bytes=True)
+    found = contraction(expr, ByteProducts.PLAIN)
     return found if found is not None and len({term.reduce.dtype for term in found.terms}) == 1 else None
 
 
@@ -312,7 +313,10 @@ def _form(product: _Product, threads: int, room_bytes: int, height: int, width: 
     stages = min(product.most_stages, max(_LEAST_STAGES, stages))
     room = room_bytes // (stages * element_bytes) - of_k.padding
     slices = min(slices, _power_below(room // of_k.k))
-    if product.instruction is Instruction.MMA_F64:  # of others, so far, as many as there are warps
+    if product.instruction in (
+        Instruction.MMA_F64,
+        Instruction.MMA_I8,
+    ):  # of others, so far, as many as there are warps
         slices = _slices_in_line(of_k, room, slices, product.extents)
     k = _stage_k(min(room, product.most_k), max(of_k.least_k, slices * of_k.k), product.extents)
     stages = min(stages, 1 + (tiles if overlapped else 1) * -(-elements // k))
@@ -379,7 +383,7 @@ def _warp_tile(product: _Product, threads: int, room_bytes: int, height: int, wi
     m, n = 32 if wide else 16, 32 if width > 16 else 16 if width > 8 else 8
     if product.instruction is Instruction.MMA_F64:  # its operands are read fast enough for narrow tiles
         n = min((size for size in (32, 24, 16, 8) if size <= n), key=lambda size: (_up(width, size), -size))
-    most = max(1, math.prod(product.extents) // _SLICE_ELEMENTS)
+    most = max(1, math.prod(product.extents) // max(_SLICE_ELEMENTS, product.tile.k))
 
     def slices() -> int:
         block_m, block_n = _threadblock_tile(product, threads, room_bytes, (height, width), (m, n))

@@ -61,8 +61,7 @@ def preferred_layouts(
         order = reduction_order([load for load in expr.loads if load.slot not in constants], streamed.axes, layouts)
         matrices = [row.load for row in streamed.rows if row.packed is None]  # packed ones lie as they should
         return {load.slot: _row_innermost(load, expr.inputs[load.slot], order) for load in matrices}
-    quads = vdevice.byte_products and vdevice.byte_quads
-    found = contraction(expr, of_bytes=quads, of_whole_bytes=vdevice.byte_products and not quads)
+    found = contraction(expr, vdevice.byte_products)
     if found is None:
         return {}
     for lane in (*found.lanes, *found.shared):

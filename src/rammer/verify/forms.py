@@ -23,6 +23,7 @@ from rammer.ir.kernel_form import (
 )
 from rammer.ir.task import RKernel
 from rammer.ir.tree_forms import SharedTreesForm, TreesForm
+from rammer.ir.vdevice import ByteProducts
 from rammer.tiling.attention import attention
 from rammer.tiling.byte_tiles import TILE_LANES, TILE_ROWS, TILES, tile_product
 from rammer.tiling.depthwise import depthwise
@@ -63,7 +64,7 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
         return "T10", "has the skeleton 'map' and a reduction"
     if isinstance(kernel.form, GemvRowsForm):
         return _rows_fault(kernel, kernel.form)
-    found = contraction(kernel.expr, of_bytes=True) if skeleton in PRODUCTS else None
+    found = contraction(kernel.expr, ByteProducts.QUADS) if skeleton in PRODUCTS else None
     if isinstance(kernel.form, GemmForm):
         found = staged_product(kernel.expr)
     if skeleton in PRODUCTS and (found is None or kernel.tile.lane is None):

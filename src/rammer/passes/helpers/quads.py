@@ -54,38 +54,20 @@ def cut(weights: Array, dim: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(quads, dim + 1, -1).astype(np.int8))
 
 
-def of_bytes(expr: TensorExpr, dtype: DType) -> TensorExpr:
-    """A product of int32 over bytes of a type (slot 0, whose padding is 0) and int8 (slot 1)."""
-    dtypes = (dtype, DType.INT8)
+def of_types(expr: TensorExpr, *dtypes: DType) -> TensorExpr:
+    """An expression whose first operands are of these types instead, which its own hold; their padding is 0."""
 
     def visit(node: Expr) -> Expr | None:
         match node:
-            case Load(0 | 1 as slot, indices, _, fill):
+            case Load(slot, indices, own, fill) if slot < len(dtypes):
                 zero = None if fill is None else const(0, dtypes[slot])
-                return cast(DType.INT32, Load(slot, indices, dtypes[slot], zero))
+                return cast(own, Load(slot, indices, dtypes[slot], zero))
         return None
 
     bodies = rebuild(expr.roots, visit)
-    return TensorExpr(
-        axes=expr.axes,
-        inputs=tuple(TensorType(type_, one.shape) for type_, one in zip(dtypes, expr.inputs, strict=True)),
-        outputs=tuple(replace(output, body=body) for output, body in zip(expr.outputs, bodies, strict=True)),
-    )
-
-
-def from_bytes(expr: TensorExpr, dtype: DType) -> TensorExpr:
-    """An expression of which slot 0 has bytes of a type instead of float32 numbers; its padding is 0."""
-
-    def visit(node: Expr) -> Expr | None:
-        match node:
-            case Load(0, indices, _, fill):
-                return cast(DType.FLOAT32, Load(0, indices, dtype, None if fill is None else const(0, dtype)))
-        return None
-
-    bodies = rebuild(expr.roots, visit)
-    x, *others = expr.inputs
+    inputs = [TensorType(dtype, type_.shape) for dtype, type_ in zip(dtypes, expr.inputs, strict=False)]
     return replace(
         expr,
-        inputs=(TensorType(dtype, x.shape), *others),
+        inputs=(*inputs, *expr.inputs[len(inputs) :]),
         outputs=tuple(replace(output, body=body) for output, body in zip(expr.outputs, bodies, strict=True)),
     )

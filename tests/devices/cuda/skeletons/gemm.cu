@@ -56,7 +56,7 @@ extern "C" __global__ void rammer_run(const ELEMENT *a, const WEIGHT *b, const f
     };
     const auto group = rammer_group_of<steps, STAGES, STAGE_BYTES, rammer_term<0, a_tile, b_tile>>(constants, others);
     if constexpr (AT_ONCE)
-        gemm::run(rammer_scratch, begin, inside, rammer_at_once<gemm, early>(load, finish), group);
+        gemm::run(rammer_scratch, begin, inside, rammer_at_once<gemm, 1, early>(load, finish), group);
     else
-        gemm::run(rammer_scratch, begin, inside, rammer_in_turns<gemm, result>(compute, store), group);
+        gemm::run(rammer_scratch, begin, inside, rammer_in_turns<gemm, 1, result>(compute, store), group);
 }

@@ -35,6 +35,7 @@ class Figures:
             conversion that goes with it.
         double_windows: how much longer that takes beside other models where products are in float64.
         cut_windows: likewise where extents are no multiples of a tile's, so that rTasks at the end are smaller.
+        byte_windows: how much longer that takes where the sums are of bytes and rounded to bytes.
         computed_cycles: of elements of an operand that are elementwise work: until what they load is there.
         stage_cycles: a barrier, and the first reads after it.
         copy_cycles: up to 16 bytes.
@@ -51,6 +52,7 @@ class Figures:
     window_cycles: tuple[float, float, float]
     double_windows: float
     cut_windows: float
+    byte_windows: float
     computed_cycles: float
     stage_cycles: float
     copy_cycles: float
@@ -204,10 +206,12 @@ H200 = Figures(
     provenance="fitted to 384 products of 14 networks, fp32 and fp16, on all multiprocessors of an NVIDIA H200: off by "
     "1.13, rank correlation 0.98; tf32 by whole products; windows fitted to 84 products of NASNet, fp16: 1.08; "
     "computed operands to 16 products of EfficientNet, fp16; windows beside other models to 101 products of NASNet "
-    "beside NASNet and beside ResNeXt, fp32; bytes taken to be as fast as fp16",
+    "beside NASNet and beside ResNeXt, fp32; windows of bytes to 7 products of MobileNetV2, int8, whose other products "
+    "of bytes, and 49 of ResNet-50's, took what those of fp16 are predicted to take for half the elements",
     latency_us=0.43,
     window_cycles=(218, 3.4, 0.4),
     double_windows=2.0,
+    byte_windows=1.64,
     cut_windows=2.0,
     computed_cycles=500,
     stage_cycles=619,

@@ -53,6 +53,7 @@ class _Pass:
 def gemm_us(kernel: RKernel, form: GemmForm, vdevice: VDevice, figures: Figures) -> float:
     """Time of one full rTask, in microseconds."""
     factor = _window_factor(kernel, form, figures) if vdevice.has_neighbours else 1.0
+    factor *= figures.byte_windows if form.instruction is Instruction.MMA_I8 else 1.0
     cycles = _cycles(kernel.expr, kernel.layouts, kernel.tile, form, figures, factor)
     if form.patch:
         cycles -= _spared_copies(kernel, form) * figures.copy_cycles / _quarters(form)

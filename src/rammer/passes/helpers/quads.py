@@ -1,4 +1,4 @@
-"""Products of bytes: those of int32, in quads or as they are, and of float32 numbers that are bytes."""
+"""Products of bytes: those of int32 in quads, and expressions whose operands are of narrower types."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@
  */
 #ifndef RAMMER_GEMM_CUH
 #define RAMMER_GEMM_CUH
+
 /* A threadblock tile: the number of its batch, its first row and its first column in the rTask. */
 struct rammer_tile {
     uint32_t batch, row0, column0;

@@ -6,6 +6,7 @@ import pytest
 from benchmarks.harness.kept import Kept
 from benchmarks.harness.onnx_runtime import OnnxRuntime
 from benchmarks.quantised import Int8, case_of, main
+from benchmarks.quantised_gpu import main as on_gpu
 
 FORMS = {
     "resnet": {"QuantizeLinear"},
@@ -39,3 +40,12 @@ def test_the_command(capsys, tmp_path):
     assert first.startswith("lstm_tc-dynamic: rammer ")
     assert "our float32 over ours" in first
     assert last.startswith("geometric mean")
+
+
+@pytest.mark.gpu
+def test_the_command_of_gpus(capsys):
+    on_gpu(["--networks", "mobilenet", "--rounds", "1", "--trace"])
+    first, *traced = capsys.readouterr().out.splitlines()
+    assert first.startswith("mobilenet: int8 ")
+    assert " rOperators multiply bytes" in first
+    assert any("mma.m16n8k32.i8" in one and " us, predicted " in one for one in traced)

@@ -9,12 +9,13 @@ from rammer.compiler import compile_graph
 from rammer.devices.reference.device import describe
 from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.types import DType
+from rammer.ir.vdevice import ByteProducts
 from rammer.options import CompileOptions
 from rammer.passes import byte_cells, byte_products, unroll
 from rammer.verify.graph import verify
 from tests.support.passes import Net
 
-WITH = replace(describe(2), byte_products=True)
+WITH = replace(describe(2), byte_products=ByteProducts.QUADS)
 TOLERANCE = 0.02
 """Inputs are rounded to 127 steps."""
 

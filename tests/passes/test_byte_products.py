@@ -9,12 +9,14 @@ from rammer.devices.reference.device import describe
 from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.graph import Graph
 from rammer.ir.types import DType
+from rammer.ir.vdevice import ByteProducts
 from rammer.passes import byte_products, inline_views
 from rammer.verify.graph import verify
 from tests.support.passes import Net
 
 RNG = np.random.default_rng(3)
-WITH = replace(describe(2), byte_products=True)
+WITH = replace(describe(2), byte_products=ByteProducts.QUADS)
+PLAIN = replace(WITH, byte_products=ByteProducts.PLAIN)
 PRODUCTS = {"ConvBytes", "GemmBytes", "MatMulBytes"}
 
 
@@ -80,12 +82,28 @@ def test_padding_of_bytes_stays_in_memory(zero, channels):
     check(graph, after)
 
 
+@pytest.mark.parametrize("device", [WITH, PLAIN], ids=["quads", "plain"])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [0, 5])
 @pytest.mark.parametrize(("channels", "pad"), [(8, 1), (6, 0), (3, 2)])
-def test_convolutions(dtype, zero, channels, pad):
+def test_convolutions(dtype, zero, channels, pad, device):
     graph = convolution(dtype, zero, channels=channels, pad=pad)
-    check(graph, run(graph))
+    check(graph, run(graph, device))
+
+
+def test_bytes_that_are_multiplied_as_they_lie():
+    """int8 is not made unsigned, weights are not cut, and a vector is left to what streams matrices."""
+    graph = matrix_product((4, 18), dtype=np.int8, zero=-3)
+    after = run(graph, PLAIN)
+    check(graph, after)
+    (product,) = [operator for operator in after.operators if operator.kind == "MatMulBytes"]
+    assert product.expr is not None
+    assert [(type_.dtype, type_.shape) for type_ in product.expr.inputs] == [
+        (DType.INT8, (4, 20)),
+        (DType.INT8, (20, 6)),
+    ]
+    vector = matrix_product((1, 18))
+    assert [operator.kind for operator in run(vector, PLAIN).operators] == [one.kind for one in vector.operators]
 
 
 @pytest.mark.parametrize(

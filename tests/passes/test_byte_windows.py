@@ -8,12 +8,13 @@ import pytest
 from rammer.devices.reference.device import describe
 from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.types import DType
+from rammer.ir.vdevice import ByteProducts
 from rammer.passes import byte_windows, eliminate_dead, fold_constants
 from rammer.verify.graph import verify
 from tests.support.passes import Net
 
 RNG = np.random.default_rng(4)
-WITH = replace(describe(2), byte_products=True)
+WITH = replace(describe(2), byte_products=ByteProducts.QUADS)
 
 
 def convolution(*, dtype=DType.UINT8, zero=0, computed=False, channels=8, group=8, bias=True, taps=3):

@@ -8,12 +8,13 @@ import pytest
 from rammer.devices.reference.device import describe
 from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.types import DType
+from rammer.ir.vdevice import ByteProducts
 from rammer.passes import byte_products, eliminate_dead, fold_constants, fold_scales
 from rammer.verify.graph import verify
 from tests.support.passes import Net
 
 RNG = np.random.default_rng(5)
-WITH = replace(describe(2), byte_products=True)
+WITH = replace(describe(2), byte_products=ByteProducts.QUADS)
 U8 = DType.UINT8
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rammer.ir.expr import Reduce
 from rammer.ir.types import DType
-from rammer.passes import eliminate_dead, fuse, inline_views
+from rammer.passes import eliminate_dead, fuse, inline_numbers, inline_views
 from rammer.passes.helpers import fusion
 from rammer.tiling.pattern import contraction
 from tests.support.passes import Net, kinds, only, rewritten, source_nodes
@@ -165,6 +165,20 @@ def test_a_prologue_is_not_loaded_with_a_padding():
     y = net.add("Exp", net.input(1, 2, 6, 6))
     attributes: dict[str, Any] = {"kernel": (2, 2), "strides": (4, 4), "dilations": (1, 1), "out_shape": (2, 2)}
     assert fused_kinds(net.add("MaxPool", y, pads=(1, 1, 1, 1), **attributes), net=net) == ["Exp", "MaxPool"]
+
+
+@pytest.mark.parametrize(("value", "expected"), [(3.0, ["Add+Pad"]), (2.0, ["Add", "Pad"])])
+def test_a_padding_that_is_made_of_0_leaves_a_prologue(value, expected):
+    """x + 3 is 3 around an x that is padded by 0; what is cut from a longer tensor may not be read beyond its end."""
+    attributes: dict[str, Any] = {"mode": "constant", "pads": (0, 1, 1, 0), "value": value}
+    for is_part in (False, True):
+        net = Net()
+        x = net.input(4, 9)
+        x = net.part(x, 0, 0, 3) if is_part else x
+        y = net.add("Add", x, net.constant(np.array(3.0, np.float32)))
+        graph = rewritten(net.build(net.add("Pad", y, **attributes)), inline_numbers.run, inline_views.run, fuse.run)
+        found = [kind for kind in kinds(eliminate_dead.run(graph)) if kind != "Slice"]
+        assert found == (["Add", "Pad"] if is_part else expected)
 
 
 def test_a_slice_takes_only_what_it_needs():

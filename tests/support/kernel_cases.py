@@ -7,14 +7,14 @@ import numpy as np
 from rammer.ir.expr import Output, Reduce, ReduceFn, ScalarFn, TensorExpr, call, cast, load
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import Figure
-from rammer.passes.helpers.quads import from_bytes, in_quads
+from rammer.passes.helpers.quads import in_quads, of_types
 from rammer.passes.pipeline import PASSES
 from tests.support.kernels import AVX512, conv, lstm_cell, types
 from tests.support.operators import expression
 from tests.support.passes import Net, expression_of, only
 
 F16, BF16, F32, F64 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64
-I32, I64, U8, BOOL = DType.INT32, DType.INT64, DType.UINT8, DType.BOOL
+I8, I32, I64, U8, BOOL = DType.INT8, DType.INT32, DType.INT64, DType.UINT8, DType.BOOL
 TOLERANCE = {F16: 2e-3, BF16: 1.6e-2, F32: 2e-6, F64: 1e-12}
 
 
@@ -56,9 +56,8 @@ def gru_cell(width, n, batch=1):
     )
 
 
-def requantised(product):
+def requantised(expr):
     """A product of bytes, scaled by feature, added to bytes that are scaled, too, and made bytes again."""
-    expr = in_quads(product, "c", 1)
     (output,) = expr.outputs
     residual, scales = TensorType(U8, output.type.shape), TensorType(F32, output.type.shape[1:2])
     number = cast(F32, output.body) * load(3, scales, expr.axes[1:2]) + cast(F32, load(2, residual, expr.axes)) * 0.25
@@ -146,9 +145,19 @@ BYTES = {
     "vector of bytes": (in_quads(expression("MatMul", types((1, 300), (300, 70), dtype=I32)), "k", 0), {1}),
     "bytes that lie otherwise": (in_quads(expression("MatMul", types((9, 64), (64, 40), dtype=I32)), "k", 0), ()),
     "3x3 of bytes": (in_quads(conv((1, 8, 12, 13), (40, 8, 3, 3), dtype=I32), "c", 1), {1}),
-    "quantised 3x3, few lanes": (requantised(conv((1, 8, 6, 7), (24, 8, 3, 3), dtype=I32)), {1, 3}),
-    "quantised 3x3": (requantised(conv((1, 8, 12, 13), (40, 8, 3, 3), dtype=I32)), {1, 3}),
+    "quantised 3x3, few lanes": (requantised(in_quads(conv((1, 8, 6, 7), (24, 8, 3, 3), dtype=I32), "c", 1)), {1, 3}),
+    "quantised 3x3": (requantised(in_quads(conv((1, 8, 12, 13), (40, 8, 3, 3), dtype=I32), "c", 1)), {1, 3}),
 }
+
+PLAIN_BYTES = {
+    "bytes": (of_types(expression("MatMul", types((37, 65), (65, 50), dtype=I32)), U8, I8), {1}),
+    "signed bytes": (of_types(expression("MatMul", types((40, 304), (304, 72), dtype=I32)), I8, I8), {1}),
+    "bytes in batches": (of_types(expression("MatMul", types((3, 18, 64), (3, 64, 24), dtype=I32)), I8, U8), ()),
+    "3x3 of bytes": (of_types(conv((1, 16, 12, 13), (40, 16, 3, 3), dtype=I32), U8, I8), {1}),
+    "quantised 3x3": (requantised(of_types(conv((1, 8, 12, 13), (40, 8, 3, 3), dtype=I32), U8, I8)), {1, 3}),
+    "quantised 1x1": (requantised(of_types(conv((1, 64, 24, 24), (64, 64, 1, 1), dtype=I32), I8, I8)), {1, 3}),
+}
+"""Of either sign, as they lie."""
 
 REDUCTIONS = {
     "scalar product": expression("MatMul", types((300,), (300,))),
@@ -234,9 +243,9 @@ CHANNELS_LAST = {
     "depthwise 7x7": (conv((1, 16, 9, 20), (16, 1, 7, 7), group=16), {0, 2}, "depthwise"),
     "depthwise, not padded": (conv((1, 33, 9, 20), (33, 1, 3, 3), group=33, pads=(0, 0, 0, 0)), {0, 2}, "depthwise"),
     "depthwise, dilated": (conv((1, 16, 9, 20), (16, 1, 3, 3), group=16, dilations=(2, 2)), {0, 2}, "depthwise"),
-    "depthwise of bytes": (from_bytes(conv((1, 40, 12, 13), (40, 1, 3, 3), group=40), U8), {0, 2}, "depthwise"),
+    "depthwise of bytes": (of_types(conv((1, 40, 12, 13), (40, 1, 3, 3), group=40), U8), {0, 2}, "depthwise"),
     "depthwise of signed bytes, stride 2": (
-        from_bytes(conv((1, 24, 12, 13), (24, 1, 3, 3), bias=True, group=24, strides=(2, 2)), DType.INT8),
+        of_types(conv((1, 24, 12, 13), (24, 1, 3, 3), bias=True, group=24, strides=(2, 2)), DType.INT8),
         {0, 3},
         "depthwise",
     ),

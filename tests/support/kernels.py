@@ -22,7 +22,7 @@ from rammer.ir.graph import Array, Attribute
 from rammer.ir.kernel_form import GemmForm
 from rammer.ir.task import Binding, RKernel, RTile
 from rammer.ir.types import DType, Layout, TensorType
-from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
+from rammer.ir.vdevice import VEU, ByteProducts, Figure, MemoryLevel, VDevice
 from rammer.ir.workload import Workload
 from rammer.lowering.canonical import View, canonical
 from rammer.roller.construct import construct
@@ -65,7 +65,7 @@ def machine(vector_bytes: int = 32, registers: int = 16, veus: int = 2) -> VDevi
         stream_bytes=128,
         skeletons=("map", "reduce", "gemm", "implicit_gemm", "gemv", "depthwise"),
         rules=VectorRules(),
-        byte_products=True,
+        byte_products=ByteProducts.QUADS,
     )
 
 

@@ -44,6 +44,7 @@ class Instruction(enum.StrEnum):
     MMA_F16 = "mma.m16n8k16.f16"
     MMA_SCALED_F16 = "scaled mma.m16n8k16.f16"  # TF32 as float16: a TF32's bits in a range of their own
     MMA_3XF16 = "3 mma.m16n8k16.f16"  # float32 as sums of two such numbers; the product of the lesser ones is left out
+    MMA_I8 = "mma.m16n8k32.i8"  # of bytes, signed or not: int32 sums
     MMA_F64 = "mma.m16n8k8.f64"  # likewise, of float32 that is widened: float64 products and sums
     WGMMA_TF32 = "wgmma.m64nNk8.tf32"  # a warpgroup at a time, from shared memory: float32 sums
     WGMMA_BF16 = "wgmma.m64nNk16.bf16"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -92,6 +93,13 @@ class TileRules(Protocol):
         ...
 
 
+class ByteProducts(enum.StrEnum):
+    """How an instruction takes bytes whose products it sums."""
+
+    QUADS = "quads"  # four neighbours of uint8 by four of int8: weights are laid out by fours
+    PLAIN = "plain"  # of either sign, as the operands lie
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VDevice:
     """What scheduling and construction may know about a machine.
@@ -111,7 +119,8 @@ class VDevice:
         skeletons: that it has.
         rules: construct and cost rKernels.
         instructions: that products may be made of.
-        byte_products: whether four products of uint8 and int8, summed, are one instruction.
+        byte_products: how bytes are multiplied where an instruction sums several products into an int32; None: it has
+            none.
         tile_flops_per_us: what a vEU computes of such products by tiles (`Instruction.TDPBUSD`); None: it has none.
         threads: of a vEU, which share out an rTask.
         alignment_bytes: what addresses of tensors are multiples of.
@@ -152,7 +161,7 @@ class VDevice:
     skeletons: tuple[str, ...]
     rules: TileRules
     instructions: tuple[Instruction, ...] = ()
-    byte_products: bool = False
+    byte_products: ByteProducts | None = None
     tile_flops_per_us: Figure | None = None
     threads: int = 1
     alignment_bytes: int = 64

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from rammer.ir.graph import Array, Attribute, Graph, Operator
 from rammer.ir.types import DType
-from rammer.ir.vdevice import VDevice
+from rammer.ir.vdevice import ByteProducts, VDevice
 from rammer.operators.attributes import flag, integer, text, texts
 from rammer.operators.recurrent_bytes import HIGH, LOW, ZERO, infer
 from rammer.passes.helpers.quads import cut
@@ -61,7 +61,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
         graph: as imported, recurrent layers still whole.
         device: says whether it has the instruction.
     """
-    if not device.byte_products:
+    if device.byte_products is not ByteProducts.QUADS:
         return graph
     rewriter = Rewriter(graph)
     makers = graph.producers()

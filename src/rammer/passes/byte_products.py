@@ -4,17 +4,19 @@
       ->  y = scale_x * scale_w * (sum[c, q < 4](x[4 c + q] * w'[c, q]) - zero_x * sum(w')) + b
 
 Processors sum four products of uint8 and int8 by one instruction, so that what is summed over is split into quads, and
-the weights are laid out by them. Sums are int32, which is exact; where the model multiplies numbers in float32, one
-product with the scales is left to round. int8 becomes uint8 by adding 128, to its zero point, too. Weights are
-constants that fit in int8 without their zero point, and have one scale for each result's feature. Extents that are no
-multiple of four are filled up with zeros. Around an image whose zero point is not 0, the padding is put in memory: it
-stands for 0.
+the weights are laid out by them: int8 becomes uint8 by adding 128, to its zero point, too. Tensor cores of GPUs take
+bytes of either sign as they lie, and products with fewer rows than a tile has are left to `fuse_matrix_vectors`. Sums
+are int32, which is exact; where the model multiplies numbers in float32, one product with the scales is left to round.
+Weights are constants that int8 holds without their zero point once a number is taken from all of them, and have one
+scale for each result's feature. Extents that are no multiple of four are filled up with zeros: four bytes are the least
+that is copied at a time. Around an image whose zero point is not 0, the padding is put in memory: it stands for 0.
 
 Ordering restriction: the first pass, since `fold_constants` computes what constants stand for.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,14 +26,15 @@ import numpy.typing as npt
 from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Array, Attribute, Graph, Operator
 from rammer.ir.types import DType, TensorType
-from rammer.ir.vdevice import VDevice
+from rammer.ir.vdevice import ByteProducts, VDevice
 from rammer.operators.attributes import flag, integer, integers, number
 from rammer.operators.contraction import gemm, matmul
 from rammer.operators.convolution import conv
 from rammer.operators.registry import BuildExpr
-from rammer.passes.helpers.quads import cut, in_quads
+from rammer.passes.helpers.quads import cut, in_quads, of_types
 from rammer.passes.helpers.quantised import Integers, Numbers, centred_weights, numbers_of, scales_of
 from rammer.passes.helpers.rewrite import Rewriter
+from rammer.tiling.gemm import LEAST_ROWS
 from rammer.tiling.pattern import QUAD
 
 _MOST_SUMMED, _MOST_SHIFTED = 2**31 // (255 * 128), 2**31 // (255 * 255)
@@ -46,10 +49,11 @@ _BUILDERS: Mapping[str, tuple[BuildExpr, str]] = {"Conv": (conv, "c"), "Gemm": (
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Adds the operators that stand for one of the model's."""
+    """Adds the operators that stand for one of the model's, in `quads` or for sums as they are."""
 
     rewriter: Rewriter
     operator: Operator
+    quads: bool
 
     def add(self, kind: str, *inputs: int, **attributes: Attribute) -> int:
         """The result of an operator of a registered kind."""
@@ -69,9 +73,9 @@ class _Steps:
         """A value of one dimension or fewer in another shape."""
         return value if self.rewriter.type(value).shape == shape else self.add("Reshape", value, shape=shape)
 
-    def unsigned(self, value: int) -> int:
-        """Integers of 8 bits as uint8, int8 moved by 128."""
-        if self.rewriter.type(value).dtype is DType.UINT8:
+    def multiplied(self, value: int) -> int:
+        """Integers of 8 bits as they are multiplied: in quads as uint8, int8 moved by 128."""
+        if not self.quads or self.rewriter.type(value).dtype is DType.UINT8:
             return value
         moved = self.add("Add", self.add("Cast", value, to=DType.INT32), self.constant(np.array(_SIGN, np.int32)))
         return self.add("Cast", moved, to=DType.UINT8)
@@ -83,7 +87,8 @@ class _Product:
 
     `integers` are the weights without their zero point, which int8 holds when `shift` is taken away. `scales` are one,
     or one for each feature, None where there are none. The result has the features along its dimension `column`,
-    counted from the end. `zero` is the zero point of x, made unsigned, None where it is computed as the model runs.
+    counted from the end. `zero` is the zero point of x as it is multiplied, None where it is computed as the model
+    runs.
     """
 
     operator: Operator
@@ -108,19 +113,25 @@ def run(graph: Graph, device: VDevice) -> Graph:
         graph: as imported, the operators that take zero points away whole.
         device: says whether it has the instruction.
     """
-    if not device.byte_products:
+    if device.byte_products is None:
         return graph
-    rewriter = Rewriter(graph)
+    rewriter, quads = Rewriter(graph), device.byte_products is ByteProducts.QUADS
     makers = graph.producers()
     for operator in graph.operators:
         rewriter.insert(operator)
-        product = _product(operator, graph, makers)
-        if product is not None:
-            rewriter.replace(operator.outputs[0], _rewritten(product, rewriter))
+        product = _product(operator, graph, makers, quads=quads)
+        if product is not None and (quads or _has_rows(operator, graph)):
+            rewriter.replace(operator.outputs[0], _rewritten(product, rewriter, quads=quads))
     return rewriter.finish()
 
 
-def _product(operator: Operator, graph: Graph, makers: dict[int, Operator]) -> _Product | None:
+def _has_rows(operator: Operator, graph: Graph) -> bool:
+    """Whether a product has results enough for each feature to be multiplied in tiles."""
+    shape = graph.values[operator.outputs[0]].type.shape
+    return math.prod(shape[:1] + shape[2:] if operator.kind == "Conv" else shape[:-1]) >= LEAST_ROWS
+
+
+def _product(operator: Operator, graph: Graph, makers: dict[int, Operator], *, quads: bool) -> _Product | None:
     """The operator as a product of quantised numbers by quantised constants, None for any other."""
     places = _places(operator, graph)
     if places is None:
@@ -142,7 +153,7 @@ def _product(operator: Operator, graph: Graph, makers: dict[int, Operator]) -> _
     return _Product(
         operator=operator,
         x=x,
-        zero=_zero(x, graph),
+        zero=_zero(x, graph, quads=quads),
         integers=weights,
         shift=shift,
         scales=scales,
@@ -175,9 +186,9 @@ def _places(operator: Operator, graph: Graph) -> tuple[int, int, int] | None:
     return None
 
 
-def _zero(x: Numbers, graph: Graph) -> int | None:
-    """The zero point of numbers, made unsigned, if it is known."""
-    added = _SIGN if graph.values[x.integers].type.dtype is DType.INT8 else 0
+def _zero(x: Numbers, graph: Graph, *, quads: bool) -> int | None:
+    """The zero point of numbers as they are multiplied, if it is known."""
+    added = _SIGN if quads and graph.values[x.integers].type.dtype is DType.INT8 else 0
     if x.zero is None:
         return added
     array = graph.constants.get(x.zero)
@@ -188,9 +199,9 @@ def _pads(operator: Operator) -> tuple[int, ...]:
     return integers(operator.attributes, "pads") if operator.kind == "Conv" else ()
 
 
-def _rewritten(product: _Product, rewriter: Rewriter) -> int:
+def _rewritten(product: _Product, rewriter: Rewriter, *, quads: bool) -> int:
     """Add the operators that compute a product in integers; returns the result."""
-    build = _Steps(rewriter, product.operator)
+    build = _Steps(rewriter, product.operator, quads)
     total = _sums(product, build)
     if product.scales is None:
         return _plus_bias(product, build, total)
@@ -202,7 +213,7 @@ def _rewritten(product: _Product, rewriter: Rewriter) -> int:
 
 def _sums(product: _Product, build: _Steps) -> int:
     """The sums of products of integers without their zero points."""
-    x = build.unsigned(product.x.integers)
+    x = build.multiplied(product.x.integers)
     zero = product.zero
     attributes = dict(product.operator.attributes)
     missing = -product.integers.shape[product.summed] % QUAD
@@ -221,24 +232,27 @@ def _sums(product: _Product, build: _Steps) -> int:
         assert product.x.zero is not None  # else it is known
         widths = [(0, 0), (0, 0), *zip(begins[2:], ends[2:], strict=True)]
         outside = np.pad(np.zeros((1, 1, *type_.shape[2:]), bool), widths, constant_values=True)
-        x = build.add("Where", build.constant(outside), build.unsigned(build.reshaped(product.x.zero, ())), x)
-    total = _quads(product, build, x, product.integers - product.shift, attributes)
+        x = build.add("Where", build.constant(outside), build.multiplied(build.reshaped(product.x.zero, ())), x)
+    total = _of_bytes(product, build, x, product.integers - product.shift, attributes)
     if product.shift:
         one = tuple(1 if dim == product.features else extent for dim, extent in enumerate(product.integers.shape))
-        alone = _quads(product, build, x, np.ones(one, np.int32), attributes)
+        alone = _of_bytes(product, build, x, np.ones(one, np.int32), attributes)
         total = build.add("Add", total, build.add("Mul", alone, build.constant(np.array(product.shift, np.int32))))
     return _less_zero(product, build, total)
 
 
-def _quads(product: _Product, build: _Steps, x: int, weights: Integers, attributes: Mapping[str, Attribute]) -> int:
+def _of_bytes(product: _Product, build: _Steps, x: int, weights: Integers, attributes: Mapping[str, Attribute]) -> int:
     """The sums of products of bytes by weights of int8, filled up with zeros."""
     missing = -weights.shape[product.summed] % QUAD
     weights = np.pad(weights, [(0, missing if dim == product.summed else 0) for dim in range(weights.ndim)])
     types = [TensorType(DType.INT32, shape) for shape in (build.rewriter.type(x).shape, weights.shape)]
-    expr, summed = _BUILDERS[product.operator.kind]
-    quads = in_quads(expr(types, attributes), summed, product.summed)
-    inputs = (x, build.constant(cut(weights, product.summed)))
-    return build.expression(quads, inputs, kind=f"{product.operator.kind}Bytes")
+    of_int32, summed = _BUILDERS[product.operator.kind]
+    expr = of_int32(types, attributes)
+    if build.quads:
+        expr, stored = in_quads(expr, summed, product.summed), cut(weights, product.summed)
+    else:
+        expr, stored = of_types(expr, build.rewriter.type(x).dtype, DType.INT8), weights.astype(np.int8)
+    return build.expression(expr, (x, build.constant(stored)), kind=f"{product.operator.kind}Bytes")
 
 
 def _less_zero(product: _Product, build: _Steps, total: int) -> int:
@@ -248,7 +262,7 @@ def _less_zero(product: _Product, build: _Steps, total: int) -> int:
     if product.zero is not None:
         return build.add("Sub", total, build.constant(product.zero * sums)) if product.zero else total
     assert product.x.zero is not None  # else it is known
-    point = build.add("Cast", build.unsigned(build.reshaped(product.x.zero, ())), to=DType.INT32)
+    point = build.add("Cast", build.multiplied(build.reshaped(product.x.zero, ())), to=DType.INT32)
     return build.add("Sub", total, build.add("Mul", point, build.constant(sums)))
 
 

@@ -20,7 +20,7 @@ from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import VDevice
 from rammer.operators.attributes import integer
 from rammer.operators.convolution import conv
-from rammer.passes.helpers.quads import from_bytes
+from rammer.passes.helpers.quads import of_types
 from rammer.passes.helpers.quantised import centred_weights, numbers_of
 from rammer.passes.helpers.rewrite import Rewriter
 
@@ -35,7 +35,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
         graph: whose operators are known by their kinds.
         device: nothing is done where it has no products of bytes.
     """
-    if not device.byte_products:
+    if device.byte_products is None:
         return graph
     rewriter = Rewriter(graph)
     makers = graph.producers()
@@ -69,7 +69,7 @@ def _windows(operator: Operator, graph: Graph, makers: dict[int, Operator], rewr
         numbers = rewriter.add("Cast", (operator.inputs[0],), {"to": DType.FLOAT32}, name=name, sources=sources)
         return rewriter.add("Conv", (numbers, *operands), attributes, name=name, sources=sources)
     shapes = [graph.values[x.integers].type.shape, *(array.shape for array in floats)]
-    expr = from_bytes(
+    expr = of_types(
         conv([TensorType(DType.FLOAT32, shape) for shape in shapes], attributes), graph.values[x.integers].type.dtype
     )
     return rewriter.add_expression(expr, (x.integers, *operands), kind="ConvOfBytes", name=name, sources=sources)

@@ -32,7 +32,7 @@ from rammer.ir.vdevice import VDevice
 from rammer.operators.attributes import number
 from rammer.operators.convolution import conv
 from rammer.operators.shapes import plain_result, spatial_axes
-from rammer.passes.helpers.quads import from_bytes
+from rammer.passes.helpers.quads import of_types
 from rammer.passes.helpers.rewrite import Rewriter
 
 _ENDS = {DType.UINT8: (0, 255), DType.INT8: (-128, 127)}
@@ -46,7 +46,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
         graph: whose operators are known by their kinds.
         device: nothing is done where it has no products of bytes: quantised numbers are float32 there.
     """
-    if not device.byte_products:
+    if device.byte_products is None:
         return graph
     folding = _Folding(graph=graph, rewriter=Rewriter(graph), readers=_readers(graph), quanta={})
     for operator in graph.operators:
@@ -244,7 +244,7 @@ class _Folding:
         attributes = {**operator.attributes, "finite_weights": True}
         expr = conv([self.rewriter.type(value) for value in (x, *operands)], attributes)
         return self.rewriter.add_expression(
-            from_bytes(expr, self.rewriter.type(bytes_).dtype),
+            of_types(expr, self.rewriter.type(bytes_).dtype),
             (bytes_, *operands),
             kind="ConvOfBytes",
             name=operator.name,

@@ -123,7 +123,7 @@ class _Fusion:
         for producer in self._producers(group):
             if producer.reduces or not self._may_join(producer, group) or not self._reads_alone(group, producer):
                 continue
-            work = with_prologue(self._work(producer), self._work(group))
+            work = with_prologue(self._work(producer), self._work(group), self._type)
             if work is not None:
                 group.changed = work
                 group.members = producer.members + group.members

@@ -29,8 +29,9 @@ from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
 from rammer.passes.helpers.shares import shares
 from rammer.passes.helpers.views import Definition, definition
 from rammer.passes.helpers.work import lift, lower
+from rammer.tiling.gemm import staged_product
 from rammer.tiling.packing import is_staged
-from rammer.tiling.pattern import MAX_WINDOW_POINTS, chosen_axes, contraction
+from rammer.tiling.pattern import MAX_WINDOW_POINTS, chosen_axes
 
 
 def run(graph: Graph, device: VDevice) -> Graph:
@@ -68,7 +69,7 @@ def _multiplied(graph: Graph) -> set[int]:
 
     Elementwise work takes tagged elements; a product that stages its operands would have all of them announced.
     """
-    products = (one for one in graph.operators if one.expr is not None and contraction(one.expr) is not None)
+    products = (one for one in graph.operators if one.expr is not None and staged_product(one.expr) is not None)
     found = {value for product in products for value in product.inputs}
     for operator in graph.operators:
         if operator.kind in PLACED_KINDS and found.intersection(operator.inputs):
@@ -107,7 +108,7 @@ class _Times:
 
 def _joined(maker: Operator, operator: Operator, graph: Graph, device: VDevice) -> Operator | None:
     """The product that computes what `maker` makes and it alone reads, as an operand, once; None for anything else."""
-    found = None if operator.expr is None else contraction(operator.expr)
+    found = None if operator.expr is None else staged_product(operator.expr)
     if operator.expr is None or found is None or not is_staged(operator.expr, found, device):
         return None
     window = _window(maker, device)
@@ -125,7 +126,7 @@ def _joined(maker: Operator, operator: Operator, graph: Graph, device: VDevice) 
     if len(fused.reads) + len(fused.outputs) > LARGEST_OPERANDS:
         return None
     expr, inputs = lower(fused, lambda number: graph.values[number].type)
-    if contraction(expr) is None:
+    if staged_product(expr) is None:
         return None
     kind, sources = f"{maker.kind}+{operator.kind}", tuple(dict.fromkeys((*maker.sources, *operator.sources)))
     return replace(operator, kind=kind, inputs=inputs, expr=expr, sources=sources)
@@ -140,7 +141,7 @@ def _window(operator: Operator, device: VDevice) -> Definition | None:
     expr = operator.expr
     if expr is None or len(expr.outputs) != 1 or operator.kind in PLACED_KINDS or expr.guards:
         return None
-    product = contraction(expr)
+    product = staged_product(expr)
     points = math.prod(axis.extent for axis in expr.reduce_axes)
     if chosen_axes(expr) or not 0 <= points <= MAX_WINDOW_POINTS:
         return None

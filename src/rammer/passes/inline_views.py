@@ -6,7 +6,7 @@ The views stay for readers that need them (a `Concat` or `Reshape`, which loweri
 output) and are dead otherwise. A padded load keeps reading a `Slice`: lowering binds it to the part of the tensor, and
 then the operator's other loads read the `Slice`, too: branches on different parts stay equal. So do reductions that
 many operators have in common, as the steps of a recurrent layer do, where they read slices that lowering only binds.
-Products of bytes read padding from memory: four bytes are one load where none of them is a condition.
+Products of bytes read padding from memory: several bytes are one load where none of them is a condition.
 
 Ordering restriction: before `fuse`, which combines loads of the same data only; `eliminate_dead` should follow.
 """
@@ -19,7 +19,8 @@ from dataclasses import replace
 
 from rammer.ir.expr import Cast, Expr, Load, TensorExpr, cast
 from rammer.ir.graph import Graph, Operator, SourceLocation
-from rammer.ir.types import TensorType
+from rammer.ir.types import DType, TensorType
+from rammer.ir.vdevice import ByteProducts
 from rammer.operators.attributes import integers
 from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
 from rammer.passes.helpers.slots import map_bodies, without_unused_slots
@@ -95,7 +96,7 @@ class _Inlining:
         ends = [(load.slot, replace(load, slot=inputs[load.slot])) for load in padded]
         kept = {slot for slot, load in ends if load.slot in self._views and self._through(load, {}) is load}
         return kept | {
-            load.slot for load in _in_quads(expr) if self._is_padding(load.at(inputs[load.slot], load.indices))
+            load.slot for load in _of_bytes(expr) if self._is_padding(load.at(inputs[load.slot], load.indices))
         }
 
     def _is_padding(self, load: Load) -> bool:
@@ -135,11 +136,11 @@ class _Inlining:
         return self._graph.values[value].type
 
 
-def _in_quads(expr: TensorExpr) -> tuple[Load, ...]:
-    """The loads of bytes of which an instruction takes four at a time: one load, where none of them may be padding."""
-    found = contraction(expr, of_bytes=True)
+def _of_bytes(expr: TensorExpr) -> tuple[Load, ...]:
+    """The loads of bytes that are multiplied: several are one load, where none of them may be padding."""
+    found = contraction(expr, ByteProducts.QUADS) or contraction(expr, ByteProducts.PLAIN)
     terms = () if found is None else found.terms
-    operands = [operand for term in terms if term.quad is not None for operand in term.operands]
+    operands = [operand for term in terms if term.multiplied is DType.INT8 for operand in term.operands]
     return tuple(operand for operand in operands if isinstance(operand, Load))
 
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from rammer.ir.expr import Axis, Load, TensorExpr
 from rammer.ir.region import affine
 from rammer.ir.types import Layout
+from rammer.ir.vdevice import ByteProducts
 from rammer.tiling.borders import Border, borders, borders_of
 from rammer.tiling.pattern import (
     QUAD,
@@ -86,7 +87,7 @@ class Steps:
 @lru_cache(maxsize=1024)
 def tile_product(expr: TensorExpr, layouts: tuple[Layout, ...]) -> TileProduct | None:
     """An expression as a product of bytes by tiles; None where it is none, or its operands lie otherwise."""
-    found = contraction(expr, of_bytes=True)
+    found = contraction(expr, ByteProducts.QUADS)
     if found is None or len(found.terms) > 1 or found.terms[0].quad is None:
         return None
     for lane in found.lanes:

@@ -16,6 +16,7 @@ from rammer.ir.interned import Interned
 from rammer.ir.kernel_form import GemmForm, GemmShape, Instruction, Skeleton
 from rammer.ir.task import RTile
 from rammer.ir.types import DType, Layout
+from rammer.ir.vdevice import ByteProducts
 from rammer.tiling.pattern import (
     Contraction,
     Group,
@@ -61,13 +62,14 @@ INSTRUCTION_TILES: Mapping[Instruction, InstructionTile] = {
     Instruction.MMA_TF32: InstructionTile(k=16, padding=4),
     Instruction.MMA_BF16: InstructionTile(k=16, padding=16),
     Instruction.MMA_F16: InstructionTile(k=16, padding=16),
+    Instruction.MMA_I8: InstructionTile(k=32, padding=16),
 }
 
 OF_FLOAT = (Instruction.FFMA, Instruction.MMA_F64)
 """What multiplies float32 as it is."""
 
-HALVES = (Instruction.MMA_BF16, Instruction.MMA_F16)
-"""What multiplies 16-bit floats."""
+WHOLE_SUMS = (Instruction.MMA_BF16, Instruction.MMA_F16, Instruction.MMA_I8)
+"""What whole sums are one stage of."""
 
 _LEAST_STAGES = 2
 # More hide no more where arithmetic takes longer than copies.
@@ -77,11 +79,20 @@ _STAGES: Mapping[Instruction, int] = {
     Instruction.MMA_TF32: 3,
     Instruction.MMA_BF16: 3,
     Instruction.MMA_F16: 3,
+    Instruction.MMA_I8: 3,
 }
+
+
+def staged_product(expr: TensorExpr) -> Contraction | None:
+    """An expression as a contraction of floats, or of bytes; None for any other."""
+    found = contraction(expr, ByteProducts.PLAIN)
+    return found if found is not None and len({term.reduce.dtype for term in found.terms}) == 1 else None
 
 
 def instruction_of(found: Contraction, of_float: Instruction = Instruction.FFMA) -> Instruction:
     """What can multiply all products of a contraction; `of_float` multiplies float32."""
+    if found.terms[0].multiplied is DType.INT8:
+        return Instruction.MMA_I8
     kinds = {_rounding(operand) for term in found.terms for operand in term.operands}
     return (kinds.pop() if len(kinds) == 1 else None) or of_float
 
@@ -103,12 +114,12 @@ def _rounding(operand: Expr) -> Instruction | None:
 
 
 def staged_operand(operand: Expr, instruction: Instruction) -> Expr:
-    """What is put into shared memory of an operand: float32, or the 16-bit floats as they are stored.
+    """What is put into shared memory of an operand: float32, or 16-bit floats and bytes as they are stored.
 
     Rounding is left to what multiplies.
     """
     match operand:
-        case _ if instruction in OF_FLOAT:
+        case _ if instruction in OF_FLOAT or instruction is Instruction.MMA_I8:
             return operand
         case Cast(_, Cast(_, inner)) if inner.dtype is DType.FLOAT32:
             return inner
@@ -138,7 +149,7 @@ def gemm_axes(expr: TensorExpr, lane: int) -> GemmAxes:
     Raises:
         ValueError: it is no contraction.
     """
-    found = contraction(expr)
+    found = staged_product(expr)
     if found is None:
         raise ValueError("a product is a contraction")
     first = expr.axes[lane]
@@ -184,7 +195,7 @@ class _Product(metaclass=Interned):
     @property
     def most_k(self) -> int:
         """Elements of a stage."""
-        return _MAX_COMPUTED_K if self.is_computed else _MAX_K
+        return _MAX_COMPUTED_K if self.is_computed else _most_k(self.instruction)
 
     def element_bytes(self, m: int, n: int) -> int:
         """Of one element of the longest sums, for so many rows and columns."""
@@ -276,14 +287,14 @@ def whole_form(
     product = None if tile.lane is None else _product(expr, layouts, tile.lane, Instruction.FFMA)
     if tile.lane is None or product is None:
         return None
-    if product.instruction not in HALVES or not product.is_copied or len(product.group_bytes) > 1:
+    if product.instruction not in WHOLE_SUMS or not product.is_copied or len(product.group_bytes) > 1:
         return None
     axes, sizes = gemm_axes(expr, tile.lane), dict(zip(expr.axes, tile.task, strict=True))
     height, width = (math.prod(sizes[axis] for axis in side) for side in (axes.m, axes.n))
     elements, of_k = math.prod(product.extents), product.tile
     if min(height, width) < LEAST_ROWS or height * width < _LEAST_SUMS or elements % of_k.least_k:
         return None
-    if any(sizes[axis] > 1 for axis in axes.batch) or (patch_bytes is None and elements <= _MAX_K):
+    if any(sizes[axis] > 1 for axis in axes.batch) or (patch_bytes is None and elements <= product.most_k):
         return None
     warp_m, warp_n, most = _warp_tile(product, threads, room_bytes, height, width)
     m, n = _threadblock_tile(product, threads, room_bytes, (height, width), (warp_m, warp_n))
@@ -327,7 +338,10 @@ def _form(product: _Product, threads: int, room_bytes: int, height: int, width: 
     stages = min(product.most_stages, max(_LEAST_STAGES, stages))
     room = room_bytes // (stages * element_bytes) - of_k.padding
     slices = min(slices, _power_below(room // of_k.k))
-    if product.instruction is Instruction.MMA_F64:  # of others, so far, as many as there are warps
+    if product.instruction in (
+        Instruction.MMA_F64,
+        Instruction.MMA_I8,
+    ):  # of others, so far, as many as there are warps
         slices = _slices_in_line(of_k, room, slices, product.extents)
     k = _stage_k(min(room, product.most_k), max(of_k.least_k, slices * of_k.k), product.extents)
     stages = min(stages, 1 + (tiles if overlapped else 1) * -(-elements // k))
@@ -348,9 +362,9 @@ def _form(product: _Product, threads: int, room_bytes: int, height: int, width: 
 
 @lru_cache(maxsize=1024)
 def _product(expr: TensorExpr, layouts: tuple[Layout, ...], lane: int, of_float: Instruction) -> _Product | None:
-    """An expression as a product along a lane; None where it is none of float32, or has sums that warps do not hold."""
-    found = contraction(expr)
-    if found is None or found.terms[0].reduce.dtype is not DType.FLOAT32:
+    """An expression as a product along a lane; None where it is none of float32 or bytes, or has too many sums."""
+    found = staged_product(expr)
+    if found is None or found.terms[0].multiplied not in (DType.FLOAT32, DType.INT8):
         return None
     held = len(found.terms)
     if held * 16 * 8 > _MAX_HELD * WARP:
@@ -393,7 +407,7 @@ def _warp_tile(product: _Product, threads: int, room_bytes: int, height: int, wi
     m, n = 32 if wide else 16, 32 if width > 16 else 16 if width > 8 else 8
     if product.instruction is Instruction.MMA_F64:  # its operands are read fast enough for narrow tiles
         n = min((size for size in (32, 24, 16, 8) if size <= n), key=lambda size: (_up(width, size), -size))
-    most = max(1, math.prod(product.extents) // _SLICE_ELEMENTS)
+    most = max(1, math.prod(product.extents) // max(_SLICE_ELEMENTS, product.tile.k))
 
     def slices() -> int:
         block_m, block_n = _threadblock_tile(product, threads, room_bytes, (height, width), (m, n))
@@ -419,6 +433,11 @@ def _threadblock_tile(
         else:
             n = _up(n // 2, warp_n)
     return m, n
+
+
+def _most_k(instruction: Instruction) -> int:
+    """Elements of a stage that is copied: as many bytes of bytes as of floats of 16 bits."""
+    return 2 * _MAX_K if instruction is Instruction.MMA_I8 else _MAX_K
 
 
 def _slices_in_line(of_k: InstructionTile, room: int, slices: int, extents: Sequence[int]) -> int:

@@ -61,7 +61,7 @@ def preferred_layouts(
         order = reduction_order([load for load in expr.loads if load.slot not in constants], streamed.axes, layouts)
         matrices = [row.load for row in streamed.rows if row.packed is None]  # packed ones lie as they should
         return {load.slot: _row_innermost(load, expr.inputs[load.slot], order) for load in matrices}
-    found = contraction(expr, of_bytes=vdevice.byte_products)
+    found = contraction(expr, vdevice.byte_products)
     if found is None:
         return {}
     for lane in (*found.lanes, *found.shared):

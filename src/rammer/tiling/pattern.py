@@ -11,7 +11,7 @@ depthwise half of a separable convolution).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -32,6 +32,7 @@ from rammer.ir.expr import (
 from rammer.ir.kernel_form import Skeleton
 from rammer.ir.region import Affine, Interval, affine, interval_of
 from rammer.ir.types import DType, Layout
+from rammer.ir.vdevice import ByteProducts
 
 MAX_UNROLLED_POINTS = 16
 MAX_CHOSEN_POINTS = 65
@@ -45,7 +46,7 @@ class Term:
     """One sum of products: `reduce` sums `operands[0] * operands[1]`, which contain no reductions but windows.
 
     Along `quad` lie four bytes of each operand, of which an instruction adds the products to an int32; the operands are
-    loads of uint8 and of int8 then.
+    loads of uint8 and of int8 then. Operands of sums of bytes that are not cut into quads are bytes, too.
     """
 
     reduce: Reduce
@@ -55,7 +56,7 @@ class Term:
     @property
     def multiplied(self) -> DType:
         """What arithmetic a vDevice has a peak for."""
-        return self.reduce.dtype if self.quad is None else DType.INT8
+        return DType.INT8 if self.reduce.dtype is DType.INT32 else self.reduce.dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,17 +120,18 @@ class Choice:
 
 
 @lru_cache(maxsize=1024)
-def contraction(expr: TensorExpr, *, of_bytes: bool = False) -> Contraction | None:
+def contraction(expr: TensorExpr, bytes_: ByteProducts | None = None) -> Contraction | None:
     """The expression as a contraction; None where it is none, or no axis could run along lanes.
 
     Args:
         expr: what is computed.
-        of_bytes: whether sums may be of products of bytes, too: who asks knows of quads then.
+        bytes_: which sums of products of bytes count, too: who asks knows how to multiply them.
     """
     if not expr.reductions:
         return None
     inner = {node for reduction in expr.reductions for node in nodes(reduction.body) if isinstance(node, Reduce)}
-    terms = [_term(reduction, of_bytes=of_bytes) for reduction in expr.reductions if reduction not in inner]
+    outer = [reduction for reduction in expr.reductions if reduction not in inner]
+    terms = [_term(one, bytes_) for one in outer]
     grouped: dict[tuple[Axis, ...], list[Term]] = {}
     for term in terms:
         if term is None:
@@ -197,12 +199,12 @@ def _is_one_to_one(forms: Sequence[Affine | None]) -> bool:
     return None not in forms
 
 
-def _term(reduction: Reduce, *, of_bytes: bool) -> Term | None:
-    """A reduction as a sum of products of single precision or more, or of bytes in quads, over at least one point."""
+def _term(reduction: Reduce, bytes_: ByteProducts | None) -> Term | None:
+    """A reduction as a sum of products of single precision or more, or of bytes, over at least one point."""
     if reduction.fn is not ReduceFn.SUM or any(axis.extent == 0 for axis in reduction.axes):
         return None
-    if reduction.dtype is DType.INT32 and of_bytes:
-        return _term_of_bytes(reduction)
+    if reduction.dtype is DType.INT32:
+        return None if bytes_ is None else _TERMS_OF_BYTES[bytes_](reduction)
     if reduction.dtype not in (DType.FLOAT32, DType.FLOAT64):
         return None
     match reduction.body:
@@ -211,7 +213,7 @@ def _term(reduction: Reduce, *, of_bytes: bool) -> Term | None:
     return None
 
 
-def _term_of_bytes(reduction: Reduce) -> Term | None:
+def _term_of_quads(reduction: Reduce) -> Term | None:
     """A reduction as a sum of products of uint8 and int8, four of which lie along the last axis."""
     match reduction.body:
         case Call(ScalarFn.MUL, factors):
@@ -222,6 +224,22 @@ def _term_of_bytes(reduction: Reduce) -> Term | None:
             if quad.extent == QUAD and all(_steps_by_quads(load, quad) for load in (left, right)):
                 return Term(reduce=reduction, operands=(left, right), quad=quad)
     return None
+
+
+def _term_of_plain_bytes(reduction: Reduce) -> Term | None:
+    """A reduction as a sum of products of bytes of either sign."""
+    match reduction.body:
+        case Call(ScalarFn.MUL, (Cast(DType.INT32, left), Cast(DType.INT32, right))):
+            are_bytes = all(operand.dtype in (DType.UINT8, DType.INT8) for operand in (left, right))
+            if are_bytes and window_points(left, right) <= MAX_WINDOW_POINTS:
+                return Term(reduce=reduction, operands=(left, right))
+    return None
+
+
+_TERMS_OF_BYTES: Mapping[ByteProducts, Callable[[Reduce], Term | None]] = {
+    ByteProducts.QUADS: _term_of_quads,
+    ByteProducts.PLAIN: _term_of_plain_bytes,
+}
 
 
 def _steps_by_quads(load: Load, quad: Axis) -> bool:

@@ -23,11 +23,12 @@ from rammer.ir.kernel_form import (
 )
 from rammer.ir.task import RKernel
 from rammer.ir.tree_forms import SharedTreesForm, TreesForm
+from rammer.ir.vdevice import ByteProducts
 from rammer.tiling.attention import attention
 from rammer.tiling.byte_tiles import TILE_LANES, TILE_ROWS, TILES, tile_product
 from rammer.tiling.depthwise import depthwise
 from rammer.tiling.flash_attention import block_of
-from rammer.tiling.gemm import of_float32, whole_form
+from rammer.tiling.gemm import of_float32, staged_product, whole_form
 from rammer.tiling.gemv_rows import gemv_rows_form
 from rammer.tiling.patches import window_product
 from rammer.tiling.pattern import contraction
@@ -63,7 +64,10 @@ def _expression_fault(kernel: RKernel) -> tuple[str, str] | None:
         return "T10", "has the skeleton 'map' and a reduction"
     if isinstance(kernel.form, GemvRowsForm):
         return _rows_fault(kernel, kernel.form)
-    if skeleton in PRODUCTS and (contraction(kernel.expr, of_bytes=True) is None or kernel.tile.lane is None):
+    found = contraction(kernel.expr, ByteProducts.QUADS) if skeleton in PRODUCTS else None
+    if isinstance(kernel.form, GemmForm):
+        found = staged_product(kernel.expr)
+    if skeleton in PRODUCTS and (found is None or kernel.tile.lane is None):
         return "T10", f"has the skeleton '{skeleton}', but its expression is no product along an axis"
     if isinstance(kernel.form, MicroKernelForm) and kernel.form.instruction is not None:
         return _tiles_fault(kernel, kernel.form)

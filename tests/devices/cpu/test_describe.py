@@ -6,6 +6,7 @@ from rammer.devices.cpu.describe import MAX_VEUS, describe
 from rammer.devices.cpu.machine import read_machine
 from rammer.errors import OptionError
 from rammer.ir.types import DType
+from rammer.ir.vdevice import ByteProducts
 
 
 def write(root, files):
@@ -122,7 +123,7 @@ def test_description(server):
 
 @pytest.mark.parametrize(
     ("flags", "found"),
-    [("avx512_vnni", True), ("avx_vnni", False), ("", False)],
+    [("avx512_vnni", ByteProducts.QUADS), ("avx_vnni", None), ("", None)],
 )
 def test_products_of_bytes_need_an_instruction_on_whole_vectors(server, flags, found):
     info = server / "proc/cpuinfo"

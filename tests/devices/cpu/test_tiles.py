@@ -42,7 +42,7 @@ def product(m, k, n):
 
 
 def quantised_conv(x, w, **attributes):
-    return requantised(conv(x, w, dtype=I32, **attributes))
+    return requantised(in_quads(conv(x, w, dtype=I32, **attributes), "c", 1))
 
 
 def tiled(bound):

@@ -112,6 +112,7 @@ GEMM_DEFAULTS = {
     "OVERLAPPED": "false",
     "AT_ONCE": "false",
     "ELEMENT": "float",
+    "WEIGHT": "ELEMENT",
     "WARP_TILE": "rammer_multiply_adds<32, 16>",
 }
 
@@ -123,6 +124,21 @@ def gemm(rows, columns, k, dtype=np.float32, **macros):
     product = a.astype(np.float64) @ b.astype(np.float64).swapaxes(1, 2)
     inputs = [one.view(np.uint16) if dtype == np.float16 else one for one in (a, b)]
     return Program(name="gemm", macros=macros, inputs=[*inputs, bias], wanted=np.maximum(product + bias, 0))
+
+
+def gemm_of_bytes(rows, columns, k, dtypes=("uint8", "int8"), **macros):
+    """Integers of all values: sums are exact, and so is float32 of those that are short."""
+    names = {name: f"{dtype}_t" for name, dtype in zip(("ELEMENT", "WEIGHT"), dtypes, strict=True)}
+    tile = {"PADDING": 16, "WARP_TILE": "rammer_byte_products<32, 16>", **names}
+    macros = {**GEMM_DEFAULTS, "ROWS": rows, "COLUMNS": columns, "K": k, **tile, **macros}
+    rng, limits = np.random.default_rng(0), [np.iinfo(dtype) for dtype in dtypes]
+    a, b = (
+        rng.integers(limit.min, limit.max + 1, (macros["BATCHES"], side, k)).astype(dtype)
+        for limit, side, dtype in zip(limits, (rows, columns), dtypes, strict=True)
+    )
+    bias = rng.integers(-1000, 1000, columns).astype(np.float32)
+    wanted = np.maximum(a.astype(np.int64) @ b.astype(np.int64).swapaxes(1, 2) + bias, 0)
+    return Program(name="gemm", macros=macros, inputs=[a, b, bias], wanted=wanted, tolerance=1e-12)
 
 
 def gemv(columns, k, width, vector=1, meets="false"):
@@ -323,6 +339,15 @@ PROGRAMS = {
     "gemm of halves, overlapped": gemm(50, 100, 70, OVERLAPPED="true", **HALVES),
     "gemm in doubles": gemm(50, 100, 70, **DOUBLES),
     "gemm in doubles, overlapped": gemm(50, 100, 70, OVERLAPPED="true", **DOUBLES),
+    "gemm of bytes": gemm_of_bytes(50, 100, 68),
+    "gemm of bytes, overlapped": gemm_of_bytes(50, 100, 68, OVERLAPPED="true"),
+    "gemm of bytes, slices": gemm_of_bytes(
+        13, 24, 200, ("int8", "int8"), M=16, N=32, TILE_K=64, SLICES=2, WARP_TILE="rammer_byte_products<16, 32>"
+    ),
+    "gemm of bytes, eight columns": gemm_of_bytes(
+        30, 8, 132, ("int8", "uint8"), M=32, N=8, WARP_TILE="rammer_byte_products<16, 8>", AT_ONCE="true"
+    ),
+    "gemm of unsigned bytes": gemm_of_bytes(50, 100, 68, ("uint8", "uint8")),
     "attention": attention(20, 150, 64, 64, heads=2),
     "attention, several warps of rows": attention(50, 70, 32, 24, ROW_WARPS=2, TEAMS=2, TEAM_KEYS=32),
     "attention, one warp of keys": attention(50, 70, 64, 64, ROW_WARPS=4, TEAMS=1, STAGES=3),

@@ -47,6 +47,6 @@ def test_factors_count_where_they_belong(separable, figure):
 def test_alone_they_do_not(separable):
     kernels, vdevice = separable
     alone = replace(vdevice, has_neighbours=False)
-    without = replace(H200, cut_windows=1.0, double_windows=1.0)
+    without = replace(H200, cut_windows=1.0, double_windows=1.0, byte_windows=2.0)
     for kernel in kernels:
         assert gemm_us(kernel, kernel.form, alone, H200) == gemm_us(kernel, kernel.form, vdevice, without)

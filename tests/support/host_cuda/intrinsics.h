@@ -331,6 +331,30 @@ HOST_MMA(rammer_mma_tf32, 1, __uint_as_float(word & 0xffffe000u)) /* the machine
 HOST_MMA(rammer_mma_f16, 2, rammer_widen_f16((uint16_t)(word >> 16 * place)))
 HOST_MMA(rammer_mma_bf16, 2, rammer_widen_bf16((uint16_t)(word >> 16 * place)))
 
+/* Likewise of bytes, four of each. */
+struct host_bytes {
+    int32_t *sums;
+    uint32_t a[4], b[2];
+};
+template <typename A, typename B>
+RAMMER_INLINE void rammer_mma_bytes(int32_t (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, A, B) {
+    host_bytes mine = {sums, {a[0], a[1], a[2], a[3]}, {b0, b1}};
+    host_together("rammer_mma_bytes", 0xffffffffu, &mine, [](void *const *lanes, unsigned) {
+        for (unsigned row = 0; row < 16; ++row)
+            for (unsigned column = 0; column < 8; ++column) {
+                uint32_t total = 0;
+                for (unsigned k = 0; k < 32; ++k) {
+                    const unsigned word = k / 4 % 4, place = k % 4 * 8, upper = k / 16;
+                    const host_bytes *left = (const host_bytes *)lanes[row % 8 * 4 + word];
+                    const host_bytes *right = (const host_bytes *)lanes[column * 4 + word];
+                    total += (uint32_t)((A)(left->a[row / 8 + upper * 2] >> place) * (B)(right->b[upper] >> place));
+                }
+                int32_t &sum = ((host_bytes *)lanes[row % 8 * 4 + column / 2])->sums[row / 8 * 2 + column % 2];
+                sum = (int32_t)((uint32_t)sum + total);
+            }
+    });
+}
+
 /* Likewise of float64: element j of a row, and j + 4 in the upper ones. */
 struct host_doubles {
     double *sums, a[4], b[2];

@@ -15,7 +15,7 @@ from rammer.errors import OptionError
 from rammer.ir.kernel_form import Skeleton
 from rammer.ir.tree_forms import TreeStrategy
 from rammer.ir.types import DType
-from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
+from rammer.ir.vdevice import VEU, ByteProducts, Figure, MemoryLevel, VDevice
 
 MAX_VEUS = 1024
 SKELETONS = (
@@ -101,7 +101,7 @@ def describe(machine: Machine, veus: int | None, peaks: Peaks = NOT_MEASURED) ->
         skeletons=SKELETONS,
         rules=VectorRules(),
         tree_strategies=tuple(TreeStrategy),
-        byte_products=_has_byte_products(machine, vector_bytes),
+        byte_products=_byte_products(machine, vector_bytes),
         tile_flops_per_us=_tile_flops_per_us(machine, ghz, clock),
         alignment_bytes=64,
         stream_bytes=_STREAM_BYTES,
@@ -126,9 +126,10 @@ def _flops_per_us(peaks: Peaks, vector_bytes: int, ghz: float, clock: str) -> di
     return figures
 
 
-def _has_byte_products(machine: Machine, vector_bytes: int) -> bool:
-    """Whether sums of four products of bytes are one instruction on whole vectors."""
-    return {64: "avx512_vnni", 32: "avx_vnni"}.get(vector_bytes) in machine.features
+def _byte_products(machine: Machine, vector_bytes: int) -> ByteProducts | None:
+    """By four, where sums of four products of bytes are one instruction on whole vectors."""
+    has_them = {64: "avx512_vnni", 32: "avx_vnni"}.get(vector_bytes) in machine.features
+    return ByteProducts.QUADS if has_them else None
 
 
 def _tile_flops_per_us(machine: Machine, ghz: float, clock: str) -> Figure | None:

@@ -15,7 +15,7 @@ from rammer.devices.cuda.tiling.trees import STRATEGIES
 from rammer.errors import DeviceUnavailableError, OptionError
 from rammer.ir.kernel_form import Instruction, Skeleton
 from rammer.ir.types import DType
-from rammer.ir.vdevice import VEU, Figure, MemoryLevel, VDevice
+from rammer.ir.vdevice import VEU, ByteProducts, Figure, MemoryLevel, VDevice
 from rammer.tiling.gemm import LEAST_ROWS, WARP
 
 MULTIPROCESSOR_THREADS = 512  # of all its blocks: with 128 registers each they take all 65,536
@@ -32,7 +32,13 @@ SKELETONS = (
     Skeleton.PERSISTENT_RNN,
     Skeleton.EXTERN,
 )
-INSTRUCTIONS = (Instruction.FFMA, Instruction.MMA_TF32, Instruction.MMA_BF16, Instruction.MMA_F16)
+INSTRUCTIONS = (
+    Instruction.FFMA,
+    Instruction.MMA_TF32,
+    Instruction.MMA_BF16,
+    Instruction.MMA_F16,
+    Instruction.MMA_I8,
+)
 """What products are made of."""
 
 DOUBLE_INSTRUCTIONS = (Instruction.MMA_F64,)
@@ -130,6 +136,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         skeletons=SKELETONS,
         rules=GpuRules(),
         instructions=_instructions(gpu, blocks),
+        byte_products=ByteProducts.PLAIN,
         threads=threads,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         array_alignment_bytes=ARRAY_ALIGNMENT_BYTES,

@@ -67,7 +67,7 @@ def _kernels(workload: Workload, vdevice: VDevice, tiles_of_each: int, counts: S
 
 def _register_tiles(workload: Workload, vdevice: VDevice) -> list[RegisterTile]:
     """Register tiles worth a micro-kernel; none where the expression is no contraction or its lanes lie apart."""
-    found = contraction(workload.expr, of_bytes=vdevice.byte_products)
+    found = contraction(workload.expr, vdevice.byte_products)
     if found is None or Skeleton.GEMM not in vdevice.skeletons:
         return []
     tiles = register_tiles(workload.expr, found, workload.layouts, vdevice)
@@ -78,7 +78,7 @@ def _register_tiles(workload: Workload, vdevice: VDevice) -> list[RegisterTile]:
 def _micro_kernel(workload: Workload, vdevice: VDevice, register: RegisterTile, count: int) -> RKernel:
     """A register tile's blocks spread over `count` rTasks."""
     expr = workload.expr
-    found = contraction(expr, of_bytes=vdevice.byte_products)
+    found = contraction(expr, vdevice.byte_products)
     assert found is not None  # it has register tiles
     task = scale_out(expr, register.sizes, count, _steps(expr, workload.layouts))
     form = MicroKernelForm(

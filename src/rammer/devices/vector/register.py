@@ -15,7 +15,7 @@ from rammer.ir.expr import Axis, Expr, Load, TensorExpr
 from rammer.ir.kernel_form import Instruction, MicroKernelForm
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
-from rammer.ir.vdevice import VDevice
+from rammer.ir.vdevice import ByteProducts, VDevice
 from rammer.tiling.borders import borders, is_blockable
 from rammer.tiling.packing import pack_points, packed_operands, scattered_operands
 from rammer.tiling.pattern import (
@@ -93,7 +93,7 @@ def register_tiles(
 
 def efficiency(kernel: RKernel, vdevice: VDevice) -> float:
     """The fraction of the peak that the micro-kernel of a contraction can reach."""
-    found, tile, form = contraction(kernel.expr, of_bytes=True), kernel.tile, kernel.form
+    found, tile, form = contraction(kernel.expr, ByteProducts.QUADS), kernel.tile, kernel.form
     if found is None or tile.lane is None or not isinstance(form, MicroKernelForm):
         raise ValueError("only a contraction has a micro-kernel")
     micro = _Micro.of(kernel.expr, found, kernel.expr.axes[tile.lane], kernel.layouts, vdevice)

@@ -16,7 +16,7 @@ from rammer.ir.kernel_form import PRODUCTS, AttentionForm, MicroKernelForm, Skel
 from rammer.ir.task import RKernel
 from rammer.ir.tree_forms import TreesForm
 from rammer.ir.types import DType
-from rammer.ir.vdevice import VDevice
+from rammer.ir.vdevice import ByteProducts, VDevice
 from rammer.tiling.pattern import choices, contraction, free_axes, values
 
 # Vector operations that a function takes; the rest take one. `_SCALAR` are calls of the C library, lane by lane.
@@ -45,7 +45,7 @@ def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
     form = kernel.form
     if isinstance(form, MicroKernelForm) and form.instruction is not None:
         return byte_tiles_us(kernel, form.register, vdevice) + _operations_us(kernel, vdevice)
-    found = contraction(kernel.expr, of_bytes=True) if isinstance(form, MicroKernelForm) else None
+    found = contraction(kernel.expr, ByteProducts.QUADS) if isinstance(form, MicroKernelForm) else None
     if found is None:
         return _operations_us(kernel, vdevice)
     points_us = sum(
@@ -76,7 +76,7 @@ def _operations_by_axes(expr: TensorExpr, skeleton: Skeleton, vector: int) -> Ma
 
     Choices that a skeleton makes when code is written, and the products of a micro-kernel, are not among them.
     """
-    found = contraction(expr, of_bytes=True) if skeleton in PRODUCTS else None
+    found = contraction(expr, ByteProducts.QUADS) if skeleton in PRODUCTS else None
     if found is not None:
         without = frozenset(values(*(term.reduce for term in found.terms)))
     else:

@@ -6,10 +6,14 @@ Whether operators may be brought together at all (no path between them through o
 
 from __future__ import annotations
 
-from rammer.ir.expr import Axis, Expr, Load, Output, const, substitute
+from collections.abc import Callable
+from dataclasses import replace
+
+from rammer.ir.expr import Axis, Expr, Load, Output, const, nodes, rebuild, substitute
 from rammer.ir.region import affine
-from rammer.ir.types import DType
-from rammer.passes.helpers.views import definition
+from rammer.ir.types import DType, TensorType
+from rammer.passes.helpers.simplify import simplified
+from rammer.passes.helpers.views import Definition, definition
 from rammer.passes.helpers.work import Work
 
 LARGEST_OPERANDS = 16
@@ -88,14 +92,20 @@ def _same_element(indices: tuple[Expr, ...], stored: Output) -> bool:
     )
 
 
-def with_prologue(producer: Work, consumer: Work) -> Work | None:
+def with_prologue(producer: Work, consumer: Work, type_of: Callable[[int], TensorType]) -> Work | None:
     """The consumer, computing the elements of the producer's result where it loads them.
 
         p: v[i] = P(i);  c: w = C(v[e])  ->  w = C(P(e))
 
     The producer must not reduce or be guarded, nothing may be computed more often than before, operands of
     contractions and positions of gathers stay in memory, and so does what is loaded with a padding: where that leaves
-    the producer's result, the producer's own loads could leave their operands.
+    the producer's result, the producer's own loads could leave their operands. Of a function of one element each, which
+    makes the padding of 0, that element is padded by 0 instead: of numbers that are quantised, their zero point.
+
+    Args:
+        producer: what makes an operand.
+        consumer: what reads it.
+        type_of: the type of each value.
 
     Returns:
         The work with the consumer's outputs; None where this cannot be done.
@@ -108,14 +118,41 @@ def with_prologue(producer: Work, consumer: Work) -> Work | None:
     if found is None or value in consumer.contracted | consumer.positions:
         return None
     if any(link.fill is not None for link in links):
+        once = len(links) == 1 and _reads_once(consumer, links[0])
+        found = _padded(found, links[0].fill, type_of) if once else None
+    elif consumer.evaluations(value) > output.type.size:
         return None
-    if consumer.evaluations(value) > output.type.size:
+    if found is None:
         return None
+    made = found
 
     def visit(node: Expr) -> Expr | None:
-        return found.at(node.indices) if isinstance(node, Load) and node.slot == value else None
+        return made.at(node.indices) if isinstance(node, Load) and node.slot == value else None
 
     return _few_operands(consumer.rewritten(visit))
+
+
+def _padded(found: Definition, fill: Expr | None, type_of: Callable[[int], TensorType]) -> Definition | None:
+    """Elements that are a function of one element each, padded by 0 where that makes `fill`; None for any others."""
+    loads = {node for node in nodes(found.body) if isinstance(node, Load)}
+    if len(loads) != 1:
+        return None
+    (load,) = loads
+    is_whole = type_of(load.slot).shape == found.shape and load.indices == tuple(axis or _ZERO for axis in found.dims)
+    if load.fill is not None or load.type.is_rounded or not is_whole:
+        return None
+    zero = const(0, load.type)
+    (at_zero,) = rebuild([found.body], lambda node: zero if node == load else simplified(node))
+    (body,) = rebuild([found.body], lambda node: replace(load, fill=zero) if node == load else None)
+    return replace(found, body=body) if at_zero == fill else None
+
+
+def _reads_once(consumer: Work, link: Load) -> bool:
+    """Whether a work that does not reduce loads each element at most once, where that is not padding."""
+    forms = [form for form in map(affine, link.indices) if form is not None]
+    moved = [axis for form in forms for axis, step in form.terms if step == 1 and len(form.terms) == 1]
+    wide = [axis for axis in consumer.axes if axis.extent > 1]
+    return not consumer.reduces and len(forms) == len(link.indices) and set(wide) <= set(moved)
 
 
 def side_by_side(first: Work, second: Work) -> Work | None:

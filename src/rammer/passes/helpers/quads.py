@@ -1,4 +1,4 @@
-"""Products of bytes: those of int32, four of which an instruction sums, and of float32 numbers that are bytes."""
+"""Products of bytes: those of int32 in quads, and expressions whose operands are of narrower types."""
 
 from __future__ import annotations
 
@@ -54,19 +54,20 @@ def cut(weights: Array, dim: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(quads, dim + 1, -1).astype(np.int8))
 
 
-def from_bytes(expr: TensorExpr, dtype: DType) -> TensorExpr:
-    """An expression of which slot 0 has bytes of a type instead of float32 numbers; its padding is 0."""
+def of_types(expr: TensorExpr, *dtypes: DType) -> TensorExpr:
+    """An expression whose first operands are of these types instead, which its own hold; their padding is 0."""
 
     def visit(node: Expr) -> Expr | None:
         match node:
-            case Load(0, indices, _, fill):
-                return cast(DType.FLOAT32, Load(0, indices, dtype, None if fill is None else const(0, dtype)))
+            case Load(slot, indices, own, fill) if slot < len(dtypes):
+                zero = None if fill is None else const(0, dtypes[slot])
+                return cast(own, Load(slot, indices, dtypes[slot], zero))
         return None
 
     bodies = rebuild(expr.roots, visit)
-    x, *others = expr.inputs
+    inputs = [TensorType(dtype, type_.shape) for dtype, type_ in zip(dtypes, expr.inputs, strict=False)]
     return replace(
         expr,
-        inputs=(TensorType(dtype, x.shape), *others),
+        inputs=(*inputs, *expr.inputs[len(inputs) :]),
         outputs=tuple(replace(output, body=body) for output, body in zip(expr.outputs, bodies, strict=True)),
     )

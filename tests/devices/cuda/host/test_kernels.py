@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rammer.errors import RunTimeoutError
-from rammer.ir.kernel_form import GemmForm
+from rammer.ir.kernel_form import GemmForm, Instruction
 from rammer.ir.types import DType
 from tests.support.host_cuda import ORDERS, Copies, Order, Policy
 from tests.support.host_cuda.kernels import KernelProgram, cases_of
@@ -15,6 +15,7 @@ from tests.support.kernel_cases import (
     CONTRACTIONS,
     IMAGES,
     MAPS,
+    PLAIN_BYTES,
     REDUCTIONS,
     assert_close,
     filtered,
@@ -68,6 +69,17 @@ def ends(cases):
 def test_contractions(part, gpu, h200):
     found = [CONTRACTIONS[name] for name in list(CONTRACTIONS)[part::4]]
     check(gpu, [case for expr, constants in found for case in ends(cases_of(expr, h200, constants))])
+
+
+@pytest.mark.parametrize("name", PLAIN_BYTES)
+def test_products_of_bytes(name, gpu, h200):
+    """By tensor cores, exactly; what is stored as bytes is stored four at a time."""
+    expr, constants = PLAIN_BYTES[name]
+    images = {0} if expr.inputs[0].rank == 4 else ()
+    cases = cases_of(expr, h200, constants, {*images, *(slot for slot in (2,) if len(expr.inputs) > 2)})
+    forms = [case.kernel.form for case in cases]
+    assert all(isinstance(form, GemmForm) and form.instruction is Instruction.MMA_I8 for form in forms)
+    check(gpu, ends(cases))
 
 
 @pytest.mark.parametrize("part", range(2))

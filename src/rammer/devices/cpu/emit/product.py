@@ -36,6 +36,7 @@ from rammer.devices.cpu.emit.tiles import emit_tiles
 from rammer.ir.expr import Axis
 from rammer.ir.kernel_form import Instruction, MicroKernelForm
 from rammer.ir.task import RKernel
+from rammer.ir.vdevice import ByteProducts
 from rammer.tiling.borders import Border
 from rammer.tiling.pattern import Term, contraction, stride_along
 
@@ -104,7 +105,7 @@ def _row_blocks(kernel: RKernel, block: Block) -> int:
 def _block(kernel: RKernel, form: MicroKernelForm) -> Block:
     """A full block of the rKernel."""
     expr, tile = kernel.expr, kernel.tile
-    found = contraction(expr, of_bytes=True)
+    found = contraction(expr, ByteProducts.QUADS)
     if found is None or tile.lane is None or expr.axes[tile.lane] not in (*found.lanes, *found.shared):
         raise ValueError("a product is a contraction with one of its lane axes")
     lane = expr.axes[tile.lane]

@@ -21,9 +21,9 @@ from rammer.devices.cuda.emit.wait import BEGIN
 from rammer.ir.expr import Expr
 from rammer.ir.kernel_form import GemmForm, Instruction
 from rammer.ir.task import RKernel
-from rammer.tiling.gemm import INSTRUCTION_TILES, group_order, moving_axes, operands_of, staged_operand
+from rammer.tiling.gemm import INSTRUCTION_TILES, group_order, moving_axes, operands_of, staged_operand, staged_product
 from rammer.tiling.patches import WindowProduct, extents, window_product
-from rammer.tiling.pattern import Contraction, Group, contraction, window_points
+from rammer.tiling.pattern import Contraction, Group, window_points
 
 _WARP_TILES: Mapping[Instruction, str] = {
     Instruction.FFMA: "rammer_multiply_adds<",
@@ -31,6 +31,7 @@ _WARP_TILES: Mapping[Instruction, str] = {
     Instruction.MMA_TF32: "rammer_tf32_products<",
     Instruction.MMA_BF16: "rammer_half_products<rammer_bf16, ",
     Instruction.MMA_F16: "rammer_half_products<rammer_f16, ",
+    Instruction.MMA_I8: "rammer_byte_products<",
 }
 
 _LEAST_STAGES = 2  # of which all but one are on their way while one is multiplied
@@ -39,7 +40,7 @@ _LEAST_STAGES = 2  # of which all but one are on their way while one is multipli
 def emit_gemm(scope: Scope, sides: Sequence[Side], form: GemmForm) -> None:
     """Write what computes one rTask."""
     kernel, writer = scope.operands.kernel, scope.writer
-    found = contraction(kernel.expr)
+    found = staged_product(kernel.expr)
     if found is None:
         raise ValueError("a product is a contraction")
     tiles = Tiles.of(kernel, form, sides)

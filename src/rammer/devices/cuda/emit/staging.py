@@ -24,6 +24,7 @@ from rammer.tiling.pattern import Joint, joint_of, stride_along, window_points
 from rammer.tiling.windows import neighbours, points_together
 
 _COPIES_BYTES = (16, 8, 4)  # that one instruction copies
+_MULTIPLIED = {DType.FLOAT32, DType.TF32, DType.BFLOAT16, DType.FLOAT16, DType.UINT8, DType.INT8}  # as it lies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,7 @@ def stage(scope: Scope, operand: Operand, threads: int) -> None:
             _write_values(scope, operand, operand.element, together)
         return
     short = _as_it_lies(scope, operand.element)
-    if load is None and short is not None and short.type.is_half:
+    if load is None and short is not None and short.type.itemsize_bytes < _COPIES_BYTES[-1]:
         with _functor(writer, f"{operand.name}::bring<{along_points}>(stage"):
             positions, conditions = operand.decode(writer)
             writer.line(f"return {_piece(scope.enter(positions), short, conditions)};")
@@ -205,7 +206,7 @@ def _functor(writer: Writer, call: str, *parameters: str) -> Iterator[None]:
 
 def _as_it_lies(scope: Scope, element: Expr) -> Load | None:
     """The load that an operand is, if its elements are multiplied as they lie in memory, its padding being 0."""
-    if not isinstance(element, Load) or element.type.compute is not DType.FLOAT32:
+    if not isinstance(element, Load) or element.type not in _MULTIPLIED:
         return None
     has_other = element.fill is not None and element.fill.value != 0 and scope.open_checks(element)
     return None if has_other else element

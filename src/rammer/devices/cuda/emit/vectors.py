@@ -180,6 +180,34 @@ def store_vector(scope: Scope, vector: Vector, *registers: Registers) -> None:
             at_lane.enter({}).store_fallbacks()
 
 
+def compute_vector(scope: Scope, vector: Vector, names: Sequence[str], *registers: Registers) -> None:
+    """Write what computes all outputs for a vector into the arrays of these names; values in `registers` are there.
+
+    A single point has them in their compute types.
+    """
+    for one in registers:
+        one.bind_fixed(scope)
+    with vector.lanes(scope) as at_lane:
+        for one in registers:
+            one.bind(at_lane)
+        for name, output in zip(names, scope.operands.kernel.expr.outputs, strict=True):
+            value = at_lane.value(output.body)
+            if vector.size > 1:
+                value = convert(value, output.body.dtype, output.type.dtype)
+            at_lane.writer.line(f"{name}[{'lane' if vector.size > 1 else '0'}] = {value};")
+
+
+def store_computed(scope: Scope, vector: Vector, names: Sequence[str]) -> None:
+    """Write what stores the results of `compute_vector`."""
+    if vector.size > 1:
+        _store_arrays(scope, vector, names)
+        return
+    at_point = vector.base(scope)
+    for name, output in zip(names, scope.operands.kernel.expr.outputs, strict=True):
+        at_point.bind(output.body, f"{name}[0]")
+    at_point.store_results()
+
+
 def _points(axes: Sequence[Axis]) -> Iterator[dict[Axis, Position]]:
     """All points of some axes, as constants."""
     for point in itertools.product(*(range(axis.extent) for axis in axes)):

@@ -186,6 +186,9 @@ RAMMER_INLINE uint8_t rammer_load_where(const uint8_t *from, bool there) {
                  : "=&h"(value) : "l"(from), "r"((uint32_t)there));
     return (uint8_t)value;
 }
+RAMMER_INLINE int8_t rammer_load_where(const int8_t *from, bool there) {
+    return (int8_t)rammer_load_where((const uint8_t *)from, there);
+}
 RAMMER_INLINE float rammer_load_where(const float *from, bool there) {
     float value;
     asm volatile("{\n\t.reg .pred there;\n\tsetp.ne.u32 there, %2, 0;\n\tmov.f32 %0, 0f00000000;\n\t"
@@ -272,6 +275,21 @@ RAMMER_INLINE void rammer_ldmatrix_x4_transposed(uint32_t (&into)[4], const void
 RAMMER_MMA(rammer_mma_tf32, "m16n8k8", "tf32")
 RAMMER_MMA(rammer_mma_f16, "m16n8k16", "f16")
 RAMMER_MMA(rammer_mma_bf16, "m16n8k16", "bf16")
+
+/* Likewise mma.sync.m16n8k32 of bytes, four in a register: the last two say of which types they are. */
+#define RAMMER_MMA_BYTES(a_type, b_type, a_name, b_name)                                                              \
+    RAMMER_INLINE void rammer_mma_bytes(int32_t (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, a_type, \
+                                        b_type) {                                                                     \
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." a_name "." b_name ".s32 "                               \
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                \
+                     : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])                                     \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                                 \
+    }
+
+RAMMER_MMA_BYTES(uint8_t, uint8_t, "u8", "u8")
+RAMMER_MMA_BYTES(uint8_t, int8_t, "u8", "s8")
+RAMMER_MMA_BYTES(int8_t, uint8_t, "s8", "u8")
+RAMMER_MMA_BYTES(int8_t, int8_t, "s8", "s8")
 
 /* Likewise mma.sync.m16n8k8 of float64, on GPUs of compute capability 9.0 and later. */
 RAMMER_INLINE void rammer_mma_f64(double (&sums)[4], double a0, double a1, double a2, double a3, double b0, double b1) {

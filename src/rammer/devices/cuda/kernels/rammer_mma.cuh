@@ -13,6 +13,7 @@
 
 /* Float32 multiply-adds; pitches are odd multiples of 4. Threads lie 4 rows by 8 columns. */
 template <int rows, int columns> struct rammer_multiply_adds {
+    typedef float Stored;
     enum { M = rows, N = columns, ROWS = rows / 4, COLUMNS = columns / 8 };
     float sums[ROWS][COLUMNS] = {};
 
@@ -58,12 +59,13 @@ template <int rows, int columns> struct rammer_multiply_adds {
 
 /* --- The same by tensor cores: products of 16 rows by 8 columns, four threads to a row. ------------------------------- */
 
-template <int rows, int columns, typename Sum = float> struct rammer_tensor_sums {
+template <int rows, int columns, typename Sum = float, typename Stored_ = float> struct rammer_tensor_sums {
+    typedef Stored_ Stored;
     enum { M = rows, N = columns };
     Sum sums[rows / 16][columns / 8][4] = {};
 
     /* Writes the warp's sums, rows `pitch` elements apart. */
-    template <int pitch> RAMMER_MEMBER void store(float *into) const {
+    template <int pitch> RAMMER_MEMBER void store(Stored *into) const {
         const uint32_t row = threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
 #pragma unroll
         for (int i = 0; i < rows / 16; ++i)
@@ -71,7 +73,7 @@ template <int rows, int columns, typename Sum = float> struct rammer_tensor_sums
             for (int j = 0; j < columns / 8; ++j)
 #pragma unroll
                 for (int k = 0; k < 4; ++k)
-                    into[(i * 16 + k / 2 * 8 + row) * pitch + j * 8 + column + k % 2] = (float)sums[i][j][k];
+                    into[(i * 16 + k / 2 * 8 + row) * pitch + j * 8 + column + k % 2] = (Stored)sums[i][j][k];
     }
 };
 
@@ -142,6 +144,33 @@ template <int rows, int columns> struct rammer_tf32_products : rammer_tensor_sum
                 for (int j = 0; j < columns / 8; ++j)
                     rammer_mma_tf32(this->sums[i][j], a[i][0], a[i][1], a[i][2], a[i][3], b[j / 2][j % 2 * 2],
                                     b[j / 2][j % 2 * 2 + 1]);
+        }
+    }
+};
+
+/* Bytes, exactly; pitches are odd multiples of 16. A matrix of 8 points has 16 bytes of each, which are moved as 4 words. */
+template <int rows, int columns> struct rammer_byte_products : rammer_tensor_sums<rows, columns, int32_t, int32_t> {
+    /* Adds the products of `depth` elements, a multiple of 32. Operands are of either sign. */
+    template <int depth, int pitch, typename A, typename B>
+    RAMMER_MEMBER void multiply(const A *a_points, const B *b_points) {
+        const uint32_t thread = threadIdx.x % 32;
+        a_points += thread % 16 * pitch + thread / 16 * 16;
+        /* Of 8 columns there are two matrices only, which are read twice. */
+        b_points += (thread % 8 + (columns > 8 ? thread / 16 * 8 : 0)) * pitch + thread / 8 % 2 * 16;
+#pragma unroll 1
+        for (int element = 0; element < depth; element += 32) {
+            uint32_t a[rows / 16][4], b[(columns + 8) / 16][4];
+#pragma unroll
+            for (int i = 0; i < rows / 16; ++i)
+                rammer_ldmatrix_x4(a[i], a_points + i * 16 * pitch + element);
+#pragma unroll
+            for (int j = 0; j < columns; j += 16)
+                rammer_ldmatrix_x4(b[j / 16], b_points + j * pitch + element);
+#pragma unroll
+            for (int i = 0; i < rows / 16; ++i)
+#pragma unroll
+                for (int j = 0; j < columns / 8; ++j)
+                    rammer_mma_bytes(this->sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1], A(), B());
         }
     }
 };

@@ -268,17 +268,17 @@ struct rammer_gemm {
         COLUMN_TILES = (columns + n - 1) / n,
         TILES = ROW_TILES * COLUMN_TILES * batches,
         PLACES = m * n,
-        TURNS = (PLACES + RAMMER_THREADS - 1) / RAMMER_THREADS,
         PITCH = n + 8, /* of the sums in shared memory */
         SIZE = m * PITCH,
         SHARE = k / slices
     };
+    typedef typename Warp::Stored Sum;
     Warp sums[terms] = {};
     const uint32_t warp = threadIdx.x / 32 % WARPS, slice = threadIdx.x / 32 / WARPS;
     const uint32_t warp_row = warp % DOWN * Warp::M, warp_column = warp / DOWN * Warp::N;
 
-    /* Computes an rTask. begin() waits for what others write, and returns false if that is in vain. inside(tile) says whether the tile's batch is one of the tensor's, the same for all threads.
-     * The epilogue is one of those below. */
+    /* Computes an rTask. begin() waits for what others write, and returns false if that is in vain. inside(tile) says whether
+     * the tile's batch is one of the tensor's, the same for all threads. The epilogue is one of those below. */
     template <typename Begin, typename Inside, typename Epilogue, typename... Groups>
     static RAMMER_MEMBER void run(
         char *scratch, Begin begin, Inside inside, Epilogue epilogue, const Groups &...groups
@@ -289,14 +289,23 @@ struct rammer_gemm {
             run_one_by_one(scratch, begin, inside, epilogue, groups...);
     }
 
-    /* The sum at a place, of all slices. */
-    template <int term> static RAMMER_MEMBER float total(const float *parts, uint32_t place) {
-        const uint32_t part = place / n * PITCH + place % n;
-        float sum = parts[term * slices * SIZE + part];
+    /* The sums of `width` neighbours from a place on, of all slices. */
+    template <int term, int width> static RAMMER_MEMBER void totals(Sum (&into)[width], const Sum *parts, uint32_t place) {
+        const Sum *sums = parts + term * slices * SIZE + place / n * PITCH + place % n;
+        rammer_load_vector<width>(into, sums);
 #pragma unroll
-        for (int slice = 1; slice < slices; ++slice)
-            sum += parts[(term * slices + slice) * SIZE + part];
-        return sum;
+        for (int slice = 1; slice < slices; ++slice) {
+            Sum others[width];
+            rammer_load_vector<width>(others, sums + slice * SIZE);
+#pragma unroll
+            for (int lane = 0; lane < width; ++lane)
+                into[lane] += others[lane];
+        }
+    }
+    template <int term> static RAMMER_MEMBER Sum total(const Sum *parts, uint32_t place) {
+        Sum sum[1];
+        totals<term>(sum, parts, place);
+        return sum[0];
     }
 
   private:
@@ -324,7 +333,7 @@ struct rammer_gemm {
                     };
                     if (!(gemm.add(scratch, tile, groups, begins, begin_and_prefetch) && ...))
                         return;
-                    gemm.finish(tile, (float *)scratch, epilogue);
+                    gemm.finish(tile, (Sum *)scratch, epilogue);
                     if (TILES > 1)
                         __syncthreads(); /* before the next tile's operands */
                 }
@@ -392,7 +401,7 @@ struct rammer_gemm {
                     gemm.template multiply<Group>(scratch + multiplied);
                     multiplied = next_stage<Group>(multiplied);
                     if (stage == STAGES - 1) {
-                        gemm.finish(tile, (float *)(scratch + Group::BYTES), epilogue);
+                        gemm.finish(tile, (Sum *)(scratch + Group::BYTES), epilogue);
 #pragma unroll
                         for (int term = 0; term < terms; ++term)
                             gemm.sums[term] = {};
@@ -421,7 +430,7 @@ struct rammer_gemm {
             Group::template multiply<SHARE>(*this, stage);
     }
 
-    template <typename Epilogue> RAMMER_MEMBER void finish(const rammer_tile &tile, float *parts, Epilogue &epilogue) {
+    template <typename Epilogue> RAMMER_MEMBER void finish(const rammer_tile &tile, Sum *parts, Epilogue &epilogue) {
         if (slice < slices) {
 #pragma unroll
             for (int term = 0; term < terms; ++term)
@@ -431,70 +440,5 @@ struct rammer_gemm {
         epilogue.run(tile, parts);
     }
 };
-
-/* --- Epilogues: threads take places of a tile in turns, neighbouring threads along its rows. ------------------------- */
-
-/* The few places of each thread at once. What they read is on its way while the sums run: load(tile, place, Early &),
- * then finish(tile, place, const float *parts, const Early &). */
-template <typename Gemm, typename Early, typename Load, typename Finish> struct rammer_epilogue_at_once {
-    Load load;
-    Finish finish;
-    Early early[Gemm::TURNS];
-
-    RAMMER_MEMBER void prefetch(const rammer_tile &tile) {
-        each([&](uint32_t place, int turn) { load(tile, place, early[turn]); });
-    }
-    RAMMER_MEMBER void run(const rammer_tile &tile, const float *parts) {
-        each([&](uint32_t place, int turn) { finish(tile, place, parts, early[turn]); });
-    }
-
-  private:
-    template <typename Fn> static RAMMER_MEMBER void each(Fn fn) {
-#pragma unroll
-        for (uint32_t turn = 0; turn < Gemm::TURNS; ++turn) {
-            const uint32_t place = threadIdx.x + turn * RAMMER_THREADS;
-            if ((turn + 1) * RAMMER_THREADS <= Gemm::PLACES || place < Gemm::PLACES)
-                fn(place, turn);
-        }
-    }
-};
-
-/* Many places of each thread, a few at a time: compute(tile, place, const float *parts, Result &), then
- * store(tile, place, const Result &). A store might change what later loads read, as far as a compiler knows: loads come
- * first. */
-template <typename Gemm, typename Result, typename Compute, typename Store> struct rammer_epilogue_in_turns {
-    enum : uint32_t { TOGETHER = 4, STEP = TOGETHER * RAMMER_THREADS };
-    Compute compute;
-    Store store;
-
-    RAMMER_MEMBER void prefetch(const rammer_tile &) {}
-    RAMMER_MEMBER void run(const rammer_tile &tile, const float *parts) {
-#pragma unroll 1
-        for (uint32_t first = threadIdx.x; first < Gemm::PLACES; first += STEP) {
-            Result results[TOGETHER] = {}; /* the compiler would keep what a path leaves open from turn to turn */
-            each(first, [&](uint32_t place, int i) { compute(tile, place, parts, results[i]); });
-            each(first, [&](uint32_t place, int i) { store(tile, place, results[i]); });
-        }
-    }
-
-  private:
-    template <typename Fn> static RAMMER_MEMBER void each(uint32_t first, Fn fn) {
-#pragma unroll
-        for (uint32_t i = 0; i < TOGETHER; ++i) {
-            const uint32_t place = first + i * RAMMER_THREADS;
-            if (Gemm::PLACES % STEP == 0 || place < Gemm::PLACES)
-                fn(place, i);
-        }
-    }
-};
-
-template <typename Gemm, typename Early, typename Load, typename Finish>
-RAMMER_INLINE auto rammer_at_once(Load load, Finish finish) {
-    return rammer_epilogue_at_once<Gemm, Early, Load, Finish>{load, finish, {}};
-}
-template <typename Gemm, typename Result, typename Compute, typename Store>
-RAMMER_INLINE auto rammer_in_turns(Compute compute, Store store) {
-    return rammer_epilogue_in_turns<Gemm, Result, Compute, Store>{compute, store};
-}
 
 #endif

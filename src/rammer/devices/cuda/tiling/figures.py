@@ -13,8 +13,8 @@ class TensorCoreCycles:
     """What a warp's tensor core takes, in cycles of a quarter of a multiprocessor.
 
     Attributes:
-        product: 16 rows by 8 lanes of 16 elements.
-        read: 4 elements that each thread of a warp reads and rounds.
+        product: 16 rows by 8 lanes of 16 elements, or 32 bytes.
+        read: 4 elements, or 8 bytes, that each thread of a warp reads and rounds.
     """
 
     product: float
@@ -35,6 +35,7 @@ class Figures:
             conversion that goes with it.
         double_windows: how much longer that takes beside other models where products are in float64.
         cut_windows: likewise where extents are no multiples of a tile's, so that rTasks at the end are smaller.
+        byte_windows: how much longer that takes where the sums are of bytes and rounded to bytes.
         computed_cycles: of elements of an operand that are elementwise work: until what they load is there.
         stage_cycles: a barrier, and the first reads after it.
         copy_cycles: up to 16 bytes.
@@ -51,6 +52,7 @@ class Figures:
     window_cycles: tuple[float, float, float]
     double_windows: float
     cut_windows: float
+    byte_windows: float
     computed_cycles: float
     stage_cycles: float
     copy_cycles: float
@@ -204,10 +206,12 @@ H200 = Figures(
     provenance="fitted to 384 products of 14 networks, fp32 and fp16, on all multiprocessors of an NVIDIA H200: off by "
     "1.13, rank correlation 0.98; tf32 by whole products; windows fitted to 84 products of NASNet, fp16: 1.08; "
     "computed operands to 16 products of EfficientNet, fp16; windows beside other models to 101 products of NASNet "
-    "beside NASNet and beside ResNeXt, fp32",
+    "beside NASNet and beside ResNeXt, fp32; windows of bytes to 7 products of MobileNetV2, int8, whose other products "
+    "of bytes, and 49 of ResNet-50's, took what those of fp16 are predicted to take for half the elements",
     latency_us=0.43,
     window_cycles=(218, 3.4, 0.4),
     double_windows=2.0,
+    byte_windows=1.64,
     cut_windows=2.0,
     computed_cycles=500,
     stage_cycles=619,
@@ -222,6 +226,7 @@ H200 = Figures(
         Instruction.MMA_TF32: TensorCoreCycles(product=10.0, read=14.0),
         Instruction.MMA_BF16: TensorCoreCycles(product=5.64, read=7.75),
         Instruction.MMA_F16: TensorCoreCycles(product=5.64, read=7.75),
+        Instruction.MMA_I8: TensorCoreCycles(product=5.64, read=7.75),
     },
 )
 

@@ -26,9 +26,10 @@ from rammer.tiling.gemm import (
     is_computed,
     operands_of,
     staged_operand,
+    staged_product,
 )
 from rammer.tiling.patches import window_product
-from rammer.tiling.pattern import Group, contraction, stride_along, window_points
+from rammer.tiling.pattern import Group, stride_along, window_points
 from rammer.tiling.windows import Sides, neighbours, points_together
 
 _QUARTER_THREADS = 128  # that quarter a multiprocessor's blocks
@@ -67,6 +68,7 @@ def gemm_times_us(
     for tile, form in tiles:
         if (cycles := known.get(form)) is None:
             factor = _window_factor(workload.expr, tile, form, figures) if vdevice.has_neighbours else 1.0
+            factor *= figures.byte_windows if form.instruction is Instruction.MMA_I8 else 1.0
             passes = _passes(workload.expr, workload.layouts, _lane(workload, tile), form.instruction)
             cycles = _cycles(workload.expr, workload.layouts, tile, form, figures, factor, passes)
             if form.patch:
@@ -152,7 +154,7 @@ def _cycles(
 @lru_cache(maxsize=1024)
 def _passes(expr: TensorExpr, layouts: tuple[Layout, ...], lane: Axis, instruction: Instruction) -> tuple[_Pass, ...]:
     """The passes of a contraction along a lane."""
-    found = contraction(expr)
+    found = staged_product(expr)
     assert found is not None  # it has blocks
 
     def of(group: Group) -> _Pass:

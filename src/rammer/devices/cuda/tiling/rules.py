@@ -62,7 +62,7 @@ from rammer.roller.construct import whole_us
 from rammer.roller.model import moved_us
 from rammer.roller.tile import TaskTile, scale_out, task_count
 from rammer.tiling.flash_attention import block_of
-from rammer.tiling.gemm import HALVES, of_float32
+from rammer.tiling.gemm import WHOLE_SUMS, of_float32, staged_product
 from rammer.tiling.pattern import contraction
 from rammer.tiling.warpgroup_gemm import Matrix, matrix_product, row_slots
 
@@ -107,7 +107,7 @@ class GpuRules:
         expr = workload.expr
         if by_rows := row_kernels(workload, vdevice):
             return by_rows
-        found = contraction(expr)
+        found = contraction(expr) or staged_product(expr)
         lane = lane_of(expr, workload.layouts, found, vdevice)
         if found is not None and (lane is None or expr.axes[lane] not in found.lanes):
             found = None
@@ -120,6 +120,8 @@ class GpuRules:
             staged += self._of_whole_sums(workload, lane, tasks, staged, vdevice)
             if staged:
                 return _best(workload, staged, vdevice)
+            if contraction(expr) is None:  # bytes are only multiplied where they are staged
+                found, lane = None, lane_of(expr, workload.layouts, None, vdevice)
         if found is not None or expr.reductions:
             return self._shares(workload, lane, vdevice, is_stream=found is not None)
         lanes = map_lanes(expr, workload.layouts, lane)
@@ -205,7 +207,7 @@ class GpuRules:
         self, workload: Workload, lane: int, tasks: Iterable[TaskTile], others: Sequence[_Timed], vdevice: VDevice
     ) -> list[_Timed]:
         """Candidates whose whole sums are one stage, where they are clearly faster than others."""
-        if not any(isinstance(one.form, GemmForm) and one.form.instruction in HALVES for one in others):
+        if not any(isinstance(one.form, GemmForm) and one.form.instruction in WHOLE_SUMS for one in others):
             return []
         tiles = (RTile(task=task, lane=lane) for task in tasks)
         forms = ((tile, whole_sums_form(workload, tile, vdevice)) for tile in tiles)

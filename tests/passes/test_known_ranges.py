@@ -85,7 +85,8 @@ def test_another_clipping_is_no_zero_point():
     quanta = net.add("Clip", net.add("Div", net.add("Neg", least), net.input()), lower=3.0, upper=255.0)
     graph = net.build(net.add("Cast", net.add("Round", quanta), to=DType.UINT8))
     inputs = [np.ones(4, np.float32), np.ones((), np.float32)]
-    assert evaluate_graph(known_ranges.run(graph), inputs) == evaluate_graph(graph, inputs) == (3,)
+    for one in (graph, known_ranges.run(graph)):
+        assert [int(array) for array in evaluate_graph(one, inputs)] == [3]
 
 
 @pytest.mark.parametrize("sign", [0, 1, -1])

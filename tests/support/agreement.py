@@ -40,8 +40,9 @@ TOLERANCES: Mapping[str, float] = {"float32": 1e-5, "float16": 5e-3}
 """Largest norm of the difference in units of the norm of what is expected; other types agree exactly.
 
 A model may cancel (normalise what is constant, say) so that ONNX Runtime itself is further from the truth; then the
-float64 result decides, to which Rammer's may be as near as ONNX Runtime's. Where nothing is left of values near one (the logarithm of a sum of probabilities), the norm is
-taken to be what float32 leaves of ones. A float32 output that is made of 16-bit floats is as exact as these.
+float64 result decides, to which Rammer's has to be as near as ONNX Runtime's, or near. Where nothing is left of values
+near one (the logarithm of a sum of probabilities), the norm is taken to be what float32 leaves of ones. A float32
+output that is made of 16-bit floats is as exact as these.
 """
 
 _MOST_CANCELLED = 1e-3

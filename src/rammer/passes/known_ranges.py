@@ -72,12 +72,13 @@ def _is_zero_point(operator: Operator, rewriter: Rewriter) -> bool:
     """Whether it is the integer nearest to no quanta."""
     if operator.kind != "Cast" or operator.attributes["to"] is not DType.UINT8:
         return False
-    made: Operator | None = operator
+    value = operator.inputs[0]
     for kind in ("Round", "Clip", "Div", "Neg"):
-        made = rewriter.maker(made.inputs[0])
+        made = rewriter.maker(value)
         if made is None or made.kind != kind or (kind == "Clip" and number(made.attributes, "lower") != 0):
             return False
-    return _is_zero(made.inputs[0], rewriter)
+        value = made.inputs[0]
+    return _is_zero(value, rewriter)
 
 
 def _is_zero(value: int, rewriter: Rewriter) -> bool:

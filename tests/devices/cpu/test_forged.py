@@ -127,6 +127,6 @@ class Exact(pages.Rooms):
 
 
 if __name__ == "__main__":
-    container.Rooms = Exact  # type: ignore[misc]
-    stored.fresh_pages = lambda size_bytes: memoryview(bytearray(size_bytes))
+    vars(container)["Rooms"] = Exact
+    vars(stored)["fresh_pages"] = lambda size_bytes: memoryview(bytearray(size_bytes))
     print(*compare(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

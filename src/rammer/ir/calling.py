@@ -90,7 +90,7 @@ def assembled(structure: Structure, arrays: Iterator[object], make: Make) -> Any
 class StateOwner(Protocol):
     """The objects of another library that a model's states were taken from: a module and its optimiser."""
 
-    def rates(self) -> Mapping[str, Array]:
+    def rates(self) -> Mapping[str, float]:
         """The learning rates as they are now, by the names of their states.
 
         Raises:

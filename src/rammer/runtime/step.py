@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from rammer.errors import RefreshError
 from rammer.ir.calling import StateOwner
-from rammer.ir.graph import Array
 from rammer.runtime.module import CompiledModule
 from rammer.runtime.state import State
 
@@ -22,7 +23,7 @@ class CompiledStep(CompiledModule):
     def __init__(self, *, owner: StateOwner, **module: Any) -> None:  # noqa: ANN401 - as for `CompiledModule`
         super().__init__(**module)
         self._owner = owner
-        self._up_to_date: tuple[State | None, int, Mapping[str, Array]] = (None, 0, {})  # no run changes rates
+        self._up_to_date: tuple[State | None, int, Mapping[str, float]] = (None, 0, {})  # no run changes rates
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the step takes and gives
         """Make one step, at the learning rates that the optimiser has now.
@@ -34,14 +35,14 @@ class CompiledStep(CompiledModule):
             StepChangedError: the module or the optimiser was changed behind the step's back.
             CallError: the arguments are not like those that the step was compiled for.
         """
-        given = kwargs.get("state")
-        state = given if isinstance(given, State) else self.state
+        state = self._chosen(dict(kwargs)) if kwargs else self._state
+        assert state is not None  # a step keeps parameters
         rates = self._owner.rates()
-        known, *seen = self._up_to_date
-        if known is not state or seen != [state.version, rates]:
+        known, version, before = self._up_to_date
+        if known is not state or version != state.version or before != rates:
             for name, rate in rates.items():
                 if state[name] != rate:
-                    state[name] = rate
+                    state[name] = np.array(rate)
             self._up_to_date = state, state.version, rates
         return super().__call__(*args, **kwargs)
 

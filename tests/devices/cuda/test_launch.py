@@ -136,6 +136,20 @@ def test_runs_on_the_default_stream_follow_the_last_elsewhere(loaded):
     assert [stream for stream, _ in api.launches] == [LEGACY_STREAM, LEGACY_STREAM, 8192, *[LEGACY_STREAM] * 3]
 
 
+def test_runs_with_a_state_follow_the_last_that_used_it(loaded):
+    model, api = loaded
+    mine, others = model.new_state([]), model.new_state([])
+    model.enqueue([64, 128, 192, 256], 0, mine)
+    for state, asked in ((mine, []), (others, ["cuCtxSetCurrent"]), (others, []), (mine, [])):
+        api.log.clear()
+        model.enqueue([64, 128, 192, 256], 0, state)
+        assert api.log == [*asked, "cuLaunchCooperativeKernel"]
+    mine.order.after(8192)  # another model's run
+    api.log.clear()
+    model.enqueue([64, 128, 192, 256], 0, mine)
+    assert api.log == ["cuCtxSetCurrent", "cuStreamWaitEvent", "cuLaunchCooperativeKernel"]
+
+
 def test_inputs_of_the_host_are_copied_once_and_outputs_written_there(loaded):
     model, api = loaded
     x = np.ones(4, np.float32)

@@ -161,6 +161,8 @@ def assigned(x):
     return y * x
 
 
+PIXELS = torch.arange(128).reshape(2, 8, 8) % 4
+
 FUNCTIONS = {
     "max pool": lambda x: F.max_pool2d(x, 2),
     "overlapping max pool": lambda x: F.max_pool2d(x, 3, stride=2, padding=1),
@@ -187,9 +189,6 @@ FUNCTIONS = {
     "classes of pixels": lambda x: F.cross_entropy(x, PIXELS, ignore_index=1, reduction="none"),
     "weighted classes of pixels": lambda x: F.cross_entropy(x, PIXELS, weight=torch.tensor([1.0, 2, 3, 4])),
 }
-
-
-PIXELS = torch.arange(128).reshape(2, 8, 8) % 4
 
 
 class Behind(Module):

@@ -317,19 +317,19 @@ class LoadedModel:
         stream = stream or LEGACY_STREAM
         if state is None:
             with self._lock:
-                if stream != self._order.steady or self._stalled.value:
+                if stream == self._order.steady and not self._stalled.value:
+                    self._go_on(arrays, stream)
+                else:
                     self._enqueue(arrays, stream, (self._order,))
-                    return
-                # What most calls come to stands here as a whole: each function that is called takes time.
-                self._segments[self._callers] = arrays
-                if self._kernel.launch(stream, self._parameters)[0]:  # mostly the context is another one, or none
-                    self._driver.enter()
-                    self._launch_kernel(self._kernel, arrays, stream)
         else:
             held = cast(GpuState, state)
             with self._lock, held.lock:
                 held.check_whole()
-                self._enqueue(self._with_state(arrays, held), stream, (self._order, held.order))
+                arrays = self._with_state(arrays, held)
+                if stream == self._order.steady == held.order.steady and not self._stalled.value:
+                    self._go_on(arrays, stream)
+                else:
+                    self._enqueue(arrays, stream, (self._order, held.order))
 
     def again(self, arrays: Sequence[int], stream: int, state: StateMemory | None = None) -> None:
         """`enqueue` to a stream that was given before; see `Resident.again`."""
@@ -353,6 +353,13 @@ class LoadedModel:
         self._launch_kernel(self._kernel, arrays, stream)
         for order in orders:
             order.after(stream)
+
+    def _go_on(self, arrays: Sequence[int], stream: int) -> None:
+        """Give a run to the default stream behind another one there, as most calls do; nothing else is asked for."""
+        self._segments[self._callers] = arrays
+        if self._kernel.launch(stream, self._parameters)[0]:  # mostly the context is another one, or none
+            self._driver.enter()
+            self._launch_kernel(self._kernel, arrays, stream)
 
     def wait(self) -> None:
         """Wait until all runs are over; see `Resident.wait`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from rammer.ir.graph import Array
 
 RATE, COUNT, KEPT = "optimizer:lr.{}", "optimizer:step.{}", "{}:{}"
 """Names of states: a group's learning rate and number of steps; what is kept for a parameter."""
+
+_VERSION, _ADDRESS = attrgetter("_version"), torch.Tensor.data_ptr
 
 
 class Owner:
@@ -50,6 +53,7 @@ class Owner:
             self.groups.append(
                 ([name for name in trained if name in with_gradient], settings_of(self.rule, optimizer, group))
             )
+        self._rates = [RATE.format(group) for group in range(len(self.groups))]
         self._settings = self._settings_now()
         self._tensors = self._tensors_now()
         self._versions = self._versions_now()
@@ -90,7 +94,7 @@ class Owner:
             )
         return np.array(counts.pop() if counts else 0, np.float32)
 
-    def rates(self) -> dict[str, Array]:
+    def rates(self) -> dict[str, float]:
         """The learning rates as the optimiser has them now.
 
         Raises:
@@ -106,14 +110,15 @@ class Owner:
                 "settings of the optimiser have changed, which are part of the program",
                 hint="compile the step again; the learning rate alone may change",
             )
-        return {RATE.format(i): np.array(float(group["lr"])) for i, group in enumerate(self._optimizer.param_groups)}
+        groups = self._optimizer.param_groups
+        return {self._rates[i]: float(group["lr"]) for i, group in enumerate(groups)}
 
     def read(self, names: Sequence[str]) -> dict[str, Array]:
         """The values that the module and the optimiser have now for states of such names."""
         self._tensors = self._tensors_now()
         self._versions = self._versions_now()
         known = {
-            **self.rates(),
+            **{name: np.array(rate) for name, rate in self.rates().items()},
             **{KEPT.format(name, kept): self._initial_of(name, kept) for name, kept in self._kept()},
         }
         known |= {COUNT.format(i): self._count_of(i) for i in range(len(self.groups))}
@@ -149,5 +154,5 @@ class Owner:
     def _tensors_now(self) -> list[torch.Tensor]:
         return [*self._module.parameters(), *self._module.buffers()]
 
-    def _versions_now(self) -> list[tuple[int, int]]:
-        return [(tensor._version, tensor.data_ptr()) for tensor in self._tensors]
+    def _versions_now(self) -> list[int]:
+        return [*map(_VERSION, self._tensors), *map(_ADDRESS, self._tensors)]

@@ -20,7 +20,10 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,8 @@ from benchmarks.harness.environment import OUT, environment
 from benchmarks.networks import NETWORKS
 from benchmarks.networks.precision import ELEMENT_TYPES, converted
 from rammer.compiler import lower_graph
+from rammer.devices.cuda.architecture import KIND as CUDA
+from rammer.devices.cuda.build import compile_source
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
@@ -42,7 +47,7 @@ from rammer.ir.task import RKernel, ROperator
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.options import CompileOptions
-from rammer.profiler.measure import load, measure
+from rammer.profiler.measure import emit, measure
 from rammer.roller.construct import construct, whole_us
 from rammer.roller.model import predict
 from rammer.tiling.pattern import contraction
@@ -95,21 +100,29 @@ class Outcome:
         return max(self.measured_us) > _APART * min(self.measured_us)
 
 
-def instances(vdevice: VDevice, count: int, options: CompileOptions) -> list[Instance]:
+def instances(vdevice: VDevice, count: int, options: CompileOptions, pool: Executor) -> list[Instance]:
     """`count` distinct operators, evenly from each network and each kind."""
     queues: dict[tuple[str, str], list[Instance]] = defaultdict(list)
     seen: set[Workload] = set()
-    for name in NETWORKS:
-        tasks = lower_graph(load_graph(_model(name, options.precision)), vdevice, options, Dump(None))
-        for operator in tasks.operators:
-            kernel = operator.kernels[0]
-            workload = Workload(kernel.expr, kernel.layouts, kernel.alignments, kernel.constants)
-            is_measurable = not any(layout.tagged for layout in kernel.layouts)  # tags are of other rTasks
-            if is_measurable and workload not in seen:
-                seen.add(workload)
-                kind = _kind(operator, kernel)
-                queues[kind, name].append(Instance(model=name, name=operator.name, kind=kind, workload=workload))
+    for found in pool.map(partial(_instances_of, vdevice=vdevice, options=options), NETWORKS):
+        for one in found:
+            if one.workload not in seen:
+                seen.add(one.workload)
+                queues[one.kind, one.model].append(one)
     return list(_deal(queues, count))
+
+
+def _instances_of(name: str, vdevice: VDevice, options: CompileOptions) -> list[Instance]:
+    """The distinct operators of a network that can be measured alone."""
+    found: dict[Workload, Instance] = {}
+    tasks = lower_graph(load_graph(_model(name, options.precision)), vdevice, options, Dump(None))
+    for operator in tasks.operators:
+        kernel = operator.kernels[0]
+        workload = Workload(kernel.expr, kernel.layouts, kernel.alignments, kernel.constants)
+        if not any(layout.tagged for layout in kernel.layouts):  # tags are of other rTasks
+            one = Instance(model=name, name=operator.name, kind=_kind(operator, kernel), workload=workload)
+            found.setdefault(workload, one)
+    return list(found.values())
 
 
 def _deal(queues: Mapping[tuple[str, str], list[Instance]], count: int) -> Iterator[Instance]:
@@ -180,19 +193,27 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return [float((array < value).sum() + ((array == value).sum() - 1) / 2) for value in array]
 
 
-def build(chosen: Sequence[Instance], vdevice: VDevice, options: CompileOptions) -> None:
+def build(chosen: Sequence[Instance], vdevice: VDevice, options: CompileOptions, pool: Executor) -> None:
     """Compile all candidates and say how long that took; what the cache has takes no time."""
     builds_s = []
     with _console.status("") as status:
-        for number, instance in enumerate(chosen):
-            status.update(f"building {number} of {len(chosen)}: {instance.name}")
-            kernels = construct(instance.workload, vdevice, to_measure=True)
-            start_s = time.perf_counter()
-            load(kernels, find_device(options.device), vdevice, options)
-            builds_s.append(time.perf_counter() - start_s)
+        for number, build_s in enumerate(pool.map(partial(_build_s, vdevice=vdevice, options=options), chosen)):
+            status.update(f"built {number + 1} of {len(chosen)}: {chosen[number].name}")
+            builds_s.append(build_s)
     _console.print(
         f"candidates of an operator built in {statistics.median(builds_s):.1f} s, at most {max(builds_s):.1f} s"
     )
+
+
+def _build_s(instance: Instance, vdevice: VDevice, options: CompileOptions) -> float:
+    """Compile an operator's candidates; returns how long that took. A GPU's are compiled once more to write times."""
+    kernels, device = construct(instance.workload, vdevice, to_measure=True), find_device(options.device)
+    start_s = time.perf_counter()
+    source = emit(kernels, device, vdevice)
+    binary = device.build(source, options)
+    if binary.device == CUDA:
+        compile_source(source, binary.machine["architecture"], options, trace=True)
+    return time.perf_counter() - start_s
 
 
 def measured(
@@ -215,9 +236,10 @@ def main() -> None:
     arguments = _arguments()
     options = CompileOptions(device=arguments.device, precision=arguments.precision)
     vdevice = find_device(options.device).describe(options)
-    chosen = instances(vdevice, arguments.operators, options)
-    if not arguments.measure_only:
-        build(chosen, vdevice, options)
+    with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
+        chosen = instances(vdevice, arguments.operators, options, pool)
+        if not arguments.measure_only:
+            build(chosen, vdevice, options, pool)
     if arguments.build_only:
         return
     path = arguments.json or OUT / f"roller-{vdevice.kind}-{options.precision}.json"
@@ -290,6 +312,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--operators", type=int, default=_INSTANCES, help="operators to draw")
     parser.add_argument("--build-only", action="store_true", help="compile all candidates, and end")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that lower and compile")
     parser.add_argument("--measure-only", action="store_true", help="do not compile first: it was done before")
     parser.add_argument("--seconds", type=float, default=math.inf, help="measure no further operator after so long")
     parser.add_argument("--resume", action="store_true", help="go on after the operators that the JSON file has")

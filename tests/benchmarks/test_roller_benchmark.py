@@ -1,6 +1,7 @@
 """The benchmark of construction and prediction: what it draws, and its arithmetic."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
 import pytest
@@ -55,7 +56,8 @@ def test_operators_are_drawn_from_networks_evenly(monkeypatch):
 
     monkeypatch.setattr("benchmarks.roller.NETWORKS", {name: NETWORKS[name] for name in ("bert", "mobilenet")})
     monkeypatch.setattr("benchmarks.roller._model", small)
-    found = instances(AVX512, 12, CompileOptions(device="cpu"))
+    with ThreadPoolExecutor(1) as pool:
+        found = instances(AVX512, 12, CompileOptions(device="cpu"), pool)
     assert len({one.workload for one in found}) == 12
     assert {one.model for one in found} == {"bert", "mobilenet"}
     assert len({one.kind for one in found}) > 3

@@ -96,6 +96,11 @@ class KernelForm:
         return False
 
     @property
+    def maps_operands(self) -> bool:
+        """Whether rTasks know where operands lie before a call: none of them is a caller's array."""
+        return False
+
+    @property
     def details(self) -> str:
         """Its tiles and the like in a line, for people."""
         return ""
@@ -303,6 +308,11 @@ class WarpgroupGemmForm(KernelForm):
     def skeleton(self) -> Skeleton:
         """See `KernelForm`."""
         return Skeleton.GEMM
+
+    @property
+    def maps_operands(self) -> bool:
+        """See `KernelForm`."""
+        return True
 
     @property
     def takes_late(self) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from rammer.devices.base import Device, Loaded, Progress
+from rammer.devices.base import Device, Loaded, Progress, Source
 from rammer.devices.cache import DATABASE
 from rammer.devices.codegen.constants import aligned_bytes
 from rammer.errors import VerificationError
@@ -123,15 +123,24 @@ def full_tasks(kernel: RKernel) -> list[int]:
 
 def load(kernels: Sequence[RKernel], device: Device, vdevice: VDevice, options: CompileOptions) -> Loaded:
     """The candidates of one rOperator, compiled: an rProgram for each."""
-    source = device.emit(_Operator(kernels).plan(vdevice.alignment_bytes), vdevice)
+    source = emit(kernels, device, vdevice)
     return device.load(source, device.build(source, options), options)
 
 
+def emit(kernels: Sequence[RKernel], device: Device, vdevice: VDevice) -> Source:
+    """The candidates of one rOperator as a source: an rProgram for each."""
+    return device.emit(_Operator(kernels).plan(vdevice.alignment_bytes), vdevice)
+
+
 class _Operator:
-    """An rOperator's candidates, each with outputs of its own. Tensors are plain storage, whatever the layout."""
+    """An rOperator's candidates, each with outputs of its own. Tensors are plain storage, whatever the layout.
+
+    Operands are inputs; where a candidate has to know where they lie before a call, they are constants.
+    """
 
     def __init__(self, kernels: Sequence[RKernel]) -> None:
         self.expr = kernels[0].expr
+        self._has_constants = any(kernel.form.maps_operands for kernel in kernels)
         self._kernels = kernels
         count = len(self.expr.inputs)
         self._input_layouts, self._output_layouts = kernels[0].layouts[:count], kernels[0].layouts[count:]
@@ -140,10 +149,9 @@ class _Operator:
         """An rProgram for each candidate, all on vEU 0. The first stands twice, as it has none before it."""
         expr = self.expr
         dtypes = [type_.dtype for type_ in expr.inputs]
-        tensors = [
-            _storage(i, d, x, TensorRole.INPUT)
-            for i, (d, x) in enumerate(zip(dtypes, self._input_layouts, strict=True))
-        ]
+        role = TensorRole.CONSTANT if self._has_constants else TensorRole.INPUT
+        constants = self._stored(operands_for(expr), alignment_bytes) if self._has_constants else ()
+        tensors = [_storage(i, d, x, role) for i, (d, x) in enumerate(zip(dtypes, self._input_layouts, strict=True))]
         reads = tuple(_whole(tensor) for tensor in tensors)
         operators = []
         for number, kernel in enumerate(self._kernels):
@@ -165,9 +173,9 @@ class _Operator:
         graph = TaskGraph(
             name="candidates",
             tensors=tuple(tensors),
-            constants={},
+            constants=dict(enumerate(constants)),
             operators=tuple(operators),
-            inputs=tuple(range(len(reads))),
+            inputs=() if self._has_constants else tuple(range(len(reads))),
             outputs=tuple(range(len(reads), len(tensors))),
         )
         programs = tuple(
@@ -183,13 +191,7 @@ class _Operator:
         )
 
     def arrays(self, operands: Sequence[Array], alignment_bytes: int) -> tuple[list[Array], list[Array]]:
-        """Storage of the operands, and of every candidate's outputs, in which every byte is 77 or true."""
-        inputs = []
-        for operand, layout in zip(operands, self._input_layouts, strict=True):
-            packed = layout.pack(operand)
-            stored = aligned_bytes(packed.nbytes, alignment_bytes).view(packed.dtype)
-            stored[:] = packed
-            inputs.append(stored)
+        """Storage of the inputs, and of every candidate's outputs, in which every byte is 77 or true."""
         outputs = []
         for _ in self._kernels:
             for output, layout in zip(self.expr.outputs, self._output_layouts, strict=True):
@@ -197,7 +199,17 @@ class _Operator:
                 unset = aligned_bytes(layout.span * dtype.itemsize, alignment_bytes)
                 unset.fill(1 if output.type.dtype is DType.BOOL else 77)
                 outputs.append(unset.view(dtype))
-        return inputs, outputs
+        return [] if self._has_constants else self._stored(operands, alignment_bytes), outputs
+
+    def _stored(self, operands: Sequence[Array], alignment_bytes: int) -> list[Array]:
+        """Storage of the operands."""
+        found = []
+        for operand, layout in zip(operands, self._input_layouts, strict=True):
+            packed = layout.pack(operand)
+            stored = aligned_bytes(packed.nbytes, alignment_bytes).view(packed.dtype)
+            stored[:] = packed
+            found.append(stored)
+        return found
 
     def check(self, outputs: Sequence[Array], operands: Sequence[Array]) -> None:
         """Compare each candidate's outputs with what the expression means, where it stores any."""

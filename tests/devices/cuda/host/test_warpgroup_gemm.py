@@ -12,6 +12,7 @@ from rammer.devices.cuda.source_files import CODE
 from rammer.devices.cuda.tiling import warpgroup
 from rammer.devices.cuda.tiling.rules import GpuRules
 from rammer.ir.kernel_form import WarpgroupGemmForm
+from rammer.profiler.measure import _Operator, operands_for
 from rammer.roller.construct import construct
 from tests.support.agreement import relative_difference, run_onnx_runtime
 from tests.support.host_cuda import orders
@@ -172,3 +173,15 @@ def test_erf_plus_one_is_a_function_of_its_own_for_results_of_16_bits(dtype, gpu
     wanted = np.vectorize(lambda one: math.erfc(-one))(x.astype(np.float64))
     (found,) = gpu.run(gpu.load(source), [x], [x], next(iter(orders(plan.veus))))
     np.testing.assert_allclose(found, wanted, rtol=2.0**-11 if is_own else 3e-7, atol=7e-7)
+
+
+def test_candidates_that_are_measured_find_their_operands(gpu):
+    """Tensor maps are made before a call, when nobody knows where arrays of callers lie."""
+    plan, vdevice = plan_of(gpu, chain((20,), 128, 64), lambda form: True)
+    kernel = next(kernel for kernel in plan.kernels if isinstance(kernel.form, WarpgroupGemmForm))
+    operator = _Operator([kernel])
+    operands = operands_for(operator.expr)
+    loaded = gpu.load(source_of(operator.plan(vdevice.alignment_bytes), vdevice))
+    inputs, like = operator.arrays(operands, vdevice.alignment_bytes)
+    assert not inputs
+    operator.check(gpu.run(loaded, inputs, like, orders(1)[0]), operands)

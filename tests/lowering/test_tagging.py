@@ -27,6 +27,7 @@ from tests.support.agreement import relative_difference
 from tests.support.plans import run_reference
 from tests.support.small_models import FLOAT, layer_model, small_model
 from tests.support.taskgraphs import TileCosts, chain, device
+from tests.support.trained_layers import expected_runs, random_runs, trained_layers
 
 DEVICE = find_device("cuda:sm_90")
 OPTIONS = CompileOptions(device=DEVICE.name)
@@ -171,3 +172,19 @@ def test_simulated_takers_wait_for_a_handover():
 def test_costs_of_a_network_with_tags_are_simulated(plan):
     timeline = simulate(plan.graph, plan.schedule, SMALL, ModelCosts(SMALL))
     assert len(timeline.spans) == len(steps(plan, Execute))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_layers_that_are_trained(reverse):
+    """Both passes hand over by tags, in any order of units; what is read at the end is not tagged."""
+    graph = trained_layers(layers=2, steps=4, units=64, reverse=reverse)
+    plan = plan_graph(graph, replace(H200, veus=H200.veus[:8]), OPTIONS)
+    tagged = [tensor.type.shape for tensor in plan.graph.tensors if tensor.layout.tagged and tensor.alias_of is None]
+    # The states of each step but the last one of all, and the gradients by the gates of all that a step follows.
+    assert sorted(shape[-1] for shape in tagged) == [64] * 7 + [4 * 64] * 7
+    (inputs,) = random_runs(graph, 1)
+    ((wanted,), states) = expected_runs(graph, [inputs])
+    inputs += [state.initial for state in graph.states]
+    for picker in (Lowest(), Highest(), Behind(), Random(0)):
+        for found, expected in zip(run_reference(plan, inputs, picker), [wanted, *states], strict=True):
+            assert relative_difference(found, expected) < 1e-5

@@ -14,10 +14,12 @@ from rammer.devices.cuda.tables import record_dtype
 from rammer.devices.registry import find_device
 from rammer.errors import VerificationError
 from rammer.frontends.onnx import load_graph
+from rammer.ir.kernel_form import PersistentRnnForm
 from rammer.ir.program import Execute
 from rammer.ir.task import TensorRole
 from rammer.options import CompileOptions
 from rammer.verify.program import verify
+from tests.support.trained_layers import trained_layers
 
 DEVICE = find_device("cuda:sm_90")
 OPTIONS = CompileOptions(device=DEVICE.name)
@@ -95,3 +97,29 @@ def test_a_plan_that_keeps_more_than_a_unit_has_is_refused(graph):
     with pytest.raises(VerificationError, match="bytes in registers of 1024") as caught:
         verify(plan, replace(H200, stationary_bytes=1024))
     assert caught.value.code == "P15"
+
+
+def test_both_passes_of_layers_that_are_trained_keep_their_weights():
+    """Weights are states there. A unit that is used by both passes has those of one layer in each."""
+    few = replace(H200, veus=H200.veus[:8])
+    plan = plan_graph(trained_layers(layers=2, steps=6, units=64), few, OPTIONS)
+    verify(plan, few)
+    cells = {
+        operator.id: operator
+        for operator, pick in zip(plan.graph.operators, plan.schedule.choice, strict=True)
+        if isinstance(operator.kernels[pick].form, PersistentRnnForm)
+    }
+    assert Counter(operator.kind for operator in cells.values()) == {
+        "LSTMGatesCell": 11,  # the last one of all is fused with what it gives
+        "LSTMGatesCell+Sub": 1,
+        "LSTMGradientCell": 6,
+        "MatMul+LSTMGradientCell": 6,
+    }
+    states = set(plan.graph.inputs[-plan.graph.states :])
+    for queue in (queue for program in plan.schedule.programs for queue in program.steps):
+        tasks = [step.task.operator for step in queue if isinstance(step, Execute)]
+        runs = [
+            ("Gradient" in operator.kind, frozenset(binding.tensor for binding in operator.reads) & states)
+            for operator in (cells[number] for number in tasks if number in cells)
+        ]
+        assert len(set(runs)) <= 2

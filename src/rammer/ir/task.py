@@ -83,8 +83,8 @@ class RKernel(metaclass=Interned):
     `expr` is canonical (see `lowering.canonical`): axes `s0..`, `r0..`, slots in order of first appearance, so equal
     work compares equal. `layouts` are those of the bound tensors: input slots first, then outputs. `alignments` say of
     how many elements the place of each operand's first element is a multiple (1: nothing is known; empty: of none).
-    `constants` are slots that are constants of the model wherever the rKernel is used: an rTask may read them before it
-    waits, and keep them.
+    `constants` are slots that are constants of the model wherever the rKernel is used, or states that a run reads again
+    and again and writes elsewhere: an rTask may read them before it waits, and keep them.
     """
 
     expr: TensorExpr

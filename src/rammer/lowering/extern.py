@@ -13,7 +13,7 @@ from rammer.ir.types import Layout, TensorType
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.lowering.canonical import View
-from rammer.lowering.tagging import Work
+from rammer.lowering.work import Work
 
 
 def extern_kernels(

@@ -18,8 +18,10 @@ from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.lowering.canonical import View, canonical, copy_expr
 from rammer.lowering.extern import extern_kernels
+from rammer.lowering.fixed import fixed_tensors
 from rammer.lowering.storage import Copy, Storage, assign
-from rammer.lowering.tagging import Work, tagged_tensors
+from rammer.lowering.tagging import tagged_tensors
+from rammer.lowering.work import Work, root_id
 from rammer.roller.construct import construct
 
 _MAX_ALIGNMENT = 16  # elements: no vector that is loaded at once is longer
@@ -48,7 +50,9 @@ def lower(graph: Graph, device: VDevice, *, to_measure: bool = False) -> TaskGra
     for copy in storage.output_copies:
         lowering.copy(copy, graph.values[copy.source].name, ())
     works = [named.work for named in lowering.works]
-    tagged = tagged_tensors(works, storage.tensors, device, partial(_workload, tensors=storage.tensors, device=device))
+    fixed = fixed_tensors(works, storage.tensors, _states(graph, storage), device)
+    workload_of = partial(_workload, tensors=storage.tensors, fixed=fixed, device=device)
+    tagged = tagged_tensors(works, storage.tensors, fixed, device, workload_of)
     tensors = tuple(
         replace(tensor, layout=replace(tensor.layout, tagged=True)) if tensor.id in tagged else tensor
         for tensor in storage.tensors
@@ -57,7 +61,7 @@ def lower(graph: Graph, device: VDevice, *, to_measure: bool = False) -> TaskGra
         name=graph.name,
         tensors=tensors,
         constants=MappingProxyType({storage.views[v].tensor: array for v, array in graph.constants.items()}),
-        operators=_operators(lowering.works, tensors, device, to_measure=to_measure),
+        operators=_operators(lowering.works, tensors, fixed, device, to_measure=to_measure),
         inputs=tuple(storage.views[value].tensor for value in graph.inputs),
         outputs=storage.outputs,
         states=len(graph.states),
@@ -111,16 +115,23 @@ class _Lowering:
         return Work(*canonical(expr, reads, writes), predicate=bool_there)
 
 
+def _states(graph: Graph, storage: Storage) -> frozenset[int]:
+    """The tensors of states that a run reads and leaves as they are: what follows them lies elsewhere."""
+    first = len(graph.inputs) - len(graph.states)
+    values = zip(graph.inputs[first:], graph.states, strict=True)
+    return frozenset(storage.views[value].tensor for value, state in values if not state.in_place)
+
+
 def _has_points(expr: TensorExpr) -> bool:
     """Whether there is anything to compute."""
     return all(axis.extent for axis in expr.axes)
 
 
 def _operators(
-    works: Sequence[_Named], tensors: Sequence[Tensor], device: VDevice, *, to_measure: bool
+    works: Sequence[_Named], tensors: Sequence[Tensor], fixed: frozenset[int], device: VDevice, *, to_measure: bool
 ) -> tuple[ROperator, ...]:
     """The rOperators; equal canonical work shares its candidate rKernels."""
-    numbers, workloads = _workloads([named.work for named in works], tensors, device)
+    numbers, workloads = _workloads([named.work for named in works], tensors, fixed, device)
 
     known: dict[tuple[int, tuple[RKernel, ...]], tuple[RKernel, ...]] = {}
 
@@ -146,7 +157,9 @@ def _operators(
     )
 
 
-def _workloads(works: Sequence[Work], tensors: Sequence[Tensor], device: VDevice) -> tuple[list[int], list[Workload]]:
+def _workloads(
+    works: Sequence[Work], tensors: Sequence[Tensor], fixed: frozenset[int], device: VDevice
+) -> tuple[list[int], list[Workload]]:
     """The number of each work's workload, and all workloads.
 
     Equal work takes for constants what is one wherever it is done.
@@ -155,7 +168,7 @@ def _workloads(works: Sequence[Work], tensors: Sequence[Tensor], device: VDevice
     known: dict[Workload, int] = {}
     shared: list[frozenset[int]] = []
     for work in works:
-        workload = _workload(work, tensors, device)
+        workload = _workload(work, tensors, fixed, device)
         constants = workload.constants
         workload = replace(workload, constants=frozenset())
         number = known.setdefault(workload, len(known))
@@ -166,27 +179,21 @@ def _workloads(works: Sequence[Work], tensors: Sequence[Tensor], device: VDevice
     return numbers, [replace(workload, constants=shared[number]) for workload, number in known.items()]
 
 
-def _workload(work: Work, tensors: Sequence[Tensor], device: VDevice) -> Workload:
+def _workload(work: Work, tensors: Sequence[Tensor], fixed: frozenset[int], device: VDevice) -> Workload:
     """What rKernels of one work are constructed for."""
     bindings = (*work.reads, *work.writes)
-    roles = [_root(tensors, binding).role for binding in work.reads]
+    roots = [root_id(tensors, binding) for binding in work.reads]
     return Workload(
         expr=work.expr,
         layouts=tuple(tensors[binding.tensor].layout for binding in bindings),
         alignments=tuple(_alignment(tensors, binding, device.array_alignment_bytes) for binding in bindings),
-        constants=frozenset(slot for slot, role in enumerate(roles) if role is TensorRole.CONSTANT),
+        constants=frozenset(slot for slot, root in enumerate(roots) if root in fixed),
     )
-
-
-def _root(tensors: Sequence[Tensor], binding: Binding) -> Tensor:
-    """The tensor that owns what is bound."""
-    tensor = tensors[binding.tensor]
-    return tensor if tensor.alias_of is None else tensors[tensor.alias_of]
 
 
 def _alignment(tensors: Sequence[Tensor], binding: Binding, array_alignment_bytes: int) -> int:
     """The power of two, up to a limit, that divides the place of a binding's first element in memory, in elements."""
-    tensor, root = tensors[binding.tensor], _root(tensors, binding)
+    tensor, root = tensors[binding.tensor], tensors[root_id(tensors, binding)]
     most = _MAX_ALIGNMENT
     if root.role in (TensorRole.INPUT, TensorRole.OUTPUT):
         most = max(1, array_alignment_bytes // root.type.dtype.itemsize_bytes)

@@ -13,44 +13,39 @@ normalisation finds: it would have to wait for them before it begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from rammer.ir.expr import TensorExpr
-from rammer.ir.task import Binding, RKernel, Tensor, TensorRole
+from rammer.ir.task import RKernel, Tensor, TensorRole
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
+from rammer.lowering.work import Work, root_id
 from rammer.tiling.gemv import vector_slots
 from rammer.tiling.persistent_rnn import plan_of
 
 _MAX_ELEMENTS = 1024  # of a vector, that every reader polls
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The canonical expression of an rOperator and what it is bound to."""
-
-    expr: TensorExpr
-    reads: tuple[Binding, ...]
-    writes: tuple[Binding, ...]
-    predicate: Binding | None = None
-
-
 def tagged_tensors(
-    works: Sequence[Work], tensors: Sequence[Tensor], device: VDevice, workload_of: Callable[[Work], Workload]
+    works: Sequence[Work],
+    tensors: Sequence[Tensor],
+    fixed: Collection[int],
+    device: VDevice,
+    workload_of: Callable[[Work], Workload],
 ) -> frozenset[int]:
     """The tensors, aliases included, whose elements are tagged.
 
     Args:
         works: all rOperators.
         tensors: what they are bound to.
+        fixed: those of them that nobody writes and that may be kept.
         device: says what hand-overs cost, which weights stay, and what is looked at late.
         workload_of: the workload of an rOperator as long as nothing is tagged.
     """
     if device.tagged_handover_us is None or device.tagged_handover_us.value >= device.handover_us.value:
         return frozenset()
-    staying = _Staying(works, tensors, device)
+    staying = _Staying(works, tensors, fixed, device)
     late = _taken_late(works, tensors, device, workload_of)
     wanted: set[int] = set()
     others: set[int] = set()
@@ -61,15 +56,15 @@ def tagged_tensors(
         for slot, (binding, type_) in enumerate(zip(work.reads, work.expr.inputs, strict=True)):
             if vectors is None:
                 if work.expr.reductions:
-                    others.add(_root(tensors, binding))
+                    others.add(root_id(tensors, binding))
             elif vectors.get(slot, type_.size) > _MAX_ELEMENTS:
-                others.add(_root(tensors, binding))
+                others.add(root_id(tensors, binding))
             elif slot in vectors and (stay or type_.dtype is DType.FLOAT32):
-                wanted.add(_root(tensors, binding))
+                wanted.add(root_id(tensors, binding))
         if vectors is None:
-            others.update(_root(tensors, binding) for binding in work.writes)
+            others.update(root_id(tensors, binding) for binding in work.writes)
     skipped = {
-        _root(tensors, binding)
+        root_id(tensors, binding)
         for work in works
         if work.predicate is not None
         for binding in (*work.reads, *work.writes)
@@ -86,24 +81,19 @@ def _taken_late(
     works: Sequence[Work], tensors: Sequence[Tensor], device: VDevice, workload_of: Callable[[Work], Workload]
 ) -> set[int]:
     """What rOperators with sums make that others look at late alone, so that they start before it is there."""
-    made = {_root(tensors, binding) for work in works if work.expr.reductions for binding in work.writes}
-    made -= {_root(tensors, binding) for work in works if not work.expr.reductions for binding in work.writes}
+    made = {root_id(tensors, binding) for work in works if work.expr.reductions for binding in work.writes}
+    made -= {root_id(tensors, binding) for work in works if not work.expr.reductions for binding in work.writes}
     late_of: dict[Workload, frozenset[int]] = {}
     found: set[int] = set()
     otherwise: set[int] = set()
     for work in works:
-        if any(_root(tensors, binding) in made for binding in work.reads):
+        if any(root_id(tensors, binding) in made for binding in work.reads):
             workload = workload_of(work)
             if workload not in late_of:
                 late_of[workload] = device.rules.late_slots(workload, device)
             for slot, binding in enumerate(work.reads):
-                (found if slot in late_of[workload] else otherwise).add(_root(tensors, binding))
+                (found if slot in late_of[workload] else otherwise).add(root_id(tensors, binding))
     return (found & made) - otherwise
-
-
-def _root(tensors: Sequence[Tensor], binding: Binding) -> int:
-    alias = tensors[binding.tensor].alias_of
-    return binding.tensor if alias is None else alias
 
 
 def _vector_lengths(expr: TensorExpr) -> Mapping[int, int] | None:
@@ -115,8 +105,11 @@ def _vector_lengths(expr: TensorExpr) -> Mapping[int, int] | None:
 class _Staying:
     """The products of a batch whose weights stay on their units from rOperator to rOperator."""
 
-    def __init__(self, works: Sequence[Work], tensors: Sequence[Tensor], device: VDevice) -> None:
+    def __init__(
+        self, works: Sequence[Work], tensors: Sequence[Tensor], fixed: Collection[int], device: VDevice
+    ) -> None:
         self._tensors = tensors
+        self._fixed = fixed
         self._device = device
         self._kernels: dict[Workload, RKernel | None] = {}
         readers = Counter(tensor for work in works for tensor in self._constants(work))
@@ -140,12 +133,12 @@ class _Staying:
 
     def _constants(self, work: Work) -> set[int]:
         """The constants that an rOperator reads."""
-        roots = {_root(self._tensors, binding) for binding in work.reads}
-        return {root for root in roots if self._tensors[root].role is TensorRole.CONSTANT}
+        roots = {root_id(self._tensors, binding) for binding in work.reads}
+        return roots.intersection(self._fixed)
 
     def _kernel(self, work: Work) -> RKernel | None:
         """The rKernel whose weights stay, if several rOperators use them."""
-        slots = (slot for slot, binding in enumerate(work.reads) if _root(self._tensors, binding) in self._shared)
+        slots = (slot for slot, binding in enumerate(work.reads) if root_id(self._tensors, binding) in self._shared)
         workload = Workload(
             expr=work.expr,
             layouts=tuple(self._tensors[binding.tensor].layout for binding in (*work.reads, *work.writes)),

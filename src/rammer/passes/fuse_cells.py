@@ -13,7 +13,6 @@ in their last form.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from rammer.ir.expr import Expr, Load, Reduce, nodes
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
+from rammer.passes.helpers.constants import read_again
 from rammer.passes.helpers.fusion import LARGEST_NODES, LARGEST_OPERANDS
 from rammer.passes.helpers.predicted import laid_out
 from rammer.passes.helpers.rewrite import Rewriter
@@ -40,8 +40,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
     if not device.stationary_bytes:
         return graph
     consumers = graph.consumers()
-    readers = Counter(value for operator in graph.operators for value in set(operator.inputs))
-    shared = {value for value in graph.constants if readers[value] > 1}
+    shared = read_again(graph)
     scopes = find_scopes(graph)
     makers: dict[int, Operator] = {}
     fused: dict[tuple[int, ...], Operator] = {}

@@ -52,6 +52,7 @@ from rammer.passes import (
     update_in_place,
     widen_halves,
     winograd,
+    write_twice,
 )
 from rammer.timings import timed
 
@@ -90,6 +91,7 @@ _REST: tuple[tuple[str, Pass], ...] = (
     ("select_parts", _anywhere(select_parts.run)),
     ("fuse_attention", fuse_attention.run),
     ("fuse_cells", fuse_cells.run),
+    ("write_twice", write_twice.run),
     ("fuse_matrix_vectors", fuse_matrix_vectors.run),
     ("eliminate_dead", _anywhere(eliminate_dead.run)),
     ("channels_last", _anywhere(channels_last.run)),

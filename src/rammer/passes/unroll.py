@@ -11,6 +11,7 @@ from rammer.errors import UnsupportedFeatureError
 from rammer.ir.graph import Graph, Operator
 from rammer.operators.builder import GraphBuilder
 from rammer.operators.recurrent import LAYERS, steps_of
+from rammer.operators.recurrent_gradients import TRAINED_LAYERS
 from rammer.operators.registry import CompositeDef, definition_of
 from rammer.passes.helpers.rewrite import Rewriter
 
@@ -41,21 +42,27 @@ def _expansion(graph: Graph, operator: Operator) -> Graph:
     definition = definition_of(operator.kind)
     if not isinstance(definition, CompositeDef):
         raise ValueError(f"{operator.kind} '{operator.name}' has neither an expression nor an expansion")
-    if operator.kind in LAYERS and (steps := steps_of(operator, graph.values[operator.inputs[0]].type)) > _MOST_STEPS:
+    x = graph.values[operator.inputs[0]].type if operator.inputs else None
+    if x is not None and operator.kind in LAYERS and (steps := steps_of(operator, x)) > _MOST_STEPS:
         raise _too_many(operator, steps)
+    if x is not None and operator.kind in TRAINED_LAYERS and x.shape[0] > _MOST_STEPS:
+        raise _too_many(operator, x.shape[0], "train it on parts of the sequence")
     builder = GraphBuilder(operator.name)
     inputs = [builder.input(graph.values[i].name, graph.values[i].type) for i in operator.inputs]
     return builder.build(definition.expand(builder, inputs, operator.attributes, operator.name))
 
 
-def _too_many(operator: Operator, steps: int) -> UnsupportedFeatureError:
+_ALONE = "compile it by itself with rammer.compile, where such a loop is a program of its own"
+
+
+def _too_many(operator: Operator, steps: int, hint: str = _ALONE) -> UnsupportedFeatureError:
     what, where = operator.kind, operator.name
     if operator.sources:
         what, where = operator.sources[0].op_type, str(operator.sources[0])
     return UnsupportedFeatureError(
         f"{steps} steps of {what} in a model that has to be one program",
         where=where,
-        hint="compile it by itself with rammer.compile, where such a loop is a program of its own",
+        hint=hint,
     )
 
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rammer.ir.task import RKernel, ROperator, RTask, TaskGraph, kernels_of
-from rammer.schedule.overlaps import overlaps
-from rammer.schedule.regions import Boxes, Regions
+from rammer.schedule.overlaps import overlaps, overlaps_of_several
+from rammer.schedule.regions import Boxes, IntArray, Regions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,6 +227,9 @@ def _stacked(boxes: Sequence[Boxes]) -> Boxes:
 
 
 def _match(reads: Boxes, writes: Sequence[Boxes]) -> _Match:
+    if len(writes) > 1 and (together := overlaps_of_several(reads, writes)) is not None:
+        starts = np.cumsum([0, *(len(boxes.lo) for boxes in writes)])
+        return _Match(tuple(together.groups.tolist()), tuple(_by_writer(tiles, starts) for tiles in together.tiles))
     found = [overlaps(reads, boxes) for boxes in writes]
     if len(found) == 1:
         (one,) = found
@@ -237,3 +240,12 @@ def _match(reads: Boxes, writes: Sequence[Boxes]) -> _Match:
     )
     kept = tuple(tuple((position, tiles) for position, tiles in row if tiles) for row in members)
     return _Match(tuple(place.reshape(-1).tolist()), kept)
+
+
+def _by_writer(rows: Sequence[int], starts: IntArray) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Boxes of several writers, ascending, as each one's own; `starts` is where those of each begin."""
+    numbers = np.array(rows, dtype=np.int64)
+    writers = np.searchsorted(starts, numbers, side="right") - 1
+    places, firsts = np.unique(writers, return_index=True)
+    parts = np.split(numbers - starts[writers], firsts[1:])
+    return tuple((int(place), tuple(part.tolist())) for place, part in zip(places, parts, strict=True))

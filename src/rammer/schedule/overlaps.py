@@ -8,6 +8,7 @@ by bisection, and the tiles it overlaps are a block of the grid.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,15 @@ def _one(reads: Boxes, writes: Boxes) -> Overlaps:
     if shared.all() or not shared.any():
         return Overlaps(np.zeros(len(shared), dtype=np.int64), ((0,) if shared.any() else (),))
     return Overlaps(shared.astype(np.int64), ((), (0,)))
+
+
+def overlaps_of_several(reads: Boxes, writes: Sequence[Boxes]) -> Overlaps | None:
+    """As `overlaps`, of the boxes of several writers one after another; None where they are no grid together.
+
+    What steps of a layer write into one tensor is such a grid: a product over all steps then asks once.
+    """
+    grid = _grid(Boxes(np.concatenate([each.lo for each in writes]), np.concatenate([each.hi for each in writes])))
+    return None if grid is None else grid.overlaps(reads)
 
 
 @dataclass(frozen=True, slots=True)

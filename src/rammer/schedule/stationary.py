@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from rammer.ir.task import ROperator, TaskGraph, TensorRole
+from rammer.ir.expr import Axis, TensorExpr, nodes
+from rammer.ir.task import ROperator, TaskGraph
 from rammer.schedule.estimates import Estimates
 
 
@@ -76,7 +78,7 @@ def find_stationary(
 
 def _chains(graph: TaskGraph, waves: Sequence[Sequence[ROperator]], estimates: Estimates) -> list[_Chain]:
     """The chains of a graph, by first wave."""
-    members: dict[int, list[tuple[int, ROperator]]] = {}
+    members: dict[tuple[int, frozenset[int]], list[tuple[int, ROperator]]] = {}
     for wave, operators in enumerate(waves):
         for operator in operators:
             heaviest = _heaviest_constant(graph, operator)
@@ -118,27 +120,46 @@ def _fastest_count(chain: _Chain, share: int, estimates: Estimates) -> int:
     return typical.kernels[estimates.best_kernel(typical, share)].task_count
 
 
-def _heaviest_constant(graph: TaskGraph, operator: ROperator) -> int | None:
-    """The largest constant that an rOperator reads, if constants are most of what it reads.
+def _heaviest_constant(graph: TaskGraph, operator: ROperator) -> tuple[int, frozenset[int]] | None:
+    """The largest constant that an rOperator reads, if constants are most of what it reads, and how it is multiplied.
 
-    Of anything else only the part that is bound counts: of a sequence, the input of one step.
+    That is by the dimensions that sums run along: the backward pass of a layer keeps the weights of its forward pass,
+    too, but others of them on a vEU. Of anything else only the part that is bound counts: of a sequence, the input of
+    one step.
     """
     constants: dict[int, int] = {}
+    slots: dict[int, int] = {}
     others_bytes = 0
-    for binding, type_ in zip(operator.reads, operator.kernels[0].expr.inputs, strict=True):
+    kernel = operator.kernels[0]
+    for slot, (binding, type_) in enumerate(zip(operator.reads, kernel.expr.inputs, strict=True)):
         root = graph.root(binding.tensor)
-        if root.role is TensorRole.CONSTANT:
+        if slot in kernel.constants:
             constants[root.id] = root.nbytes
+            slots.setdefault(root.id, slot)
         else:
             others_bytes += type_.nbytes
     if sum(constants.values()) <= others_bytes:
         return None
-    return max(sorted(constants), key=lambda root: constants[root])
+    heaviest = max(sorted(constants), key=lambda root: constants[root])
+    return heaviest, _summed_dimensions(kernel.expr, slots[heaviest])
+
+
+@lru_cache(maxsize=4096)
+def _summed_dimensions(expr: TensorExpr, slot: int) -> frozenset[int]:
+    """The dimensions of a slot whose indices change in sums."""
+    outside = frozenset(expr.axes)
+    return frozenset(
+        dim
+        for load in expr.loads
+        if load.slot == slot
+        for dim, index in enumerate(load.indices)
+        if any(isinstance(node, Axis) and node not in outside for node in nodes(index))
+    )
 
 
 def _constant_bytes(graph: TaskGraph, operator: ROperator) -> int:
-    roots = {graph.root(binding.tensor).id for binding in operator.reads}
-    return sum(graph.tensors[root].nbytes for root in roots if graph.tensors[root].role is TensorRole.CONSTANT)
+    roots = {graph.root(operator.reads[slot].tensor).id for slot in operator.kernels[0].constants}
+    return sum(graph.tensors[root].nbytes for root in roots)
 
 
 def _pick(operator: ROperator, tile: tuple[int, ...]) -> int | None:

@@ -36,7 +36,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "T15": "An element is written at most once.",
         "T16": "What an rOperator reads is written by earlier ones, or is an input or a constant.",
         "T17": "Outputs are written entirely, but for states in place.",
-        "T18": "What an rKernel takes for constants is bound to constants.",
+        "T18": "What an rKernel takes for constants is bound to constants, or to states that are not in place.",
         "T19": "A recipe makes the constant that it is of, bit for bit.",
         "T20": "What tells whether to run is there in any case; what may be skipped is no output, and has no tags.",
         "T21": "What may be skipped is read only where it runs, by what is skipped with it or as the side of a choice.",

@@ -9,7 +9,7 @@ import numpy as np
 from rammer.errors import VerificationError
 from rammer.ir.expr import Axis, Load, Output, TensorExpr, nodes
 from rammer.ir.region import Interval, affine, depends_on_data, interval_of
-from rammer.ir.task import Binding, RKernel, ROperator, TaskGraph, TensorRole
+from rammer.ir.task import Binding, RKernel, ROperator, TaskGraph, Tensor, TensorRole
 from rammer.ir.types import DType, TensorType
 from rammer.verify.footprints import index_positions
 from rammer.verify.forms import form_fault
@@ -101,11 +101,17 @@ class WorkChecker:
         if kernel.layouts != tuple(self._graph.tensors[binding.tensor].layout for binding in bindings):
             return "T11", "was made for other layouts than its operands have"
         for slot in sorted(kernel.constants):
-            if slot >= len(expr.inputs) or self._graph.root(bindings[slot].tensor).role is not TensorRole.CONSTANT:
+            if slot >= len(expr.inputs) or not self._stays(self._graph.root(bindings[slot].tensor)):
                 return "T18", f"takes slot {slot} for a constant"
         if kernel not in self._form_faults:
             self._form_faults[kernel] = form_fault(kernel)
         return self._form_faults[kernel]
+
+    def _stays(self, tensor: Tensor) -> bool:
+        """Whether nobody writes a tensor: a constant, or what a run reads of a state that is not updated in place."""
+        first = len(self._graph.inputs) - self._graph.states
+        states = set(self._graph.inputs[first:]).difference(self._graph.updated.values())
+        return tensor.role is TensorRole.CONSTANT or tensor.id in states
 
 
 def _expression_fault(expr: TensorExpr) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ from torch.fx import Node as FxNode
 from rammer.errors import ShapeDisagreementError, UnsupportedOperatorsError
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.torch.converters import CONVERTERS
+from rammer.frontends.torch.lstm_layers import NAMESPACE
 from rammer.frontends.torch.node import Node
 from rammer.frontends.torch.private import schema_arguments
 from rammer.frontends.torch.randomness import RandomStreams
@@ -132,7 +133,7 @@ def _is_known(node: FxNode) -> bool:
         return True
     if isinstance(target, torch._ops.OpOverload):
         name = _name(target)
-        return target.namespace in ("aten", "prims") and (name in CONVERTERS or name in _CHECKS)
+        return target.namespace in ("aten", "prims", NAMESPACE) and (name in CONVERTERS or name in _CHECKS)
     return getattr(target, "__module__", "") in ("_operator", "math")
 
 

@@ -16,8 +16,7 @@ from unittest import mock
 
 import torch
 from torch._C._dynamo import guards
-from torch._decomp import core_aten_decompositions
-from torch._decomp.decompositions import one_layer_lstm
+from torch._decomp import core_aten_decompositions, decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import UserError, UserErrorType
 from torch._guards import TracingContext
@@ -34,6 +33,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from rammer.errors import DeviceUnavailableError
+from rammer.frontends.torch import lstm_layers
 
 OLDEST = (2, 6)
 """The first version that has all that is used, `torch.export.default_decompositions` among it."""
@@ -82,11 +82,31 @@ def recurrent_layers_of_old(module: torch.nn.Module) -> Iterator[None]:
     for layer in layers:
         layer._flat_weights = _Weights(layer._flat_weights)
     try:
-        with mock.patch("torch._decomp.decompositions.one_layer_lstm", partial(_lstm_of_old, one_layer_lstm)):
+        with mock.patch(
+            "torch._decomp.decompositions.one_layer_lstm", partial(_lstm_of_old, decompositions.one_layer_lstm)
+        ):
             yield
     finally:
         for layer in layers:
             layer._flat_weights = list(layer._flat_weights)
+
+
+@contextmanager
+def lstm_layers_whole() -> Iterator[None]:
+    """Let PyTorch take an LSTM apart into calls of `lstm_layers.layer`, where that has the form, not into steps."""
+    select = decompositions.select_one_layer_lstm_function
+
+    def selected(*args: Any) -> Callable[..., Any]:
+        steps = select(*args)
+
+        def of_layer(x: Any, states: Sequence[Any], weights: Sequence[Any], *rest: Any, **named: Any) -> Any:
+            whole = lstm_layers.has_form(x, states, weights)
+            return (lstm_layers.layer if whole else steps)(x, states, weights, *rest, **named)
+
+        return of_layer
+
+    with mock.patch.object(decompositions, "select_one_layer_lstm_function", selected):
+        yield
 
 
 def is_operator(target: object) -> bool:
@@ -187,7 +207,8 @@ def with_gradients(program: ExportedProgram, kept: Collection[str]) -> ExportedP
     if "decompose_custom_triton_ops" in inspect.signature(_decompose_exported_program).parameters:  # since 2.7
         options["decompose_custom_triton_ops"] = False
     _freeze_unused(program)
-    joint: ExportedProgram = _decompose_exported_program(program, **options)
+    with lstm_layers_whole():
+        joint: ExportedProgram = _decompose_exported_program(program, **options)
     return joint
 
 
@@ -206,7 +227,7 @@ def operators_with_gradients(node: FxNode, kept: Collection[str]) -> set[str]:
         return torch.autograd.grad(results, wanted, seeds, allow_unused=True) if results else ()
 
     try:
-        with torch.enable_grad():
+        with torch.enable_grad(), lstm_layers_whole():
             leaves = [torch.empty(tuple(each.meta["val"].shape), dtype=each.meta["val"].dtype) for each in tensors]
             leaves = [leaf.requires_grad_(leaf.is_floating_point()) for leaf in leaves]
             traced = make_fx(with_gradient, _decompositions_but(kept), "fake")(*leaves)

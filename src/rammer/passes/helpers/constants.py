@@ -1,4 +1,4 @@
-"""Which operators share a constant."""
+"""Which operators share a constant, or a state that a run does not change before it has been read."""
 
 from __future__ import annotations
 
@@ -27,3 +27,20 @@ def gathered(operator: Operator) -> set[int]:
     for load in operator.expr.loads:
         (by_data if any(map(depends_on_data, load.indices)) else otherwise).add(load.slot)
     return by_data - otherwise
+
+
+def read_again(graph: Graph) -> frozenset[int]:
+    """The constants that several operators read, and the states that several equal ones do, as the steps of a layer.
+
+    What a run reads of a state nobody writes.
+    """
+    readers = Counter(value for operator in graph.operators for value in set(operator.inputs))
+    states = frozenset(graph.inputs[len(graph.inputs) - len(graph.states) :])
+    equal = Counter(
+        (value, operator.expr)
+        for operator in graph.operators
+        if operator.expr is not None and operator.expr.reductions
+        for value in states.intersection(operator.inputs)
+    )
+    steps = {value for (value, _), count in equal.items() if count > 1}
+    return frozenset(steps.union(value for value in graph.constants if readers[value] > 1))

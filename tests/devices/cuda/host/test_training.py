@@ -8,18 +8,21 @@ torch = pytest.importorskip("torch")
 
 from rammer.frontends.dispatch import Example  # noqa: E402 - after the check for PyTorch
 from rammer.kinds import compile_training  # noqa: E402
-from tests.frontends.torch.test_step import close, cross_entropy, mlp, sgd, targets  # noqa: E402
+from tests.frontends.torch.test_step import Recurrent, close, cross_entropy, mlp, sgd, targets  # noqa: E402
 from tests.support.torch_modules import check_losses  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 
-def test_losses_of_some_steps(gpu):
+@pytest.mark.parametrize(
+    ("make", "shape"), [(mlp, (6, 8)), (lambda: Recurrent(torch.nn.LSTM), (6, 4, 5))], ids=["mlp", "lstm"]
+)
+def test_losses_of_some_steps(make, shape, gpu):
     torch.manual_seed(0)
-    module = mlp()
+    module = make()
     ours = copy.deepcopy(module)
     optimizers = [sgd(each, momentum=0.9, weight_decay=1e-2) for each in (module, ours)]
-    data = [(torch.randn(6, 8), targets()) for _ in range(6)]
+    data = [(torch.randn(*shape), targets()) for _ in range(6)]
     options = gpu.options(veus=3)
     step = compile_training(cross_entropy, ours, optimizers[1], options, Example(args=data[0]), 0)
     check_losses(

@@ -31,8 +31,12 @@ def persistent_kernel(workload: Workload, vdevice: VDevice) -> RKernel | None:
         return None
     expr, layouts = workload.expr, workload.layouts
     found, columns = contraction(expr), column_axes(expr, layouts, workload.constants)
-    lane = None if columns is None else lane_of(expr, layouts, found, vdevice)
-    if found is None or columns is None or lane is None or not _can_have(columns, found, workload):
+    if found is None or columns is None or not _can_have(columns, found, workload):
+        return None
+    lane = lane_of(expr, layouts, found, vdevice)
+    if lane is None:  # weights that are states have the layout of the caller; they are loaded once
+        lane = next((expr.axes.index(axis) for axis in found.lanes if axis not in columns), None)
+    if lane is None:
         return None
     units = tuple(
         axis.extent if axis in columns else min(_LANES, axis.extent) if i == lane else 1

@@ -84,6 +84,22 @@ def _layer(
     return reshaped(node, transposed(node, y, (0, 2, 1, 3)), (steps, batch, directions * size)), last
 
 
+def _lstm_layer(node: Node) -> Result:
+    """A layer that is trained, in one direction; its weights stay as they are."""
+    x, *states = (node.operand(name) for name in ("x", "h", "c", "w", "r"))
+    return node.add_all("LSTMWithGates", x, *states, *node.operands("biases"), reverse=node.flag("reverse"))
+
+
+def _lstm_layer_backward(node: Node) -> Result:
+    """The backward pass of such a layer through time."""
+    operands = [node.operand(name) for name in ("gates", "cells", "c", "w", "r")]
+    by_h, by_c = node.optional("by_h"), node.optional("by_c")
+    if by_h is None:
+        by_h = node.constant(np.zeros(operands[1].shape, operands[1].dtype.numpy))
+    operands += [by_h, *([] if by_c is None else [by_c])]
+    return node.add_all("LSTMGradient", *operands, reverse=node.flag("reverse"), has_cells=by_c is not None)
+
+
 def _reordered(node: Node, kind: _Kind, parameter: Operand) -> Operand:
     """A weight or bias with its gates in our order."""
     if len(kind.gates) == 1:
@@ -96,4 +112,8 @@ def _row(node: Node, x: Operand) -> Operand:
     return reshaped(node, x, (1, *x.shape))
 
 
-CONVERTERS: Mapping[str, Converter] = dict.fromkeys(_KINDS, _recurrent)
+CONVERTERS: Mapping[str, Converter] = {
+    **dict.fromkeys(_KINDS, _recurrent),
+    "lstm_layer": _lstm_layer,
+    "lstm_layer_backward": _lstm_layer_backward,
+}

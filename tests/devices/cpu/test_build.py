@@ -202,8 +202,8 @@ def test_many_kernels_share_translation_units(tmp_path, monkeypatch):
     seen = []
     together = build(source, MACHINE, given, lambda done, total: seen.append((done, total)))
     assert sorted(seen) == [(1, 2), (2, 2)]
-    results = [run(LoadedModel(source, binary, MACHINE, given), X) for binary in (alone, together)]
-    np.testing.assert_array_equal(*results)
+    one, other = (run(LoadedModel(source, binary, MACHINE, given), X) for binary in (alone, together))
+    np.testing.assert_array_equal(one, other)
 
 
 def test_translation_units_of_a_great_many_kernels():

@@ -40,18 +40,21 @@ SIGNALS = "signals.bin"
 
 EmitKernel = Callable[["RKernel", str], str]
 _MOST_ALIGNMENT_BYTES = 4096  # a page
+_UNNAMED = "rammer_kernel_without_a_name"  # the symbol until it is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assembly:
     """A plan as text and tables: C functions by symbol, in the order of their numbers, and named bytes.
 
-    `first_slots` says where the slots of each rOperator that is run begin, `recipes` how some data follow from less.
+    `first_slots` says where the slots of each rOperator that is run begin, `recipes` how some data follow from less,
+    `kernels` what a function is the code of.
     """
 
     manifest: Manifest
     first_slots: Mapping[int, int]
     functions: Mapping[str, str]
+    kernels: Mapping[str, RKernel]
     data: Mapping[str, Buffer]
     recipes: Mapping[str, Recipe]
 
@@ -66,7 +69,7 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
         abi: the version of the tables' format that the device's runtime reads.
     """
     executed = _executed(plan)
-    texts, symbols = _functions(plan, executed, emit_kernel)
+    texts, symbols, sources = _functions(plan, executed, emit_kernel)
     users: dict[str, list[ROperator]] = {symbol: [] for symbol in texts}
     for operator in executed:
         users[symbols[operator.id]].append(operator)
@@ -101,6 +104,7 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
         manifest=manifest,
         first_slots=first_slots,
         functions=texts,
+        kernels=sources,
         data={MANIFEST: manifest.to_bytes(), **data},
         recipes=constants.recipes,
     )
@@ -189,10 +193,11 @@ def _executed(plan: Plan) -> list[ROperator]:
 
 def _functions(
     plan: Plan, executed: Iterable[ROperator], emit_kernel: EmitKernel
-) -> tuple[dict[str, str], dict[int, str]]:
-    """The text of each distinct function by symbol, and each rOperator's symbol.
+) -> tuple[dict[str, str], dict[int, str], dict[str, RKernel]]:
+    """The text of each distinct function by symbol, each rOperator's symbol, and an rKernel of each symbol.
 
-    A symbol follows from the code alone, so models with the same kernel share its object in the cache.
+    A symbol follows from the code alone, so models with the same kernel share its object in the cache. The code is
+    written once, before its symbol is known.
     """
     kernels = plan.kernels
     texts: dict[str, str] = {}
@@ -201,11 +206,12 @@ def _functions(
     for operator in executed:
         kernel = kernels[operator.id]
         if kernel not in known:
-            digest = hashlib.sha256(emit_kernel(kernel, "kernel").encode()).hexdigest()
+            text = emit_kernel(kernel, _UNNAMED)
+            digest = hashlib.sha256(text.replace(_UNNAMED, "kernel").encode()).hexdigest()
             known[kernel] = f"{kernel.form.skeleton}_{digest[:16]}"
-            texts[known[kernel]] = emit_kernel(kernel, known[kernel])
+            texts[known[kernel]] = text.replace(_UNNAMED, known[kernel])
         symbols[operator.id] = known[kernel]
-    return texts, symbols
+    return texts, symbols, {symbol: kernel for kernel, symbol in known.items()}
 
 
 def _first_slots(plan: Plan, executed: Sequence[ROperator]) -> dict[int, int]:

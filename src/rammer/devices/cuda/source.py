@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -91,19 +92,22 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     arrays = len(plan.graph.inputs) + len(plan.graph.outputs)
     check_room(arrays, slots, where_of(widest))
     unwritten = _slots_of(plan, {TensorRole.CONSTANT, TensorRole.INPUT})
-    emitted: dict[str, KernelText] = {}
-    streamed: dict[str, Streamed] = {}
-
+    emitted: dict[RKernel, KernelText] = {}
     limit_bytes = ahead_limit_bytes(vdevice, _constant_bytes(plan))
 
     def emit(kernel: RKernel, symbol: str) -> str:
-        emitted[symbol] = emit_kernel(kernel, symbol, unwritten=unwritten[kernel], constants_stay=limit_bytes == 0)
-        if isinstance(kernel.form, GemvForm | GemvRowsForm):
-            streamed[symbol] = Streamed(kernel=kernel, slots=tuple(sorted(kernel.constants)))
-        return emitted[symbol].text
+        emitted[kernel] = emit_kernel(kernel, symbol, unwritten=unwritten[kernel], constants_stay=limit_bytes == 0)
+        return emitted[kernel].text
 
     assembly = assemble(plan, emit, vdevice.alignment_bytes, ABI)
-    kernels = {symbol: emitted[symbol] for symbol in assembly.functions}
+    kernels = {
+        symbol: replace(emitted[assembly.kernels[symbol]], text=text) for symbol, text in assembly.functions.items()
+    }
+    streamed = {
+        number: Streamed(kernel=kernel, slots=tuple(sorted(kernel.constants)))
+        for number, kernel in enumerate(assembly.kernels[symbol] for symbol in kernels)
+        if isinstance(kernel.form, GemvForm | GemvRowsForm)
+    }
     data = assembly.data
     slot_table, segments = np.frombuffer(data[SLOTS], dtype=SLOT), CALLER + arrays + 1
     states, outputs = plan.graph.states, CALLER + len(plan.graph.inputs)
@@ -121,7 +125,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     look_ahead(
         records,
         starts.tolist(),
-        {number: streamed[symbol] for number, symbol in enumerate(kernels) if symbol in streamed},
+        streamed,
         limit_bytes,
     )
     return Source(

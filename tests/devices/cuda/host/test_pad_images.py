@@ -36,8 +36,8 @@ def stem(channels, positions, features, kernel, stride, pads):
 @pytest.mark.parametrize("pads", [[1, 1], [2, 0]])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_convolutions_by_warpgroups(stride, pads, gpu, monkeypatch):
-    def best(candidates, vdevice):
-        kernels = [kernel for kernel, _ in candidates]
+    def best(workload, candidates, vdevice):
+        kernels = [workload.kernel(one.tile, one.form) for one in candidates]
         return [one for one in kernels if isinstance(one.form, WarpgroupGemmForm)][:1] or kernels
 
     monkeypatch.setattr("rammer.devices.cuda.tiling.rules._best", best)

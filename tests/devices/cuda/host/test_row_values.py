@@ -48,9 +48,9 @@ def run(gpu, model, wanted, inputs):
     """The forms of products of warpgroups, which are the first that are `wanted`, and how many tensors are tagged."""
     plain = rules._best
 
-    def best(candidates, vdevice):
-        own = [kernel for kernel, _ in candidates if isinstance(kernel.form, WarpgroupGemmForm)]
-        return [one for one in own if wanted(one.form)][:1] or plain(candidates, vdevice)
+    def best(workload, candidates, vdevice):
+        own = [one for one in candidates if isinstance(one.form, WarpgroupGemmForm) and wanted(one.form)]
+        return [workload.kernel(one.tile, one.form) for one in own][:1] or plain(workload, candidates, vdevice)
 
     construct.cache_clear()
     worth = mock.patch("rammer.devices.cuda.tiling.rules._WORTH", np.inf)

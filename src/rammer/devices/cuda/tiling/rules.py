@@ -76,13 +76,13 @@ _WORTH_WHOLE = 0.96  # likewise for whole sums, whose constants before the Wait 
 class _Timed(NamedTuple):
     """A candidate, of which there are many: its rKernel is made where it is compared by what it moves, too.
 
-    `task_us` is the time of an rTask's instructions, in microseconds; `count` the number of rTasks.
+    `task_us` is the time of an rTask's instructions, in microseconds; `tasks` the number of rTasks.
     """
 
     tile: RTile
     form: KernelForm
     task_us: float
-    count: int
+    tasks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,14 +259,14 @@ def _first(
         vdevice: where.
         time_us: an operator's time, of the number of its rTasks and the time of one.
     """
-    bounds_us = [time_us(one.count, one.task_us) for one in candidates]
+    bounds_us = [time_us(one.tasks, one.task_us) for one in candidates]
     least_us, first, best = math.inf, -1, None
     for place in sorted(range(len(candidates)), key=bounds_us.__getitem__):
         if bounds_us[place] > least_us:
             break
         one = candidates[place]
         kernel = workload.kernel(one.tile, one.form)
-        whole = (time_us(one.count, max(one.task_us, moved_us(kernel, vdevice))), place)
+        whole = (time_us(one.tasks, max(one.task_us, moved_us(kernel, vdevice))), place)
         if whole < (least_us, first) or best is None:
             (least_us, first), best = whole, kernel
     return least_us, best

@@ -59,6 +59,18 @@ def test_bias_residual_and_activation_stay_behind_the_sum():
     assert whole.outputs == after.outputs
 
 
+def test_an_update_that_is_the_epilogue_of_a_gradient_does_not_keep_it_whole():
+    net = Net()
+    gradient = net.add("MatMul", net.input(4, 4096), net.input(4096, 8))
+    moment = net.add("Add", gradient, net.input(4, 8))
+    weight = net.add("Sub", net.input(4, 8), moment)
+    after = rewritten(net.build(moment, weight), fuse.run, on(MANY))
+    parts, whole = after.operators
+    assert parts.kind == "PartialSum"
+    assert whole.outputs == after.outputs
+    assert len(whole.inputs) == 3
+
+
 def test_no_rtask_takes_longer_than_the_device_allows():
     """One result of very many elements becomes as many parts as that takes, on one unit too; nothing else changes."""
     one = replace(describe(1), longest_task_us=1000.0)

@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,14 +178,14 @@ def test_weights_that_are_not_known_are_not_cut():
 
 def test_weights_that_may_be_infinite_stay():
     net = Net()
-    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1,) * 4, "group": 1}
+    attributes: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pads": (1,) * 4, "group": 1}
     y = net.add("Conv", net.input(1, 32, 12, 12), net.input(32, 32, 3, 3), **attributes)
     assert unchanged(net.build(y), finite_weights.run, run_for())
 
 
 def test_weights_that_are_kept_are_taken_to_be_finite():
     net = Net()
-    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1,) * 4, "group": 1}
+    attributes: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pads": (1,) * 4, "group": 1}
     w = net.input(32, 32, 3, 3)
     graph = net.build(net.add("Conv", net.input(1, 32, 12, 12), w, **attributes), net.add("Neg", w))
     inputs = (graph.inputs[1], graph.inputs[0])  # states come last

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rammer.ir.graph import Array, Attributes, Graph, Operator, SourceLocation
+from rammer.ir.types import DType
 from rammer.operators.attributes import integer, integers
 from rammer.passes.helpers.rewrite import Rewriter
 
@@ -208,13 +209,10 @@ class _Splitting:
         batch, channels, *extents = type_.shape
         counts = tuple(-(-extent // stride) for extent, stride in zip(extents, split.strides, strict=True))
         apart = (batch, channels, *itertools.chain.from_iterable((count, 1) for count in counts))
-        zeros: int | None = None
-        parts: list[int] = []
-        for phase in split.phases:
-            if phase is None and zeros is None:
-                zero = rewriter.constant(np.zeros((1,) * len(apart), type_.dtype.numpy), f"{split.name}.zero")
-                zeros = add("Expand", [zero], {"shape": apart})
-            parts.append(zeros if phase is None else add("Reshape", [phase], {"shape": apart}))
+        parts = [
+            self._zeros(split, apart, type_.dtype) if phase is None else add("Reshape", [phase], {"shape": apart})
+            for phase in split.phases
+        ]
         for dim in reversed(range(len(counts))):
             stride = split.strides[dim]
             if stride > 1:
@@ -228,6 +226,11 @@ class _Splitting:
             rank = len(shape)
             whole = add("Slice", [whole], {"starts": (0,) * rank, "steps": (1,) * rank, "sizes": type_.shape})
         rewriter.replace(value, whole)
+
+    def _zeros(self, split: _Split, shape: Sequence[int], dtype: DType) -> int:
+        zero = self._rewriter.constant(np.zeros((1,) * len(shape), dtype.numpy), f"{split.name}.zero")
+        attributes: Attributes = {"shape": tuple(shape)}
+        return self._rewriter.add("Expand", [zero], attributes, name=f"{split.name}.zero", sources=split.sources)
 
 
 def _phase(number: int, stride: int, dilation: int, begin: int, extent: int, taps: int, results: int) -> _Phase:
@@ -255,6 +258,6 @@ def _phase(number: int, stride: int, dilation: int, begin: int, extent: int, tap
 
 def _taken(weights: Array, line: Sequence[_Phase]) -> Array:
     """The taps of a phase, reversed."""
-    return weights[(..., *(slice(phase.first, None, phase.stride) for phase in line))][
-        (..., *(slice(None, None, -1) for _ in line))
-    ]
+    whole = slice(None)
+    taps = weights[(whole, whole, *(slice(phase.first, None, phase.stride) for phase in line))]
+    return np.flip(taps, tuple(range(2, taps.ndim)))

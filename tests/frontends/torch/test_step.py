@@ -137,6 +137,9 @@ def test_optimizers(name):
 LAYERS = {
     "conv1d": lambda: torch.nn.Conv1d(4, 6, 3, stride=2, padding=1, dilation=2, groups=2),
     "conv1d that leaves a rest": lambda: torch.nn.Conv1d(4, 6, 3, stride=3),
+    "conv1d of one tap": lambda: torch.nn.Conv1d(4, 6, 1, stride=2),
+    "conv1d whose stride divides its dilation": lambda: torch.nn.Conv1d(4, 6, 3, stride=2, padding=2, dilation=2),
+    "conv1d of unlike stride and dilation": lambda: torch.nn.Conv1d(4, 4, 3, stride=3, padding=4, dilation=2, groups=4),
     "transposed": lambda: torch.nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
     "layer norm": lambda: torch.nn.LayerNorm(9),
     "group norm": lambda: torch.nn.GroupNorm(2, 4),
@@ -150,6 +153,16 @@ def test_gradients_of_layers(name):
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Conv1d(4, 4, 1), LAYERS[name]())
     check_step(mean_square, module, sgd(module), torch.randn(2, 4, 9))
+
+
+def test_gradients_of_convolutions_by_minimal_filtering():
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(32, 32, 3, padding=1, bias=False) for _ in range(3)]
+    module = torch.nn.Sequential(layers[0], torch.nn.Tanh(), layers[1], torch.nn.Tanh(), layers[2])
+    step = rammer.compile_step(mean_square, module, sgd(module), args=(torch.randn(2, 32, 16, 16),))
+    kinds = [operator["kind"] for operator in step.report["operators"]]
+    assert sum(kind.startswith("ConvFilterTransform") for kind in kinds) >= 3
+    check_step(mean_square, module, sgd(module), torch.randn(2, 32, 16, 16))
 
 
 def assigned(x):

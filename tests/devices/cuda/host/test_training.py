@@ -6,7 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rammer.frontends.dispatch import Example  # noqa: E402 - after the check for PyTorch
+from torch.nn import Module  # noqa: E402 - after the check for PyTorch
+
+from rammer.frontends.dispatch import Example  # noqa: E402
 from rammer.kinds import compile_training  # noqa: E402
 from tests.frontends.torch.test_step import Recurrent, close, cross_entropy, mlp, sgd, targets  # noqa: E402
 from tests.support.torch_modules import check_losses  # noqa: E402
@@ -36,7 +38,7 @@ def test_losses_of_some_steps(make, shape, gpu):
     close(optimizers[1].state_dict()["state"], optimizers[0].state_dict()["state"])
 
 
-class Block(torch.nn.Module):
+class Block(Module):
     """Two convolutions, the first of stride 2, and a shortcut."""
 
     def __init__(self) -> None:

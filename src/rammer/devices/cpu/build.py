@@ -20,6 +20,7 @@ from rammer.devices.cpu.source import DEVICE, KERNEL_FOLDER
 from rammer.devices.cpu.toolchain import (
     KERNEL_FLAGS,
     LINK_FLAGS,
+    QUICK_FLAGS,
     RUNTIME_FLAGS,
     Toolchain,
     find_toolchain,
@@ -115,11 +116,12 @@ class _Workshop:
             and ((file := path.removeprefix(KERNEL_FOLDER)).endswith(".h") or file in names)
         }
         name = names[0]
+        flags: Sequence[str] = KERNEL_FLAGS
         if len(names) > 1:
-            name = "unit.c"
+            name, flags = "unit.c", QUICK_FLAGS
             texts[name] = "".join(f'#include "{each}"\n' for each in names).encode()
         where = listing([entry.where for entry in unit])
-        return self.make(f"{unit[0].symbol}.o", texts, [*KERNEL_FLAGS, *self.native, "-c", name], where)
+        return self.make(f"{unit[0].symbol}.o", texts, [*flags, *self.native, "-c", name], where)
 
     def runtime(self) -> bytes:
         """The runtime's library."""

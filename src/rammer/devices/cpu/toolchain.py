@@ -40,6 +40,14 @@ KERNEL_FLAGS = (
     "-fwrapv",
     "-fno-strict-aliasing",
 )
+QUICK_FLAGS = (
+    *(flag for flag in KERNEL_FLAGS if flag != "-O3"),
+    "-O1",
+    "-ftree-vectorize",
+    "-fexpensive-optimizations",
+)
+"""For a great many kernels: half the compiler's time, for code as quick in what was measured (docs/experiments)."""
+
 RUNTIME_FLAGS = (
     *_COMMON_FLAGS,
     "-O3",

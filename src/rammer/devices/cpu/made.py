@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rammer.devices.cpu.native import Runtime
-from rammer.devices.cpu.restoring import TYPES
+from rammer.devices.cpu.native import TYPES, Runtime
 from rammer.devices.making import Making, sums_of
 from rammer.ir.recipe import Array, FilterLine
 

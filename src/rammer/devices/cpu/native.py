@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ from rammer.errors import DeviceUnavailableError
 
 if TYPE_CHECKING:
     from rammer.devices.base import Buffer
+
+TYPES: Mapping[str | None, int] = {None: 0, "float32": 0, "float16": 1, "bfloat16": 2}
+"""`RAMMER_FLOAT32` and so on of the runtime's header."""
 
 
 class Runtime:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rammer.devices.cpu.binary import RUNTIME_LIBRARY, mismatch
 from rammer.devices.cpu.machine import read_machine
-from rammer.devices.cpu.native import Runtime, find_runtime
+from rammer.devices.cpu.native import TYPES, Runtime, find_runtime
 from rammer.devices.restorer import Piece
 from rammer.errors import DeviceUnavailableError
 from rammer.ir.schema import SchemaError
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rammer.devices.cpu.made import MakingWork
     from rammer.devices.making import Making
 
-TYPES: Mapping[str | None, int] = {None: 0, "float32": 0, "float16": 1, "bfloat16": 2}
-"""`RAMMER_FLOAT32` and so on of the runtime's header."""
 _PAGES = 3
 
 

@@ -244,6 +244,8 @@ def _match(reads: Boxes, writes: Sequence[Boxes]) -> _Match:
 
 def _by_writer(rows: Sequence[int], starts: IntArray) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Boxes of several writers, ascending, as each one's own; `starts` is where those of each begin."""
+    if len(rows) == 0:
+        return ()
     numbers = np.array(rows, dtype=np.int64)
     writers = np.searchsorted(starts, numbers, side="right") - 1
     places, firsts = np.unique(writers, return_index=True)

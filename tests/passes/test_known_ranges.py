@@ -77,6 +77,26 @@ def test_what_may_be_negative_keeps_its_range(make):
     assert "ReduceMin" in kinds(graph)
 
 
+def test_integers_wrap_around():
+    """The sum of two that are not negative may be, and so is the least one's absolute value."""
+    net = Net()
+    x = net.input(4, dtype=DType.INT8)
+    zero = net.constant(np.zeros((), np.int8))
+    y = net.add("Abs", x)
+    least = net.add("Min", net.add("ReduceMin", y, axes=(0,), keepdims=False), zero)
+    greatest = net.add("Max", net.add("ReduceMax", y, axes=(0,), keepdims=False), zero)
+    graph = net.build(net.add("Sub", greatest, least))
+    assert kinds(known_ranges.run(graph)) == kinds(graph)
+
+
+def test_a_least_that_is_read_by_itself_may_be_no_number():
+    net = Net()
+    x = net.add("Relu", net.input(4))
+    least = net.add("Min", net.add("ReduceMin", x, axes=(0,), keepdims=False), net.constant(np.zeros((), np.float32)))
+    graph = net.build(least)
+    assert kinds(known_ranges.run(graph)) == kinds(graph)
+
+
 def test_another_clipping_is_no_zero_point():
     """-0 clipped from 3 on is 3."""
     net = Net()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +59,11 @@ def test_scalars_keep_kind_and_bits(value: Const) -> None:
 
 def test_what_is_interned_is_the_same_object_again() -> None:
     assert loaded(dumped(sums(), KINDS), TensorExpr, KINDS, "it") is sums()
+
+
+def test_what_is_interned_is_the_same_object_again_for_pickle_too() -> None:
+    """Processes hand work to each other that way, and what compares by identity has to be found in it again."""
+    assert pickle.loads(pickle.dumps(sums())) is sums()  # noqa: S301 - of our own
 
 
 def test_layouts_with_and_without_panels() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copyreg
 import threading
 import weakref
+from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, ClassVar
 
 
@@ -17,9 +20,22 @@ class Interned(type):
     _alive: ClassVar[weakref.WeakValueDictionary[tuple[object, ...], Any]] = weakref.WeakValueDictionary()
     _lock = threading.Lock()
 
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
+        super().__init__(name, bases, namespace)
+        copyreg.pickle(cls, _parts)
+
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """The object that these arguments make, or the one that is there."""
         made = super().__call__(*args, **kwargs)
         key = (cls, *made._key())
         with Interned._lock:
             return Interned._alive.setdefault(key, made)
+
+
+def _parts(made: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """How pickle makes an object again: by its class, which knows whether there is one."""
+    return _made, (type(made), {field.name: getattr(made, field.name) for field in fields(made) if field.init})
+
+
+def _made(cls: type, parts: dict[str, Any]) -> Any:
+    return cls(**parts)

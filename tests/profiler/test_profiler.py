@@ -13,6 +13,7 @@ from rammer.devices.cpu.device import CpuDevice
 from rammer.errors import VerificationError
 from rammer.ir.evaluate import evaluate
 from rammer.ir.kernel_form import ReduceForm
+from rammer.ir.task import RTile
 from rammer.ir.types import DType
 from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
@@ -147,6 +148,18 @@ def test_full_rtasks_are_those_that_no_border_clips():
     kernel = here(product())[0][0]
     for task, full in {(24, 40): [0], (24, 16): [0, 1], (16, 40): [0], (8, 16): [0, 1, 3, 4, 6, 7]}.items():
         assert full_tasks(replace(kernel, tile=replace(kernel.tile, task=task))) == full
+
+
+def test_units_take_full_rtasks_in_turns():
+    kernel = replace(here(product())[0][0], tile=RTile(task=(8, 16), lane=1))
+    # rTasks 0, 2, 4, 6, 8 of the first unit, then 1, 3, 5, 7 of the second; 2, 5 and 8 are at the border.
+    assert full_tasks(kernel, veus=2) == [0, 2, 3, 5, 6, 8]
+
+
+def test_candidates_can_be_measured_on_several_units_at_once():
+    kernels, vdevice = here(product())
+    several = replace(vdevice, veus=(vdevice.veus[0],) * 2)
+    assert all(time_us > 0 for time_us in measure(kernels, CPU, several, CompileOptions(), veus=2))
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

@@ -8,17 +8,20 @@ cache or other, which is how a network's rOperators find theirs.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rammer.devices.base import Device, Loaded, Progress, Source
 from rammer.devices.cache import DATABASE
@@ -81,7 +84,9 @@ def profile(
     return {kernel: stored[key] for kernel, key in keys.items()}
 
 
-def measure(kernels: Sequence[RKernel], device: Device, vdevice: VDevice, options: CompileOptions) -> list[float]:
+def measure(
+    kernels: Sequence[RKernel], device: Device, vdevice: VDevice, options: CompileOptions, veus: int = 1
+) -> list[float]:
     """The median time of a full rTask of each candidate of one rOperator, in microseconds, on an otherwise idle vEU.
 
     Args:
@@ -89,19 +94,44 @@ def measure(kernels: Sequence[RKernel], device: Device, vdevice: VDevice, option
         device: where they run.
         vdevice: its description.
         options: compiler, cache and limits.
+        veus: among which the rTasks of each candidate are shared out, instead.
 
     Raises:
         CompilerNotFoundError: no compiler.
         CompilerFailedError: the compiler ended with an error, or not at all.
         VerificationError: an rKernel does not compute what its expression means.
     """
-    operator = _Operator(kernels)
-    loaded = load(kernels, device, vdevice, options)
-    operands = operands_for(operator.expr)
-    inputs, outputs = operator.arrays(operands, vdevice.alignment_bytes)
-    loaded.run(inputs, outputs)
-    operator.check(outputs, operands)
-    full = {kernel: full_tasks(kernel) for kernel in kernels}
+    return timed(kernels, load(kernels, device, vdevice, options, veus), vdevice, expected(kernels), veus=veus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Expected:
+    """What an output has to hold: at `addresses` (int64 [n], in elements) of its storage `values` ([n])."""
+
+    addresses: npt.NDArray[np.int64]
+    values: Array
+
+
+def timed(
+    kernels: Sequence[RKernel], loaded: Loaded, vdevice: VDevice, right: Sequence[Expected], *, veus: int
+) -> list[float]:
+    """The median time of a full rTask of each candidate of one rOperator, in microseconds, after a look at its results.
+
+    Args:
+        kernels: with the same expression and layouts.
+        loaded: what `emit` made of them, for as many vEUs.
+        vdevice: the description of its device.
+        right: what each output has to hold.
+        veus: among which the rTasks of each candidate are shared out.
+
+    Raises:
+        VerificationError: an rKernel does not compute what its expression means.
+    """
+    operator = _Operator(kernels, veus)
+    inputs, outputs = operator.arrays(operands_for(operator.expr), vdevice.alignment_bytes)
+    loaded.trace(inputs, outputs)
+    operator.check(outputs, right)
+    full = {kernel: full_tasks(kernel, veus) for kernel in kernels}
     samples: list[list[float]] = [[] for _ in kernels]
     end_s = time.perf_counter() + _RUNS_S
     while len(samples[0]) < _LEAST_RUNS or (len(samples[0]) < _MOST_RUNS and time.perf_counter() < end_s):
@@ -111,25 +141,52 @@ def measure(kernels: Sequence[RKernel], device: Device, vdevice: VDevice, option
     return [statistics.median(times_us) for times_us in samples]
 
 
-def full_tasks(kernel: RKernel) -> list[int]:
-    """The rTasks that no border of the domain clips; the first is always one."""
+def full_tasks(kernel: RKernel, veus: int = 1) -> list[int]:
+    """The rTasks that no border of the domain clips, by their places in the queues of so many vEUs side by side."""
     largest = [interval.extent for interval in kernel.tile_ranges(0).values()]
     return [
-        index
-        for index in range(kernel.task_count)
+        place
+        for place, index in enumerate(itertools.chain(*_queues(kernel, veus)))
         if [interval.extent for interval in kernel.tile_ranges(index).values()] == largest
     ]
 
 
-def load(kernels: Sequence[RKernel], device: Device, vdevice: VDevice, options: CompileOptions) -> Loaded:
-    """The candidates of one rOperator, compiled: an rProgram for each."""
-    source = emit(kernels, device, vdevice)
+def _queues(kernel: RKernel, veus: int) -> list[range]:
+    """The rTasks of each of so many vEUs, in turns."""
+    return [range(veu, kernel.task_count, veus) for veu in range(veus)]
+
+
+def load(
+    kernels: Sequence[RKernel], device: Device, vdevice: VDevice, options: CompileOptions, veus: int = 1
+) -> Loaded:
+    """The candidates of one rOperator, compiled: an rProgram for each, on so many vEUs."""
+    source = emit(kernels, device, vdevice, veus)
     return device.load(source, device.build(source, options), options)
 
 
-def emit(kernels: Sequence[RKernel], device: Device, vdevice: VDevice) -> Source:
-    """The candidates of one rOperator as a source: an rProgram for each."""
-    return device.emit(_Operator(kernels).plan(vdevice.alignment_bytes), vdevice)
+def emit(kernels: Sequence[RKernel], device: Device, vdevice: VDevice, veus: int = 1) -> Source:
+    """The candidates of one rOperator as a source: an rProgram for each, on so many vEUs."""
+    return device.emit(plan_of(kernels, vdevice, veus), vdevice)
+
+
+def plan_of(kernels: Sequence[RKernel], vdevice: VDevice, veus: int = 1) -> Plan:
+    """The plan that `emit` prints."""
+    return _Operator(kernels, veus).plan(vdevice.alignment_bytes)
+
+
+def expected(kernels: Sequence[RKernel]) -> list[Expected]:
+    """What each output of the candidates of one rOperator has to hold, by the meaning of their expression in NumPy."""
+    expr = kernels[0].expr
+    operands = operands_for(expr)
+    found = evaluate(expr, operands)
+    everywhere = math.prod(axis.extent for axis in expr.axes)
+    whole = all(everywhere == right.size for right in found)
+    places: list[Any] = [...] * len(found) if whole else [index for index, _ in evaluate_tile(expr, operands, {})]
+    layouts = kernels[0].layouts[len(expr.inputs) :]
+    return [
+        Expected(addresses=layout.addresses(right.shape)[place].ravel(), values=right[place].ravel())
+        for layout, right, place in zip(layouts, found, places, strict=True)
+    ]
 
 
 class _Operator:
@@ -138,15 +195,16 @@ class _Operator:
     Operands are inputs; where a candidate has to know where they lie before a call, they are constants.
     """
 
-    def __init__(self, kernels: Sequence[RKernel]) -> None:
+    def __init__(self, kernels: Sequence[RKernel], veus: int = 1) -> None:
         self.expr = kernels[0].expr
+        self._veus = veus
         self._has_constants = any(kernel.form.maps_operands for kernel in kernels)
         self._kernels = kernels
         count = len(self.expr.inputs)
         self._input_layouts, self._output_layouts = kernels[0].layouts[:count], kernels[0].layouts[count:]
 
     def plan(self, alignment_bytes: int) -> Plan:
-        """An rProgram for each candidate, all on vEU 0. The first stands twice, as it has none before it."""
+        """An rProgram for each candidate, on the first vEUs. The first stands twice, as it has none before it."""
         expr = self.expr
         dtypes = [type_.dtype for type_ in expr.inputs]
         role = TensorRole.CONSTANT if self._has_constants else TensorRole.INPUT
@@ -180,7 +238,10 @@ class _Operator:
         )
         programs = tuple(
             RProgram(
-                steps=(tuple(Execute(RTask(number, index)) for index in range(kernel.task_count)),), counter_count=0
+                steps=tuple(
+                    tuple(Execute(RTask(number, index)) for index in queue) for queue in _queues(kernel, self._veus)
+                ),
+                counter_count=0,
             )
             for number, kernel in (*list(enumerate(self._kernels))[:1], *enumerate(self._kernels))
         )
@@ -211,19 +272,14 @@ class _Operator:
             found.append(stored)
         return found
 
-    def check(self, outputs: Sequence[Array], operands: Sequence[Array]) -> None:
-        """Compare each candidate's outputs with what the expression means, where it stores any."""
-        expected = evaluate(self.expr, operands)
-        width = len(expected)
-        everywhere = math.prod(axis.extent for axis in self.expr.axes)
-        whole = all(everywhere == right.size for right in expected)
-        places: list[Any] = [...] * width if whole else [index for index, _ in evaluate_tile(self.expr, operands, {})]
+    def check(self, outputs: Sequence[Array], right: Sequence[Expected]) -> None:
+        """Compare each candidate's outputs with what they have to hold, where it stores any."""
+        width = len(right)
         for number, kernel in enumerate(self._kernels):
             stored = outputs[number * width : (number + 1) * width]
-            for array, layout, right, place in zip(stored, self._output_layouts, expected, places, strict=True):
-                written = array[layout.addresses(right.shape)]
-                error = difference(written[place], right[place])
-                if not error <= TOLERANCES.get(DType.of(right), 0.0):
+            for array, one in zip(stored, right, strict=True):
+                error = difference(array[one.addresses], one.values)
+                if not error <= TOLERANCES.get(DType.of(one.values), 0.0):
                     raise VerificationError(
                         "K01",
                         f"an rKernel '{kernel.form.skeleton}' with {kernel.tile} is off by {error:.2g} of the largest "

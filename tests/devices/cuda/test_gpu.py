@@ -14,7 +14,8 @@ from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.builder import random_inputs
 from rammer.cli import app
 from rammer.compiler import plan_graph
-from rammer.devices.cuda import peaks
+from rammer.devices.cuda import launch, peaks
+from rammer.devices.cuda.build import build_traced
 from rammer.devices.cuda.driver import find_driver, read_gpu
 from rammer.devices.cuda.handover import handover_plan
 from rammer.devices.registry import find_device
@@ -185,6 +186,20 @@ def test_trace_has_a_span_for_each_step(cache):
             assert [len(span) for span in spans] == [len(queue) for queue in program.steps]
             assert all(np.all(np.diff(span.reshape(-1)) >= 0) for span in spans)
         np.testing.assert_array_equal(run(model, X), expected(plan, X))
+
+
+def test_a_binary_can_bring_the_code_that_writes_times(cache, monkeypatch):
+    """Then nothing is compiled where it is traced; a run by itself is right, too."""
+    plan = chain(length=3, veus=2, tiles=3)
+    device, options = find_device("cuda"), CompileOptions(cache_dir=cache)
+    source = device.emit(plan, device.describe(options))
+    binary = build_traced(source, read_gpu(find_driver()).architecture, options)
+    monkeypatch.setattr(launch, "compile_source", None)
+    model, y = device.load(source, binary, options), np.zeros_like(X)
+    np.testing.assert_array_equal(run(model, X), expected(plan, X))
+    trace = model.trace([X], [y])
+    np.testing.assert_array_equal(y, expected(plan, X))
+    assert all(len(span) for span in trace.spans_ns[0])
 
 
 def test_timeline_of_a_network(monkeypatch, cache, tmp_path):

@@ -10,7 +10,7 @@ from rammer.devices.cuda.toolchain import find_toolchain
 from rammer.ir.schema import SchemaError, check_schema
 from rammer.options import CompileOptions
 
-CUBIN = "program.cubin"
+CUBIN, TRACED = "program.cubin", "traced.cubin"
 TRACE_MACRO = "RAMMER_TRACE"
 DELAYS_MACRO = "RAMMER_DELAYS"
 _MOST_TOGETHER = 160  # functions of rKernels that are translated with the interpreter: more take long (ADR 0015)
@@ -23,6 +23,12 @@ def build(source: Source, architecture: str, options: CompileOptions, progress: 
     code = compile_source(source, architecture, options, trace=False)
     progress(1, 1)
     return Binary(device=KIND, machine=requirements(architecture), files={CUBIN: code})
+
+
+def build_traced(source: Source, architecture: str, options: CompileOptions) -> Binary:
+    """Machine code of a source that always writes times: what is loaded of it is traced without a compiler."""
+    code = compile_source(source, architecture, options, trace=True)
+    return Binary(device=KIND, machine=requirements(architecture), files={CUBIN: code, TRACED: code})
 
 
 def compile_source(source: Source, architecture: str, options: CompileOptions, *, trace: bool) -> bytes:

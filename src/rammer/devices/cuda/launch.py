@@ -25,7 +25,7 @@ from rammer.devices.codegen.source import MANIFEST, RECORDS, SIGNALS
 from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, Manifest
 from rammer.devices.cuda.architecture import ARRAY_ALIGNMENT_BYTES
 from rammer.devices.cuda.arrays import Exchange, Room, stream_of
-from rammer.devices.cuda.build import CUBIN, compile_source
+from rammer.devices.cuda.build import CUBIN, TRACED, compile_source
 from rammer.devices.cuda.call_buffers import CallBuffers
 from rammer.devices.cuda.capture import capture_of, refuse_while_capturing
 from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver, check, find_driver
@@ -104,6 +104,8 @@ class LoadedModel:
         try:
             self._kernel = self._load(bytes(binary.files[CUBIN]))
             self._allocate()
+            if TRACED in binary.files:
+                self._load_traced(bytes(binary.files[TRACED]))
         except BaseException:
             self._memory.free()
             raise
@@ -159,6 +161,12 @@ class LoadedModel:
             constants=(self._constants.address, self._constants.size_bytes),
         )
 
+    def _load_traced(self, code: bytes) -> None:
+        """Code that writes times, and room for them."""
+        self._traced = self._load(code)
+        self._program.spans = self._memory.device(len(self._records) * SPAN.itemsize)
+        self._program.clocks = self._memory.device(self._manifest.veus * CLOCK.itemsize)
+
     # --- Arrays on the host -------------------------------------------------------------------------------------------
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> None:
@@ -179,7 +187,7 @@ class LoadedModel:
     def trace(self, inputs: Sequence[Array], outputs: Sequence[Array], state: StateMemory | None = None) -> Trace:
         """Run the model once and measure every step; see `Resident.trace`.
 
-        The first time, the model is compiled once more, with code that writes times.
+        The first time, the model is compiled once more, with code that writes times, unless its binary has that.
         """
         held = cast(GpuState | None, state)
         with self._free_buffers() as buffers, self._lock, _lock_of(held):
@@ -187,12 +195,10 @@ class LoadedModel:
             kept = {} if held is None else held.kept()
             buffers.inputs.send(inputs)
             if self._traced is None:
-                code = compile_source(self._source, self._architecture, self._options, trace=True)
-                self._traced = self._load(code)
-                program.spans = self._memory.device(len(self._records) * SPAN.itemsize)
-                program.clocks = self._memory.device(veus * CLOCK.itemsize)
+                self._load_traced(compile_source(self._source, self._architecture, self._options, trace=True))
             meeting = program.counters + program.met * COUNTER.itemsize
             driver.call("cuMemsetD8Async", meeting, 0, COUNTER.itemsize, buffers.stream)
+            assert self._traced is not None  # just loaded
             self._run(buffers, self._traced, held)
             buffers.outputs.read(outputs)
             if held is not None:

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rammer.devices.vector.rules import VectorRules
 from rammer.ir.program import Execute, RProgram, Schedule, Signal, Wait
 from rammer.ir.task import RTask
-from rammer.ir.vdevice import Figure
+from rammer.ir.types import DType, TensorType
+from rammer.ir.vdevice import Brought, Figure
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.happens_before import HappensBefore
 from rammer.schedule.policies import POLICIES
@@ -40,6 +42,13 @@ def _execute(number: int) -> Execute:
     return Execute(RTask(number, 0))
 
 
+class _Bringing(VectorRules):
+    """Rules of a device on which an rTask copies 20 KB of constants before it waits, reads 40 KB and has much code."""
+
+    def brought(self, kernel):
+        return Brought(early_bytes=20_000, constant_bytes=40_000, instructions=300.0, straight_instructions=100.0)
+
+
 def _times(timeline) -> dict[int, tuple[float, float]]:
     return {span.task.operator: (span.start_us, span.end_us) for span in timeline.spans}
 
@@ -66,6 +75,67 @@ def test_hand_overs_take_what_they_take_the_last_of_many_units(last_us, start_us
     target = replace(device(2, handover_us=0.5), last_handover_us=Figure(last_us, "assumed"))
     timeline = simulate(_independent(2, 3, 1), schedule, target, TileCosts(element_us=1.0))
     assert _times(timeline) == {0: (0.0, 2.0), 2: (2.0, 3.0), 1: (start_us, start_us + 3.0)}
+
+
+_EARLY = device(2, task_overhead_us=0.25, starts_early=True)
+_LOOKING = replace(_EARLY, own_handover_us=Figure(1.0, "assumed"))
+_COPYING = replace(_LOOKING, early_bytes_per_us=Figure(1e4, "assumed"))
+
+
+@pytest.mark.parametrize(
+    ("target", "held_us"), [(_EARLY, 0.0), (_LOOKING, 0.75), (_COPYING, 2.75)], ids=["no", "look", "copy"]
+)
+@pytest.mark.parametrize("first_us", [2.0, 9.0])
+def test_an_rtask_that_has_waits_is_held_up_on_its_own_unit_by_looks_and_copies(target, held_us, first_us):
+    """Where others end later, that passes meanwhile; without Waits nothing is held up."""
+    program = RProgram(
+        steps=((_execute(0), Signal(0), _execute(3)), (_execute(1), Wait(0, 1), _execute(2))), counter_count=1
+    )
+    graph = _independent(int(first_us), 3, 4, 1)
+    schedule = Schedule(policy="made", choice=(0,) * 4, programs=(program,))
+    times = _times(simulate(graph, schedule, replace(target, rules=_Bringing()), TileCosts(element_us=1.0)))
+    ready_us = max(first_us + 0.25 + 0.5, 3.25 + 0.25 + held_us)
+    assert times[2][1] == ready_us + 4.0
+    assert times[3] == (first_us + 0.25, first_us + 0.25 + 1.25)
+
+
+@pytest.mark.parametrize(("memory_bytes", "longer_us"), [(1 << 30, 1.0), (100, 6.0)], ids=["near", "far"])
+def test_code_that_is_new_to_a_unit_comes_from_afar(memory_bytes, longer_us):
+    """Where constants leave it no room all of it does, else what is in no loop."""
+    maker = TaskGraphMaker()
+    maker.constant((40, 1))
+    x = maker.input((1, 2))
+    graph = maker.finish([maker.elementwise([x]), maker.elementwise([x]), maker.elementwise([maker.input((1, 3))])])
+    assert graph.operators[0].kernels == graph.operators[1].kernels
+    schedule = Schedule(
+        policy="made", choice=(0,) * 3, programs=(RProgram(steps=(tuple(map(_execute, range(3))),), counter_count=0),)
+    )
+    plain = device(1)
+    levels = (plain.levels[0], replace(plain.levels[1], capacity_bytes=memory_bytes))
+    target = replace(
+        plain,
+        rules=_Bringing(),
+        levels=levels,
+        instruction_fetch_us=(Figure(0.01, "assumed"), Figure(0.02, "assumed")),
+        streams_constants=True,
+    )
+    times = _times(simulate(graph, schedule, target, TileCosts(element_us=8.0)))
+    assert [end - start for start, end in times.values()] == [16.0 + longer_us, 16.0, 24.0 + longer_us]
+
+
+@pytest.mark.parametrize(("element_us", "task_us"), [(0.01, 4.0), (5.0, 50.0)])
+def test_constants_that_no_level_has_room_for_come_from_the_outermost(element_us, task_us):
+    """40 KB at 10 KB a microsecond take 4, unless the rTask takes longer anyway."""
+    maker = TaskGraphMaker()
+    graph = maker.finish([maker.elementwise([maker.input((1, 10)), maker.constant((1, 10))])])
+    kernel = replace(graph.operators[0].kernels[0], constants=frozenset({1}))
+    wide = replace(kernel.expr, inputs=(kernel.expr.inputs[0], TensorType(DType.FLOAT32, (1, 100_000))))
+    graph = replace(graph, operators=(replace(graph.operators[0], kernels=(replace(kernel, expr=wide),)),))
+    schedule = Schedule(policy="made", choice=(0,), programs=(RProgram(steps=((_execute(0),),), counter_count=0),))
+    plain = device(1)
+    levels = (plain.levels[0], replace(plain.levels[1], capacity_bytes=39))
+    target = replace(plain, rules=_Bringing(), levels=levels, streams_constants=True)
+    assert simulate(graph, schedule, target, TileCosts(element_us=element_us)).total_us == pytest.approx(task_us)
 
 
 def test_a_signal_reaches_another_unit_a_hand_over_later():

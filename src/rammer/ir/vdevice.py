@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -57,6 +58,23 @@ class VEU:
     home: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """What an rTask brings from far beside its results.
+
+    Attributes:
+        early_bytes: constants that it copies before it waits.
+        constant_bytes: all constants that it reads.
+        instructions: of its code, where they are not few.
+        straight_instructions: those of them that follow on each other without a loop.
+    """
+
+    early_bytes: int = 0
+    constant_bytes: int = 0
+    instructions: float = 0.0
+    straight_instructions: float = 0.0
+
+
 class TileRules(Protocol):
     """How rKernels are constructed for a device and how long they compute: what figures alone do not say.
 
@@ -86,6 +104,10 @@ class TileRules(Protocol):
 
     def first_bytes(self, kernel: RKernel, unwritten: Collection[int]) -> int:
         """What a full rTask brings whole before it waits, of the slots `unwritten` by any rTask; 0: hardly anything."""
+        ...
+
+    def brought(self, kernel: RKernel) -> Brought:
+        """What a full rTask brings from far, which simulated runs count where the device says how fast."""
         ...
 
     def compute_us(self, kernel: RKernel, vdevice: VDevice) -> float:
@@ -125,6 +147,8 @@ class VDevice:
         threads: of a vEU, which share out an rTask.
         alignment_bytes: what addresses of tensors are multiples of.
         array_alignment_bytes: what addresses of callers' arrays are multiples of.
+        streams_constants: whether simulated runs bring all constants from the outermost level where those of the whole
+            model find no room in one that all share.
         stream_bytes: what a stream of constants wants side by side at a time.
         streams_rows: whether matrices that vectors are multiplied with are to lie with what is summed over innermost,
             where they are constants that do not stay on vEUs.
@@ -142,6 +166,11 @@ class VDevice:
         longest_task_us: what an rTask may take, since a run hears signals between rTasks; None: as long as it needs.
         last_handover_us: until the last of many vEUs can go on that wait for others of the same home, which is what a
             run of many hand-overs waits for; None: they all go on alike.
+        own_handover_us: until a vEU goes on itself that waits, where all is there already; policies count
+            `task_overhead_us`, which this has in it. None: no longer than that.
+        early_bytes_per_us: at which an rTask copies constants before it waits.
+        instruction_fetch_us: what an instruction takes longer that a vEU runs for the first time: one outside of loops
+            from the innermost level that all share, any from the outermost, where constants have taken its place.
         tagged_handover_us: until another vEU has data that it waits for by their tags; None where it cannot.
         products_reach_peak: whether products take about what `flops_per_us` says.
         remote_handover_us: `[i][j]` is `handover_us` from a vEU at home in memory i to one in another memory j.
@@ -166,6 +195,7 @@ class VDevice:
     threads: int = 1
     alignment_bytes: int = 64
     array_alignment_bytes: int = 1
+    streams_constants: bool = False
     stream_bytes: int = 64
     streams_rows: bool = False
     staged_rows: int | None = None
@@ -180,6 +210,9 @@ class VDevice:
     own_cache_bytes: int = 0
     longest_task_us: float | None = None
     last_handover_us: Figure | None = None
+    own_handover_us: Figure | None = None
+    early_bytes_per_us: Figure = Figure(math.inf, "taken for nothing")
+    instruction_fetch_us: tuple[Figure, Figure] = (Figure(0.0, "taken for nothing"), Figure(0.0, "taken for nothing"))
     tagged_handover_us: Figure | None = None
     start_us: Figure = Figure(0.0, "taken for nothing")
     starts_early: bool = False

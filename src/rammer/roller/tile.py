@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 from rammer.ir.expr import Output, TensorExpr
@@ -47,6 +47,17 @@ def footprint_bytes(expr: TensorExpr, task: TaskTile) -> int:
         for output, box in zip(expr.outputs, written, strict=True)
     )
     return reads + writes
+
+
+def constants_bytes(expr: TensorExpr, task: TaskTile, constants: Collection[int]) -> int:
+    """Bytes of the data tiles of one full rTask in slots that are constants, as in `footprint_bytes`."""
+    read, _ = data_tiles(expr, task)
+    asked = asked_elements(expr, task)
+    return sum(
+        min(box_size(box), asked.get(slot, box_size(box))) * type_.dtype.itemsize_bytes
+        for slot, (type_, box) in enumerate(zip(expr.inputs, read, strict=True))
+        if box is not None and slot in constants
+    )
 
 
 def stored_elements(expr: TensorExpr, output: Output, task: TaskTile) -> int | None:

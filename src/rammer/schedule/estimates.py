@@ -68,6 +68,9 @@ class Estimates:
             )
             for operator in graph.operators
         )
+        constant_bytes = sum(tensor.nbytes for tensor in graph.tensors if tensor.role is TensorRole.CONSTANT)
+        shared = next((level for level in device.levels if level.shared), device.levels[-1])
+        self._is_far = device.streams_constants and constant_bytes > shared.capacity_bytes
         self.load_us = tuple(
             tuple(
                 self._load_us(operator, kernel) if early_us > 0 else 0.0
@@ -75,6 +78,38 @@ class Estimates:
             )
             for operator, early in zip(graph.operators, self.early_us, strict=True)
         )
+
+    def held_us(self, operator: ROperator, pick: int) -> float:
+        """How much longer than usual an rTask is held up that has Waits, where all that it waits for is there.
+
+        It copies constants first, and a look at counters takes as long as it takes. Policies do not count it.
+        """
+        device, own = self._device, self._device.own_handover_us
+        if self.early_us[operator.id][pick] == 0.0:
+            return 0.0
+        look_us = 0.0 if own is None else max(0.0, own.value - device.task_overhead_us.value)
+        early_bytes = device.rules.brought(operator.kernels[pick]).early_bytes
+        return look_us + early_bytes / device.early_bytes_per_us.value
+
+    def stream_us(self, operator: ROperator, pick: int) -> float:
+        """How much longer an rTask takes whose constants come from far, as all of a model do that has too many."""
+        if not self._is_far:
+            return 0.0
+        device, kernel = self._device, operator.kernels[pick]
+        own_bytes = device.rules.brought(kernel).constant_bytes
+        whole_bytes = sum(kernel.expr.inputs[slot].nbytes for slot in kernel.constants)
+        rounds = -(-kernel.task_count // device.veu_count)
+        far_bytes = min(own_bytes, whole_bytes / (rounds * device.veu_count))
+        far_us = far_bytes / device.levels[-1].share_bytes_per_us(device.veu_count)
+        return max(0.0, far_us - (self.task_us[operator.id][pick] - device.task_overhead_us.value))
+
+    def code_us(self, kernel: RKernel) -> float:
+        """What the first rTask of an rKernel on a vEU takes longer, since its code comes from far; likewise."""
+        near, far = self._device.instruction_fetch_us
+        if near.value == far.value == 0.0:
+            return 0.0
+        brought = self._device.rules.brought(kernel)
+        return brought.instructions * far.value if self._is_far else brought.straight_instructions * near.value
 
     def _load_us(self, operator: ROperator, kernel: RKernel) -> float:
         """What an rTask takes to bring what no rTask writes, where it does so before it waits."""

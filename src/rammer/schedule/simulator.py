@@ -5,9 +5,10 @@ that gives it and a hand-over later by all others, as late as by the last of man
 its threshold are seen. Waits and signals take no time of their own. Tagged results are seen by all vEUs a tagged
 hand-over later, and an rTask that takes some starts when it sees all of them. Where rTasks wait by themselves, their
 overhead passes meanwhile: they start so much before what they wait for is seen, but not before the rTask ahead has
-ended. Weights that a vEU keeps for later rTasks are fetched again where others took their place meanwhile; the first
-that it keeps come while it waits. The first rProgram starts when the device has started; others follow as
-`Estimates.program_us` says.
+ended; constants that they copy first, and the look at what they wait for, come before that, too. Weights that a vEU
+keeps for later rTasks are fetched again where others took their place meanwhile; the first that it keeps come while it
+waits. Code that a vEU runs for the first time comes from afar, and so do all constants of a model that has too many.
+The first rProgram starts when the device has started; others follow as `Estimates.program_us` says.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.program import Execute, RProgram, Schedule, Signal, Wait
-from rammer.ir.task import RTask, TaskGraph, kernels_of
+from rammer.ir.task import RKernel, RTask, TaskGraph, kernels_of
 from rammer.ir.timeline import Span, Timeline
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.dependencies import Predecessors, TaskSet, find_tagged
@@ -34,20 +35,27 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
     estimates = Estimates(graph, device, costs)
     tagged = find_tagged(graph, schedule.choice)
     load_us = [times[pick] for times, pick in zip(estimates.load_us, schedule.choice, strict=True)]
+    stream_us = [
+        estimates.stream_us(operator, pick) for operator, pick in zip(graph.operators, schedule.choice, strict=True)
+    ]
     task_us = [
-        times[pick] + load for times, pick, load in zip(estimates.task_us, schedule.choice, load_us, strict=True)
+        times[pick] + load + stream
+        for times, pick, load, stream in zip(estimates.task_us, schedule.choice, load_us, stream_us, strict=True)
     ]
     early_us = [
         times[pick] + load for times, pick, load in zip(estimates.early_us, schedule.choice, load_us, strict=True)
     ]
-    kept = _Kept(graph, schedule.choice, estimates)
+    held_us = [
+        estimates.held_us(operator, pick) for operator, pick in zip(graph.operators, schedule.choice, strict=True)
+    ]
+    kept, code = _Kept(graph, schedule.choice, estimates), _Code(graph, schedule.choice, estimates)
     waiting = [0.0] * max((program.veus for program in schedule.programs), default=device.veu_count)
     spans: list[Span] = []
     now = device.start_us.value if any(program.veus for program in schedule.programs) else 0.0
     for number, program in enumerate(schedule.programs):
         if number > 0:
             now += estimates.program_us
-        run = _ProgramRun(number, program, task_us, early_us, tagged, kept, estimates, now)
+        run = _ProgramRun(number, program, task_us, early_us, held_us, tagged, kept, code, estimates, now)
         run.play()
         now = max(run.times, default=now)
         for veu, waited in enumerate(run.waiting):
@@ -79,6 +87,23 @@ class _Kept:
         return 0.0 if before in (None, self._at[veu]) else self._fetch_us[task.operator]
 
 
+class _Code:
+    """Which rKernels each vEU has run."""
+
+    def __init__(self, graph: TaskGraph, choice: Sequence[int], estimates: Estimates) -> None:
+        self._kernels = kernels_of(graph, choice)
+        self._fetch_us = {kernel: estimates.code_us(kernel) for kernel in dict.fromkeys(self._kernels)}
+        self._run: set[tuple[int, RKernel]] = set()
+
+    def fetch_us(self, veu: int, task: RTask) -> float:
+        """What an rTask takes longer, since its vEU has not run its code yet."""
+        kernel = self._kernels[task.operator]
+        if not self._fetch_us[kernel] or (veu, kernel) in self._run:
+            return 0.0
+        self._run.add((veu, kernel))
+        return self._fetch_us[kernel]
+
+
 @dataclass(slots=True, eq=False)
 class _Taken:
     """Tagged results that rTasks take together: `left` of them are still to come, and `takers` stand for them."""
@@ -105,8 +130,10 @@ class _ProgramRun:
         program: RProgram,
         task_us: Sequence[float],
         early_us: Sequence[float],
+        held_us: Sequence[float],
         tagged: Mapping[RTask, Predecessors],
         kept: _Kept,
+        code: _Code,
         estimates: Estimates,
         start_us: float,
     ) -> None:
@@ -114,7 +141,10 @@ class _ProgramRun:
         self._program = program
         self._task_us = task_us
         self._early_us = early_us
+        self._held_us = held_us
+        self._waited = [False] * program.veus
         self._kept = kept
+        self._code = code
         self._taken: dict[RTask, list[_Taken]] = {}
         self._made: dict[RTask, list[_Taken]] = {}
         self._handovers, self._tagged_handovers = estimates.handovers, estimates.tagged_handovers
@@ -169,9 +199,12 @@ class _ProgramRun:
                     missing.takers.append(veu)
                     return []
                 ready = max([self.times[veu], *(results.arrivals.seen_us(veu) for results in taken)])
-                start = max(self._ended[veu], ready - self._early_us[task.operator])
+                held_us = self._held_us[task.operator] if self._waited[veu] else 0.0
+                start = max(self._ended[veu], ready - self._early_us[task.operator] - held_us)
                 self.waiting[veu] += start - self._ended[veu]
-                end = start + self._task_us[task.operator] + self._kept.fetch_us(veu, task)
+                brought_us = self._kept.fetch_us(veu, task) + self._code.fetch_us(veu, task)
+                end = start + held_us + self._task_us[task.operator] + brought_us
+                self._waited[veu] = False
                 self.spans[veu].append(Span(program=self._number, veu=veu, task=task, start_us=start, end_us=end))
                 self.times[veu] = self._ended[veu] = end
                 for results in self._made.get(task, ()):
@@ -184,6 +217,7 @@ class _ProgramRun:
                     return []
                 resumed = max(self.times[veu], self._seen_us(veu, self._signals[counter], threshold))
                 self.times[veu] = resumed
+                self._waited[veu] = True
             case Signal(counter):
                 signals = self._signals[counter]
                 signals.append((self.times[veu], veu))

@@ -59,6 +59,24 @@ _LAST_HANDOVER_US = Figure(
     "traces of NASNet, ResNeXt-29 and AlexNet on an NVIDIA H200: hand-overs of 0.9 us in the median, the longest of an "
     "rOperator 1.1 to 1.4; with 1.09 their simulated runs end when they do",
 )
+_OWN_HANDOVER_US = Figure(
+    1.05,
+    "traces of six networks on an NVIDIA H200: 0.45 to 0.7 us from the end of an rTask to the look at the counters of "
+    "the next one, 0.4 to 0.5 us for that",
+)
+_EARLY_BYTES_PER_US = Figure(
+    65e3,
+    "the same traces: before they waited, products of ResNet-50 copied 37 KB of weights in 1.0 us, 74 KB in 1.4 us and "
+    "147 KB in 2.0 us, those of AlexNet 25 to 45 KB in 0.5 us",
+)
+_INSTRUCTION_FETCH_US = (
+    Figure(
+        1.2e-3,
+        "transforms of ResNeXt-29 and DeepSpeech2 of 370 to 1,370 instructions on an NVIDIA H200 take 0.35 to 0.9 us "
+        "longer in traces of networks than run again and again",
+    ),
+    Figure(2e-3, "likewise those of AlexNet, whose weights L2 has no room for, of 360 to 1,420: 0.75 to 2.9 us"),
+)
 _TAGGED_HANDOVER_US = Figure(
     0.6, f"measured once, {_ELSEWHERE}: a flag goes through L2 from block to block, 0.41 to 0.59 us, rounded up"
 )
@@ -129,6 +147,9 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         },
         handover_us=peaks.figure(peaks.handover_us, _HANDOVER_US),
         last_handover_us=_LAST_HANDOVER_US,
+        own_handover_us=_OWN_HANDOVER_US,
+        early_bytes_per_us=_EARLY_BYTES_PER_US,
+        instruction_fetch_us=_INSTRUCTION_FETCH_US,
         tagged_handover_us=peaks.figure(peaks.tagged_handover_us, _TAGGED_HANDOVER_US),
         task_overhead_us=peaks.figure(peaks.task_overhead_us, _TASK_OVERHEAD_US),
         start_us=_START_US,
@@ -140,6 +161,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         threads=threads,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         array_alignment_bytes=ARRAY_ALIGNMENT_BYTES,
+        streams_constants=True,
         streams_rows=True,
         staged_rows=LEAST_ROWS,
         kept_share=_KEPT_SHARE,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rammer.devices.vector.kernels import vector_kernels
 from rammer.devices.vector.time import compute_us
 from rammer.ir.task import RKernel
-from rammer.ir.vdevice import VDevice
+from rammer.ir.vdevice import Brought, VDevice
 from rammer.ir.workload import Workload
 
 _MEASURED_TILES = 4  # register tiles for each number of rTasks, where they are measured
@@ -29,6 +29,10 @@ class VectorRules:
     def first_bytes(self, kernel: RKernel, unwritten: Collection[int]) -> int:
         """Nothing; see `TileRules`."""
         return 0
+
+    def brought(self, kernel: RKernel) -> Brought:
+        """Nothing is held up by it; see `TileRules`."""
+        return Brought()
 
     def persistent(self, workload: Workload, vdevice: VDevice) -> RKernel | None:
         """None: registers keep nothing from rTask to rTask."""

@@ -79,6 +79,31 @@ def gemm_times_us(
     return found
 
 
+@lru_cache(maxsize=1024)
+def first_stage_bytes(kernel: RKernel, form: GemmForm) -> int:
+    """Bytes of constants of the first stage, which are on their way before an rTask waits.
+
+    There are none of several tiles that are one after another, which begin behind the Wait.
+    """
+    found = staged_product(kernel.expr)
+    assert found is not None  # it has blocks
+    assert kernel.tile.lane is not None
+    if form.tiles > 1 and not form.overlapped:
+        return 0
+    sides = operands_of(found, found.groups[0], kernel.expr.axes[kernel.tile.lane])
+    m, n, k = form.threadblock
+    staged = [
+        (points, staged_operand(operand, form.instruction))
+        for points, side in zip((m, n), sides, strict=True)
+        for operand in side
+    ]
+    return sum(
+        points * k * operand.dtype.itemsize_bytes
+        for points, operand in staged
+        if all(node.slot in kernel.constants for node in nodes(operand) if isinstance(node, Load))
+    )
+
+
 def _lane(workload: Workload, tile: RTile) -> Axis:
     assert tile.lane is not None  # M and N run along axes
     return gemm_axes(workload.expr, tile.lane).n[0]

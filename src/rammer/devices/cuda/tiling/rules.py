@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rammer.devices.cuda.tiling.attention import AttentionTime, attention_kernels, cached_bytes
@@ -39,10 +39,10 @@ from rammer.devices.cuda.tiling.forms import (
     units_of,
     whole_sums_form,
 )
-from rammer.devices.cuda.tiling.gemm_time import gemm_times_us, gemm_us
+from rammer.devices.cuda.tiling.gemm_time import first_stage_bytes, gemm_times_us, gemm_us
 from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernel
-from rammer.devices.cuda.tiling.thread_time import stationary_us, thread_us
+from rammer.devices.cuda.tiling.thread_time import stationary_us, straight_instructions, thread_us
 from rammer.devices.cuda.tiling.trees import tree_kernels, trees_us
 from rammer.devices.cuda.tiling.warpgroup import warpgroup_tiles, warpgroup_us
 from rammer.ir.kernel_form import (
@@ -51,16 +51,18 @@ from rammer.ir.kernel_form import (
     GemmForm,
     GemvRowsForm,
     KernelForm,
+    MapForm,
     PersistentRnnForm,
+    ReduceForm,
     WarpgroupGemmForm,
 )
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.tree_forms import SharedTreesForm
-from rammer.ir.vdevice import VDevice
+from rammer.ir.vdevice import Brought, VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.construct import whole_us
 from rammer.roller.model import moved_us
-from rammer.roller.tile import TaskTile, scale_out, task_count
+from rammer.roller.tile import TaskTile, constants_bytes, scale_out, task_count
 from rammer.tiling.flash_attention import block_of
 from rammer.tiling.gemm import WHOLE_SUMS, of_float32, staged_product
 from rammer.tiling.pattern import contraction
@@ -69,6 +71,7 @@ from rammer.tiling.warpgroup_gemm import Matrix, matrix_product, row_slots
 _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
 _ASIDE = 0.25  # of the vEUs, for tagged results of rows: others work on what takes them
+_STAGED_INSTRUCTIONS = 620.0  # the median of 152 products whose operands are staged, from 330 to 1,400
 _WORTH = 0.93  # of the time of other products: a smaller gain is less than the models are off by
 _WORTH_WHOLE = 0.96  # likewise for whole sums, whose constants before the Wait are counted as if they came behind it
 
@@ -164,6 +167,19 @@ class GpuRules:
     def first_bytes(self, kernel: RKernel, unwritten: Collection[int]) -> int:
         """Attention's keys and values, as many as are staged together; see `TileRules`."""
         return cached_bytes(kernel, kernel.form, unwritten) if isinstance(kernel.form, FlashAttentionForm) else 0
+
+    def brought(self, kernel: RKernel) -> Brought:
+        """First stages of products whose warps multiply each for itself, and code without loops; see `TileRules`."""
+        kernel = replace(kernel, expr=kernel.expr.usual) if kernel.expr.guards else kernel
+        form = kernel.form
+        is_staged = isinstance(form, GemmForm)
+        straight = straight_instructions(kernel) if isinstance(form, MapForm | ReduceForm) else 0.0
+        return Brought(
+            early_bytes=first_stage_bytes(kernel, form) if is_staged else 0,
+            constant_bytes=constants_bytes(kernel.expr, kernel.tile.task, kernel.constants),
+            instructions=_STAGED_INSTRUCTIONS if is_staged else straight,
+            straight_instructions=straight,
+        )
 
     def persistent(self, workload: Workload, vdevice: VDevice) -> RKernel | None:
         """A candidate whose weights stay on their vEUs, if there is one."""

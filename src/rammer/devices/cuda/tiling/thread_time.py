@@ -26,6 +26,13 @@ def stationary_us(form: PersistentRnnForm, figures: ThreadFigures) -> float:
 
 
 @lru_cache(maxsize=4096)
+def straight_instructions(kernel: RKernel) -> float:
+    """Instructions of the busiest thread between two waits for memory: a loop's turn, or all of them."""
+    work = thread_work(kernel, 0)
+    return work.instructions / max(1.0, work.waits)
+
+
+@lru_cache(maxsize=4096)
 def thread_us(kernel: RKernel, vdevice: VDevice, figures: ThreadFigures) -> float:
     """Time of one full rTask, in microseconds."""
     shared = next(level for level in vdevice.levels if not level.shared)

@@ -79,7 +79,6 @@ def gemm_times_us(
     return found
 
 
-@lru_cache(maxsize=1024)
 def first_stage_bytes(kernel: RKernel, form: GemmForm) -> int:
     """Bytes of constants of the first stage, which are on their way before an rTask waits.
 

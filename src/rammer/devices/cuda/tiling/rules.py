@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from rammer.devices.cuda.tiling.attention import AttentionTime, attention_kernels, cached_bytes
@@ -170,16 +171,7 @@ class GpuRules:
 
     def brought(self, kernel: RKernel) -> Brought:
         """First stages of products whose warps multiply each for itself, and code without loops; see `TileRules`."""
-        kernel = replace(kernel, expr=kernel.expr.usual) if kernel.expr.guards else kernel
-        form = kernel.form
-        is_staged = isinstance(form, GemmForm)
-        straight = straight_instructions(kernel) if isinstance(form, MapForm | ReduceForm) else 0.0
-        return Brought(
-            early_bytes=first_stage_bytes(kernel, form) if is_staged else 0,
-            constant_bytes=constants_bytes(kernel.expr, kernel.tile.task, kernel.constants),
-            instructions=_STAGED_INSTRUCTIONS if is_staged else straight,
-            straight_instructions=straight,
-        )
+        return _brought(kernel)
 
     def persistent(self, workload: Workload, vdevice: VDevice) -> RKernel | None:
         """A candidate whose weights stay on their vEUs, if there is one."""
@@ -242,6 +234,19 @@ class GpuRules:
             task_us = next(of_products) if is_product else self.compute_us(workload.kernel(tile, form), vdevice)
             found.append(_Timed(tile, form, task_us, task_count(workload.expr, tile.task)))
         return found
+
+
+@lru_cache(maxsize=4096)
+def _brought(kernel: RKernel) -> Brought:
+    kernel = replace(kernel, expr=kernel.expr.usual) if kernel.expr.guards else kernel
+    form = kernel.form
+    straight = straight_instructions(kernel) if isinstance(form, MapForm | ReduceForm) else 0.0
+    return Brought(
+        early_bytes=first_stage_bytes(kernel, form) if isinstance(form, GemmForm) else 0,
+        constant_bytes=constants_bytes(kernel.expr, kernel.tile.task, kernel.constants),
+        instructions=_STAGED_INSTRUCTIONS if isinstance(form, GemmForm) else straight,
+        straight_instructions=straight,
+    )
 
 
 def _forms(kernels: Iterable[RKernel]) -> list[tuple[RTile, KernelForm]]:

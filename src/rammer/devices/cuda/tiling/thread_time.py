@@ -25,7 +25,6 @@ def stationary_us(form: PersistentRnnForm, figures: ThreadFigures) -> float:
     return fixed_us + form.weight_registers * register_us
 
 
-@lru_cache(maxsize=4096)
 def straight_instructions(kernel: RKernel) -> float:
     """Instructions of the busiest thread between two waits for memory: a loop's turn, or all of them."""
     work = thread_work(kernel, 0)

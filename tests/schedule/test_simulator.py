@@ -99,9 +99,11 @@ def test_an_rtask_that_has_waits_is_held_up_on_its_own_unit_by_looks_and_copies(
     assert times[3] == (first_us + 0.25, first_us + 0.25 + 1.25)
 
 
-@pytest.mark.parametrize(("memory_bytes", "longer_us"), [(1 << 30, 1.0), (100, 6.0)], ids=["near", "far"])
-def test_code_that_is_new_to_a_unit_comes_from_afar(memory_bytes, longer_us):
-    """Where constants leave it no room all of it does, else what is in no loop."""
+# Constants of 160 bytes, and 8 and 8, or 12 and 12, that an rOperator reads and writes.
+@pytest.mark.parametrize(("memory_bytes", "copies"), [(184, 1), (368, 2), (183, 1), (367, 2)])
+def test_code_that_is_new_to_a_unit_comes_from_afar(memory_bytes, copies):
+    """Where what a run comes back to leaves it no room all of it does, else what is in no loop."""
+    longer_us = 1.0 if memory_bytes % 2 == 0 else 6.0
     maker = TaskGraphMaker()
     maker.constant((40, 1))
     x = maker.input((1, 2))
@@ -111,7 +113,7 @@ def test_code_that_is_new_to_a_unit_comes_from_afar(memory_bytes, longer_us):
         policy="made", choice=(0,) * 3, programs=(RProgram(steps=(tuple(map(_execute, range(3))),), counter_count=0),)
     )
     plain = device(1)
-    levels = (plain.levels[0], replace(plain.levels[1], capacity_bytes=memory_bytes))
+    levels = (plain.levels[0], replace(plain.levels[1], capacity_bytes=memory_bytes, copies=copies))
     target = replace(
         plain,
         rules=_Bringing(),
@@ -209,6 +211,27 @@ def _with_weights(*constants: int):
 def test_weights_that_another_operator_has_too_are_there_already(shared):
     estimates = Estimates(_with_weights(0, 0 if shared else 1), KEEPING, TileCosts(element_us=1.0))
     assert estimates.task_us == (((1.0,),) * 2 if shared else ((2.25,),) * 2)
+
+
+@pytest.mark.parametrize("element_us", [1.0, 20.0])
+@pytest.mark.parametrize(("capacity_bytes", "load_us"), [(1 << 30, 4.0), (1, 8.0)], ids=["near", "far"])
+def test_the_first_weights_that_a_unit_keeps_come_while_it_waits(element_us, capacity_bytes, load_us):
+    """4 registers of 512 threads, 8 KB: at 2 KB a microsecond, or at 1 KB from memory. The next rTask finds them."""
+    program = RProgram(steps=((_execute(0), Signal(0)), (Wait(0, 1), _execute(1), _execute(2))), counter_count=1)
+    level = replace(KEEPING.levels[-1], bandwidth_bytes_per_us=Figure(1024.0, "assumed"), capacity_bytes=capacity_bytes)
+    target = replace(
+        KEEPING,
+        veus=device(2).veus,
+        levels=(KEEPING.levels[0], level),
+        early_bytes_per_us=Figure(2048.0, "assumed"),
+        streams_constants=True,
+    )
+    schedule = Schedule(policy="made", choice=(0,) * 3, programs=(program,))
+    times = _times(simulate(_with_weights(1, 0, 0), schedule, target, TileCosts(element_us=element_us)))
+    ready_us = times[0][1] + 0.5
+    kept_us = times[2][1] - times[2][0]
+    assert times[1][1] == max(load_us, ready_us) + kept_us
+    assert times[2][0] == times[1][1]
 
 
 @pytest.mark.parametrize(("order", "total_us"), [((0, 2, 1, 3), 5.25), ((0, 1, 2, 3), 7.75)])

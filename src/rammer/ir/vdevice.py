@@ -29,7 +29,8 @@ class MemoryLevel:
     """One level of the memory hierarchy as one vEU sees it, innermost first in `VDevice.levels`.
 
     `total_bandwidth_bytes_per_us` is what all vEUs get together; None means as much as one alone gets, times the vEUs.
-    A `scratchpad` is filled by code for each rTask: it holds nothing when one begins.
+    What units of all its parts read lies in it `copies` times. A `scratchpad` is filled by code for each rTask: nothing
+    is in it when one begins.
     """
 
     name: str
@@ -37,6 +38,7 @@ class MemoryLevel:
     bandwidth_bytes_per_us: Figure
     total_bandwidth_bytes_per_us: Figure | None = None
     transaction_bytes: int
+    copies: int = 1
     shared: bool
     scratchpad: bool = False
 
@@ -147,8 +149,8 @@ class VDevice:
         threads: of a vEU, which share out an rTask.
         alignment_bytes: what addresses of tensors are multiples of.
         array_alignment_bytes: what addresses of callers' arrays are multiples of.
-        streams_constants: whether simulated runs bring all constants from the outermost level where those of the whole
-            model find no room in one that all share.
+        streams_constants: whether simulated runs bring constants and code from the outermost level where constants of a
+            model, with what an rOperator moves, find no room in one that all share.
         stream_bytes: what a stream of constants wants side by side at a time.
         streams_rows: whether matrices that vectors are multiplied with are to lie with what is summed over innermost,
             where they are constants that do not stay on vEUs.

@@ -68,9 +68,8 @@ class Estimates:
             )
             for operator in graph.operators
         )
-        constant_bytes = sum(tensor.nbytes for tensor in graph.tensors if tensor.role is TensorRole.CONSTANT)
         shared = next((level for level in device.levels if level.shared), device.levels[-1])
-        self._is_far = device.streams_constants and constant_bytes > shared.capacity_bytes
+        self._is_far = device.streams_constants and shared.copies * _busy_bytes(graph) > shared.capacity_bytes
         self.load_us = tuple(
             tuple(
                 self._load_us(operator, kernel) if early_us > 0 else 0.0
@@ -93,15 +92,21 @@ class Estimates:
 
     def stream_us(self, operator: ROperator, pick: int) -> float:
         """How much longer an rTask takes whose constants come from far, as all of a model do that has too many."""
-        if not self._is_far:
-            return 0.0
         device, kernel = self._device, operator.kernels[pick]
+        if not self._is_far or kernel.form.kept_bytes:
+            return 0.0
         own_bytes = device.rules.brought(kernel).constant_bytes
         whole_bytes = sum(kernel.expr.inputs[slot].nbytes for slot in kernel.constants)
         rounds = -(-kernel.task_count // device.veu_count)
         far_bytes = min(own_bytes, whole_bytes / (rounds * device.veu_count))
         far_us = far_bytes / device.levels[-1].share_bytes_per_us(device.veu_count)
         return max(0.0, far_us - (self.task_us[operator.id][pick] - device.task_overhead_us.value))
+
+    def keep_us(self, kernel: RKernel) -> float:
+        """What an rTask takes, before it waits, to load weights that its vEU has not kept; likewise."""
+        device = self._device
+        far_us = kernel.form.kept_bytes / device.levels[-1].share_bytes_per_us(device.veu_count)
+        return far_us if self._is_far else kernel.form.kept_bytes / device.early_bytes_per_us.value
 
     def code_us(self, kernel: RKernel) -> float:
         """What the first rTask of an rKernel on a vEU takes longer, since its code comes from far; likewise."""
@@ -148,6 +153,19 @@ class Estimates:
     def work_us(self, operator: ROperator, pick: int) -> float:
         """Time of all rTasks of a candidate, one after another."""
         return operator.kernels[pick].task_count * self.task_us[operator.id][pick]
+
+
+def _busy_bytes(graph: TaskGraph) -> int:
+    """Bytes that a run comes back to: of all constants, and of other tensors as many as one rOperator moves."""
+    constant_bytes = sum(
+        tensor.nbytes for tensor in graph.tensors if tensor.role is TensorRole.CONSTANT and tensor.alias_of is None
+    )
+    moved_bytes = 0
+    for operator in graph.operators:
+        roots = {graph.root(binding.tensor).id: graph.root(binding.tensor) for binding in operator.bindings}
+        others = (root.nbytes for root in roots.values() if root.role is not TensorRole.CONSTANT)
+        moved_bytes = max(moved_bytes, sum(others))
+    return constant_bytes + moved_bytes
 
 
 @lru_cache(maxsize=4096)

@@ -76,7 +76,12 @@ class _Kept:
             )
             if fetch_us
         }
+        self._keep_us = [estimates.keep_us(kernel) for kernel in kernels_of(graph, choice)]
         self._at: dict[int, tuple[int, int]] = {}
+
+    def first_us(self, veu: int, task: RTask) -> float:
+        """What an rTask takes before it waits, since its vEU keeps nothing yet."""
+        return self._keep_us[task.operator] if task.operator in self._constants and veu not in self._at else 0.0
 
     def fetch_us(self, veu: int, task: RTask) -> float:
         """What an rTask that starts on a vEU takes longer, since its weights are not there any more."""
@@ -200,6 +205,7 @@ class _ProgramRun:
                     return []
                 ready = max([self.times[veu], *(results.arrivals.seen_us(veu) for results in taken)])
                 held_us = self._held_us[task.operator] if self._waited[veu] else 0.0
+                held_us += self._kept.first_us(veu, task)
                 start = max(self._ended[veu], ready - self._early_us[task.operator] - held_us)
                 self.waiting[veu] += start - self._ended[veu]
                 brought_us = self._kept.fetch_us(veu, task) + self._code.fetch_us(veu, task)

@@ -48,6 +48,7 @@ WARPGROUP_INSTRUCTIONS = (Instruction.WGMMA_TF32, Instruction.WGMMA_BF16, Instru
 """What blocks that have such a multiprocessor to themselves have, too."""
 
 _HOPPER = (9, 0)
+_L2_PARTS, _IN_PARTS = 2, ((8, 0), _HOPPER)  # each keeps what its own half of the multiprocessors reads
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")  # on tensor cores but for the first
 _SECTOR_BYTES = 32
 _SHARED_BYTES_PER_CYCLE = 128  # of a multiprocessor
@@ -72,10 +73,10 @@ _EARLY_BYTES_PER_US = Figure(
 _INSTRUCTION_FETCH_US = (
     Figure(
         1.2e-3,
-        "transforms of ResNeXt-29 and DeepSpeech2 of 370 to 1,370 instructions on an NVIDIA H200 take 0.35 to 0.9 us "
-        "longer in traces of networks than run again and again",
+        "the least of networks on an NVIDIA H200: transforms of 370 to 1,370 instructions in ResNeXt-29 and DeepSpeech2 "
+        "take 0.35 to 0.9 us longer in traces than run again and again",
     ),
-    Figure(2e-3, "likewise those of AlexNet, whose weights L2 has no room for, of 360 to 1,420: 0.75 to 2.9 us"),
+    Figure(2e-3, "the most: those of AlexNet, of 360 to 1,420, whose weights L2 has no room for: 0.75 to 2.9 us"),
 )
 _TAGGED_HANDOVER_US = Figure(
     0.6, f"measured once, {_ELSEWHERE}: a flag goes through L2 from block to block, 0.41 to 0.59 us, rounded up"
@@ -224,6 +225,7 @@ def _levels(gpu: Gpu, blocks: int, clock: str) -> tuple[MemoryLevel, ...]:
                 l2_bytes * gpu.clock_ghz * 1e3, f"nominal: {l2_bytes} bytes a cycle for each block at {clock}"
             ),
             transaction_bytes=_SECTOR_BYTES,
+            copies=_L2_PARTS if gpu.capability in _IN_PARTS else 1,
             shared=True,
         ),
         MemoryLevel(

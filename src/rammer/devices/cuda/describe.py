@@ -73,8 +73,8 @@ _EARLY_BYTES_PER_US = Figure(
 _INSTRUCTION_FETCH_US = (
     Figure(
         1.2e-3,
-        "the least of networks on an NVIDIA H200: transforms of 370 to 1,370 instructions in ResNeXt-29 and DeepSpeech2 "
-        "take 0.35 to 0.9 us longer in traces than run again and again",
+        "the least of networks on an NVIDIA H200: transforms of 370 to 1,370 instructions in ResNeXt-29 and "
+        "DeepSpeech2 take 0.35 to 0.9 us longer in traces than run again and again",
     ),
     Figure(2e-3, "the most: those of AlexNet, of 360 to 1,420, whose weights L2 has no room for: 0.75 to 2.9 us"),
 )

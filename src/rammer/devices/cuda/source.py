@@ -90,7 +90,8 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     slots = max(_LEAST_SLOTS, sum(_operands(plan, operator) for operator in widest)) + predicated
     slots += slots % 2
     arrays = len(plan.graph.inputs) + len(plan.graph.outputs)
-    check_room(arrays, slots, where_of(widest))
+    shared = next(level for level in vdevice.levels if not level.shared)
+    check_room(arrays, slots, where_of(widest), shared.capacity_bytes - _scratch_bytes(plan.kernels))
     unwritten = _slots_of(plan, {TensorRole.CONSTANT, TensorRole.INPUT})
     emitted: dict[RKernel, KernelText] = {}
     limit_bytes = ahead_limit_bytes(vdevice, _constant_bytes(plan))

@@ -53,6 +53,8 @@ SKELETONS = (
     ("rammer.devices.cuda", "skeletons/persistent_rnn.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn_formats.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn_parts.cuh"),
+    ("rammer.devices.cuda", "skeletons/persistent_rnn_looks.cuh"),
+    ("rammer.devices.cuda", "skeletons/persistent_rnn_weights.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn_batch.cuh"),
 )
 """Skeletons and what they stand on; of a program they need `RAMMER_THREADS` alone."""

@@ -7,7 +7,7 @@ hand-over later, and an rTask that takes some starts when it sees all of them. W
 overhead passes meanwhile: they start so much before what they wait for is seen, but not before the rTask ahead has
 ended. Weights that a vEU keeps for later rTasks are fetched again where others took their place meanwhile; the first
 that it keeps come while it waits. The first rProgram starts when the device has started; others follow as
-`Estimates.program_us` says.
+`Estimates.program_us` says. A vEU that other models have first begins when they have ended.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
     for number, program in enumerate(schedule.programs):
         if number > 0:
             now += estimates.program_us
-        run = _ProgramRun(number, program, task_us, early_us, tagged, kept, estimates, now)
+        busy_us = () if number else device.busy_us[: program.veus]
+        run = _ProgramRun(number, program, task_us, early_us, tagged, kept, estimates, now, busy_us)
         run.play()
-        now = max(run.times, default=now)
+        now = max((time for time, queue in zip(run.times, program.steps, strict=True) if queue), default=now)
         for veu, waited in enumerate(run.waiting):
             waiting[veu] += waited
         spans.extend(span for own in run.spans for span in own)
@@ -109,6 +110,7 @@ class _ProgramRun:
         kept: _Kept,
         estimates: Estimates,
         start_us: float,
+        busy_us: Sequence[float],
     ) -> None:
         self._number = number
         self._program = program
@@ -120,8 +122,8 @@ class _ProgramRun:
         self._handovers, self._tagged_handovers = estimates.handovers, estimates.tagged_handovers
         self._late_us = estimates.late_us
         self._note_tagged(tagged)
-        self.times = [start_us] * program.veus
-        self._ended = [start_us] * program.veus
+        self.times = [start_us + busy for busy in busy_us] if busy_us else [start_us] * program.veus
+        self._ended = list(self.times)
         self.waiting = [0.0] * program.veus
         self.spans: list[list[Span]] = [[] for _ in range(program.veus)]
         self._positions = [0] * program.veus

@@ -121,7 +121,7 @@ class _Arms:
 
     def all(self) -> Iterator[Arm]:
         """Every arm; which comes next may depend on what became of those before."""
-        for option in self._exploration.wholes():
+        for option in self._exploration.wholes(self._predicted_us):
             source, place = option
             name = f"{_TRIED[place - 1]}, places and order" if place else f"{_TRIED[source - 1]}, rKernels"
             options = dict.fromkeys(self._exploration.parts, option)

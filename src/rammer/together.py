@@ -31,6 +31,7 @@ from rammer.ir.graph import Graph
 from rammer.ir.program import Plan, Schedule
 from rammer.ir.sizes import check_arrays
 from rammer.ir.task import RKernel, TaskGraph
+from rammer.ir.timeline import Timeline
 from rammer.ir.vdevice import CostModel, Figure, VDevice
 from rammer.lowering import join as joined_tasks
 from rammer.lowering.join import Member, named
@@ -126,23 +127,41 @@ def plan_together(
     progress("schedule", 0, 1)
     with timed("partitions") as step:
         priorities = [model.priority for model in models]
+
+        def cost_of_taking_over(first: int, share: int) -> float:
+            busy_us = planners[first].ends_us(_Part(range(share)))
+            last_us = planners[1 - first].time_us(_Part(range(vdevice.veu_count), busy_us))
+            return max(
+                priorities[first] * planners[first].time_us(_Part(range(share))), priorities[1 - first] * last_us
+            )
+
         partitions = find_partitions(
-            vdevice.veu_count, priorities, lambda number, veus: planners[number].time_us(range(veus))
+            vdevice.veu_count,
+            priorities,
+            lambda number, veus: planners[number].time_us(_Part(range(veus))),
+            cost_of_taking_over,
         )
         step.made = ", ".join(f"{len(partition.models)} on {len(partition.veus)} vEUs" for partition in partitions)
-    order = [(number, partition.veus) for partition in partitions for number in partition.models]
-    placed = {number: Placed(schedule=planners[number].schedule(veus), veus=veus) for number, veus in order}
+    parts: dict[int, _Part] = {}
+    for partition in partitions:
+        part = _Part(partition.veus)
+        if partition.taken_over:
+            ((first, own),) = parts.items()
+            part = _Part(partition.veus, planners[first].ends_us(own, quickly=False))
+        parts |= dict.fromkeys(partition.models, part)
+    placed = [
+        Placed(schedule=planners[number].schedule(parts[number]), veus=parts[number].veus)
+        for number in range(len(models))
+    ]
     members = [
-        Member(name=model.name, tasks=planner.tasks(placed[number].veus))
-        for number, (model, planner) in enumerate(zip(models, planners, strict=True))
+        Member(name=model.name, tasks=planners[number].tasks(parts[number])) for number, model in enumerate(models)
     ]
     tasks = joined_tasks.join("+".join(model.name for model in models), members)
     with timed("tasks", "verify"):
         verify_tasks.verify(tasks)
     dump = Dump(options.dump_dir)
     dump.write("tasks", tasks)
-    schedules = [placed[number] for number in range(len(models))]
-    schedule = joined_schedules.join(schedules, [number for number, _ in order], vdevice.veu_count)
+    schedule = joined_schedules.join(placed, list(parts), vdevice.veu_count)
     return plan_memory(tasks, schedule, vdevice, dump)
 
 
@@ -156,6 +175,19 @@ def joined_signature(models: Sequence[Model]) -> Signature:
         for all_ports, ports in ((inputs, own.inputs), (outputs, own.outputs), (states, own.states)):
             all_ports += [Port(named(model.name, port.name), port.type) for port in ports]
     return Signature(inputs=tuple(inputs), outputs=tuple(outputs), states=tuple(states))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Of a device: some vEUs, the first of which another model has for so long (one time each)."""
+
+    veus: range
+    busy_us: tuple[float, ...] = ()
+
+
+_Homes = tuple[int, ...]
+_Key = tuple[str, _Homes, tuple[float, ...]]
+"""A policy and what decides what it makes of a part."""
 
 
 class _Planner:
@@ -184,55 +216,91 @@ class _Planner:
         self._measure = measure
         self._run_us = run_us
         self._even = even
-        self._lowered: dict[tuple[int, ...], tuple[TaskGraph, CostModel]] = {}
-        self._schedules: dict[tuple[str, tuple[int, ...]], Schedule] = {}
-        self._times_us: dict[tuple[int, ...], float] = {}
+        self._lowered: dict[tuple[_Homes, int], tuple[TaskGraph, CostModel]] = {}
+        self._schedules: dict[_Key, Schedule] = {}
+        self._timelines: dict[_Key, Timeline] = {}
 
-    def tasks(self, veus: range) -> TaskGraph:
-        """The rOperators, with candidates for some vEUs."""
-        return self._lower(self._share(veus))[0]
+    def tasks(self, part: _Part) -> TaskGraph:
+        """The rOperators, with candidates for a part."""
+        return self._lower(part)[0]
 
-    def schedule(self, veus: range, *, quickly: bool = False) -> Schedule:
-        """The schedule for some vEUs, or one that is made `quickly`; those of equal homes are as good as each other."""
-        share, options = self._share(veus), self._quick if quickly else self._options
-        key = options.policy, share.homes
+    def schedule(self, part: _Part, *, quickly: bool = False) -> Schedule:
+        """The schedule for a part, or one that is made `quickly`; those of equal homes are as good as each other."""
+        options = self._quick if quickly else self._options
+        key = options.policy, self._homes(part), part.busy_us
         if key not in self._schedules:
-            tasks, costs = self._lower(share)
-            self._schedules[key] = choose_schedule(tasks, share, costs, options, self._run_us)
+            tasks, costs = self._lower(part)
+            self._schedules[key] = choose_schedule(tasks, self._share(part), costs, options, self._run_us)
         return self._schedules[key]
 
-    def time_us(self, veus: range) -> float:
-        """The time on some vEUs, in microseconds."""
-        return self._simulated_us(veus) * self._correction
+    def time_us(self, part: _Part) -> float:
+        """The time on a part, in microseconds."""
+        return self._timeline(part, quickly=True).total_us * self._correction
+
+    def ends_us(self, part: _Part, *, quickly: bool = True) -> tuple[float, ...]:
+        """When each vEU of a part has ended, in microseconds from when the first rTasks start."""
+        ends_us = [0.0] * len(part.veus)
+        for span in self._timeline(part, quickly=quickly).spans:
+            ends_us[span.veu] = max(ends_us[span.veu], span.end_us - self._vdevice.start_us.value)
+        return tuple(end_us * self._correction for end_us in ends_us)
 
     @cached_property
     def _correction(self) -> float:
         """The measured time on an even share over the simulated one; 1 where nothing is measured."""
-        veus = range(self._even)
-        if self._run_us is None or not self._simulated_us(veus):
+        part = _Part(range(self._even))
+        simulated_us = self._timeline(part, quickly=True).total_us
+        if self._run_us is None or not simulated_us:
             return 1.0
-        share = self._share(veus)
-        plan = plan_memory(self.tasks(veus), self.schedule(veus, quickly=True), share, Dump(None))
-        return self._run_us(plan, share) / self._simulated_us(veus)
+        share = self._share(part)
+        plan = plan_memory(self.tasks(part), self.schedule(part, quickly=True), share, Dump(None))
+        return self._run_us(plan, share) / simulated_us
 
-    def _simulated_us(self, veus: range) -> float:
-        share = self._share(veus)
-        if share.homes not in self._times_us:
-            tasks, costs = self._lower(share)
-            timeline = simulate(tasks, self.schedule(veus, quickly=True), share, costs)
-            self._times_us[share.homes] = timeline.total_us
-        return self._times_us[share.homes]
+    def _timeline(self, part: _Part, *, quickly: bool) -> Timeline:
+        options = self._quick if quickly else self._options
+        key = options.policy, self._homes(part), part.busy_us
+        if key not in self._timelines:
+            tasks, costs = self._lower(part)
+            schedule = self.schedule(part, quickly=quickly)
+            self._timelines[key] = simulate(tasks, schedule, self._share(part), costs)
+        return self._timelines[key]
 
-    def _lower(self, share: VDevice) -> tuple[TaskGraph, CostModel]:
-        """The rOperators with candidates for a part of the device, and what these cost."""
-        if share.homes not in self._lowered:
+    def _lower(self, part: _Part) -> tuple[TaskGraph, CostModel]:
+        """The rOperators with candidates for a part of the device, and what these cost.
+
+        Where another model has vEUs first, there are candidates for the others, too.
+        """
+        key = self._homes(part), len(part.busy_us)
+        if key not in self._lowered:
+            share = self._share(part)
             tasks = lower_rewritten(self._graph, share, self._options, Dump(None))
-            self._lowered[share.homes] = tasks, MeasuredCosts(self._measure(tasks), ModelCosts(share))
-        return self._lowered[share.homes]
+            if part.busy_us and (others := part.veus[len(part.busy_us) :]):
+                tasks = _with_candidates_of(tasks, self.tasks(_Part(others)))
+            self._lowered[key] = tasks, MeasuredCosts(self._measure(tasks), ModelCosts(share))
+        return self._lowered[key]
 
-    def _share(self, veus: range) -> VDevice:
+    def _homes(self, part: _Part) -> _Homes:
+        return tuple(self._vdevice.veus[veu].home for veu in part.veus)
+
+    def _share(self, part: _Part) -> VDevice:
         """A part of the device's execution units."""
-        has_neighbours = len(veus) < self._vdevice.veu_count
+        veus = tuple(self._vdevice.veus[veu] for veu in part.veus)
+        busy_us = tuple(time_us / self._correction for time_us in part.busy_us)
         return replace(
-            self._vdevice, veus=tuple(self._vdevice.veus[veu] for veu in veus), has_neighbours=has_neighbours
+            self._vdevice,
+            veus=veus,
+            has_neighbours=len(veus) < self._vdevice.veu_count or bool(busy_us),
+            busy_us=busy_us + (0.0,) * (len(veus) - len(busy_us)) if busy_us else (),
         )
+
+
+def _with_candidates_of(tasks: TaskGraph, others: TaskGraph) -> TaskGraph:
+    """A task graph whose rOperators have more candidates, those of the same work on the same tensors in another one."""
+    if tasks.tensors != others.tensors:
+        return tasks
+    operators = tuple(
+        replace(operator, kernels=tuple(dict.fromkeys((*operator.kernels, *other.kernels))))
+        if (operator.reads, operator.writes) == (other.reads, other.writes)
+        else operator
+        for operator, other in zip(tasks.operators, others.operators, strict=True)
+    )
+    return replace(tasks, operators=operators)

@@ -1,7 +1,9 @@
 """Several models compiled into one program: each gives what it gives alone, by whatever names and on every device."""
 
 import copy
+from collections import Counter
 from dataclasses import replace
+from statistics import mean
 
 import numpy as np
 import onnx
@@ -11,7 +13,7 @@ from onnx import helper
 import rammer
 from benchmarks.networks import NETWORKS, SMALL
 from rammer import together
-from rammer.compiler import lower_rewritten, rewrite_graph, schedule_tasks
+from rammer.compiler import lower_rewritten, plan_graph, rewrite_graph, schedule_tasks
 from rammer.devices.registry import find_device
 from rammer.errors import ArgumentError, DeviceUnavailableError, InputShapeError, NotAModelError, OptionError
 from rammer.frontends.onnx import load_graph
@@ -72,6 +74,57 @@ def test_random_models_together_give_the_bits_that_each_gives_alone(seed, policy
     for picker in pickers(3, seed):
         found = run_reference(plan, [array for own in inputs for array in own], picker)
         assert [array.tobytes() for array in found] == [array.tobytes() for array in expected]
+
+
+@pytest.mark.parametrize("policy", ["wavefront", "critical-path"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_random_model_that_takes_over_gives_what_it_gives_alone(seed, policy, monkeypatch):
+    """Up to the order of sums, and the same bits in every run: on the reference device, as above."""
+    first = seed % 2
+    partitions = (
+        Partition(models=(first,), veus=range(2)),
+        Partition(models=(1 - first,), veus=range(3), taken_over=2),
+    )
+    monkeypatch.setattr(together, "find_partitions", lambda *_: partitions)
+    options = CompileOptions(policy=policy, veus=3)
+    vdevice = find_device("cpu").describe(options)
+    vdevice = without_costs(vdevice) if seed % 4 < 2 else vdevice
+    members = [random_member(seed), random_member(seed + 100)]
+    plan = plan_together([Model(name=f"m{i}", graph=graph) for i, (graph, _) in enumerate(members)], vdevice, options)
+    inputs = [[feeds[graph.values[i].name] for i in graph.inputs] for graph, feeds in members]
+    expected = []
+    for (graph, _), own in zip(members, inputs, strict=True):
+        alone = plan_graph(graph, vdevice, options)
+        expected += run_reference(alone, own, pickers(3, seed)[0])
+    runs = [run_reference(plan, [array for own in inputs for array in own], picker) for picker in pickers(3, seed)]
+    for found in runs:
+        for array, again, wanted in zip(found, runs[0], expected, strict=True):
+            assert array.tobytes() == again.tobytes()
+            one, other = (np.asarray(values, np.float64) for values in (array, wanted))
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def products(name, rows, width, count):
+    """A chain of products."""
+    nodes = [helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(count)]
+    weights = {f"w{i}": np.ones((width, width), np.float32) for i in range(count)}
+    shape = (FLOAT, [rows, width])
+    return small_model(nodes, {"x0": shape}, {f"x{count}": shape}, weights, name=name)
+
+
+def test_a_narrow_model_hands_its_units_on():
+    """One product of a vector after another: what is larger has most of its rTasks where nobody is before it."""
+    options = CompileOptions(device="cuda:sm_90")
+    vdevice = find_device(options.device).describe(options)
+    graphs = [load_graph(products("narrow", 1, 1024, 24)), load_graph(products("wide", 1024, 256, 12))]
+    plan = plan_together([Model(name=graph.name, graph=graph) for graph in graphs], vdevice, options)
+    (program,) = plan.schedule.programs
+    counts = {name: Counter[int]() for name in ("narrow", "wide")}
+    for veu, _, task in program.tasks():
+        counts[plan.graph.operators[task.operator].name.partition(":")[0]][veu] += 1
+    others = set(range(vdevice.veu_count)) - set(counts["narrow"])
+    assert set(counts["narrow"]) < set(counts["wide"])
+    assert mean(counts["wide"][veu] for veu in counts["narrow"]) < 0.8 * mean(counts["wide"][veu] for veu in others)
 
 
 def test_rkernels_are_those_for_as_many_units_as_a_model_has(monkeypatch):
@@ -224,7 +277,7 @@ def test_estimators_are_compiled_by_themselves():
 def test_priorities_reach_the_lanes(monkeypatch):
     seen = []
 
-    def find(veus, priorities, time_us):
+    def find(veus, priorities, *_):
         seen.append(priorities)
         return (Partition(models=(1, 0), veus=range(veus)),)
 

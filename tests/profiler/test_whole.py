@@ -113,10 +113,12 @@ def test_partitions_follow_from_measured_times(monkeypatch):
     """Of two models that simulation takes for alike, one is measured to be thrice as slow."""
     options = CompileOptions(veus=8)
     vdevice = CpuDevice().describe(options)
-    seen = []
+    seen: list[list[float]] = []
+    took_over: list[float] = []
 
-    def find(veus, priorities, time_us):
+    def find(veus, priorities, time_us, cost_of_taking_over):
         seen.append([time_us(model, 4) for model in (0, 1)])
+        took_over.append(cost_of_taking_over(0, 4))
         return (Partition(models=(0, 1), veus=range(veus)),)
 
     monkeypatch.setattr(together, "find_partitions", find)
@@ -126,3 +128,4 @@ def test_partitions_follow_from_measured_times(monkeypatch):
     plan_together(models, vdevice, options, run_us=lambda plan, share: next(figures))
     assert seen[0][0] == seen[0][1]
     assert seen[1] == pytest.approx([30.0, 90.0])
+    assert took_over[1] == pytest.approx(90.0)  # the second one cannot use more than four units

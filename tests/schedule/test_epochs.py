@@ -116,7 +116,22 @@ def test_rkernels_are_explored_where_bits_may_differ(monkeypatch):
     graph, target = diamonds(1), device(2)
     first = POLICIES["wavefront-fast"](graph, target, COSTS)
     exploration = Exploration(graph, first, target, COSTS, [on_one_unit], any_bits=True)
-    assert list(exploration.wholes()) == [(0, 1), (1, 0)]
+    assert exploration.wholes(lambda schedule: 1.0) == [(1, 0), (0, 1)]
     tried = {option for change in explore(exploration, lambda part, option: False) for option in change.values()}
     assert tried <= {(0, 1), (1, 0), (1, 1)}
     assert (1, 0) in tried
+
+
+def test_what_is_predicted_to_end_first_is_tried_first():
+    """A policy's own rKernels go before its places for those of others, and each by what is predicted."""
+    graph, target = diamonds(1), device(2)
+
+    def named(name):
+        return lambda *given: replace(POLICIES["wavefront"](*given), policy=name)
+
+    exploration = Exploration(
+        graph, named("first")(graph, target, COSTS), target, COSTS, list(map(named, "abc")), any_bits=True
+    )
+    times_us = {"first": 1.0, "a": 4.0, "b": 2.0, "c": 3.0}
+    wholes = exploration.wholes(lambda schedule: times_us[schedule.policy])
+    assert wholes == [(2, 0), (3, 0), (1, 0), (0, 2), (0, 3), (0, 1)]

@@ -52,6 +52,44 @@ def test_one_of_high_priority_gets_more_units_or_comes_first():
     assert partition.models == (1, 0)
 
 
+def taking_over(veus, works_us, width):
+    """Models of so much work that need so many units, and cannot use more, as `find_partitions` takes them."""
+
+    def time_us(model, share):
+        return works_us[model] / width[model] if share >= width[model] else 1e3 / share
+
+    def cost_of(first, share):
+        end_us, other = time_us(first, share), 1 - first
+        left_us = works_us[other] - end_us * (veus - share)
+        return end_us + left_us / veus if left_us > 0 else max(end_us, works_us[other] / (veus - share))
+
+    return find_partitions(veus, (1, 1), time_us, cost_of)
+
+
+def test_a_model_takes_over_the_units_of_one_that_cannot_use_more():
+    """Until one ends on its 4 units, after 30 us, the other has 8."""
+    first, last = taking_over(12, (4 * 30, 12 * 60), (4, 12))
+    assert first == Partition(models=(0,), veus=range(4))
+    assert last == Partition(models=(1,), veus=range(12), taken_over=4)
+
+
+def test_nobody_takes_over_where_both_end_together():
+    partitions = taking_over(12, (120, 120), (6, 6))
+    assert [partition.taken_over for partition in partitions] == [0] * len(partitions)
+
+
+def test_what_ends_too_late_on_few_units_takes_no_trial():
+    """Its own end says that it costs more."""
+    tried = []
+
+    def cost_of(first, share):
+        tried.append((first, share))
+        return 1e9
+
+    find_partitions(12, (1, 1), lambda model, veus: 100.0 if veus > 6 else 1e6, cost_of)
+    assert tried == []
+
+
 @given(
     veus=st.integers(1, 40),
     works_us=st.lists(st.floats(0, 1e3), min_size=1, max_size=9),

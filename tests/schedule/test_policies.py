@@ -35,7 +35,18 @@ from tests.support.taskgraphs import (
 every_policy = pytest.mark.parametrize("policy", [POLICIES[name] for name in DISTINCT], ids=DISTINCT)
 TRIED = ("wavefront", "critical-path", "wavefront-fast", "ios-tiles", "sequential")
 veu_counts = st.integers(1, 4)
-devices = st.builds(device, veu_counts, own_cache_bytes=st.sampled_from([0, 64]))
+free_devices = st.builds(device, veu_counts, own_cache_bytes=st.sampled_from([0, 64]))
+
+
+@st.composite
+def _devices(draw):
+    """Some of them with vEUs that other models have first."""
+    target = draw(free_devices)
+    busy_us = st.lists(st.floats(0, 50), min_size=target.veu_count, max_size=target.veu_count)
+    return replace(target, busy_us=tuple(draw(st.one_of(st.just([]), busy_us))))
+
+
+devices = _devices()
 
 
 def _veus_of(schedule) -> dict[RTask, int]:
@@ -354,3 +365,24 @@ def test_sequential_takes_the_fastest_kernel_of_an_operator_alone():
     graph = _wave(8, (16, 4), (2, 4))
     assert POLICIES["sequential"](graph, device(8), cost).choice == (1,) * 8
     assert POLICIES["sequential"](graph, device(1), cost).choice == (0,) * 8
+
+
+@pytest.mark.parametrize("policy", ["wavefront", "critical-path"])
+def test_what_other_models_have_first_is_used_once_they_have_ended(policy):
+    """Eight chains of four rTasks of a microsecond: on two vEUs for 5 us, then on four."""
+    graph, cost = branches(8, 4), TileCosts(element_us=1 / 64)
+    target = replace(device(4, handover_us=0.01), busy_us=(5.0, 5.0, 0.0, 0.0))
+    schedule = POLICIES[policy](graph, target, cost)
+    timeline = simulate(graph, schedule, target, cost)
+    assert min(span.start_us for span in timeline.spans if span.veu < 2) >= 5
+    assert timeline.total_us < 0.9 * _total_us(graph, policy, 2, cost)
+    assert len(schedule.programs) == 1
+
+
+def test_rkernels_are_for_the_units_that_are_there():
+    """An rOperator of four small rTasks or two large ones: those that other models have for long count for nothing."""
+    graph, cost = chain(1, tiles=((2, 8), (4, 8))), TileCosts(fixed_us=3.0, element_us=0.1)
+    for busy_us, count in (((), 4), ((1e3, 1e3, 0.0, 0.0), 2)):
+        schedule = wavefront.schedule(graph, replace(device(4), busy_us=busy_us), cost)
+        (kernel,) = kernels_of(graph, schedule.choice)
+        assert kernel.task_count == count

@@ -61,6 +61,19 @@ def test_a_queue_runs_in_order_with_the_overhead_of_each_task():
     assert timeline.busy_us == (5.5,)
 
 
+def test_a_unit_that_others_have_first_begins_later():
+    """One that runs nothing does not count."""
+    schedule = Schedule(
+        policy="made",
+        choice=(0, 0),
+        programs=(RProgram(steps=((_execute(0),), (_execute(1),), ()), counter_count=0),),
+    )
+    target = replace(device(3), busy_us=(0.0, 4.0, 9.0))
+    timeline = simulate(_independent(2, 3), schedule, target, TileCosts(element_us=1.0))
+    assert _times(timeline) == {0: (0.0, 2.0), 1: (4.0, 7.0)}
+    assert (timeline.total_us, timeline.waiting_us) == (7.0, (0.0, 0.0, 0.0))
+
+
 @pytest.mark.parametrize(("last_us", "start_us"), [(0.75, 2.75), (0.25, 2.5)])
 def test_hand_overs_take_what_they_take_the_last_of_many_units(last_us, start_us):
     schedule = Schedule(

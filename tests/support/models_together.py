@@ -32,8 +32,8 @@ def picture() -> str:
     colours = dict(zip(models, COLOURS, strict=False))
     words = Words(
         title="Two models in one program on four vEUs",
-        description="The run that the cost model predicts: one model on three vEUs, beside it the other on the fourth.",
-        caption="digits (blue) on three vEUs, two_branches (yellow) on the fourth. Dashed lines are hand-overs.",
+        description="The predicted run: one model on two vEUs, beside it the other, which takes these over.",
+        caption="two_branches (yellow) on two vEUs, digits (blue) beside it, then on all. Dashed lines are hand-overs.",
     )
     timeline = simulate(plan.graph, plan.schedule, vdevice, ModelCosts(vdevice))
     labels = [own for _, _, own in names]

@@ -418,7 +418,7 @@ class PersistentRnnForm(KernelForm):
     Vectors, `columns` of them (elements of the batch), are cut into `slices`; warps that have the same one have other
     rows (gates of units), and so have `across` lanes of a warp. Weights are `weight_bytes` and take `weight_registers`
     of each thread; those of `stored` elements of a lane lie in shared memory. Vectors that are `overlaid` take each
-    other's place there.
+    other's place there. `teams` are the slices of each operand that is a vector, if each has warps of its own.
     """
 
     instruction: Instruction
@@ -429,6 +429,7 @@ class PersistentRnnForm(KernelForm):
     weight_bytes: int
     stored: int = 0
     overlaid: bool = False
+    teams: tuple[int, ...] = ()
 
     @property
     def kept_bytes(self) -> int:

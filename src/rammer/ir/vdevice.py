@@ -177,6 +177,7 @@ class VDevice:
         products_reach_peak: whether products take about what `flops_per_us` says.
         remote_handover_us: `[i][j]` is `handover_us` from a vEU at home in memory i to one in another memory j.
         has_neighbours: whether other models run on other vEUs of the same machine meanwhile.
+        busy_us: per vEU, how long other models have it when a run begins; empty: all are free.
         externs: users' own rKernels for it.
     """
 
@@ -221,6 +222,7 @@ class VDevice:
     products_reach_peak: bool = True
     remote_handover_us: tuple[tuple[Figure, ...], ...] = ()
     has_neighbours: bool = False
+    busy_us: tuple[float, ...] = ()
     externs: tuple[ExternKernel, ...] = ()
 
     @property

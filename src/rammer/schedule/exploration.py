@@ -8,7 +8,7 @@ is tried where there are few, else first the rKernels, then, with the best of th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -75,10 +75,17 @@ class Exploration:
         """Whether there are several."""
         return len(self._epochs) > 1
 
-    def wholes(self) -> Iterator[Option]:
-        """Options that make a policy's own schedule of the whole model, those of the same rKernels first."""
-        yield from ((0, place) for place in range(1, 1 + len(self._policies)))
-        yield from ((source, 0) for source in range(1, self._sources))
+    def wholes(self, predicted_us: Callable[[Schedule], float]) -> list[Option]:
+        """Options that make a policy's schedule of the whole model, in the order in which they are predicted to end.
+
+        Those with rKernels of the policy's own come first, for `auto` chooses from these.
+        """
+
+        def order(option: Option) -> tuple[bool, float]:
+            return not option[0], predicted_us(self._schedule(option))
+
+        own = [(source, 0) for source in range(1, self._sources)]
+        return sorted([*own, *((0, place) for place in range(1, 1 + len(self._policies)))], key=order)
 
     def take(self, options: Options) -> None:
         """Options are better than those that were the best."""

@@ -83,26 +83,26 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """rOperators scheduled on paper, `steps` in the order of appending; `free_us[v]` is when vEU v is then free."""
+    """rOperators scheduled on paper, `steps` in the order of appending.
+
+    `free_us[v]` is when vEU v is then free, `end_us` when all are that have run something.
+    """
 
     selection: Selection
     steps: tuple[Step, ...]
     free_us: Times
-
-    @property
-    def end_us(self) -> float:
-        """When all vEUs are free."""
-        return float(self.free_us.max())
+    end_us: float
 
 
 class ProgramTimes:
     """An rProgram under construction: when each vEU is free and where and when its rTasks end.
 
-    rTasks that it does not hold ended before it starts.
+    rTasks that it does not hold ended before it starts. vEUs that other models have first are free from `busy_us` on.
     """
 
-    def __init__(self, handovers: Handovers) -> None:
-        self.free_us: Times = np.zeros(len(handovers.homes))
+    def __init__(self, handovers: Handovers, busy_us: Sequence[float] = ()) -> None:
+        self._busy_us: Times = np.array(busy_us or [0.0] * len(handovers.homes))
+        self.free_us = self._busy_us
         self._handovers = handovers
         self._ends: dict[RTask, tuple[int, float]] = {}
         # What has been derived since the last trial was added.
@@ -111,12 +111,25 @@ class ProgramTimes:
 
     @property
     def end_us(self) -> float:
-        """When all vEUs are free."""
-        return float(self.free_us.max())
+        """When all vEUs are free that have run something."""
+        return self.end_of(self.free_us)
+
+    def end_of(self, free_us: Times) -> float:
+        """The same where vEUs are free from `free_us` on."""
+        return float(np.where(free_us > self._busy_us, free_us, 0.0).max())
+
+    @property
+    def width(self) -> int:
+        """The vEUs that are there for what comes next: those that other models have longer are not."""
+        return int((self._busy_us <= max(self.end_us, float(self._busy_us.min()))).sum())
+
+    def room_us(self, until_us: float) -> float:
+        """What all vEUs together have time for until then."""
+        return float(np.maximum(until_us - self.free_us, 0.0).sum())
 
     def copy(self) -> ProgramTimes:
         """The same rProgram, to be gone on with in another way."""
-        other = ProgramTimes(self._handovers)
+        other = ProgramTimes(self._handovers, self._busy_us.tolist())
         other.free_us, other._ends = self.free_us, dict(self._ends)
         return other
 
@@ -224,7 +237,7 @@ class Placer:
                 return None
             free_us[veu] = end_us
             steps[job.task] = Step(job, veu, end_us)
-        return Trial(selection, tuple(steps.values()), free_us)
+        return Trial(selection, tuple(steps.values()), free_us, times.end_of(free_us))
 
     def place_on(self, veu: int, operator: ROperator, pick: int, times: ProgramTimes) -> Trial:
         """The rTasks of an rOperator, one after another on a vEU; otherwise as `place`."""
@@ -233,7 +246,7 @@ class Placer:
         for job in self._jobs(operator, pick, times):
             free_us[veu] = job.starts_us(free_us)[veu] + job.task_us
             steps.append(Step(job, veu, float(free_us[veu])))
-        return Trial({operator.id: pick}, tuple(steps), free_us)
+        return Trial({operator.id: pick}, tuple(steps), free_us, times.end_of(free_us))
 
     def commit(self, trial: Trial) -> None:
         """Take a trial for what happens."""

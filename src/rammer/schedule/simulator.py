@@ -8,7 +8,8 @@ overhead passes meanwhile: they start so much before what they wait for is seen,
 ended; constants that they copy first, and the look at what they wait for, come before that, too. Weights that a vEU
 keeps for later rTasks are fetched again where others took their place meanwhile; the first that it keeps come while it
 waits. Code that a vEU runs for the first time comes from afar, and so do all constants of a model that has too many.
-The first rProgram starts when the device has started; others follow as `Estimates.program_us` says.
+The first rProgram starts when the device has started; others follow as `Estimates.program_us` says. A vEU that other
+models have first begins when they have ended.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
     for number, program in enumerate(schedule.programs):
         if number > 0:
             now += estimates.program_us
-        run = _ProgramRun(number, program, task_us, early_us, held_us, tagged, kept, code, estimates, now)
+        busy_us = () if number else device.busy_us[: program.veus]
+        run = _ProgramRun(number, program, task_us, early_us, held_us, tagged, kept, code, estimates, now, busy_us)
         run.play()
-        now = max(run.times, default=now)
+        now = max((time for time, queue in zip(run.times, program.steps, strict=True) if queue), default=now)
         for veu, waited in enumerate(run.waiting):
             waiting[veu] += waited
         spans.extend(span for own in run.spans for span in own)
@@ -141,6 +143,7 @@ class _ProgramRun:
         code: _Code,
         estimates: Estimates,
         start_us: float,
+        busy_us: Sequence[float],
     ) -> None:
         self._number = number
         self._program = program
@@ -155,8 +158,8 @@ class _ProgramRun:
         self._handovers, self._tagged_handovers = estimates.handovers, estimates.tagged_handovers
         self._late_us = estimates.late_us
         self._note_tagged(tagged)
-        self.times = [start_us] * program.veus
-        self._ended = [start_us] * program.veus
+        self.times = [start_us + busy for busy in busy_us] if busy_us else [start_us] * program.veus
+        self._ended = list(self.times)
         self.waiting = [0.0] * program.veus
         self.spans: list[list[Span]] = [[] for _ in range(program.veus)]
         self._positions = [0] * program.veus

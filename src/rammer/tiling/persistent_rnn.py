@@ -25,13 +25,15 @@ from rammer.tiling.addresses import Accesses, accesses_of
 from rammer.tiling.gates import Gate, find_gates
 from rammer.tiling.gemm import WARP, instruction_of
 from rammer.tiling.pattern import Contraction, Term, contraction, reduction_order
-from rammer.tiling.rnn_shares import Shares, ways
+from rammer.tiling.rnn_shares import TILE_COLUMNS, Shares, ways
 
 _MANY_REGISTERS = 84  # of a thread, for weights and sums: with more, none is left for vectors that are on their way
 _OF_COLUMNS = {
     Instruction.FFMA: Instruction.MMA_3XF16,
     Instruction.MMA_TF32: Instruction.MMA_SCALED_F16,
 }
+_TEAMS = 2
+_MOST_APART = TILE_COLUMNS  # of more columns, each part's vectors are brought by all warps
 _MAX_ROWS = 256  # whose sums of all slices lie in shared memory
 
 
@@ -57,10 +59,10 @@ class Part:
 
     `form` is all about the weights but what they load.
 
-    A slice of the vector has `slice` elements, and `pitch` in shared memory, where slices begin at element `vector_at`.
-    A lane has `elements` for each of `slots` rows, from its row number `first_slot` on. The weights of the first
-    `stored` of them lie in shared memory, behind those of `stored_at` elements of the parts before; the others are
-    `weights` registers, from number `weights_at` on.
+    The vector is cut into `slices`, of which the warps of `team` each have one. A slice has `slice` elements, and
+    `pitch` in shared memory, where slices begin at element `vector_at`. A lane has `elements` for each of `slots` rows,
+    from its row number `first_slot` on. The weights of the first `stored` of them are `stored_words` of shared memory,
+    from word `stored_at` of those on; the others are `weights` registers, from number `weights_at` on.
     """
 
     axes: tuple[Axis, ...]
@@ -68,12 +70,15 @@ class Part:
     weight: Expr
     form: tuple[object, ...]
     tables: Mapping[int, int]
+    team: range
+    slices: int
     slice: int
     pitch: int
     elements: int
     first_slot: int
     slots: int
     stored: int
+    stored_words: int
     stored_at: int
     weights: int
     weights_at: int
@@ -146,7 +151,7 @@ class PersistentRnn:
     @property
     def column_pitch(self) -> int:
         """Elements of shared memory from one column's vectors to the next one's: all slices, and padding."""
-        pitches, tensor = [self.shares.slices * part.pitch for part in self.parts], self.shares.tensor
+        pitches, tensor = [part.slices * part.pitch for part in self.parts], self.shares.tensor
         pitch = max(pitches) if self.shares.overlaid else sum(pitches)
         return pitch if tensor is None else -(-pitch // (2 * tensor.padding)) * 2 * tensor.padding + tensor.padding
 
@@ -161,12 +166,14 @@ class PersistentRnn:
     def kept_at(self) -> int:
         """Where constants of the epilogue begin in shared memory, in words: first the biases of all rows."""
         sums = self.shares.slices * self.shares.row_pitch * self.shares.padded
-        return self.vectors + sums + self.shares.stored_words + self.shares.is_scaled
+        if self.shares.teams:  # one may be a step ahead
+            sums *= 2
+        return self.vectors + sums + sum(part.stored_words for part in self.parts) + self.shares.is_scaled
 
     @property
     def weights(self) -> int:
         """Registers of a thread that hold weights."""
-        return sum(part.weights for part in self.parts)
+        return max(part.weights_at + part.weights for part in self.parts)
 
     @property
     def at_once(self) -> int:
@@ -238,15 +245,18 @@ def persistent_rnn_form(
         return None
     accesses = accesses_of(expr, layouts)
 
-    def plan_with(stored: int, *, overlaid: bool) -> PersistentRnn:
-        plans = _plans(expr, tile, products, constants, threads // WARP, stored=stored, overlaid=overlaid)
+    def plan_with(stored: int, *, overlaid: bool = False, apart: bool = False) -> PersistentRnn:
+        plans = _plans(expr, tile, products, constants, threads // WARP, stored, overlaid=overlaid, apart=apart)
         return min(plans, key=lambda one: one.weights)
 
     def has_place(plan: PersistentRnn) -> bool:
         return _scratch_bytes(accesses, plan) <= room_bytes
 
-    plan = _with_room(partial(plan_with, overlaid=False), has_place)
-    if plan.shares.tensor is not None and not plan.has_room and len({part.length for part in plan.parts}) == 1:
+    plan = _with_room(plan_with, has_place)
+    if plan.shares.tensor is not None and len(plan.parts) == _TEAMS and plan.columns <= _MOST_APART:
+        apart = _with_room(partial(plan_with, apart=True), has_place)
+        plan = apart if has_place(apart) and apart.has_room and apart.at_once == apart.shares.padded else plan
+    elif plan.shares.tensor is not None and not plan.has_room and len({part.length for part in plan.parts}) == 1:
         overlaid = _with_room(partial(plan_with, overlaid=True), has_place)
         plan = overlaid if overlaid.has_room else plan
     rows, scratch_bytes = plan.shares.rows, _scratch_bytes(accesses, plan)
@@ -269,6 +279,7 @@ def persistent_rnn_form(
         weight_bytes=plan.weight_bytes,
         stored=plan.shares.stored,
         overlaid=plan.shares.overlaid,
+        teams=plan.shares.teams,
     )
 
 
@@ -314,8 +325,9 @@ def plan_of(kernel: RKernel) -> PersistentRnn:
         products,
         kernel.constants,
         form.threads // WARP,
-        stored=form.stored,
+        form.stored,
         overlaid=form.overlaid,
+        apart=bool(form.teams),
     )
     return next(plan for plan in plans if (plan.shares.across, plan.shares.slices) == (form.across, form.slices))
 
@@ -341,11 +353,12 @@ def _plans(
     products: Mapping[Term, _Product],
     constants: frozenset[int],
     warps: int,
-    *,
     stored: int,
+    *,
     overlaid: bool,
+    apart: bool,
 ) -> list[PersistentRnn]:
-    """How threads may share out products; `Shares` says what is `stored` and `overlaid`."""
+    """How threads may share out products; `Shares` says what is `stored` and `overlaid`, and what teams are."""
     found = contraction(expr)
     assert found is not None  # it has products
     along = _columns(found, products)
@@ -378,6 +391,7 @@ def _plans(
             lengths,
             stored=stored,
             overlaid=overlaid,
+            apart=apart,
         )
     ]
 
@@ -436,32 +450,36 @@ def _parts(members: Sequence[Mapping[int, _Product]], units: int, shares: Shares
     parts: list[Part] = []
     vector_at = weights_at = stored_at = 0
     lengths = _lengths(members)
-    for products, length, stored in zip(members, lengths, shares.stored_of(lengths), strict=True):
-        typical = products[min(products)]
-        elements = shares.elements(length)
+    slices, elements, stored = shares.slices_of(len(lengths)), shares.elements_of(lengths), shares.stored_of(lengths)
+    for number, products in enumerate(members):
+        typical, team = products[min(products)], shares.team(number)
         first_slot, end_slot = 0, shares.slots
         if shares.tensor is None:
             first_slot = min(products) * units // shares.across
             end_slot = -(-(max(products) + 1) * units // shares.across)
+        slots = end_slot - first_slot
         part = Part(
             axes=typical.axes,
             vector=typical.vector,
             weight=typical.weight,
             form=typical.form,
             tables={gate: product.slot for gate, product in products.items()},
-            slice=shares.slice(length),
-            pitch=shares.deep * elements,
-            elements=elements,
+            team=team,
+            slices=slices[number],
+            slice=shares.slice(lengths[number], slices[number]),
+            pitch=shares.deep * elements[number],
+            elements=elements[number],
             first_slot=first_slot,
-            slots=end_slot - first_slot,
-            stored=stored,
+            slots=slots,
+            stored=stored[number],
+            stored_words=slots * shares.words(stored[number]) * len(team) * WARP,
             stored_at=stored_at,
-            weights=(end_slot - first_slot) * shares.words(elements - stored),
+            weights=slots * shares.words(elements[number] - stored[number]),
             weights_at=weights_at,
             vector_at=vector_at,
         )
         parts.append(part)
-        vector_at += 0 if shares.overlaid else shares.slices * part.pitch
-        weights_at += part.weights
-        stored_at += stored
+        vector_at += 0 if shares.overlaid else part.slices * part.pitch
+        weights_at += 0 if shares.teams else part.weights
+        stored_at += part.stored_words
     return tuple(parts)

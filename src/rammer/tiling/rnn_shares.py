@@ -4,13 +4,15 @@ A row is a gate of a unit, a column an element of the batch. Vectors are cut int
 slice have different rows. Within a warp `across` lanes have different rows and the others split the slice.
 
 One vector is multiplied by multiply-adds: each warp has a slice and all rows. Several are the columns of what tensor
-cores multiply: a warp then has few rows, so that few sums have to be added.
+cores multiply: a warp then has few rows, so that few sums have to be added. All warps multiply a slice of every part,
+or, of few columns, each part has a team of warps of its own: what one brings and multiplies takes the others no time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from rammer.ir.kernel_form import Instruction
 from rammer.tiling.gemm import WARP
@@ -22,6 +24,7 @@ TILE_COLUMNS = 8
 """Columns of an instruction of a tensor core."""
 _MAX_REGISTERS = 108  # of a thread, for weights and sums of tensor cores: with more, the compiler stores some
 _SLICE_COST = 2
+_TEAM_SLICE_COST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,8 @@ class Shares:
     """What each thread has of `rows` by `columns` sums; see above.
 
     Weights of a lane's first `stored` elements lie in shared memory, for want of registers. Vectors that are
-    `overlaid` take each other's place there.
+    `overlaid` take each other's place there. `teams` are the slices of each part, if each has warps of its own: those
+    of the last part are the first ones, and `slices` are all.
     """
 
     warps: int
@@ -70,6 +74,7 @@ class Shares:
     slices: int
     stored: int = 0
     overlaid: bool = False
+    teams: tuple[int, ...] = ()
 
     @property
     def tensor(self) -> RnnProducts | None:
@@ -103,16 +108,28 @@ class Shares:
             return -(-self.rows // self.across)
         return -(-self.rows // (_TILE_ROWS * self.groups)) * _TILE_ROWS // self.across
 
-    def slice(self, length: int) -> int:
-        """Elements of a vector that a warp takes."""
-        if self.tensor is None:
-            return -(-length // self.slices)
-        return self.elements(length) * self.deep
+    def slices_of(self, parts: int) -> tuple[int, ...]:
+        """Into how many slices the vectors of each of so many parts are cut."""
+        return self.teams or (self.slices,) * parts
 
-    def elements(self, length: int) -> int:
-        """Elements of a vector that a lane takes."""
+    def team(self, number: int) -> range:
+        """The warps that bring and multiply part `number`, some of which may be idle."""
+        if not self.teams:
+            return range(self.warps)
+        first = sum(self.teams[number + 1 :]) * self.groups
+        return range(first, first + self.teams[number] * self.groups if number else self.warps)
+
+    def slice(self, length: int, slices: int) -> int:
+        """Elements of a vector in one of so many slices."""
+        return -(-length // slices) if self.tensor is None else self._elements(length, slices) * self.deep
+
+    def elements_of(self, lengths: Sequence[int]) -> list[int]:
+        """Elements of each part's vector that a lane takes."""
+        return [self._elements(*part) for part in zip(lengths, self.slices_of(len(lengths)), strict=True)]
+
+    def _elements(self, length: int, slices: int) -> int:
         step = 1 if self.tensor is None else self.tensor.elements
-        return -(-length // (self.slices * self.deep * step)) * step
+        return -(-length // (slices * self.deep * step)) * step
 
     def words(self, elements: int) -> int:
         """Words that hold a lane's weights of a row."""
@@ -123,7 +140,7 @@ class Shares:
 
         Registers keep about as many of each: what is stored takes as long to be read as it takes to be multiplied.
         """
-        elements, stored = [self.elements(length) for length in lengths], [0] * len(lengths)
+        elements, stored = self.elements_of(lengths), [0] * len(lengths)
         step = 1 if self.tensor is None else self.tensor.elements
         for _ in range(self.stored // step):
             number = max(range(len(lengths)), key=lambda i: elements[i] - stored[i])
@@ -131,11 +148,6 @@ class Shares:
                 break
             stored[number] += step
         return stored
-
-    @property
-    def stored_words(self) -> int:
-        """Words of shared memory that hold weights."""
-        return self.slots * self.words(self.stored) * self.warps * WARP
 
     @property
     def padded(self) -> int:
@@ -167,6 +179,7 @@ def ways(
     *,
     stored: int = 0,
     overlaid: bool = False,
+    apart: bool = False,
 ) -> Iterator[Shares]:
     """The ways to share out the products of an rTask that may be worth it, of tensor cores the best.
 
@@ -178,9 +191,10 @@ def ways(
         lengths: of the vectors.
         stored: elements of a lane whose weights lie in shared memory.
         overlaid: whether vectors take each other's place.
+        apart: whether each part has warps of its own, of tensor cores.
     """
 
-    def one(across: int, slices: int) -> Shares:
+    def one(across: int, slices: int, teams: tuple[int, ...] = ()) -> Shares:
         return Shares(
             warps=warps,
             rows=rows,
@@ -190,18 +204,27 @@ def ways(
             slices=slices,
             stored=stored,
             overlaid=overlaid,
+            teams=teams,
         )
 
     if instruction not in RNN_PRODUCTS:
         yield from (one(across, warps) for across in _ACROSS)
         return
-    tensor = [one(_TENSOR_ACROSS, slices) for slices in range(1, warps + 1)]
+    if apart:
+        teams = (each for each in product(range(1, warps + 1), repeat=len(lengths)) if sum(each) <= warps)
+        tensor = [one(_TENSOR_ACROSS, sum(each), each) for each in teams]
+    else:
+        tensor = [one(_TENSOR_ACROSS, slices) for slices in range(1, warps + 1)]
     yield min(tensor, key=lambda shares: _cost(shares, lengths))
 
 
-def _cost(shares: Shares, lengths: Sequence[int]) -> int:
-    """Weights that a lane multiplies, and what its sums cost beside them: they are written and read for each slice."""
-    return shares.slots * sum(shares.elements(length) for length in lengths) + _SLICE_COST * shares.slices
+def _cost(shares: Shares, lengths: Sequence[int]) -> tuple[int, int]:
+    """Weights that a lane multiplies, and what its sums cost beside them: they are written and read for each slice.
+
+    The last part comes last, from the step before: of equal ways that one is best that multiplies it soonest.
+    """
+    elements, slice_cost = shares.elements_of(lengths), _TEAM_SLICE_COST if shares.teams else _SLICE_COST
+    return shares.slots * sum(elements) + slice_cost * shares.slices, elements[-1]
 
 
 def _up(number: int, multiple: int) -> int:

@@ -181,6 +181,8 @@ def test_more_arrays_than_a_kernel_takes():
     with pytest.raises(TooManyArraysError, match="an operator with 3000 operands") as caught:
         check_room(2, 3000, "Sum node 'all'")
     assert (caught.value.code, caught.value.where) == ("R505", "Sum node 'all'")
+    with pytest.raises(TooManyArraysError, match="there are 1024"):
+        check_room(2, 302, "Sum node 'all'", room_bytes=1024)
 
 
 # --- Runs that were given up ------------------------------------------------------------------------------------------

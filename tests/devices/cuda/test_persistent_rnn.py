@@ -54,7 +54,10 @@ def test_every_product_is_some_lanes(name, vdevice):
             held: Counter[tuple[int, int]] = Counter()
             for thread in range(vdevice.threads):
                 warp, lane = divmod(thread, WARP)
+                if warp not in part.team:
+                    continue
                 (slice_, group), (deep, across) = divmod(warp, shares.groups), divmod(lane, shares.across)
+                slice_ -= part.team.start // shares.groups
                 places = [deep * part.elements + i for i in range(part.elements)]
                 if shares.tensor is not None:
                     deep, across, step = lane % 4, lane // 4, shares.tensor.elements
@@ -64,7 +67,7 @@ def test_every_product_is_some_lanes(name, vdevice):
                 )
                 rows = [slot * shares.across + across for slot in slots]
                 elements = [slice_ * part.slice + place for place in places if place < part.slice]
-                if slice_ < shares.slices:
+                if slice_ < part.slices:
                     held.update((row, element) for row in rows for element in elements)
             rows = [total * plan.units + unit for total in part.tables for unit in range(plan.units)]
             assert all(held[row, element] == 1 for row in rows for element in range(part.length))
@@ -112,16 +115,49 @@ def test_weights_for_which_no_registers_are_left_lie_in_shared_memory(batch):
     assert plans
     for plan in plans:
         assert (plan.shares.stored > 0) == (batch > 1)
-        first, second = (part.stored for part in plan.parts)
-        assert first + second == plan.shares.stored
-        assert 0 <= first - second <= (0 if plan.shares.tensor is None else plan.shares.tensor.elements)
-        others = plan.vectors + plan.shares.slices * plan.shares.row_pitch * plan.shares.padded
-        scale = int(batch > 1)
-        assert plan.kept_at == others + plan.shares.slots * plan.shares.stored * H200.threads + scale
+        assert sum(part.stored for part in plan.parts) == plan.shares.stored
+        left, right = (part.elements - part.stored for part in plan.parts)  # in registers: as many of both
+        assert 0 <= right - left <= (0 if plan.shares.tensor is None else plan.shares.tensor.elements)
+        sums = plan.shares.slices * plan.shares.row_pitch * plan.shares.padded * (2 if batch == 4 else 1)
+        stored = sum(plan.shares.slots * part.stored * len(part.team) * WARP for part in plan.parts)
+        assert plan.kept_at == plan.vectors + sums + stored + int(batch > 1)
         if batch > 1:
-            elements = sum(part.elements for part in plan.parts)
             assert plan.has_room
-            assert plan.weights + plan.shares.slots * plan.shares.stored == plan.shares.slots * elements
+            assert plan.weights == plan.shares.slots * (max(left, right) if batch == 4 else left + right)
+
+
+@pytest.mark.parametrize(("batch", "teams"), [(1, ()), (2, (1, 2)), (4, (1, 2)), (8, (1, 2)), (9, ()), (16, ())])
+def test_few_columns_have_a_team_of_warps_for_each_part(batch, teams):
+    workload = Bound(lstm_cell(batch, 256, 256), {3, 4, 5}, H200).workload.tagged()
+    plans = [plan_of(one) for one in construct(workload, H200) if isinstance(one.form, PersistentRnnForm)]
+    for plan in plans:
+        assert plan.shares.teams == teams
+        inputs, states = plan.parts
+        if teams:  # states, which come last, have most warps, and none of their weights to be read first
+            assert (states.team, inputs.team) == (range(10), range(10, 16))
+            assert (inputs.slices, states.slices) == teams
+            assert inputs.weights_at == states.weights_at == 0
+            assert (inputs.stored, states.stored) == (32, 0)
+        else:
+            assert inputs.team == states.team == range(16)
+
+
+def test_the_first_cell_of_a_batch_stays_which_waits_for_nothing():
+    """What it computes is tagged: weights stay from it to those that wait for that."""
+    workload = Bound(lstm_cell(4, 256, 256), {3, 4, 5}, H200).workload
+    count = len(workload.expr.inputs)
+    for tagged in (False, True):
+        layouts = tuple(replace(one, tagged=tagged and slot >= count) for slot, one in enumerate(workload.layouts))
+        kernels = construct(replace(workload, layouts=layouts), H200)
+        assert any(isinstance(kernel.form, PersistentRnnForm) for kernel in kernels) == tagged
+
+
+@pytest.mark.parametrize(("inputs", "alignment", "together"), [(256, 32, 2), (256, 1, 0), (255, 32, 1)])
+def test_neighbouring_weights_are_loaded_together(inputs, alignment, together):
+    workload = Bound(lstm_cell(4, inputs, 256), {3, 4, 5}, H200).workload.tagged()
+    workload = replace(workload, alignments=(alignment,) * len(workload.layouts))
+    (kernel,) = (one for one in construct(workload, H200) if isinstance(one.form, PersistentRnnForm))
+    assert emit_kernel(kernel, "cell").text.count("rammer_load_vector<4>(loaded") == together
 
 
 @pytest.mark.parametrize(
@@ -129,8 +165,8 @@ def test_weights_for_which_no_registers_are_left_lie_in_shared_memory(batch):
     [
         (16, 32, [2, 2], [512, 512]),
         (16, 1, [1, 1], [512, 512]),
-        (4, 32, [2, 1], [128, 512]),  # the first vectors by threads without points; one load of two would be all
-        (4, 1, [1, 1], [128, 512]),
+        (4, 32, [2, 2], [128, 256]),  # of teams
+        (4, 1, [1, 1], [128, 256]),
     ],
 )
 def test_neighbours_are_brought_by_one_load(batch, alignment, widths, bringers):
@@ -211,7 +247,7 @@ def test_sums_that_something_else_uses_stay_apart():
 )
 def test_longer_vectors_have_more_of_their_weights_stored(stored, of_each):
     (shares,) = ways(Instruction.MMA_3XF16, 16, 80, 4, [256, 96], stored=stored)
-    assert [shares.elements(length) for length in (256, 96)] == [24, 8]
+    assert shares.elements_of([256, 96]) == [24, 8]
     assert shares.stored_of([256, 96]) == of_each
 
 

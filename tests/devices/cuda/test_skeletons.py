@@ -233,11 +233,12 @@ def persistent_rnn(units, length, across, **macros):
 
 
 QUARTER = "(RAMMER_THREADS / 4)"
+TEAMS = {"APART": 1, "BRINGERS": QUARTER, "NEIGHBOURS": 2}
 
 
 def persistent_rnn_batch(units, length, columns, slices, precision="f32", at_once=None, tolerance=1e-5, **macros):
     macros |= {"COLUMNS": columns, "SLICES": slices, "FORMAT": f"rammer_rnn_{precision}"}
-    macros["HAS_ROOM"] = str(precision == "f16").lower()
+    macros["HAS_ROOM"] = str(precision == "f16" or "APART" in macros).lower()
     macros["AT_ONCE"] = at_once or -(-columns // 8) * 8
     return recurrent(
         "persistent_rnn_batch",
@@ -245,7 +246,7 @@ def persistent_rnn_batch(units, length, columns, slices, precision="f32", at_onc
         length,
         columns,
         tolerance=tolerance,
-        **{"STORED": 0, "OVERLAID": 0, "NEIGHBOURS": 1, "BRINGERS": "RAMMER_THREADS"} | macros,
+        **{"STORED": 0, "OVERLAID": 0, "APART": 0, "NEIGHBOURS": 1, "BRINGERS": "RAMMER_THREADS"} | macros,
     )
 
 
@@ -434,9 +435,7 @@ PROGRAMS = {
         40, 24, 4, slices=8, NEIGHBOURS=4, BRINGERS=QUARTER
     ),
     "persistent RNN of a batch, halves beside": persistent_rnn_batch(20, 100, 3, 2, "f32_beside", NEIGHBOURS=2),
-    "persistent RNN of a batch, halves beside, several rows of a lane": persistent_rnn_batch(
-        40, 24, 4, 8, "f32_beside"
-    ),
+    "persistent RNN of a batch, halves beside, rows": persistent_rnn_batch(40, 24, 4, 8, "f32_beside"),
     "persistent RNN of a batch, weights in shared memory": persistent_rnn_batch(40, 24, 4, 1, STORED=8),
     "persistent RNN of a batch, more weights in shared memory": persistent_rnn_batch(
         40, 24, 9, 2, "f16", tolerance=1e-3, STORED=8
@@ -452,6 +451,9 @@ PROGRAMS = {
         20, 100, 3, 2, "f32_beside", times=1e30, NEIGHBOURS=4, BRINGERS=QUARTER
     ),
     "persistent RNN of a batch, huge elements, TF32": persistent_rnn_batch(24, 100, 20, 2, "tf32", 8, 1e-3, times=1e30),
+    "RNN in teams": persistent_rnn_batch(20, 100, 3, 3, "f32_beside", STORED=8, **TEAMS),
+    "RNN in teams, lanes apart": persistent_rnn_batch(24, 100, 3, 2, "f32_beside", times=1e30, MEETS="true", **TEAMS),
+    "RNN in teams, fp16": persistent_rnn_batch(40, 24, 7, 4, "f16", tolerance=1e-3, STORED=4, **TEAMS),
     "persistent RNN of a batch, TF32": persistent_rnn_batch(24, 100, 20, 2, "tf32", 8, 1e-3, NEIGHBOURS=4),
     "persistent RNN of a batch, fp16": persistent_rnn_batch(
         20, 70, 16, 2, "f16", tolerance=1e-3, NEIGHBOURS=2, BRINGERS=QUARTER

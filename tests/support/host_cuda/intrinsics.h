@@ -375,8 +375,11 @@ RAMMER_INLINE void rammer_mma_f64(double (&sums)[4], double a0, double a1, doubl
 
 RAMMER_INLINE void rammer_barrier_sync(void) { host_barrier("__syncthreads()", 0, 0, false); }
 RAMMER_INLINE bool rammer_barrier_or(bool holds) { return host_barrier("__syncthreads_or()", 0, 0, holds) != 0; }
-template <int threads> RAMMER_INLINE void rammer_barrier_sync_named(uint32_t number) {
+template <int threads, bool aligned = true> RAMMER_INLINE void rammer_barrier_sync_named(uint32_t number) {
     host_barrier("rammer_barrier_sync_named()", number, threads, false);
+}
+template <int threads, bool aligned = true> RAMMER_INLINE bool rammer_barrier_or_named(uint32_t number, bool holds) {
+    return host_barrier("rammer_barrier_or_named()", number, threads, holds) != 0;
 }
 RAMMER_INLINE uint64_t rammer_globaltimer_ns(void) { return host_time_ns(); }
 

@@ -24,7 +24,8 @@ from tests.support.host_cuda import HostGpu
 from tests.support.host_cuda.driver import LaunchError
 
 _STATEMENTS = re.compile(
-    r"^( +)((?:__syncthreads|__syncwarp|rammer_meet|rammer_cp_async_wait(?:_all|<[\w:\- ]+>))\(\);)(.*)$",
+    r"^( +)((?:(?:__syncthreads|__syncwarp|rammer_meet|rammer_cp_async_wait(?:_all|<[\w:\- ]+>))\(\)"
+    r"|rammer_barrier_sync_named<[^>]+>\([^;]+\));)(.*)$",
     re.MULTILINE,
 )
 _FUNCTION = re.compile(

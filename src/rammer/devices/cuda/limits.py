@@ -28,13 +28,14 @@ def chunk_of(slots: int) -> int:
     return chunk
 
 
-def check_room(arrays: int, slots: int, where: str) -> None:
+def check_room(arrays: int, slots: int, where: str, room_bytes: int = _NAMED_BYTES) -> None:
     """Refuse a model that has too many arrays.
 
     Args:
         arrays: its inputs and outputs.
         slots: operands of the operator that has most.
         where: that operator.
+        room_bytes: what rTasks leave of shared memory.
 
     Raises:
         TooManyArraysError: the kernel has no room for them.
@@ -44,10 +45,10 @@ def check_room(arrays: int, slots: int, where: str) -> None:
             f"the model has {arrays} inputs and outputs, a GPU's kernel takes {MOST_ARRAYS} at most", hint=_HINT
         )
     named_bytes = _ADDRESS_BYTES * (CALLER + arrays + 1) + _chunks_bytes(chunk_of(slots), slots) + _QUEUE_BYTES
-    if named_bytes > _NAMED_BYTES:
+    if named_bytes > min(room_bytes, _NAMED_BYTES):
         raise TooManyArraysError(
             f"an operator with {slots} operands, in a model with {arrays} inputs and outputs, takes {named_bytes} "
-            f"bytes of shared memory; there are {_NAMED_BYTES}",
+            f"bytes of shared memory; there are {min(room_bytes, _NAMED_BYTES)}",
             where=where,
             hint=_HINT,
         )

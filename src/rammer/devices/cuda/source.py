@@ -53,6 +53,8 @@ SKELETONS = (
     ("rammer.devices.cuda", "skeletons/persistent_rnn.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn_formats.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn_parts.cuh"),
+    ("rammer.devices.cuda", "skeletons/persistent_rnn_looks.cuh"),
+    ("rammer.devices.cuda", "skeletons/persistent_rnn_weights.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn_batch.cuh"),
 )
 """Skeletons and what they stand on; of a program they need `RAMMER_THREADS` alone."""
@@ -90,7 +92,8 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
     slots = max(_LEAST_SLOTS, sum(_operands(plan, operator) for operator in widest)) + predicated
     slots += slots % 2
     arrays = len(plan.graph.inputs) + len(plan.graph.outputs)
-    check_room(arrays, slots, where_of(widest))
+    shared = next(level for level in vdevice.levels if not level.shared)
+    check_room(arrays, slots, where_of(widest), shared.capacity_bytes - _scratch_bytes(plan.kernels))
     unwritten = _slots_of(plan, {TensorRole.CONSTANT, TensorRole.INPUT})
     emitted: dict[RKernel, KernelText] = {}
     limit_bytes = ahead_limit_bytes(vdevice, _constant_bytes(plan))

@@ -66,7 +66,7 @@ class _Search:
 
     def __init__(self, graph: TaskGraph, device: VDevice, estimates: Estimates, most_placed: int) -> None:
         self._graph = graph
-        self._veus = device.veu_count
+        self._veus, self._busy_us = device.veu_count, device.busy_us
         self._estimates = estimates
         self._placer = Placer(graph, estimates)
         producers = [self._placer.dependencies.producers(operator.id) for operator in graph.operators]
@@ -82,7 +82,7 @@ class _Search:
         """Go over all waves, beginning with a choice, and schedule what was chosen."""
         self._choice, self._waves_ahead = list(choice), waves_ahead
         self._placer.go_back({})
-        times, builder = ProgramTimes(self._estimates.handovers), ProgramBuilder(self._veus)
+        times, builder = ProgramTimes(self._estimates.handovers, self._busy_us), ProgramBuilder(self._veus)
         for number, wave in enumerate(self._waves):
             self._improve(number, times)
             for step in self._place(wave, times).steps:

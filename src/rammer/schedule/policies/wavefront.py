@@ -76,7 +76,8 @@ class _Wavefront:
         self._choice = [0] * len(graph.operators)
         self._programs: list[RProgram] = []
         self._builder = ProgramBuilder(veus)
-        self._times = ProgramTimes(estimates.handovers)
+        self._times = ProgramTimes(estimates.handovers, device.busy_us)
+        self._may_close = not device.busy_us  # until other models end, no time is that of all vEUs
 
     def add(self, wave: Sequence[ROperator], following: Sequence[ROperator]) -> None:
         """Schedule the next wave, and with it the clusters that are run depth first, with a view to the one behind."""
@@ -95,7 +96,7 @@ class _Wavefront:
         trial = self._select(wave, self._times)
         # P1 costs as much as closing now and running P2 for `spare_us`; rounding must not tell equals apart.
         spare_us = (trial.end_us - self._times.end_us - self._estimates.program_us) * (1 - _ROUNDING)
-        if self._times.end_us > 0 and spare_us > self._least_us(wave):
+        if self._may_close and self._times.end_us > 0 and spare_us > self._least_us(wave):
             new = ProgramTimes(self._estimates.handovers)
             fresh = self._select(wave, new)
             if spare_us > fresh.end_us:
@@ -136,19 +137,20 @@ class _Wavefront:
 
     def _select(self, wave: Sequence[ROperator], times: ProgramTimes) -> Trial:
         """SelectRKernels: the wave with those rKernels with which it ends first, among equals with the least work."""
-        fastest = self._fastest(wave, [self._veus] * len(wave))
-        if sum(operator.kernels[fastest[operator.id]].task_count for operator in wave) <= self._veus:
+        veus = times.width
+        fastest = self._fastest(wave, [veus] * len(wave))
+        if sum(operator.kernels[fastest[operator.id]].task_count for operator in wave) <= veus:
             return self._placer.place(wave, fastest, times)
         efficient = self._fastest(wave, [1] * len(wave))
         work_us = [self._estimates.work_us(operator, efficient[operator.id]) for operator in wave]
         whole_us = sum(work_us)
-        shares = [max(1, int(self._veus * work / whole_us)) if work > 0 else 1 for work in work_us]
+        shares = [max(1, int(veus * work / whole_us)) if work > 0 else 1 for work in work_us]
         best = self._placer.place(wave, self._fastest(wave, shares), times)
         tried = [best.selection]
-        for selection in (*self._rounds(wave), efficient, fastest):
+        for selection in (*self._rounds(wave, veus), efficient, fastest):
             # No placement beats an even load, which spares most trials.
             load_us = sum(self._estimates.work_us(operator, selection[operator.id]) for operator in wave)
-            if selection in tried or (float(times.free_us.sum()) + load_us) / self._veus >= best.end_us:
+            if selection in tried or times.room_us(best.end_us) <= load_us:
                 continue
             tried.append(selection)
             trial = self._placer.place_by(best.end_us, wave, selection, times)
@@ -156,15 +158,15 @@ class _Wavefront:
                 best = min(best, trial, key=lambda one: (one.end_us, float(one.free_us.sum())))
         return best
 
-    def _rounds(self, wave: Sequence[ROperator]) -> Iterator[Selection]:
+    def _rounds(self, wave: Sequence[ROperator], veus: int) -> Iterator[Selection]:
         """The rKernels of least work in the shortest round that has a vEU for each rTask, if there is any."""
-        if len(wave) > self._veus:
+        if len(wave) > veus:
             return
         times = [self._estimates.task_us[operator.id] for operator in wave]
         least_us = max(map(min, times))
         for limit_us in sorted({time_us for one in times for time_us in one if time_us >= least_us}):
             selection = {operator.id: self._within(operator, limit_us) for operator in wave}
-            if sum(operator.kernels[selection[operator.id]].task_count for operator in wave) <= self._veus:
+            if sum(operator.kernels[selection[operator.id]].task_count for operator in wave) <= veus:
                 yield selection
                 return
 

@@ -78,7 +78,7 @@ REDUNDANT = {
     "begin 1: rammer_meet();": "likewise, of rows that stream",
     "begin 3: __syncthreads();": "the next rTask's sums come later in every order that is tried",
     "add_values 2: __syncwarp();": "the next step's scores meet before weights are written again",
-    "meet 2: __syncwarp();": "the lanes of a warp meet where they read fragments",
+    "meet 3: __syncwarp();": "the lanes of a warp meet where they read fragments",
     "run 4: rammer_cp_async_wait_all();": "copies were waited for step by step; what is left are empty groups",
 }
 

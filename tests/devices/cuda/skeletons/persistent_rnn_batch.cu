@@ -3,19 +3,28 @@
  * x is STEPS x COLUMNS x LENGTH; W and U are the rows of `input`, V is `recurrent`; b and c are the rows of `bias`; states is
  * (STEPS + 1) x COLUMNS x UNITS, of which the first is given. Vectors come when they are looked at for the second time. */
 typedef FORMAT format;
+constexpr int X_SLICES = APART ? APART : SLICES, H_SLICES = APART ? SLICES - APART : SLICES;
 constexpr int ROWS = 2 * UNITS, GROUPS = RAMMER_THREADS / 32 / SLICES, PADDED = (COLUMNS + 7) / 8 * 8;
 constexpr int SLOTS = (ROWS + 16 * GROUPS - 1) / (16 * GROUPS) * 2, STEP = format::STEP;
-RAMMER_MEMBER constexpr int elements_of(int length) { return (length + SLICES * 4 * STEP - 1) / (SLICES * 4 * STEP) * STEP; }
-constexpr int X_ELEMENTS = elements_of(LENGTH), H_ELEMENTS = elements_of(UNITS);
-constexpr int PADDING = STEP * 4, H_AT = OVERLAID ? 0 : SLICES * 4 * X_ELEMENTS, VECTORS = H_AT + SLICES * 4 * H_ELEMENTS;
+RAMMER_MEMBER constexpr int elements_of(int length, int slices) { return (length + slices * 4 * STEP - 1) / (slices * 4 * STEP) * STEP; }
+constexpr int X_ELEMENTS = elements_of(LENGTH, X_SLICES), H_ELEMENTS = elements_of(UNITS, H_SLICES);
+constexpr int PADDING = STEP * 4, H_AT = OVERLAID ? 0 : X_SLICES * 4 * X_ELEMENTS, VECTORS = H_AT + H_SLICES * 4 * H_ELEMENTS;
 constexpr int PITCH = (VECTORS + 2 * PADDING - 1) / (2 * PADDING) * 2 * PADDING + PADDING;
 constexpr int X_STORED = STORED < X_ELEMENTS ? STORED : X_ELEMENTS, H_STORED = STORED - X_STORED;
 constexpr int X_WORDS = (X_ELEMENTS - X_STORED) / STEP * format::WORDS;
 constexpr int H_WORDS = (H_ELEMENTS - H_STORED) / STEP * format::WORDS, PLANES = PADDED * format::PLANES;
 constexpr int ROW_PITCH = (ROWS + 11) / 16 * 16 + 4;
+constexpr int H_END = APART ? H_SLICES * GROUPS * 32 : RAMMER_THREADS, X_FIRST = APART ? H_END : 0;
+constexpr int H_WEIGHTS_AT = APART ? 0 : SLOTS * X_WORDS, WEIGHTS = SLOTS * (X_WORDS + H_WORDS);
+constexpr int H_STORED_AT = X_STORED / STEP * SLOTS * format::WORDS * (RAMMER_THREADS - X_FIRST);
+constexpr int X_BRINGERS = APART ? BRINGERS / 2 : BRINGERS, H_BRINGERS = APART ? BRINGERS / 2 : RAMMER_THREADS;
 
-typedef rammer_rnn_batch_part<LENGTH, 4 * X_ELEMENTS, X_ELEMENTS, 0, 0, X_STORED, 0, BRINGERS> x_part;
-typedef rammer_rnn_batch_part<UNITS, 4 * H_ELEMENTS, H_ELEMENTS, SLOTS * X_WORDS, H_AT, H_STORED, X_STORED, RAMMER_THREADS> h_part;
+typedef rammer_rnn_batch_part<
+    LENGTH, X_SLICES, 4 * X_ELEMENTS, X_ELEMENTS, 0, 0, X_STORED, 0, X_FIRST, RAMMER_THREADS, X_BRINGERS>
+    x_part;
+typedef rammer_rnn_batch_part<
+    UNITS, H_SLICES, 4 * H_ELEMENTS, H_ELEMENTS, H_WEIGHTS_AT, H_AT, H_STORED, H_STORED_AT, 0, H_END, H_BRINGERS>
+    h_part;
 typedef rammer_rnn_batch<UNITS, COLUMNS, 2, SLICES, SLOTS, AT_ONCE, HAS_ROOM, PITCH, ROW_PITCH, MEETS, format, x_part, h_part> rnn;
 
 struct looked {
@@ -43,15 +52,21 @@ struct poll_twice {
 extern "C" __global__ void rammer_run(
     const float *x, const float *input, const float *recurrent, const float *bias, const float *scale, float *states
 ) {
-    float weights[SLOTS * (X_WORDS + H_WORDS)] = {};
+    float weights[WEIGHTS] = {};
     float *shared = (float *)rammer_scratch;
     const auto of_x = [&](uint32_t gate, uint32_t unit) {
         const float *row = input + (min(gate, 1u) * UNITS + unit) * LENGTH;
-        return [=](uint32_t element, bool present) { return present ? row[element] : 0.0f; };
+        return [=](uint32_t element, bool present, float (&values)[STEP]) {
+            for (uint32_t i = 0; i < STEP; ++i)
+                values[i] = present && element + i < LENGTH ? row[element + i] : 0.0f;
+        };
     };
     const auto of_h = [&](uint32_t gate, uint32_t unit) {
         const float *row = recurrent + unit * UNITS;
-        return [=](uint32_t element, bool present) { return present && gate == 1 ? row[element] : 0.0f; };
+        return [=](uint32_t element, bool present, float (&values)[STEP]) {
+            for (uint32_t i = 0; i < STEP; ++i)
+                values[i] = present && gate == 1 && element + i < UNITS ? row[element + i] : 0.0f;
+        };
     };
     rnn::load_weights(shared, weights, of_x, of_h);
     for (uint32_t i = threadIdx.x; i < PITCH * PLANES * sizeof(format::element) / sizeof(float); i += RAMMER_THREADS)
@@ -83,6 +98,6 @@ extern "C" __global__ void rammer_run(
         const poll_twice poll{&again};
         const rammer_batch_vectors of_inputs{look_at_x, is_there, poll, take};
         const rammer_batch_vectors of_states{look_at_h, is_there, poll, take};
-        rnn::step<early>(true, shared, weights, load, activate, finish, of_inputs, of_states);
+        rnn::step<early>(true, position, shared, weights, load, activate, finish, of_inputs, of_states);
     }
 }

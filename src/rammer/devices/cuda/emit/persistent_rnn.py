@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES, call_text
-from rammer.devices.codegen.scope import Scope
+from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.loads import Early
 from rammer.devices.cuda.emit.points import Side, decode, decode_inside, guarded, lane_first
 from rammer.devices.cuda.emit.wait import takes_apart
 from rammer.devices.cuda.source_files import CALLED
-from rammer.ir.expr import Axis, Load, ScalarFn
+from rammer.ir.expr import Axis, Load, ScalarFn, nodes
 from rammer.ir.kernel_form import Instruction
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
@@ -54,8 +54,9 @@ def declare_cell(writer: Writer, plan: PersistentRnn, layouts: Sequence[Layout],
         names = []
         for part in plan.parts:
             names.append(writer.name("part"))
-            sizes = [part.length, part.pitch, part.elements, part.weights_at, part.vector_at]
-            sizes += [part.stored, part.stored_at, _bringers(plan, part, layouts)]
+            sizes = [part.length, part.slices, part.pitch, part.elements, part.weights_at, part.vector_at]
+            sizes += [part.stored, part.stored_at, part.team.start * WARP, part.team.stop * WARP]
+            sizes.append(_bringers(plan, part, layouts))
             writer.line(f"typedef rammer_rnn_batch_part<{_arguments(sizes)}> {names[-1]};")
         sizes = [plan.units, plan.columns, len(plan.gates), shares.slices, shares.slots, plan.at_once]
         sizes += [plan.has_room, plan.column_pitch, shares.row_pitch, meets]
@@ -109,15 +110,56 @@ def emit_load_weights(scope: Scope, sides: Sequence[Side], plan: PersistentRnn) 
             writer.line(f"const auto *const chosen = {chosen};")
             # Units beyond an axis get weights of others: their sums are not used.
             at_units, _ = decode_inside(writer, "unit", lane_first(kernel, _unit_sides(sides, plan)))
-            with writer.block("return [=](uint32_t element, bool present)", ";"):
-                elements = [Side.whole(axis) for axis in part.fastest_first(kernel.layouts)]
-                at_elements, _ = decode(writer, "element", elements)
-                writer.line(f"const auto *const in{table} = chosen;")
-                value = scope.enter({**at_units, **at_elements}).value(part.weight)
-                conditions = " && ".join(["present", *_adds(part, plan)])
-                writer.line(f"return {conditions} ? {value} : 0.0f;")
+            _emit_weight(scope, part, plan, at_units)
     into = "weights" if plan.shares.tensor is None else "shared, weights"
     writer.line(f"rnn::load_weights({into}, {', '.join(names)});")
+
+
+def _emit_weight(scope: Scope, part: Part, plan: PersistentRnn, at_units: Mapping[Axis, Position]) -> None:
+    """Write what a weight of a row is; where tensor cores multiply, what some neighbours are."""
+    writer, tensor = scope.writer, plan.shares.tensor
+    elements = [Side.whole(axis) for axis in part.fastest_first(scope.operands.kernel.layouts)]
+
+    def at_element(number: str) -> Scope:
+        return scope.enter({**at_units, **decode(writer, number, elements)[0]})
+
+    load = next(node for node in nodes(part.weight) if isinstance(node, Load))
+    conditions = " && ".join(["present", *_adds(part, plan)])
+    if tensor is None:
+        with writer.block("return [=](uint32_t element, bool present)", ";"):
+            writer.line(f"const auto *const in{load.slot} = chosen;")
+            value = at_element("element").value(part.weight)
+            writer.line(f"return {conditions} ? {value} : 0.0f;")
+        return
+    width, loaded = tensor.elements, writer.name("loaded")
+    with writer.block(f"return [=](uint32_t element, bool present, float (&values)[{width}])", ";"):
+        writer.line(f"const auto *const in{load.slot} = chosen;")
+        writer.line(f"__builtin_assume(__isGlobal(in{load.slot}));")
+        together = _lie_together(scope, part, load, elements[0].axis, width)
+        if together:
+            first = at_element(f"min(element, {part.length - width}u)")
+            writer.line(f"{C_TYPES[load.dtype]} {loaded}[{width}];")
+            writer.line(f"rammer_load_vector<{width}>({loaded}, &in{load.slot}[{first.element(load)[0]}]);")
+        writer.line("#pragma unroll")
+        with writer.block(f"for (uint32_t i = 0; i < {width}; ++i)"):
+            at = scope.enter({})
+            if together:
+                at.bind(load, f"{loaded}[i]")
+            else:
+                at = at_element(f"min(element + i, {part.length - 1}u)")
+            inside = f"{conditions} && element{'' if together else ' + i'} < {part.length}u"
+            writer.line(f"values[i] = {inside} ? {at.value(part.weight)} : 0.0f;")
+
+
+def _lie_together(scope: Scope, part: Part, load: Load, axis: Axis, width: int) -> bool:
+    """Whether one load brings so many neighbouring weights of a row."""
+    operands = scope.operands
+    alignments = operands.kernel.alignments
+    return (
+        axis.extent % width == 0
+        and operands.loads_vectors(load, axis, width, alignments)
+        and all(alignments[slot] % width == 0 for slot in part.tables.values())
+    )
 
 
 def emit_keep_constants(scope: Scope, sides: Sequence[Side], plan: PersistentRnn) -> None:
@@ -157,7 +199,8 @@ def emit_step(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, unwritte
     # Other threads may have written it for the record before; a Wait has a barrier.
     fresh = "false" if is_fresh else "rammer_at(position)->wait_count == 0"
     functors = ", ".join(["load", "activate", "finish", *names])
-    writer.line(f"rnn::step<rammer_early>({fresh}, shared, weights, {functors});")
+    which = "" if plan.shares.tensor is None else "position, "
+    writer.line(f"rnn::step<rammer_early>({fresh}, {which}shared, weights, {functors});")
 
 
 def _emit_vector(scope: Scope, part: Part) -> str:
@@ -228,12 +271,14 @@ def _width(scope: Scope, part: Part, plan: PersistentRnn, axis: Axis) -> int:
 
 
 def _bringers(plan: PersistentRnn, part: Part, layouts: Sequence[Layout]) -> int:
-    """The threads that bring a part's vectors, the last ones of a block: all of them, or a quarter.
+    """The threads that bring a part's vectors, the last ones of a block or of a team: all of them, or some.
 
-    The first vectors are brought by threads without points, while others finish those of the record before, if these
-    threads can ask for all of them at once.
+    Those of a team are a power of two. Of all warps, threads without points bring the first vectors, while others
+    finish those of the record before, if these threads can ask for all of them at once.
     """
     warps = plan.shares.warps
+    if plan.shares.teams:
+        return WARP << (len(part.team).bit_length() - 1)
     lanes = len(plan.gates) if plan.points <= warps * plan.points_per_warp else 1  # of a point
     without_points = warps - -(-plan.points // (WARP // lanes))
     quarter = warps // 4

@@ -311,9 +311,23 @@ RAMMER_INLINE bool rammer_barrier_or(bool holds) {
     return any != 0;
 }
 
-/* A barrier of `threads` threads, whole warps, that come to the one of this number (1 to 15). */
-template <int threads> RAMMER_INLINE void rammer_barrier_sync_named(uint32_t number) {
-    asm volatile("barrier.sync.aligned %0, %1;" : : "r"(number), "n"(threads) : "memory");
+/* A barrier of `threads` threads, whole warps, that come to the one of this number (1 to 15), each whole if `aligned`. */
+template <int threads, bool aligned = true> RAMMER_INLINE void rammer_barrier_sync_named(uint32_t number) {
+    if constexpr (aligned)
+        asm volatile("barrier.sync.aligned %0, %1;" : : "r"(number), "n"(threads) : "memory");
+    else
+        asm volatile("barrier.sync %0, %1;" : : "r"(number), "n"(threads) : "memory");
+}
+/* The same; returns whether `holds` of any of them. */
+template <int threads, bool aligned = true> RAMMER_INLINE bool rammer_barrier_or_named(uint32_t number, bool holds) {
+    uint32_t any;
+    if constexpr (aligned)
+        asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.red.or.pred.aligned q, %2, %3, p; selp.u32 %0, 1, 0, q; }"
+                     : "=r"(any) : "r"((uint32_t)holds), "r"(number), "n"(threads) : "memory");
+    else
+        asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.red.or.pred q, %2, %3, p; selp.u32 %0, 1, 0, q; }"
+                     : "=r"(any) : "r"((uint32_t)holds), "r"(number), "n"(threads) : "memory");
+    return any != 0;
 }
 
 RAMMER_INLINE uint64_t rammer_globaltimer_ns(void) {

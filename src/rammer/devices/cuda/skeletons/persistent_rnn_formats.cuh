@@ -22,6 +22,10 @@ struct rammer_rnn_rows {
         words[0] = __float_as_uint(first[0]), words[1] = __float_as_uint(second[0]);
         words[2] = __float_as_uint(first[1]), words[3] = __float_as_uint(second[1]);
     }
+    RAMMER_MEMBER void load(const float *in_order) {
+        for (int i = 0; i < 4; ++i)
+            words[i] = __float_as_uint(in_order[i]);
+    }
 };
 struct rammer_rnn_columns {
     uint32_t words[2];
@@ -77,6 +81,9 @@ struct rammer_rnn_scaled {
         return min((exponent - FIRST_BITS) / BAND_BITS + 1, BANDS - 1);
     }
     static RAMMER_MEMBER float unit(int band) { return power(UNIT_BITS - BAND_BITS * band); }
+    /* From the unit of band 0 to that of another one, and back. */
+    static RAMMER_MEMBER float less(int band) { return power(-BAND_BITS * band); }
+    static RAMMER_MEMBER float more(int band) { return power(BAND_BITS * band); }
     /* Of weights whose largest is given. */
     static RAMMER_MEMBER float scale_of(float largest) {
         const int exponent = (int)(__float_as_uint(largest) >> 23) - 127;
@@ -103,6 +110,10 @@ struct rammer_rnn_split : rammer_rnn_scaled {
         RAMMER_MEMBER void load(const float *first, const float *second) {
             high.load(first, second);
             low.load(first + 2, second + 2);
+        }
+        RAMMER_MEMBER void load(const float *in_order) {
+            high.load(in_order);
+            low.load(in_order + 4);
         }
     };
 

@@ -25,7 +25,8 @@ _MAX_COLUMNS = 64  # with more, weights are used often enough within one rTask
 def persistent_kernel(workload: Workload, vdevice: VDevice) -> RKernel | None:
     """The candidate with the fewest rTasks whose weights stay on their vEUs, if there is one.
 
-    Of several vectors, they have to be tagged: such rKernels are slow where weights do not stay from one to the next.
+    Of several vectors, they or results have to be tagged: such rKernels are slow where weights do not stay from one to
+    the next.
     """
     if not vdevice.stationary_bytes:
         return None
@@ -55,11 +56,12 @@ def persistent_kernel(workload: Workload, vdevice: VDevice) -> RKernel | None:
 
 
 def _can_have(columns: Collection[Axis], found: Contraction, workload: Workload) -> bool:
-    """Whether an rTask may multiply so many vectors."""
+    """Whether an rTask may multiply so many vectors: it waits for them, or is the first that others wait for."""
     count = math.prod(axis.extent for axis in columns)
     multiplied = nodes(*(operand for term in found.terms for operand in term.operands))
     vectors = {load.slot for load in multiplied if isinstance(load, Load) and not found.free[load].isdisjoint(columns)}
-    are_tagged = any(workload.layouts[slot].tagged for slot in vectors)
+    results = range(len(workload.expr.inputs), len(workload.layouts))
+    are_tagged = any(workload.layouts[slot].tagged for slot in (*vectors, *results))
     return count == 1 or (count <= _MAX_COLUMNS and are_tagged)
 
 

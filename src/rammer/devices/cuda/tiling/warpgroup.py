@@ -30,7 +30,7 @@ from rammer.tiling.warpgroup_gemm import (
 _ROWS = (64, 128, 192)  # of an instruction of one, two, three warpgroups
 _MOST_COLUMNS = 128
 _LEAST_STAGES = 3  # of as many slabs as there can be: fewer are shorter
-_NAMED_BYTES = 48 << 10  # of shared memory, that are not for operands
+_NAMED_BYTES = 28 << 10  # of shared memory, that are not for operands: records of a thousand operands fit
 _INSTRUCTIONS_A_SLAB = 4
 _USUAL_INSTRUCTIONS = 12  # for a result: a bias and a residual
 

@@ -120,7 +120,7 @@ class Compiler:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def library(self, texts: Sequence[str], *, cc: Sequence[str] = GCC, flags: Sequence[str] = ("-O1",)) -> ctypes.CDLL:
+    def library(self, texts: Sequence[str], *, cc: Sequence[str] = GCC, flags: Sequence[str] = ("-Og",)) -> ctypes.CDLL:
         """The library of some functions."""
         own = [name for name in ("rammer_trees", "rammer_tiles") if any(name in text for text in texts)]
         needed = [f'#include "{name}.h"\n' for name in own]
@@ -233,7 +233,7 @@ def run_all(
     channels_last: Collection[int] = (),
     vdevice: VDevice = AVX2,
     cc: Sequence[str] = GCC,
-    flags: Sequence[str] = ("-O1",),
+    flags: Sequence[str] = ("-Og",),
 ) -> list[tuple[RKernel, list[Array]]]:
     """Every candidate rKernel of an expression with its outputs."""
     bound = Bound(expr, constants, vdevice, channels_last)

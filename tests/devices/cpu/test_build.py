@@ -49,6 +49,13 @@ X = np.linspace(-3, 5, 64, dtype=np.float32)
 MACHINE = read_machine()
 
 
+@pytest.fixture(autouse=True)
+def _quick_runtime(monkeypatch):
+    """Nearly every test has a cache of its own, for which the runtime is compiled anew; nobody asks how fast it is."""
+    flags = tuple("-O0" if flag == "-O3" else flag for flag in toolchain_module.RUNTIME_FLAGS)
+    monkeypatch.setattr(build_module, "RUNTIME_FLAGS", flags)
+
+
 def two_kernels():
     """A chain whose second rOperator has another tile, so two functions."""
     plan = chain(length=3, veus=1)

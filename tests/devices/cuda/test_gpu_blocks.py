@@ -1,4 +1,4 @@
-"""rTasks of several blocks on a GPU, whatever tiles Roller would choose. Run by `pytest -m gpu`."""
+"""rTasks of several blocks on a GPU, whatever tiles Roller would choose: planned anywhere, run by `pytest -m gpu`."""
 
 from dataclasses import dataclass
 from math import prod
@@ -16,8 +16,6 @@ from rammer.options import CompileOptions
 from rammer.roller.construct import construct
 from tests.support.agreement import check_runs
 from tests.support.small_models import FLOAT, small_model
-
-pytestmark = pytest.mark.gpu
 
 
 @dataclass(frozen=True)
@@ -60,25 +58,49 @@ def model_of(case, w):
     return small_model(nodes, inputs, {"y": (FLOAT, shape)}, constants)
 
 
+@pytest.fixture
+def plan_of(monkeypatch):
+    """The plan of a case whose rTasks are of its tile, with what made it."""
+    monkeypatch.setattr(rules, "_best", every_candidate)
+
+    def plan(case, inputs, **settings):
+        monkeypatch.setattr(rules, "boxes", lambda expr, *_: [tile_of(case, expr)])
+        construct.cache_clear()
+        options = CompileOptions(veus=7, **settings)
+        graph = load_graph(model_of(case, inputs["w"]))
+        vdevice = find_device(options.device).describe(options)
+        plan = plan_graph(graph, vdevice, options)
+        assert [kernel.form.tiles > 1 for kernel in plan.kernels if isinstance(kernel.form, GemmForm)] == [True]
+        return plan, graph, vdevice, options
+
+    yield plan
+    construct.cache_clear()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_plans(name, plan_of):
+    plan_of(CASES[name], inputs_of(CASES[name]), device="cuda:sm_90")
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("delays", [False, True])
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-6), ("tf32", 2e-3), ("fp16", 2e-3)])
 @pytest.mark.parametrize("name", CASES)
-def test_blocks(name, precision, tolerance, delays, monkeypatch, tmp_path):
-    case, rng = CASES[name], np.random.default_rng(0)
-    monkeypatch.setattr(rules, "_best", every_candidate)
-    construct.cache_clear()
-    monkeypatch.setattr(rules, "boxes", lambda expr, *_: [tile_of(case, expr)])
-    shapes = {"x": case.x, "w": case.w, "other": case.other or (1,)}
-    inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    options = CompileOptions(device="cuda", precision=precision, delays=delays, veus=7, cache_dir=tmp_path)
-    device, graph = find_device("cuda"), load_graph(model_of(case, inputs["w"]))
-    vdevice = device.describe(options)
-    plan = plan_graph(graph, vdevice, options)
-    assert [kernel.form.tiles > 1 for kernel in plan.kernels if isinstance(kernel.form, GemmForm)] == [True]
+def test_blocks(name, precision, tolerance, delays, plan_of, tmp_path):
+    case, inputs = CASES[name], inputs_of(CASES[name])
+    settings = {"device": "cuda", "precision": precision, "delays": delays, "cache_dir": tmp_path}
+    plan, graph, vdevice, options = plan_of(case, inputs, **settings)
+    device = find_device("cuda")
     source = device.emit(plan, vdevice)
     loaded = device.load(source, device.build(source, options), options)
     arrays = [inputs[graph.values[number].name] for number in graph.inputs]
     check_runs(loaded, arrays, case.wanted(inputs), tolerance)
+
+
+def inputs_of(case):
+    rng = np.random.default_rng(0)
+    shapes = {"x": case.x, "w": case.w, "other": case.other or (1,)}
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
 def every_candidate(workload, candidates, _):

@@ -362,12 +362,20 @@ struct host_doubles {
 RAMMER_INLINE void rammer_mma_f64(double (&sums)[4], double a0, double a1, double a2, double a3, double b0, double b1) {
     host_doubles mine = {sums, {a0, a1, a2, a3}, {b0, b1}};
     host_together("rammer_mma_f64", 0xffffffffu, &mine, [](void *const *lanes, unsigned) {
+        double a[16][8], b[8][8];
+        for (unsigned lane = 0; lane < HOST_WARP; ++lane) {
+            const host_doubles *own = (const host_doubles *)lanes[lane];
+            for (unsigned upper = 0; upper < 2; ++upper) {
+                a[lane / 4][upper * 4 + lane % 4] = own->a[2 * upper];
+                a[lane / 4 + 8][upper * 4 + lane % 4] = own->a[2 * upper + 1];
+                b[lane / 4][upper * 4 + lane % 4] = own->b[upper];
+            }
+        }
         for (unsigned row = 0; row < 16; ++row)
             for (unsigned column = 0; column < 8; ++column) {
                 double total = 0;
                 for (unsigned k = 0; k < 8; ++k)
-                    total += ((const host_doubles *)lanes[row % 8 * 4 + k % 4])->a[row / 8 + k / 4 * 2] *
-                             ((const host_doubles *)lanes[column * 4 + k % 4])->b[k / 4];
+                    total += a[row][k] * b[column][k];
                 ((host_doubles *)lanes[row % 8 * 4 + column / 2])->sums[row / 8 * 2 + column % 2] += total;
             }
     });

@@ -75,28 +75,34 @@ struct host_tensor_map {
 /* Where a byte of an operand lies whose rows are 128 bytes: pieces of 16 change places within 8 rows. */
 static inline uint32_t host_swizzled(uint32_t at) { return at ^ (at >> 7 & 7) << 4; }
 
+/* What lies inside the tensor of a row of a box, from element `first` on; the rest stays. */
+static inline void host_read_row(char (&row)[128], const host_tensor_map &map, int64_t first, const int64_t (&place)[4]) {
+    uint64_t from = map.address;
+    for (int i = 1; i < 4; ++i) {
+        if (place[i] < 0 || place[i] >= (int64_t)map.extents[i])
+            return;
+        from += place[i] * map.strides_bytes[i - 1];
+    }
+    const int64_t begin = max(first, (int64_t)0), end = min(first + (int64_t)map.box[0], (int64_t)map.extents[0]);
+    if (begin < end)
+        memcpy(row + (begin - first) * map.element_bytes, (const void *)(from + begin * map.element_bytes),
+               (end - begin) * map.element_bytes);
+}
+
 RAMMER_INLINE void rammer_tensor_copy(uint32_t into, const void *of, const int32_t (&at)[4], uint32_t barrier, uint64_t) {
     const host_tensor_map *map = (const host_tensor_map *)of;
     if (into % 1024 || map->box[0] * map->element_bytes != 128)
         host_fail("a copy of rows of %u bytes to %u", map->box[0] * map->element_bytes, into);
-    uint32_t to = into, place[4];
-    for (place[3] = 0; place[3] < map->box[3]; ++place[3])
-        for (place[2] = 0; place[2] < map->box[2]; ++place[2])
-            for (place[1] = 0; place[1] < map->box[1]; ++place[1])
-                for (place[0] = 0; place[0] < map->box[0]; ++place[0], to += map->element_bytes) {
-                    bool is_inside = true;
-                    uint64_t from = map->address;
-                    for (int i = 0; i < 4; ++i) {
-                        const int64_t index = (int64_t)at[i] + place[i];
-                        is_inside &= 0 <= index && index < (int64_t)map->extents[i];
-                        from += index * (i == 0 ? map->element_bytes : map->strides_bytes[i - 1]);
-                    }
-                    char *element = (char *)host_in_shared(host_swizzled(to));
-                    if (is_inside)
-                        memcpy(element, (const void *)from, map->element_bytes);
-                    else
-                        memset(element, 0, map->element_bytes);
-                }
+    uint32_t to = into;
+    int64_t place[4];
+    for (place[3] = at[3]; place[3] < (int64_t)at[3] + map->box[3]; ++place[3])
+        for (place[2] = at[2]; place[2] < (int64_t)at[2] + map->box[2]; ++place[2])
+            for (place[1] = at[1]; place[1] < (int64_t)at[1] + map->box[1]; ++place[1], to += 128) {
+                char row[128] = {};
+                host_read_row(row, *map, at[0], place);
+                for (uint32_t piece = 0; piece < 128; piece += 16)
+                    memcpy(host_in_shared(host_swizzled(to + piece)), row + piece, 16);
+            }
     host_change_mbarrier(barrier, [=](host_mbarrier *waiting) { waiting->bytes -= (int32_t)(to - into); });
 }
 
@@ -107,12 +113,21 @@ RAMMER_INLINE void rammer_wgmma_commit(void) {}
 template <int pending> RAMMER_INLINE void rammer_wgmma_wait(void) { __syncwarp(); }
 RAMMER_INLINE uint32_t rammer_matrix(uint32_t at) { return (at >> 4 & 0x3fff) | 1u << 16; }
 
-template <rammer_format format> static inline float host_element(uint32_t matrix, uint32_t row, uint32_t k) {
-    const uint32_t at = ((matrix & 0x3fff) << 4) + row * 128;
-    if (format == RAMMER_TF32)
-        return __uint_as_float(*(const uint32_t *)host_in_shared(host_swizzled(at + k * 4)) & 0xffffe000u);
-    const uint16_t stored = *(const uint16_t *)host_in_shared(host_swizzled(at + k * 2));
-    return format == RAMMER_F16 ? rammer_widen_f16(stored) : rammer_widen_bf16(stored);
+/* `depth` elements, 32 bytes, of rows of an operand as numbers. */
+template <rammer_format format, int depth>
+static inline void host_read_matrix(float (*into)[depth], uint32_t matrix, uint32_t rows) {
+    for (uint32_t row = 0; row < rows; ++row)
+        for (uint32_t half = 0; half < 2; ++half) {
+            const uint32_t at = ((matrix & 0x3fff) << 4) + row * 128 + half * 16;
+            uint32_t words[4];
+            memcpy(words, host_in_shared(host_swizzled(at)), sizeof words);
+            for (uint32_t i = 0; i < depth / 2; ++i) {
+                const uint16_t stored = (uint16_t)(words[i / 2 % 4] >> 16 * (i % 2));
+                into[row][half * (depth / 2) + i] = format == RAMMER_TF32  ? __uint_as_float(words[i % 4] & 0xffffe000u)
+                                                    : format == RAMMER_F16 ? rammer_widen_f16(stored)
+                                                                           : rammer_widen_bf16(stored);
+            }
+        }
 }
 struct host_wgmma {
     float *sums;
@@ -123,13 +138,20 @@ template <rammer_format format, int held>
 RAMMER_INLINE void rammer_wgmma(float (&sums)[held], uint32_t a, uint32_t b, uint32_t is_added) {
     host_wgmma mine = {sums, a + threadIdx.x / 32 % 4 * (16 * 128 / 16), b, is_added != 0};
     host_together("wgmma", 0xffffffffu, &mine, [](void *const *lanes, unsigned) {
+        constexpr int depth = format == RAMMER_TF32 ? 8 : 16, columns = held * 2;
+        float left[16][depth], right[columns][depth];
+        const host_wgmma first = *(const host_wgmma *)lanes[0];
+        host_read_matrix<format>(left, first.a, 16);
+        host_read_matrix<format>(right, first.b, columns);
         for (uint32_t lane = 0; lane < HOST_WARP; ++lane) {
             const host_wgmma *one = (const host_wgmma *)lanes[lane];
+            if (one->a != first.a || one->b != first.b || one->add != first.add)
+                host_fail("lanes of a warp multiply different matrices");
             for (uint32_t i = 0; i < held; ++i) {
                 const uint32_t row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
                 float total = one->add ? one->sums[i] : 0.0f;
-                for (uint32_t k = 0; k < (format == RAMMER_TF32 ? 8 : 16); ++k)
-                    total += host_element<format>(one->a, row, k) * host_element<format>(one->b, column, k);
+                for (uint32_t k = 0; k < depth; ++k)
+                    total += left[row][k] * right[column][k];
                 one->sums[i] = total;
             }
         }

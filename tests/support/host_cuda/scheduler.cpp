@@ -12,6 +12,9 @@
 
 extern "C" void host_kernel(void **parameters); /* the translation unit's */
 
+/* What driver.py asks a library for; all else is hidden, so that calls need no table. */
+#define HOST_EXPORT __attribute__((visibility("default")))
+
 /* Shared memory: what has a name there, which the linker puts together, and what a launch asks for. */
 __attribute__((section("host_shared"))) static volatile char at_least_one;
 extern "C" char __start_host_shared[], __stop_host_shared[];
@@ -22,8 +25,8 @@ host_dim host_threads, host_blocks;
 
 /* The statement that is left out, of a text that asks for each (mutants.py), and which it came to. */
 extern "C" {
-int host_mutant = -1;
-unsigned char host_reached[4096];
+HOST_EXPORT int host_mutant = -1;
+HOST_EXPORT unsigned char host_reached[4096];
 bool host_runs(int statement) {
     host_reached[statement] = 1;
     return statement != host_mutant;
@@ -103,7 +106,7 @@ Fibre *host::at(unsigned block, unsigned warp, unsigned lane) {
 
 namespace {
 
-/* Ranks say whose turn it is: the least of all blocks, then of its warps; lanes go up or down. */
+/* Ranks say whose turn it is: the least of all blocks, then, in a random order, of its warps; others go up or down. */
 void rank_all(unsigned chosen) {
     for (unsigned b = 0; b < block_count; ++b) {
         blocks[b].rank = policy == REVERSE ? block_count - b : b + 1;
@@ -111,10 +114,8 @@ void rank_all(unsigned chosen) {
             blocks[b].rank = random_number();
         if (b == chosen % block_count && (policy == AHEAD || policy == BEHIND))
             blocks[b].rank = policy == AHEAD ? 0 : block_count + 1;
-        for (unsigned w = 0; w < warp_count; ++w) {
-            const bool down = policy == REVERSE || policy == BEHIND;
-            blocks[b].warps[w].rank = policy == RANDOM ? random_number() : down ? warp_count - w : w;
-        }
+        for (unsigned w = 0; policy == RANDOM && w < warp_count; ++w)
+            blocks[b].warps[w].rank = random_number();
     }
 }
 
@@ -134,8 +135,9 @@ Fibre *first_ready(void) {
             best = block;
     if (!best)
         return nullptr;
-    unsigned warp = unsigned(__builtin_ctzll(best->ready));
-    for (uint64_t rest = best->ready; rest; rest &= rest - 1) {
+    const bool reversed = policy == REVERSE || policy == BEHIND;
+    unsigned warp = unsigned(reversed ? 63 - __builtin_clzll(best->ready) : __builtin_ctzll(best->ready));
+    for (uint64_t rest = policy == RANDOM ? best->ready : 0; rest; rest &= rest - 1) {
         const unsigned other = unsigned(__builtin_ctzll(rest));
         if (best->warps[other].rank < best->warps[warp].rank)
             warp = other;
@@ -362,8 +364,8 @@ bool is_whole(unsigned scratch_bytes) {
 }  // namespace
 
 /* Runs the kernel. Returns null, or what is wrong; `steps` counts scheduling points. */
-extern "C" const char *host_launch(unsigned count, unsigned threads, unsigned scratch_bytes, void **arguments,
-                                   int policy_number, int copies_number, uint64_t seed, uint64_t *steps) {
+extern "C" HOST_EXPORT const char *host_launch(unsigned count, unsigned threads, unsigned scratch_bytes, void **arguments,
+                                               int policy_number, int copies_number, uint64_t seed, uint64_t *steps) {
     static char signal_stack[SIGNAL_STACK_BYTES];
     static const int caught[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     struct sigaction before[4], ours = {};
@@ -398,7 +400,7 @@ extern "C" const char *host_launch(unsigned count, unsigned threads, unsigned sc
 }
 
 /* How often threads did what instruction `number` does, and its name; null behind the last one. */
-extern "C" const char *host_counted(unsigned number, uint64_t *times) {
+extern "C" HOST_EXPORT const char *host_counted(unsigned number, uint64_t *times) {
     *times = counts[number].times;
     return counts[number].name;
 }

@@ -30,6 +30,21 @@ bool see_changes(Fibre *fibre) {
     return changed;
 }
 
+/* Purposes are literals, of which the linker keeps one each where it can. */
+bool differ(const char *one, const char *other) { return one != other && strcmp(one, other) != 0; }
+
+/* That of a mask, or a free one. */
+Gathering *find_gathering(Warp &warp, unsigned mask) {
+    Gathering *free = nullptr;
+    for (Gathering &one : warp.gatherings) {
+        if (one.mask == mask)
+            return &one;
+        if (!one.mask && !free)
+            free = &one;
+    }
+    return free;
+}
+
 }  // namespace
 
 void host::do_copies(Fibre *fibre, unsigned before_group) {
@@ -98,7 +113,7 @@ int host_barrier(const char *purpose, int number, unsigned count, bool vote) {
     Meeting &barrier = block.barriers[number];
     if (barrier.here == 0)
         barrier = {purpose, 0, count, 0};
-    if (strcmp(barrier.purpose, purpose) != 0 || barrier.wanted != count)
+    if (differ(barrier.purpose, purpose) || barrier.wanted != count)
         host_fail("threads meet at barrier %d for %s (%u of them) and for %s (%u)", number, barrier.purpose,
                   barrier.wanted, purpose, count);
     ++barrier.here;
@@ -115,14 +130,10 @@ int host_barrier(const char *purpose, int number, unsigned count, bool vote) {
 void host_together(const char *purpose, unsigned mask, void *mine, void (*combine)(void *const *, unsigned)) {
     if (!(mask >> here->lane & 1))
         host_fail("not in its own mask %08x for %s", mask, purpose);
-    Gathering *const all = blocks[here->block_number].warps[here->warp].gatherings, *found = nullptr;
-    for (Gathering *one = all; one < all + HOST_WARP; ++one)
-        if (one->mask == mask)
-            found = one;
-    for (Gathering *one = all; !found; ++one)
-        if (!one->mask)
-            *(found = one) = {purpose, mask, 0, {}};
-    if (strcmp(found->purpose, purpose) != 0)
+    Gathering *found = find_gathering(blocks[here->block_number].warps[here->warp], mask);
+    if (!found->mask)
+        *found = {purpose, mask, 0, {}};
+    if (differ(found->purpose, purpose))
         host_fail("lanes of mask %08x come together for %s and for %s", mask, found->purpose, purpose);
     found->lanes[here->lane] = mine;
     found->here |= 1u << here->lane;

@@ -19,8 +19,8 @@ _HEADERS = tuple(_FOLDER / name for name in ("intrinsics.h", "intrinsics_sm90.h"
 # As on GPUs, nothing follows from the types of pointers; frames that longjmp leaves are those of other threads. Vectors
 # that are not aligned, and elements beyond an array of registers, end the launch.
 _FLAGS = (
-    *("-std=c++17", "-O1", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fwrapv"),
-    *("-fno-math-errno", "-fno-stack-protector", "-fstack-clash-protection", "-U_FORTIFY_SOURCE", "-w"),
+    *("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing"),
+    *("-fwrapv", "-fno-math-errno", "-fno-stack-protector", "-fstack-clash-protection", "-U_FORTIFY_SOURCE", "-w"),
     "-fsanitize=alignment,bounds",
 )
 ZIG = (sys.executable, "-m", "ziglang", "c++", "-nostdlib++", "-fno-sanitize=all", "-fsanitize-trap=alignment,bounds")
@@ -81,7 +81,7 @@ class HostToolchain:
             if not compiled.exists():
                 with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                     made = Path(folder) / "made.o"
-                    self._call(["-c", str(source), "-o", str(made)])
+                    self._call(["-O2", "-c", str(source), "-o", str(made)])
                     made.replace(compiled)
             found.append(str(compiled))
         return found

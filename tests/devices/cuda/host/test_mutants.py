@@ -89,6 +89,7 @@ def attention(gpu, rows, keys, precision, device="cuda:sm_90"):
     return Program.of(gpu, model, veus=1, precision=precision, device=device)
 
 
+@pytest.mark.long  # it tries the other tests of this folder, and skeletons change seldom
 def test_statements(gpu):
     found = Findings()
     for make in PROGRAMS.values():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -170,7 +169,7 @@ class VDevice:
             run of many hand-overs waits for; None: they all go on alike.
         own_handover_us: until a vEU goes on itself that waits, where all is there already; policies count
             `task_overhead_us`, which this has in it. None: no longer than that.
-        early_bytes_per_us: at which an rTask copies constants before it waits.
+        early_bytes_per_us: at which an rTask copies constants before it waits; None: they take no time.
         instruction_fetch_us: what an instruction takes longer that a vEU runs for the first time: one outside of loops
             from the innermost level that all share, any from the outermost, where constants have taken its place.
         tagged_handover_us: until another vEU has data that it waits for by their tags; None where it cannot.
@@ -214,7 +213,7 @@ class VDevice:
     longest_task_us: float | None = None
     last_handover_us: Figure | None = None
     own_handover_us: Figure | None = None
-    early_bytes_per_us: Figure = Figure(math.inf, "taken for nothing")
+    early_bytes_per_us: Figure | None = None
     instruction_fetch_us: tuple[Figure, Figure] = (Figure(0.0, "taken for nothing"), Figure(0.0, "taken for nothing"))
     tagged_handover_us: Figure | None = None
     start_us: Figure = Figure(0.0, "taken for nothing")

@@ -88,7 +88,7 @@ class Estimates:
             return 0.0
         look_us = 0.0 if own is None else max(0.0, own.value - device.task_overhead_us.value)
         early_bytes = device.rules.brought(operator.kernels[pick]).early_bytes
-        return look_us + early_bytes / device.early_bytes_per_us.value
+        return look_us + self._early_us(early_bytes)
 
     def stream_us(self, operator: ROperator, pick: int) -> float:
         """How much longer an rTask takes whose constants come from far, as all of a model do that has too many."""
@@ -106,7 +106,12 @@ class Estimates:
         """What an rTask takes, before it waits, to load weights that its vEU has not kept; likewise."""
         device = self._device
         far_us = kernel.form.kept_bytes / device.levels[-1].share_bytes_per_us(device.veu_count)
-        return far_us if self._is_far else kernel.form.kept_bytes / device.early_bytes_per_us.value
+        return far_us if self._is_far else self._early_us(kernel.form.kept_bytes)
+
+    def _early_us(self, size_bytes: int) -> float:
+        """What constants take that are copied before a Wait."""
+        rate = self._device.early_bytes_per_us
+        return 0.0 if rate is None else size_bytes / rate.value
 
     def code_us(self, kernel: RKernel) -> float:
         """What the first rTask of an rKernel on a vEU takes longer, since its code comes from far; likewise."""

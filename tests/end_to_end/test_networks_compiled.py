@@ -52,11 +52,12 @@ def errors_of(
     vdevice = found.describe(options)
     graph = load_graph(model)
     tasks = lower_graph(graph, vdevice, options, Dump(None))
+    costs = ModelCosts(vdevice)
     known: dict[tuple[object, object], float] = {}
     errors = {}
     for policy in policies:
         chosen = replace(options, policy=policy)
-        plan = schedule_tasks(tasks, vdevice, ModelCosts(vdevice), chosen, Dump(None))
+        plan = schedule_tasks(tasks, vdevice, costs, chosen, Dump(None))
         key = (plan.schedule.choice, plan.schedule.programs)
         if key not in known:
             kind = partial(Executable, **interface_of(graph, tasks.in_place))

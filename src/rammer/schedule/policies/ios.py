@@ -20,7 +20,8 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
+from operator import is_
 from typing import NamedTuple
 
 from rammer.ir.program import Schedule
@@ -85,8 +86,7 @@ class Stages:
 
 def schedule(graph: TaskGraph, device: VDevice, costs: CostModel, *, barriers: bool = True) -> Schedule:
     """The best stages, with a barrier after each."""
-    estimates = Estimates(graph, device, costs)
-    found = find_stages(graph, device.veu_count, estimates)
+    estimates, found = _searched(_Same((graph, device, costs)))
     dependencies, builder = Dependencies(graph, Regions(graph)), ProgramBuilder(device.veu_count)
     choice = [0] * len(graph.operators)
     for stage in found.stages:
@@ -107,6 +107,27 @@ def schedule(graph: TaskGraph, device: VDevice, costs: CostModel, *, barriers: b
 
 schedule_by_tiles = partial(schedule, barriers=False)
 """The same stages on the same vEUs, each rTask waiting for the tiles that it reads instead of for a whole stage."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Same:
+    """A graph, a device and costs, equal to the very same ones; to compare what is in them would take too long."""
+
+    parts: tuple[TaskGraph, VDevice, CostModel]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and all(map(is_, self.parts, other.parts))
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.parts)))
+
+
+@lru_cache(maxsize=1)
+def _searched(same: _Same) -> tuple[Estimates, Stages]:
+    """The stages, which the policies with barriers and without have in common."""
+    graph, device, costs = same.parts
+    estimates = Estimates(graph, device, costs)
+    return estimates, find_stages(graph, device.veu_count, estimates)
 
 
 def find_stages(

@@ -23,9 +23,6 @@ TakingOver = Callable[[int, int], float]
 """The cost where the model of that number has so many vEUs, until the other takes them over."""
 
 _ROUNDS = 8
-_TAKING_OVER = 0.03
-"""Of the cost of the best partitions, what taking over may cost more: side by side much is predicted too short, and
-what takes over makes up for it. ResNeXt and NASNet on an H200: 3 % more by prediction, 3 % less by measurement."""
 _FIRST_SHARES = (3, 4, 6)
 """Of twelve parts of the vEUs, what is tried for the model that the other takes over from."""
 _EVEN = 0.02
@@ -57,7 +54,7 @@ def find_partitions(
     search = _Search(veus, priorities, time_us)
     cost, found = min((search.best(count) for count in counts), key=lambda found: found[0])
     if cost_of_taking_over is not None and len(priorities) == 2 and veus > 1:
-        return search.taken_over(cost * (1 + _TAKING_OVER), cost_of_taking_over) or found
+        return search.taken_over(cost, cost_of_taking_over) or found
     return found
 
 

@@ -49,7 +49,13 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
     held_us = [
         estimates.held_us(operator, pick) for operator, pick in zip(graph.operators, schedule.choice, strict=True)
     ]
-    kept, code = _Kept(graph, schedule.choice, estimates), _Code(graph, schedule.choice, estimates)
+    times = _Times(
+        task_us=task_us,
+        early_us=early_us,
+        held_us=held_us,
+        kept=_Kept(graph, schedule.choice, estimates),
+        code=_Code(graph, schedule.choice, estimates),
+    )
     waiting = [0.0] * max((program.veus for program in schedule.programs), default=device.veu_count)
     spans: list[Span] = []
     now = device.start_us.value if any(program.veus for program in schedule.programs) else 0.0
@@ -57,7 +63,7 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
         if number > 0:
             now += estimates.program_us
         busy_us = () if number else device.busy_us[: program.veus]
-        run = _ProgramRun(number, program, task_us, early_us, held_us, tagged, kept, code, estimates, now, busy_us)
+        run = _ProgramRun(number, program, times, tagged, estimates, now, busy_us)
         run.play()
         now = max((time for time, queue in zip(run.times, program.steps, strict=True) if queue), default=now)
         for veu, waited in enumerate(run.waiting):
@@ -111,6 +117,20 @@ class _Code:
         return self._fetch_us[kernel]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Times:
+    """What rTasks take, by rOperator: all in all, before they need what they wait for, and before they look at it.
+
+    `kept` weights and `code` take more time on a vEU that has them not.
+    """
+
+    task_us: Sequence[float]
+    early_us: Sequence[float]
+    held_us: Sequence[float]
+    kept: _Kept
+    code: _Code
+
+
 @dataclass(slots=True, eq=False)
 class _Taken:
     """Tagged results that rTasks take together: `left` of them are still to come, and `takers` stand for them."""
@@ -135,24 +155,16 @@ class _ProgramRun:
         self,
         number: int,
         program: RProgram,
-        task_us: Sequence[float],
-        early_us: Sequence[float],
-        held_us: Sequence[float],
+        times: _Times,
         tagged: Mapping[RTask, Predecessors],
-        kept: _Kept,
-        code: _Code,
         estimates: Estimates,
         start_us: float,
         busy_us: Sequence[float],
     ) -> None:
         self._number = number
         self._program = program
-        self._task_us = task_us
-        self._early_us = early_us
-        self._held_us = held_us
+        self._times = times
         self._waited = [False] * program.veus
-        self._kept = kept
-        self._code = code
         self._taken: dict[RTask, list[_Taken]] = {}
         self._made: dict[RTask, list[_Taken]] = {}
         self._handovers, self._tagged_handovers = estimates.handovers, estimates.tagged_handovers
@@ -207,12 +219,12 @@ class _ProgramRun:
                     missing.takers.append(veu)
                     return []
                 ready = max([self.times[veu], *(results.arrivals.seen_us(veu) for results in taken)])
-                held_us = self._held_us[task.operator] if self._waited[veu] else 0.0
-                held_us += self._kept.first_us(veu, task)
-                start = max(self._ended[veu], ready - self._early_us[task.operator] - held_us)
+                held_us = self._times.held_us[task.operator] if self._waited[veu] else 0.0
+                held_us += self._times.kept.first_us(veu, task)
+                start = max(self._ended[veu], ready - self._times.early_us[task.operator] - held_us)
                 self.waiting[veu] += start - self._ended[veu]
-                brought_us = self._kept.fetch_us(veu, task) + self._code.fetch_us(veu, task)
-                end = start + held_us + self._task_us[task.operator] + brought_us
+                brought_us = self._times.kept.fetch_us(veu, task) + self._times.code.fetch_us(veu, task)
+                end = start + held_us + self._times.task_us[task.operator] + brought_us
                 self._waited[veu] = False
                 self.spans[veu].append(Span(program=self._number, veu=veu, task=task, start_us=start, end_us=end))
                 self.times[veu] = self._ended[veu] = end

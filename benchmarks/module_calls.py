@@ -2,8 +2,9 @@
 
 The module is one linear layer for one row. `guards` is `torch.compile` with a backend whose graph gives a tensor that
 was made before, so what is left is Dynamo's; `AOTAutograd` is the same behind PyTorch's own layer for backends, and
-`plain` runs the graph as Dynamo found it. All take turns. On a GPU a turn is too short to fill its queue, which is
-empty as it begins, and `driver` is the launch of a kernel that does nothing.
+`plain` runs the graph as Dynamo found it. `floor` makes room for a result and, on a GPU, launches a kernel that does
+nothing: what any backend has to do. All take turns. On a GPU a turn is too short to fill its queue, which is empty as
+it begins, and `driver` is that launch alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -22,11 +23,15 @@ import rammer
 from benchmarks.harness.clock import WallClock
 from benchmarks.harness.environment import OUT, environment
 from benchmarks.harness.gpu import gpu_facts
+from rammer.frontends.torch.private import room
 from rammer.torch_backend import backend
 
 _WIDTH = 16
 _TURN = 50  # calls; a GPU's queue has room for some hundred
 _WARMUP_TURNS = 20
+
+if TYPE_CHECKING:
+    from benchmarks.calls import DriverPart
 
 Call = Callable[[], object]
 
@@ -52,10 +57,25 @@ def ways(device: str, veus: int | None) -> dict[str, Call]:
         forward: Callable[..., Any] = graph.forward
         return forward
 
+    on_gpu = device == "cuda"
+    part = _driver_part() if on_gpu else None
+
+    def floor(graph: object, inputs: Sequence[Any]) -> Callable[..., Any]:
+        new = room((1, _WIDTH), torch.float32, on_gpu=on_gpu)
+
+        def call(*_: object) -> Sequence[Any]:
+            result = new()
+            if part is not None:
+                part.launch()
+            return (result,)
+
+        return call
+
     net = rammer.compile(module, device, args=(x,), veus=veus)
     backends: dict[str, Any] = {
         "torch.compile": backend,
         "guards": guards,
+        "floor": floor,
         "AOTAutograd": aot_autograd(fw_compiler=aot),
         "plain": plain,
     }
@@ -65,11 +85,15 @@ def ways(device: str, veus: int | None) -> dict[str, Call]:
         compiled = torch.compile(_layer().to(device), backend=chosen, dynamic=False, options=options.get(name))
         calls[name] = lambda compiled=compiled: compiled(x)  # type: ignore[misc]
     calls["bound"] = net.bind({net.signature.inputs[0].name: x})
-    if device == "cuda":
-        from benchmarks.calls import DriverPart
-
-        calls["driver"] = DriverPart().launch
+    if part is not None:
+        calls["driver"] = part.launch
     return calls
+
+
+def _driver_part() -> DriverPart:
+    from benchmarks.calls import DriverPart
+
+    return DriverPart()
 
 
 def _layer() -> torch.nn.Module:
@@ -113,7 +137,10 @@ def main() -> None:
     for name, us in found.items():
         print(f"{name:16} {us:6.2f} us")
     beyond_us = found["torch.compile"] - found["guards"]
-    print(f"torch.compile beyond guards {beyond_us:.2f} us, of which the call of the module {found['net(x)']:.2f}")
+    floor_us = found["floor"] - found["guards"]
+    print(
+        f"torch.compile beyond guards {beyond_us:.2f} us, the floor {floor_us:.2f}, net(x) alone {found['net(x)']:.2f}"
+    )
     settings = environment([]) | {"torch": torch.__version__} | (gpu_facts() if on_gpu else {})
     OUT.mkdir(exist_ok=True)
     (OUT / f"module-calls-{given.device}.json").write_text(json.dumps(settings | {"us": found}, indent=1))

@@ -177,7 +177,7 @@ BROKEN: dict[str, tuple[str, Callable[[Plan], Plan], str]] = {
 
 def test_an_instruction_that_the_device_has_not_is_rejected() -> None:
     shape = GemmShape(64, 8, 64)
-    form = WarpgroupGemmForm(instruction=Instruction.WGMMA_F16, threadblock=shape, stages=1, swapped=False)
+    form = WarpgroupGemmForm(instruction=Instruction.WGMMA_F16, threadblock=shape, stages=1, swapped=False, finishers=1)
     products = replace(device(2), skeletons=(*device(2).skeletons, form.skeleton))
     with pytest.raises(VerificationError) as caught:
         program.verify(with_kernel(base(), 2, form=form), products)

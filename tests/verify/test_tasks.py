@@ -258,7 +258,7 @@ def map_with_reduction(graph: TaskGraph) -> TaskGraph:
 def warpgroups_without_matrices(graph: TaskGraph) -> TaskGraph:
     """Their operands are float32 that nobody has rounded."""
     shape = GemmShape(64, 8, 64)
-    form = WarpgroupGemmForm(instruction=Instruction.WGMMA_F16, threadblock=shape, stages=1, swapped=False)
+    form = WarpgroupGemmForm(instruction=Instruction.WGMMA_F16, threadblock=shape, stages=1, swapped=False, finishers=1)
     return with_kernel(graph, 2, tile=RTile(task=graph.operators[2].kernels[0].tile.task, lane=1), form=form)
 
 

@@ -296,13 +296,15 @@ class WarpgroupGemmForm(KernelForm):
 
     One warp asks for copies by tensor map, of constants before the rTask waits: `stages` of `threadblock.k` elements of
     the sums are in shared memory together. An instruction takes `instruction_m` rows a warpgroup and `instruction_n`
-    columns: those of the result, or with `swapped` operands its columns as rows.
+    columns: those of the result, or with `swapped` operands its columns as rows. The last `finishers` threads make
+    results of the sums: all, or those that do not multiply, which load what that takes while others do.
     """
 
     instruction: Instruction
     threadblock: GemmShape
     stages: int
     swapped: bool
+    finishers: int
 
     @property
     def skeleton(self) -> Skeleton:

@@ -250,6 +250,7 @@ def warpgroup_gemm_form(
         threadblock=GemmShape(m, n, slabs * product.slab),
         stages=stages,
         swapped=swapped,
+        finishers=threads - threads_of_sums if rows == GROUP_ROWS else threads,
     )
 
 

@@ -208,14 +208,8 @@ def _threads_fault(form: KernelForm, points: int) -> str | None:
                 return f"needs {form.warps * form.slices} warps of {threads // _WARP}"
             if tiles * outer.m * outer.n < points:
                 return f"covers {points} points by {tiles} tiles of {outer}"
-        case WarpgroupGemmForm(threads=threads, threadblock=outer, stages=stages):
-            if min(*outer, stages) < 1 or form.instruction_m % _GROUP_ROWS or form.instruction_n % _INSTRUCTION_COLUMNS:
-                return f"has a threadblock tile of {outer}, which warpgroups do not multiply"
-            warps = form.instruction_m // _GROUP_ROWS * _WARPS_OF_GROUP
-            if warps > threads // _WARP - _OTHER_WARPS:
-                return f"needs {warps} warps of {threads // _WARP} beside {_OTHER_WARPS}"
-            if outer.m * outer.n < points:
-                return f"covers {points} points by a tile of {outer}"
+        case WarpgroupGemmForm():
+            return _warpgroup_fault(form, points)
         case GemvForm(threads=threads, width=width, vector=vector):
             if width < 1 or width % vector or threads % (width // vector):
                 return f"shares out {width} points among {threads} threads, {vector} to each"
@@ -226,6 +220,21 @@ def _threads_fault(form: KernelForm, points: int) -> str | None:
                 return f"cuts vectors into {slices} slices for {threads // _WARP} warps"
             if columns < 1 or points % columns:
                 return f"has {points} points in {columns} columns"
+    return None
+
+
+def _warpgroup_fault(form: WarpgroupGemmForm, points: int) -> str | None:
+    """The same of a product by warpgroups."""
+    outer, threads = form.threadblock, form.threads
+    if min(*outer, form.stages) < 1 or form.instruction_m % _GROUP_ROWS or form.instruction_n % _INSTRUCTION_COLUMNS:
+        return f"has a threadblock tile of {outer}, which warpgroups do not multiply"
+    warps = form.instruction_m // _GROUP_ROWS * _WARPS_OF_GROUP
+    if warps > threads // _WARP - _OTHER_WARPS:
+        return f"needs {warps} warps of {threads // _WARP} beside {_OTHER_WARPS}"
+    if form.finishers not in (threads, threads - warps * _WARP):
+        return f"has results made by {form.finishers} of {threads} threads, where {warps} warps multiply"
+    if outer.m * outer.n < points:
+        return f"covers {points} points by a tile of {outer}"
     return None
 
 

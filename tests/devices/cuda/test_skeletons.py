@@ -59,8 +59,13 @@ def depthwise(height, width, channels, taps, stride=1, dilation=1, vector=1, poi
     return Program(name="depthwise", macros=dict(zip(names, sizes, strict=True)), inputs=[x, w], wanted=wanted)
 
 
-def warpgroup_gemm(rows, columns, k, dtype=DType.FLOAT16, groups=1, slabs=1, stages=3, swapped=False, constant="B"):
-    """A product of matrices of 16 bits or TF32 in one tile; `constant` may be copied before the rTask waits."""
+def warpgroup_gemm(
+    rows, columns, k, dtype=DType.FLOAT16, groups=1, slabs=1, stages=3, swapped=False, constant="B", beside=False
+):
+    """A product of matrices of 16 bits or TF32 in one tile; `constant` may be copied before the rTask waits.
+
+    Results are made by all threads, or by those that do not multiply, `beside` those.
+    """
     bits = 32 if dtype is DType.TF32 else 16
     first, second = (columns, rows) if swapped else (rows, columns)
     tile = -(-second // 8) * 8
@@ -90,6 +95,7 @@ def warpgroup_gemm(rows, columns, k, dtype=DType.FLOAT16, groups=1, slabs=1, sta
         "ELEMENT": "float" if bits == 32 else "uint16_t",
         **dict(zip(("GROUPS", "N", "SLABS", "STAGES"), (groups, tile, slabs, stages), strict=True)),
         "SWAPPED": str(swapped).lower(),
+        "FINISHERS": 512 - 128 * groups * beside,
         **dict(zip(("ROWS", "COLUMNS", "K"), (rows, columns, k), strict=True)),
         **{f"{one}_IS_CONSTANT": str(one in constant).lower() for one in "AB"},
     }
@@ -198,9 +204,9 @@ def reduce_columns(length, columns, across, vector=1, turns=1):
     return Program(name="reduce_columns", macros=macros, inputs=[x], wanted=np.concatenate([x - mean, mean]))
 
 
-def epilogue(rows, columns, width, pitch, ahead):
+def epilogue(rows, columns, width, pitch, ahead, threads=128):
     x, bias = random(rows, columns), random(columns, seed=1)
-    macros = {"ROWS": rows, "COLUMNS": columns, "WIDTH": width, "PITCH": pitch, "AHEAD": int(ahead)}
+    macros = {"ROWS": rows, "COLUMNS": columns, "WIDTH": width, "PITCH": pitch, "AHEAD": int(ahead), "THREADS": threads}
     return Program(name="epilogue", macros=macros, inputs=[x, bias], wanted=np.maximum(x.astype(np.float64) + bias, 0))
 
 
@@ -408,6 +414,8 @@ PROGRAMS = {
     "gemm of a warpgroup, one stage": warpgroup_gemm(60, 40, 64, stages=2, constant=""),
     "gemm of two warpgroups, two slabs": warpgroup_gemm(128, 64, 512, groups=2, slabs=2, stages=2, constant="AB"),
     "gemm of a warpgroup, swapped": warpgroup_gemm(16, 64, 320, swapped=True, constant="A"),
+    "gemm of a warpgroup, results by others": warpgroup_gemm(60, 24, 320, beside=True),
+    "gemm of two warpgroups, results by others": warpgroup_gemm(100, 40, 256, groups=2, slabs=2, beside=True),
     "gemm of a warpgroup of TF32": warpgroup_gemm(64, 24, 160, dtype=DType.TF32),
     "map": pointwise(24 * 70, 1, 1),
     "map, vectors in turns": pointwise(24 * 70, 4, 2),
@@ -421,6 +429,7 @@ PROGRAMS = {
     "columns, vectors": reduce_columns(50, 96, 16, 4, turns=2),
     "columns, few": reduce_columns(300, 7, 8),
     "epilogue": epilogue(40, 64, 4, 72, ahead=True),
+    "epilogue of half the threads": epilogue(40, 24, 4, 32, ahead=True, threads=64),
     "epilogue, more threads than whole rows take": epilogue(97, 24, 2, 28, ahead=True),
     "epilogue, element by element": epilogue(5, 7, 1, 8, ahead=False),
     "persistent RNN": persistent_rnn(24, 100, 16),

@@ -60,6 +60,9 @@ RAMMER_INLINE void rammer_mbarrier_wait(uint32_t at, uint32_t parity) {
 template <int number, int threads> RAMMER_INLINE void rammer_named_barrier(void) {
     host_barrier("a named barrier", number, threads, false);
 }
+template <int number, int threads> RAMMER_INLINE void rammer_named_arrive(void) {
+    host_arrive("a named barrier", number, threads);
+}
 
 RAMMER_INLINE void rammer_fence_global_copies(void) {}
 RAMMER_INLINE void rammer_fence_shared_copies(void) {}

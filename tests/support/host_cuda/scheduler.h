@@ -40,6 +40,9 @@ void host_changed(const void *address);
  * `purpose`. Returns how many came with `vote`. */
 int host_barrier(const char *purpose, int number, unsigned count, bool vote);
 
+/* Comes there likewise, without a vote, and goes on. */
+void host_arrive(const char *purpose, int number, unsigned count);
+
 /* Waits until all lanes of `mask` have come, all for the same `purpose`. The last one calls `combine` with what each of
  * them brought, by lane, before any goes on. */
 void host_together(const char *purpose, unsigned mask, void *mine, void (*combine)(void *const *lanes, unsigned mask));

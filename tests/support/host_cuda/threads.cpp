@@ -108,7 +108,8 @@ void host_changed(const void *address) {
     lookers.count = kept;
 }
 
-int host_barrier(const char *purpose, int number, unsigned count, bool vote) {
+/* Comes to a barrier, where nobody waits for `here` to leave. */
+static Block &come_to(const char *purpose, int number, unsigned count, bool vote) {
     Block &block = blocks[here->block_number];
     Meeting &barrier = block.barriers[number];
     if (barrier.here == 0)
@@ -118,6 +119,16 @@ int host_barrier(const char *purpose, int number, unsigned count, bool vote) {
                   barrier.wanted, purpose, count);
     ++barrier.here;
     barrier.votes += vote;
+    return block;
+}
+
+void host_arrive(const char *purpose, int number, unsigned count) {
+    open_if_met(come_to(purpose, number, count, false), number);
+    switch_over();
+}
+
+int host_barrier(const char *purpose, int number, unsigned count, bool vote) {
+    Block &block = come_to(purpose, number, count, vote);
     here->look_count = here->same = 0;
     here->barrier = number;
     here->purpose = purpose;

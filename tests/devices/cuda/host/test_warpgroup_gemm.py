@@ -1,6 +1,7 @@
 """Products that warpgroups multiply: operands either way round, stages, ragged edges, batches, in several orders."""
 
 import math
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -11,9 +12,11 @@ from rammer.devices.cuda.source import source_of
 from rammer.devices.cuda.source_files import CODE
 from rammer.devices.cuda.tiling import warpgroup
 from rammer.devices.cuda.tiling.rules import GpuRules
+from rammer.errors import VerificationError
 from rammer.ir.kernel_form import WarpgroupGemmForm
 from rammer.profiler.measure import _Operator, expected, operands_for
 from rammer.roller.construct import construct
+from rammer.verify import tasks
 from tests.support.agreement import relative_difference, run_onnx_runtime
 from tests.support.host_cuda import orders
 from tests.support.products_alone import products_alone
@@ -111,10 +114,30 @@ def test_ring_is_filled_again_and_again(gpu):
     assert [form.stages for form in forms] == [3, 1]
 
 
-@pytest.mark.parametrize(("rows", "width"), [(64, 4), (40, 8)])
-def test_two_whole_rows_of_four_results_rather_than_one_of_eight(rows, width, gpu):
+@pytest.mark.parametrize(
+    ("rows", "width", "finishers"), [(64, 4, 384), (40, 8, 384), (128, 8, 512)], ids=["few", "ragged", "by all"]
+)
+def test_results_of_a_thread(rows, width, finishers, gpu):
+    """Those who do not multiply make them, of few results; two rows of four, not one of eight and another of some."""
     plan, vdevice = plan_of(gpu, chain((rows,), 64, 64), lambda form: form.threadblock[:2] == (rows, 64))
-    assert f"rammer_epilogue<{rows}, 64, {width}, " in bytes(source_of(plan, vdevice).files[CODE]).decode()
+    text = bytes(source_of(plan, vdevice).files[CODE]).decode()
+    assert f"rammer_epilogue<{rows}, 64, {width}, " in text
+    assert f", {finishers}> epilogue;" in text
+    assert text.count("    rammer_await_sums();") == 2 * (finishers < 512)
+
+
+def test_results_by_half_of_those_who_multiply_are_rejected(gpu):
+    plan, _ = plan_of(gpu, chain((16,), 64, 64), lambda form: form.instruction_m == 64)
+    place, operator = next(
+        found for found in enumerate(plan.graph.operators) if isinstance(found[1].kernels[0].form, WarpgroupGemmForm)
+    )
+    kernel = operator.kernels[0]
+    broken = replace(operator, kernels=(replace(kernel, form=replace(kernel.form, finishers=448)),))
+    operators = [*plan.graph.operators]
+    operators[place] = broken
+    with pytest.raises(VerificationError, match="results made by 448 of 512 threads, where 4 warps multiply") as caught:
+        tasks.verify(replace(plan.graph, operators=tuple(operators)))
+    assert caught.value.code == "T09"
 
 
 def test_ragged_edges(gpu):

@@ -1,5 +1,5 @@
 /* y = max(sums + bias, 0) of a tile of ROWS by COLUMNS, whose sums lie in shared memory; the bias is loaded ahead if AHEAD. */
-typedef rammer_epilogue<ROWS, COLUMNS, WIDTH, PITCH> epilogue;
+typedef rammer_epilogue<ROWS, COLUMNS, WIDTH, PITCH, THREADS> epilogue;
 
 extern "C" __global__ void rammer_run(const float *x, const float *bias, float *y) {
     float *const sums = (float *)rammer_scratch;

@@ -2,7 +2,7 @@
  *
  * `maps` are the tensor maps of what gives wgmma its rows and its columns: A and B, or if SWAPPED, B and A. What each row is
  * divided by, warps compute that neither copy nor multiply. */
-typedef rammer_gemm_sm90<FORMAT, GROUPS, N, SLABS, STAGES, SWAPPED> gemm;
+typedef rammer_gemm_sm90<FORMAT, GROUPS, N, SLABS, STAGES, SWAPPED, FINISHERS> gemm;
 enum { A_ROWS = GROUPS * RAMMER_GROUP_ROWS, SLAB = RAMMER_SLAB_BYTES / sizeof(ELEMENT), IS_WHOLE = K % SLAB == 0 };
 
 extern "C" __global__ void __launch_bounds__(RAMMER_THREADS)
@@ -26,7 +26,9 @@ rammer_run(const char *maps, const ELEMENT *, const ELEMENT *, const float *squa
     };
     if (!rammer_with_sums(compute))
         return;
-    for (uint32_t place = threadIdx.x; place < ROWS * COLUMNS; place += RAMMER_THREADS) {
+    if (FINISHERS < RAMMER_THREADS)
+        rammer_await_sums();
+    for (uint32_t place = threadIdx.x - (RAMMER_THREADS - FINISHERS); place < ROWS * COLUMNS; place += FINISHERS) {
         const uint32_t row = place / COLUMNS, column = place % COLUMNS;
         const float sum = ((const float *)rammer_scratch)[row * gemm::PITCH + column];
         c[place] = fmaxf(sum * rammer_row_values[row][0] + bias[column], 0.0f);

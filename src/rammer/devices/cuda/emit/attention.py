@@ -64,6 +64,7 @@ def emit_attention(scope: Scope, sides: Sequence[Side], form: FlashAttentionForm
         rows=rows,
         columns=columns,
         pitch=block.sums_pitch(form),
+        threads=form.threads,
         of_rows={found.total: "sums[attention::TOTALS + row]"},
     ).emit(in_head)
 

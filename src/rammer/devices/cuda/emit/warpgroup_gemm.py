@@ -38,8 +38,8 @@ _FORMATS: Mapping[Instruction, str] = {
 def loop_of(form: WarpgroupGemmForm) -> str:
     """The loop over stages that a form has."""
     groups = form.instruction_m // GROUP_ROWS
-    numbers = f"{groups}, {form.instruction_n}, {slabs_of(form)}, {form.stages}, {str(form.swapped).lower()}"
-    return f"rammer_gemm_sm90<{_FORMATS[form.instruction]}, {numbers}>"
+    sizes = f"{groups}, {form.instruction_n}, {slabs_of(form)}, {form.stages}"
+    return f"rammer_gemm_sm90<{_FORMATS[form.instruction]}, {sizes}, {str(form.swapped).lower()}, {form.finishers}>"
 
 
 def emit_multiply(loops: Mapping[str, str], beside: Collection[str], numbers: Mapping[str, int]) -> str:
@@ -47,7 +47,7 @@ def emit_multiply(loops: Mapping[str, str], beside: Collection[str], numbers: Ma
 
         bool rammer_multiply(uint32_t kernel, const rammer_record *record)
 
-    It returns whether the rKernel's function is to be called: not if the run is given up.
+    It returns whether a warp is to call the rKernel's function: none if the run is given up.
 
     Args:
         loops: of each rKernel that has one, by symbol.
@@ -156,7 +156,15 @@ def emit_results(scope: Scope, sides: Sequence[Side], form: WarpgroupGemmForm) -
     rows, columns = (tuple(by_axis[axis] for axis in side) for side in (product.axes.m, product.axes.n))
     pitch = sums_pitch(form.threadblock.n, swapped=form.swapped)
     of_rows = {node: f"rammer_row_values[row][{i}]" for i, node in enumerate(_made_of_tagged(scope.operands))}
-    Epilogue(sums=product.sums, rows=rows, columns=columns, pitch=pitch, of_rows=of_rows).emit(at_batch)
+    Epilogue(
+        sums=product.sums,
+        rows=rows,
+        columns=columns,
+        pitch=pitch,
+        threads=form.finishers,
+        awaits="rammer_await_sums();" if form.finishers < form.threads else "",
+        of_rows=of_rows,
+    ).emit(at_batch)
 
 
 def emit_rows(scope: Scope, sides: Sequence[Side], form: WarpgroupGemmForm) -> None:

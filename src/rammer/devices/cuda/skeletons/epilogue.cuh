@@ -4,22 +4,29 @@
 
 /* --- Of products by warpgroups: a tile of `rows` by `columns`, whose sums are `pitch` apart from row to row. ------------
  *
- * A thread stays in its columns, so that what they have in common is loaded once; as many threads take part as whole rows need.
- * The loop is not unrolled: code that is run seldom has to be short.
+ * A thread stays in its columns, so that what they have in common is loaded once; of the last `threads` of a block, as many take
+ * part as whole rows need. The loop is not unrolled: code that is run seldom has to be short.
  */
-template <uint32_t rows, uint32_t columns, int width, int pitch> struct rammer_epilogue {
-    enum : uint32_t { ACROSS = columns / width, DOWN = RAMMER_THREADS / ACROSS, TOGETHER = width < 4 ? width : 4 };
+template <uint32_t rows, uint32_t columns, int width, int pitch, uint32_t threads> struct rammer_epilogue {
+    enum : uint32_t { ACROSS = columns / width, DOWN = threads / ACROSS, TOGETHER = width < 4 ? width : 4 };
     static_assert(columns % width == 0 && DOWN > 0, "rows end with a vector, and threads take whole ones");
 
-    /* The first column of those that a thread takes. */
-    static RAMMER_MEMBER uint32_t column(void) { return threadIdx.x % ACROSS * width; }
+    /* The first row and column of those that a thread takes. */
+    static RAMMER_MEMBER uint32_t row(void) { return thread() / ACROSS; }
+    static RAMMER_MEMBER uint32_t column(void) { return thread() % ACROSS * width; }
+
+    /* Calls load(row, column) for a thread's first vector, if it has any. */
+    template <typename Load> static RAMMER_MEMBER void first(Load load) {
+        if (row() < min((uint32_t)DOWN, rows))
+            load(row(), column());
+    }
 
     /* Calls finish(row, column) for a thread's vectors. */
     template <typename Finish> static RAMMER_MEMBER void run(Finish finish) {
-        if (threadIdx.x >= ACROSS * DOWN)
+        if (row() >= DOWN)
             return;
 #pragma unroll 1
-        for (uint32_t row = threadIdx.x / ACROSS; row < rows; row += DOWN)
+        for (uint32_t row = rammer_epilogue::row(); row < rows; row += DOWN)
             finish(row, column());
     }
 
@@ -28,6 +35,9 @@ template <uint32_t rows, uint32_t columns, int width, int pitch> struct rammer_e
         for (uint32_t element = 0; element < width; element += TOGETHER)
             rammer_load_vector<TOGETHER>(total + element, sums + row * pitch + column + element);
     }
+
+  private:
+    static RAMMER_MEMBER uint32_t thread(void) { return threadIdx.x - (RAMMER_THREADS - threads); }
 };
 
 /* --- Of the skeleton `gemm`: threads take places of a tile in turns, neighbouring threads along its rows. ------------- */

@@ -19,6 +19,8 @@ enum {
     RAMMER_MOST_ROWS = 192,   /* of a result's tile */
     RAMMER_ROW_VALUES = 4,
     RAMMER_SUMS_BARRIER = 1,  /* of the threads that hold sums */
+    RAMMER_RESULTS_BARRIER,   /* of these and those that make results of them, where others do */
+    RAMMER_WARP_BARRIER,      /* of a warp, whichever comes */
     RAMMER_PRODUCER = RAMMER_THREADS / 32 - 2 /* the warp that asks for copies: the last one has the Signals to give */
 };
 
@@ -60,19 +62,26 @@ template <typename Compute> RAMMER_INLINE bool rammer_with_sums(Compute compute)
     return result;
 }
 
-/* A stage has `slabs` of 128 bytes of each row of both operands. Of the result, the columns are A's rows if `swapped`. */
-template <rammer_format format, int groups, int columns, int slabs, int stages, bool swapped> struct rammer_gemm_sm90 {
+/* Behind it, threads that make results while others multiply find all sums in scratch. */
+RAMMER_INLINE void rammer_await_sums(void) { rammer_named_barrier<RAMMER_RESULTS_BARRIER, RAMMER_THREADS>(); }
+
+/* A stage has `slabs` of 128 bytes of each row of both operands. Of the result, the columns are A's rows if `swapped`. The last
+ * `finishers` threads of a block make results of the sums: all, or those that do not multiply. */
+template <rammer_format format, int groups, int columns, int slabs, int stages, bool swapped, int finishers>
+struct rammer_gemm_sm90 {
     static constexpr int ROWS = groups * RAMMER_GROUP_ROWS, THREADS = groups * RAMMER_GROUP_THREADS;
     static constexpr int A_BYTES = slabs * ROWS * RAMMER_SLAB_BYTES, B_BYTES = slabs * columns * RAMMER_SLAB_BYTES;
     static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
     /* Elements from a row of the sums in shared memory to the next: what a warp stores together lies in different banks. */
     static constexpr int PITCH = swapped ? ROWS + 4 : columns + 8;
+    static constexpr bool BESIDE = finishers < RAMMER_THREADS;
+    static_assert(!BESIDE || finishers == RAMMER_THREADS - THREADS, "those that multiply make no results, or all do");
     static_assert(stages <= RAMMER_MOST_STAGES && THREADS <= RAMMER_PRODUCER * 32 && columns % 8 == 0 && columns / 2 <= RAMMER_MOST_SUMS, "a tile that there is");
 
     /* The sums of an rTask at the beginning of scratch, row by row of the result, PITCH elements apart. `begin` waits as its
      * record says, and is a barrier of the block. `beside` is what warps do that neither copy nor multiply; it is told a thread's
-     * number among them, and how many they are. Returns whether they are there: not if the run is given up. `held` are the
-     * registers for sums. */
+     * number among them, and how many they are. Returns whether this warp is to make results: none does if the run is given up.
+     * Sums are there then, or behind `rammer_await_sums` if others are still multiplying. `held` are the registers for sums. */
     template <typename Begin, typename Beside>
     static RAMMER_MEMBER bool run(
         float (&held)[RAMMER_MOST_SUMS], const rammer_product &product, char *scratch, Begin begin, Beside beside
@@ -98,8 +107,14 @@ template <rammer_format format, int groups, int columns, int slabs, int stages, 
             multiply(sums, __reduce_max_sync(RAMMER_ALL, (uint32_t)product.count), ring, full, empty, warp);
             rammer_named_barrier<RAMMER_SUMS_BARRIER, THREADS>(); /* all have read the ring */
             store(sums, (float *)scratch, warp);
+            if constexpr (BESIDE)
+                rammer_named_arrive<RAMMER_RESULTS_BARRIER, RAMMER_THREADS>();
         } else if (warp < RAMMER_PRODUCER)
             beside(threadIdx.x - THREADS, (uint32_t)(RAMMER_PRODUCER * 32 - THREADS));
+        if constexpr (BESIDE) {
+            rammer_named_barrier<RAMMER_WARP_BARRIER, 32>(); /* without any, the compiler takes no warp for whole */
+            return warp >= THREADS / 32;
+        }
         __syncthreads();
         return true;
     }

@@ -64,8 +64,8 @@ class Block:
     `sizes` are the full extents of a block, `counts` how many points of each axis are there, `starts` a representative
     first point; in the code a block starts at the variable `<axis>_block`. `vector` is the elements of a vector, and
     `tiled` blocks are kept in tiles (`emit.tiles`). `packs` are copies of lane operands, `ahead` says what to prefetch
-    of others. `row_loop` is the innermost row axis that is not blocked. Lane operands are prefetched `ahead_bytes` ahead of
-    each load, if that is not 0.
+    of others; or each load prefetches what is `ahead_bytes` ahead. `row_loop` is the innermost row axis that is not
+    blocked.
     """
 
     found: Contraction

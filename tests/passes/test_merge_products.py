@@ -143,7 +143,8 @@ def test_a_bias_per_row_stays():
         (0, 16, True),
         (4096, 16, False),  # each result is 4096 bytes, all are 12288
         (4095, 16, True),
-        (6144, 16, True),  # two vEUs keep as much
+        (6144, 16, False),  # two vEUs have room for them alone
+        (6145, 16, True),
         (4096, 8, True),
     ],
 )

@@ -155,12 +155,14 @@ class MicroKernelForm(KernelForm):
     """Sums of products by one thread: a block of `register` points over the axes is kept in registers.
 
     `kind` is one of the skeletons of products; all of them have the same loops. Registers are vectors, or with an
-    `instruction` the tiles that it multiplies: one for each 16 rows and vector of lanes of a block.
+    `instruction` the tiles that it multiplies: one for each 16 rows and vector of lanes of a block. Constants that are
+    read once are prefetched `ahead_bytes` ahead; 0: not at all.
     """
 
     kind: Skeleton
     register: tuple[int, ...]
     instruction: Instruction | None = None
+    ahead_bytes: int = 0
 
     @property
     def skeleton(self) -> Skeleton:
@@ -171,7 +173,8 @@ class MicroKernelForm(KernelForm):
     def details(self) -> str:
         """See `KernelForm`."""
         instruction = "" if self.instruction is None else f", {self.instruction.value}"
-        return f"registers {_sizes(self.register)}{instruction}"
+        ahead = f", {self.ahead_bytes} bytes ahead" if self.ahead_bytes else ""
+        return f"registers {_sizes(self.register)}{instruction}{ahead}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,6 +151,7 @@ class VDevice:
         streams_constants: whether simulated runs bring constants and code from the outermost level where constants of a
             model, with what an rOperator moves, find no room in one that all share.
         stream_bytes: what a stream of constants wants side by side at a time.
+        stream_ahead_bytes: how far ahead code asks for such a stream where no vEU's own cache holds it; 0: it does not.
         streams_rows: whether matrices that vectors are multiplied with are to lie with what is summed over innermost,
             where they are constants that do not stay on vEUs.
         staged_rows: contractions of so many rows (None: none) stage both operands, and want what their sums run over
@@ -199,6 +200,7 @@ class VDevice:
     array_alignment_bytes: int = 1
     streams_constants: bool = False
     stream_bytes: int = 64
+    stream_ahead_bytes: int = 0
     streams_rows: bool = False
     staged_rows: int | None = None
     precisions: tuple[str, ...] = ("fp32",)

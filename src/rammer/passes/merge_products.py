@@ -13,7 +13,7 @@ from the readers, so siblings are told apart by how they are read:
   least `WORTH_AN_OPERATOR` products have to pay for.
 - What ends in a concatenation or an output of the model is written to its place by its own product, not merged.
 - Readers find a small result in their vEU's own cache. Products that fill vectors by themselves stay apart where all
-  their results are more than the vEUs keep: each vEU then makes what it reads next (`schedule.clusters`).
+  their results take the room of all vEUs' caches: each vEU then makes what it reads next (`schedule.clusters`).
 
 Siblings have the same input and attributes, one group, and weights (and bias) that are constants. They are needed in
 the same scope: of two branches one alone would have to run.
@@ -87,14 +87,17 @@ def _siblings(graph: Graph) -> list[list[Product]]:
 
 
 def _stay_near(members: Sequence[Product], graph: Graph, device: VDevice) -> bool:
-    """Whether products fill vectors, and a vEU's own cache keeps each result, but those of all vEUs not all of them."""
+    """Whether products fill vectors, and a vEU's own cache keeps each result, but those of all vEUs not all of them.
+
+    Results as large as the caches are not kept either: what reads them reads and writes something else, too.
+    """
     results = [graph.values[member.operator.outputs[0]].type for member in members]
     fill = all(
         member.features * result.dtype.itemsize_bytes % device.vector_bytes == 0
         for member, result in zip(members, results, strict=True)
     )
     sizes = [result.nbytes for result in results]
-    return fill and max(sizes) <= device.own_cache_bytes and sum(sizes) > device.own_cache_bytes * device.veu_count
+    return fill and max(sizes) <= device.own_cache_bytes and sum(sizes) >= device.own_cache_bytes * device.veu_count
 
 
 def _key(product: Product) -> Hashable:

@@ -440,6 +440,20 @@ def test_short_stretches_of_the_next_rows_are_prefetched(channels, is_prefetched
     assert ("RAMMER_PREFETCH(in0" in text) is is_prefetched
 
 
+@pytest.mark.parametrize("vdevice", [AVX512, AVX2], ids=lambda vdevice: vdevice.name)
+@pytest.mark.parametrize(("rows", "spare_bytes", "is_prefetched"), [(1, -1, True), (1, 0, False), (2, -1, False)])
+def test_a_matrix_that_no_cache_holds_is_prefetched_ahead(rows, spare_bytes, is_prefetched, vdevice, compiler):
+    expr = expression("MatMul", types((rows, 64), (64, 192)))
+    vdevice = replace(vdevice, stream_bytes=128, stream_ahead_bytes=512, veus=vdevice.veus[:1])
+    vdevice = replace(vdevice, own_cache_bytes=expr.inputs[1].nbytes + spare_bytes)
+    for kernel in check(expr, compiler, constants={1}, vdevice=vdevice):
+        lanes = register_of(kernel)[-1]
+        assert kernel.form.ahead_bytes == (512 if is_prefetched else 0)
+        ahead = re.findall(r"RAMMER_PREFETCH\(.* \+ 512\);", emit_kernel(kernel, "kernel"))
+        assert len(ahead) == (lanes // 16 if is_prefetched else 0)  # a line each
+        assert lanes <= 64 or not is_prefetched  # two streams of 128 bytes
+
+
 def test_sums_go_through_memory_only_to_be_transposed():
     expr, constants = CONTRACTIONS["1x1"]
     for channels_last, is_in_memory in (({0, 2}, False), ({0}, True)):

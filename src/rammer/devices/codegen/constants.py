@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import mmap
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 CONSTANTS = "constants.bin"
 _SHARED = "constants/"
 _LARGE_BYTES = 8 << 10
+_LARGE_PAGE_BYTES = 2 << 20
 _DIGEST_CHARACTERS = 32
 
 
@@ -46,9 +50,30 @@ class Constants:
 
 
 def aligned_bytes(size_bytes: int, alignment_bytes: int) -> npt.NDArray[np.uint8]:
-    """Zeroed memory that starts at a multiple of `alignment_bytes`."""
+    """Zeroed memory that starts at a multiple of `alignment_bytes`, on large pages from the length of one on.
+
+    On ordinary ones, what is read once waits for its pages' addresses, in a virtual machine above all.
+
+    Raises:
+        MemoryError: there is not so much.
+    """
+    if size_bytes >= _LARGE_PAGE_BYTES and sys.platform == "linux":
+        return _on_large_pages(size_bytes, max(alignment_bytes, _LARGE_PAGE_BYTES))
     memory = np.zeros(size_bytes + alignment_bytes, dtype=np.uint8)
     skipped = -memory.ctypes.data % alignment_bytes
+    return memory[skipped : skipped + size_bytes]
+
+
+def _on_large_pages(size_bytes: int, alignment_bytes: int) -> npt.NDArray[np.uint8]:
+    """Memory whose whole large pages are asked for; what is left at its end would take more than it needs."""
+    try:
+        pages = mmap.mmap(-1, size_bytes + alignment_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"no {size_bytes} bytes") from error
+    memory: npt.NDArray[np.uint8] = np.frombuffer(pages, dtype=np.uint8)
+    skipped = -memory.ctypes.data % alignment_bytes
+    with suppress(OSError):  # a system without large pages
+        pages.madvise(mmap.MADV_HUGEPAGE, skipped, size_bytes // _LARGE_PAGE_BYTES * _LARGE_PAGE_BYTES)
     return memory[skipped : skipped + size_bytes]
 
 
@@ -79,8 +104,9 @@ def pack_constants(graph: TaskGraph, used: Sequence[int], alignment_bytes: int) 
     recipes: dict[str, Recipe] = {}
     end = starts[-1]
     large = [tensor for tensor in used if tensor not in offsets]
+    rooms = _rooms({tensor: sizes[tensor] for tensor in large}, alignment_bytes)
     with ThreadPoolExecutor() as threads:  # NumPy and hashlib let others run while they copy and digest
-        made = threads.map(partial(_block, graph, alignment_bytes=alignment_bytes), large)
+        made = threads.map(partial(_block, graph), large, rooms)
     for tensor, (name, content) in zip(large, made, strict=True):
         if name not in blocks:
             blocks[name], places[name] = content.data, end
@@ -91,11 +117,22 @@ def pack_constants(graph: TaskGraph, used: Sequence[int], alignment_bytes: int) 
     return Constants(blocks=blocks, names=list(blocks), offsets_bytes=offsets, recipes=recipes)
 
 
-def _block(graph: TaskGraph, tensor: int, *, alignment_bytes: int) -> tuple[str, npt.NDArray[np.uint8]]:
-    """A large constant's name and bytes."""
-    content = aligned_bytes(graph.tensors[tensor].nbytes, alignment_bytes)
-    _pack(graph, tensor, content)
-    return _SHARED + hashlib.sha256(content.data).hexdigest()[:_DIGEST_CHARACTERS], content
+def _rooms(sizes: Mapping[int, int], alignment_bytes: int) -> list[npt.NDArray[np.uint8]]:
+    """Memory for large constants: those that are less than a large page share some."""
+    shared = [tensor for tensor, size in sizes.items() if size < _LARGE_PAGE_BYTES]
+    starts = starts_of((sizes[tensor] for tensor in shared), alignment_bytes)
+    together = aligned_bytes(starts[-1], alignment_bytes)
+    places = dict(zip(shared, starts, strict=False))
+    return [
+        together[places[tensor] :][:size] if tensor in places else aligned_bytes(size, alignment_bytes)
+        for tensor, size in sizes.items()
+    ]
+
+
+def _block(graph: TaskGraph, tensor: int, room: npt.NDArray[np.uint8]) -> tuple[str, npt.NDArray[np.uint8]]:
+    """A large constant's name and bytes, in its zeroed room."""
+    _pack(graph, tensor, room)
+    return _SHARED + hashlib.sha256(room.data).hexdigest()[:_DIGEST_CHARACTERS], room
 
 
 def _pack(graph: TaskGraph, tensor: int, storage: npt.NDArray[np.uint8]) -> None:

@@ -41,6 +41,7 @@ _TASK_OVERHEAD_US = 0.01
 _LONGEST_TASK_US = 3e4  # Ctrl-C is to be heard within half a second, and predictions err
 _TILE_PRODUCTS = 16 * 64  # a row of 16 lanes, of 64 bytes each
 _STREAM_BYTES = 128  # cache lines are fetched in pairs, and half as many streams meet in a set
+_STREAM_AHEAD_BYTES = 512  # measured: docs/experiments/processor.md
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,7 @@ def describe(machine: Machine, veus: int | None, peaks: Peaks = NOT_MEASURED) ->
         tile_flops_per_us=_tile_flops_per_us(machine, ghz, clock),
         alignment_bytes=64,
         stream_bytes=_STREAM_BYTES,
+        stream_ahead_bytes=_STREAM_AHEAD_BYTES,
         own_cache_bytes=max((level.capacity_bytes for level in levels if not level.shared), default=0),
         longest_task_us=_LONGEST_TASK_US,
         compiler=peaks.compiler,

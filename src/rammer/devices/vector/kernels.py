@@ -87,6 +87,7 @@ def _micro_kernel(workload: Workload, vdevice: VDevice, register: RegisterTile, 
         register=register.sizes,
         vector=vdevice.vector_bytes // register.dtype.itemsize_bytes,
         instruction=register.instruction,
+        ahead_bytes=vdevice.stream_ahead_bytes if register.streams else 0,
     )
     return workload.kernel(RTile(task=task, lane=register.lane), form)
 

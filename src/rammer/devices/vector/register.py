@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr
-from rammer.ir.kernel_form import Instruction, MicroKernelForm
+from rammer.ir.kernel_form import Instruction, MicroKernelForm, Skeleton
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType, Layout
 from rammer.ir.vdevice import ByteProducts, VDevice
@@ -25,6 +25,7 @@ from rammer.tiling.pattern import (
     lane_load,
     lies_in_lanes,
     plain_load,
+    product_skeleton,
     sliding_axes,
     stride_along,
 )
@@ -43,6 +44,8 @@ _LANE_SLOTS = 1.5
 # Vectors of lane operands are streams far apart, often by powers of two; more of them evict each other from a cache.
 _MAX_STREAMS = 8
 _EVICTED_SLOTS = 2.0
+# Of panels, where they come from further away than a unit's own caches.
+_MAX_FAR_STREAMS = 2
 # A first cache level finds lines that are a page apart in one set of so many ways; each row beyond costs so much.
 _PAGE_BYTES, _LINE_BYTES, _WAYS = 4096, 64, 8
 _CROWDED_SLOTS = 1.0
@@ -55,7 +58,8 @@ class RegisterTile:
     """A block of accumulators: sizes over the spatial axes; that of axis number `lane` is whole vectors.
 
     `slots` is what all blocks together cost, of vectors for one reduction point; `scratch_bytes` holds the sums of a
-    block, in `dtype`, and the copies of its lane operands. Registers are vectors, or those of an `instruction`.
+    block, in `dtype`, and the copies of its lane operands. Registers are vectors, or those of an `instruction`. The
+    lane operand may be one that `streams`: it is read once, from further away than units' own caches.
     """
 
     sizes: tuple[int, ...]
@@ -65,6 +69,7 @@ class RegisterTile:
     dtype: DType
     scratch_bytes: int
     instruction: Instruction | None = None
+    streams: bool = False
 
 
 def register_tiles(
@@ -86,6 +91,7 @@ def register_tiles(
                         slots=micro.slots(sizes),
                         dtype=found.terms[0].reduce.dtype,
                         scratch_bytes=micro.scratch_bytes(sizes),
+                        streams=micro.streams,
                     )
                 )
     return sorted(tiles, key=lambda tile: (tile.slots, tile.blocks))
@@ -134,6 +140,8 @@ class _Micro:
     scattered: tuple[tuple[Group, Expr], ...]
     converted: frozenset[Expr]
     near: frozenset[Expr]
+    streams: bool
+    most_vectors: int
 
     @classmethod
     def of(
@@ -143,6 +151,7 @@ class _Micro:
         scattered = scattered_operands(expr, found, lane, layouts)
         loads = [(operand, plain_load(operand)) for _, operand in scattered]
         others = [found.split(term, lane)[1] for term in found.terms]
+        streams = _streams(expr, found, lane, layouts, vdevice)
         return cls(
             expr=expr,
             found=found,
@@ -154,6 +163,8 @@ class _Micro:
                 operand for operand, load in loads if load is not None and lies_in_lanes(load, lane, expr, layouts)
             ),
             near=frozenset(other for other in others if lies_in_lanes(other, lane, expr, layouts)),
+            streams=streams,
+            most_vectors=_MAX_FAR_STREAMS * vdevice.stream_bytes // vdevice.vector_bytes if streams else _MAX_STREAMS,
         )
 
     @property
@@ -214,7 +225,7 @@ class _Micro:
             operands = self._lane_operands(group)
             others = dict.fromkeys(self.found.split(term, self.lane)[1] for term in group.terms)
             row_slots = sum(self._row_slots(other, vectors) * self._unshared(group, other, sizes) for other in others)
-            evicted = _EVICTED_SLOTS * max(0, len(operands) * vectors - _MAX_STREAMS)
+            evicted = _EVICTED_SLOTS * max(0, len(operands) * vectors - self.most_vectors)
             lanes = sum(self._vector_slots((group, operand), packed) for operand in operands)
             for count, rows in blocks:
                 loads = lanes * vectors + evicted + row_slots * rows
@@ -275,3 +286,15 @@ def pieces(extent: int, size: int) -> list[tuple[int, int]]:
     """(how many, size) of the whole pieces and of the rest."""
     whole, rest = divmod(extent, size)
     return [(count, length) for count, length in ((whole, size), (1, rest)) if count and length]
+
+
+def _streams(expr: TensorExpr, found: Contraction, lane: Axis, layouts: Sequence[Layout], vdevice: VDevice) -> bool:
+    """Whether a matrix that a vector is multiplied with lies in panels, and is more than units' own caches hold."""
+    if not vdevice.stream_ahead_bytes or product_skeleton(found, lane) is not Skeleton.GEMV or len(found.terms) > 1:
+        return False
+    matrix, _ = found.split(found.terms[0], lane)
+    return (
+        isinstance(matrix, Load)
+        and layouts[matrix.slot].panel is not None
+        and expr.inputs[matrix.slot].nbytes > vdevice.own_cache_bytes * vdevice.veu_count
+    )

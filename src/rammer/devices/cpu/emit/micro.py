@@ -64,7 +64,8 @@ class Block:
     `sizes` are the full extents of a block, `counts` how many points of each axis are there, `starts` a representative
     first point; in the code a block starts at the variable `<axis>_block`. `vector` is the elements of a vector, and
     `tiled` blocks are kept in tiles (`emit.tiles`). `packs` are copies of lane operands, `ahead` says what to prefetch
-    of others. `row_loop` is the innermost row axis that is not blocked.
+    of others; or each load prefetches what is `ahead_bytes` ahead. `row_loop` is the innermost row axis that is not
+    blocked.
     """
 
     found: Contraction
@@ -77,6 +78,7 @@ class Block:
     packs: Mapping[tuple[Group, Expr], Pack]
     ahead: Ahead | None = None
     row_loop: Axis | None = None
+    ahead_bytes: int = 0
     tiled: bool = False
 
     @property
@@ -232,6 +234,8 @@ class _Micro:
             if block.ahead is not None and isinstance(operand, Load):
                 for place in places_ahead(scope, block, self._group, operand, block.ahead):
                     self._writer.line(f"RAMMER_PREFETCH({place});")
+            if block.ahead_bytes and isinstance(operand, Load):
+                self._prefetch_stream(scope, operand, block.ahead_bytes)
             for offsets, row in zip(inside, rows, strict=True):
                 for term, other in users:
                     if (offsets, other) not in factors:
@@ -267,6 +271,15 @@ class _Micro:
             shared = self._writer.let(self._type, self._writer.name("w"), once)
             for product in users:
                 self._writer.line(product.format(shared))
+
+    def _prefetch_stream(self, scope: Scope, operand: Load, ahead_bytes: int) -> None:
+        """Prefetch what follows the present vectors in their panels, each line once."""
+        lane, size = self._block.lane, self._block.sizes[self._block.lane]
+        lane_bytes = self._step * operand.type.itemsize_bytes
+        for first in range(0, self._block.counts[lane], _LINE_BYTES // lane_bytes):
+            at_first = scope.enter({lane: Position(f"{lane.name}_block", first, size)})
+            address = at_first.address(self._operands.loads[operand])
+            self._writer.line(f"RAMMER_PREFETCH((const char *)(in{operand.slot} + {address}) + {ahead_bytes});")
 
     def _prefetch_rows(self, scope: Scope, axis: Axis, row_loop: Axis) -> None:
         """Prefetch what a loop over `axis` reads at the next point of `row_loop`, if that is short stretches."""

@@ -15,7 +15,8 @@ inside. Each run has a micro-kernel of its own without a branch: a row that woul
 
 With tiles instead of vectors (`emit.tiles`) the sums of a block go through an array.
 
-Blocks of rows that share a lane operand prefetch their shares of the next one, and what the next rows begin with.
+Blocks of rows that share a lane operand prefetch their shares of the next one, and what the next rows begin with. A
+matrix that one row reads, once, from memory is prefetched a little ahead.
 """
 
 from __future__ import annotations
@@ -125,6 +126,7 @@ def _block(kernel: RKernel, form: MicroKernelForm) -> Block:
         counts=sizes,
         starts=dict.fromkeys(sizes, 0),
         packs={},
+        ahead_bytes=form.ahead_bytes,
         tiled=form.instruction is Instruction.TDPBUSD,
     )
 

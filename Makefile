@@ -39,6 +39,9 @@ demo: $(DEMO_EXTRAS:%=$(STAMPS)/extra-%) ## Compile and run a small model, compa
 # Threads of NumPy's products would spin beside the other worker: a fifth of the time of tests that multiply.
 test test-pythons test-long test-cuda test-torch test-classical test-classical-long: export OPENBLAS_NUM_THREADS := 1
 
+# Workers and processes of tests need not compile all modules each, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: test
 test: $(STAMPS)/extra-test $(STAMPS)/extra-cc $(STAMPS)/extra-cuda ## Run the tests that need neither a GPU, PyTorch, scikit-learn nor patience
 	$(VENV_PYTHON) -m pytest -n 2 --timeout 600 -m "not long and not torch and not classical and not gpu" $(PYTEST_ARGS)

@@ -54,7 +54,7 @@ def random_member(seed):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8, 12))])
 def test_random_models_together_give_the_bits_that_each_gives_alone(seed, policy, monkeypatch):
     """On the reference device, under random and unkind interleavings; every other pair on a very slow processor."""
     spans = list(TOGETHER.values())[seed // 2 % 2]

@@ -1,6 +1,8 @@
 """Settings that all tests share."""
 
+import gc
 import os
+import re
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +13,22 @@ from rammer.operators import registry
 # A test's outcome depends neither on chance nor on the machine's speed.
 settings.register_profile("rammer", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rammer")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """A file all of whose tests `-m "not ..."` leaves out is not imported: what it compares with takes seconds."""
+    parts = config.option.markexpr.split(" and ")
+    left_out = "|".join(part.removeprefix("not ") for part in parts if part.startswith("not "))
+    if not left_out or collection_path.suffix != ".py":
+        return None
+    marks = re.search(rf"^pytestmark = .*pytest\.mark\.({left_out})\b", collection_path.read_text(), re.MULTILINE)
+    return None if marks is None else True
+
+
+def pytest_collection_finish():
+    """Tests, of which there are thousands, are no garbage: Python does not look through them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

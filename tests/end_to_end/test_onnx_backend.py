@@ -19,7 +19,8 @@ from onnx import numpy_helper
 
 from rammer.errors import RammerError, UnsupportedFeatureError, UnsupportedOperatorsError
 from rammer.frontends.onnx import load_graph
-from tests.support.onnx_reference import Array, Run, compare, evaluate_model, without_counts
+from rammer.ir.graph import Graph
+from tests.support.onnx_reference import Array, compare, evaluate_verified, without_counts
 
 with warnings.catch_warnings():  # the package computes its expectations on import, overflows included
     warnings.simplefilter("ignore")
@@ -31,8 +32,6 @@ with warnings.catch_warnings():  # the package computes its expectations on impo
         for kind in ("node", "simple", "pytorch-operator", "pytorch-converted")
         for case in load_model_tests(kind=kind)
     }
-
-RUNNERS: dict[str, Run] = {"graph": evaluate_model}
 
 PASSING = 1908
 """How many cases pass with the onnx package of opset 28."""
@@ -82,18 +81,17 @@ def with_constants(model: onnx.ModelProto, values: Sequence[Any], first: int) ->
     return pinned
 
 
-def readable(model: onnx.ModelProto, values: Sequence[Any]) -> onnx.ModelProto:
-    """The model as it is, else with all but the first input constant where they may be shapes, else with all."""
+def readable(model: onnx.ModelProto, values: Sequence[Any]) -> tuple[onnx.ModelProto, Graph]:
+    """The model as it is, else with all but the first input constant where they may be shapes, else with all; read."""
     for first in (len(values), 1):
         candidate = with_constants(model, values, first)
         try:
-            load_graph(candidate)
+            return candidate, load_graph(candidate)
         except UnsupportedFeatureError as error:
             if not any(words in error.message for words in ("computed as the model runs", "a loop of more than")):
                 raise
-        else:
-            return candidate
-    return with_constants(model, values, 0)
+    candidate = with_constants(model, values, 0)
+    return candidate, load_graph(candidate)
 
 
 def read(case: TestCase) -> tuple[onnx.ModelProto, Sequence[Any], Sequence[Any]]:
@@ -114,15 +112,21 @@ def read(case: TestCase) -> tuple[onnx.ModelProto, Sequence[Any], Sequence[Any]]
     return model, tensors("input"), tensors("output")
 
 
-@cache
-def prepared(name: str) -> tuple[onnx.ModelProto, list[Array], list[Array]]:
-    """A case's model in a form that the frontend reads, its inputs and the expected outputs."""
+def opened(name: str) -> tuple[onnx.ModelProto, Graph, list[Array], list[Array]]:
+    """A case's model in a form that the frontend reads, what it reads, the inputs and the expected outputs."""
     whole, values, expected = read(CASES[name])
-    model = readable(whole, values)
+    model, graph = readable(whole, values)
     constants = {tensor.name for tensor in model.graph.initializer}
     given = zip(model.graph.input, values, strict=False)
     inputs = [array_of(value) for info, value in given if info.name not in constants]
-    return model, inputs, [array_of(value) for value in expected]
+    return model, graph, inputs, [array_of(value) for value in expected]
+
+
+@cache
+def prepared(name: str) -> tuple[onnx.ModelProto, list[Array], list[Array]]:
+    """A case's model in a form that the frontend reads, its inputs and the expected outputs."""
+    model, _, inputs, expected = opened(name)
+    return model, inputs, expected
 
 
 def tolerances(name: str, expected: Sequence[Array]) -> dict[str, float]:
@@ -133,14 +137,12 @@ def tolerances(name: str, expected: Sequence[Array]) -> dict[str, float]:
     return {"rtol": rtol, "atol": max(case.atol, 1e-5)}
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
 @pytest.mark.parametrize("name", INCLUDED)
-def test_case(name: str, runner: str) -> None:
-    model, inputs, expected = prepared(name)
-    graph = load_graph(model)
+def test_case(name: str) -> None:
+    _, graph, inputs, expected = opened(name)
     names = [graph.values[output].name for output in graph.outputs]
     with np.errstate(all="ignore"):
-        outputs = dict(zip(names, RUNNERS[runner](model, inputs), strict=True))
+        outputs = dict(zip(names, evaluate_verified(graph, inputs), strict=True))
         compare(without_counts(outputs, expected), expected, **tolerances(name, expected))
 
 

@@ -35,17 +35,17 @@ from tests.support.agreement import (
 )
 from tests.support.float64 import run_in_float64
 from tests.support.onnx_reference import evaluate_model
-from tests.support.plans import run_reference
+from tests.support.plans import run_orders
 from tests.support.random_graphs import random_model
 
-GRAPHS = (*range(25), 1003, 1024, 1862, 3926, 5195)
+GRAPHS = (*range(16), 1003, 1024, 1862, 3926, 5195)
 """1003 reads what none of several writers wrote; 1024 has reductions that share a border, not all of whose taps are
 few; 1862 rounds to 16 bits and widens again.
 
 3926 gives 16-bit floats as float32; 5195 the logarithm of sums of probabilities, which are 1.
 """
 PARTS = (2_000, 2_001, 2_049, 2_004, 2_009, 2_016, 2_017)
-MANY_GRAPHS = (*range(25, 100), *range(1_000, 2_000))
+MANY_GRAPHS = (*range(16, 100), *range(1_000, 2_000))
 
 
 @pytest.mark.parametrize("seed", GRAPHS)
@@ -185,9 +185,9 @@ def test_interleavings_show_what_a_missing_wait_does():
             continue
         inputs = [feeds[plan.graph.tensors[number].name] for number in plan.graph.inputs]
         right, *others = (
-            [array.tobytes() for array in run_reference(tried, inputs, picker)]
+            [array.tobytes() for array in outputs]
             for tried in (plan, careless)
-            for picker in pickers(4, seed)
+            for outputs in run_orders(tried, inputs, pickers(4, seed))
         )
         shown.append(any(other != right for other in others))
     assert len(shown) >= 10

@@ -25,7 +25,7 @@ from rammer.roller.model import ModelCosts
 from rammer.schedule.policies import POLICIES
 from tests.support.float64 import run_in_float64
 from tests.support.model_maker import Array
-from tests.support.plans import run_reference
+from tests.support.plans import run_orders
 from tests.support.random_graphs import random_model
 
 VEUS = (1, 2, 3, 4)
@@ -147,7 +147,7 @@ def _check_plan(
 ) -> Agreement:
     """All runs of one plan; on the processor where there is its source."""
     assert options.veus is not None
-    runs = {"reference": [run_reference(plan, inputs, picker) for picker in pickers(options.veus, seed)]}
+    runs = {"reference": run_orders(plan, inputs, pickers(options.veus, seed))}
     if source is not None:
         device = find_device("cpu")
         loaded = device.load(source, device.build(source, options), options)

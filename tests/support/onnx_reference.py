@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 
 from rammer.frontends.onnx import load_graph
 from rammer.ir.evaluate import evaluate_graph
+from rammer.ir.graph import Graph
 from rammer.passes import unroll
 from rammer.verify import graph as verifier
 
@@ -23,7 +24,11 @@ Run = Callable[[onnx.ModelProto, Sequence[Array]], Sequence[Array]]
 
 def evaluate_model(model: onnx.ModelProto, inputs: Sequence[Array]) -> Sequence[Array]:
     """The outputs by the graph that the frontend makes, which is verified on the way."""
-    graph = load_graph(model)
+    return evaluate_verified(load_graph(model), inputs)
+
+
+def evaluate_verified(graph: Graph, inputs: Sequence[Array]) -> Sequence[Array]:
+    """The outputs of a graph that a frontend made, which is verified first."""
     verifier.verify(graph)
     return evaluate_graph(unroll.run(graph), inputs)
 

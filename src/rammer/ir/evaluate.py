@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -173,10 +174,15 @@ def evaluate_tile(
     with np.errstate(all="ignore"):
         for output in expr.outputs:
             body = scope.value(output.body)
-            index = tuple(np.broadcast_to(scope.value(i), shape) for i in output.indices)
-            values = np.broadcast_to(body, shape).astype(output.type.dtype.numpy)
+            index = tuple(_spread(scope.value(i), shape) for i in output.indices)
+            values = _spread(body, shape).astype(output.type.dtype.numpy)
             stores.append((index, values))
     return stores
+
+
+def _spread(array: Array, shape: tuple[int, ...]) -> Array:
+    """The array, broadcast to a shape that most have."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def evaluate_graph(graph: Graph, inputs: Sequence[Array]) -> tuple[Array, ...]:
@@ -226,10 +232,12 @@ class _Scope:
 
     def value(self, root: Expr) -> Array:
         """The array of `root`, with one dimension per axis in sight."""
-        for node in _outside_reductions(root):
-            if node not in self._values:
-                self._values[node] = self._compute(node)
-        return self._values[root]
+        values = self._values
+        if root not in values:
+            for node in _outside_reductions(root):
+                if node not in values:
+                    values[node] = self._compute(node)
+        return values[root]
 
     def _compute(self, node: Expr) -> Array:
         match node:
@@ -273,7 +281,7 @@ class _Scope:
         if any(axis.extent == 0 for axis in node.axes):
             start = np.asarray(identity(node.fn, node.dtype), dtype=node.dtype.numpy)
             return np.broadcast_to(start, (1,) * len(self._axes))
-        used = {below for below in nodes(node) if isinstance(below, Axis)}
+        used = _axes_below(node)
         if self._around is not None and used.isdisjoint(self._axes[len(self._around._axes) :]):
             outside = self._around.value(node)  # once, not for every part of what is reduced here
             return outside.reshape(*outside.shape, *(1,) * (len(self._axes) - outside.ndim))
@@ -323,6 +331,12 @@ class _Scope:
         return (total * np.asarray(scale, dtype=total.dtype)).reshape(shape)
 
 
+@lru_cache(maxsize=4096)
+def _axes_below(node: Expr) -> frozenset[Axis]:
+    return frozenset(below for below in nodes(node) if isinstance(below, Axis))
+
+
+@lru_cache(maxsize=4096)
 def _outside_reductions(root: Expr) -> Sequence[Expr]:
     """Nodes below `root` in order, reductions being opaque: their bodies belong to an inner scope."""
     seen: dict[Expr, None] = {}

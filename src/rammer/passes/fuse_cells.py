@@ -13,7 +13,7 @@ in their last form.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rammer.ir.expr import Expr, Load, Reduce, nodes
@@ -67,10 +67,10 @@ def run(graph: Graph, device: VDevice) -> Graph:
 
 
 def _joined(
-    maker: Operator, operator: Operator, graph: Graph, shared: Collection[int], device: VDevice
+    maker: Operator, operator: Operator, graph: Graph, shared: frozenset[int], device: VDevice
 ) -> Operator | None:
     """The operator that computes what `maker` makes where it reads it; None where that or keeping weights cannot be."""
-    if operator.expr is None:
+    if operator.expr is None or shared.isdisjoint((*maker.inputs, *operator.inputs)):
         return None
     (value,) = maker.outputs
     work, reader = lift(maker), lift(operator)

@@ -38,6 +38,8 @@ def _selecting(operator: Operator, graph: Graph, makers: Mapping[int, Operator])
     """An elementwise operator that reads no concatenation any more, None where it reads none or still has to."""
     if operator.expr is None or operator.expr.reductions or operator.expr.guards or operator.kind in PLACED_KINDS:
         return None
+    if all(value not in makers or joined(makers[value]) is None for value in operator.inputs):
+        return None
     work = lift(operator)
     for load in work.loads:
         parts = joined(makers[load.slot]) if load.slot in makers else None

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rammer.ir.expr import Axis, Load, Output, Reduce, nodes, substitute
@@ -28,7 +28,7 @@ from rammer.ir.graph import Graph, Operator, Value
 from rammer.ir.kernel_form import Skeleton
 from rammer.ir.types import Layout, TensorType
 from rammer.ir.vdevice import VDevice
-from rammer.passes.helpers.predicted import laid_out, predicted_us
+from rammer.passes.helpers.predicted import evenly_us, laid_out, predicted_us
 from rammer.passes.helpers.rewrite import Rewriter
 from rammer.passes.helpers.shares import shares
 from rammer.passes.helpers.work import Work, lift, lower
@@ -86,23 +86,23 @@ def _best_cut(operator: Operator, graph: Graph, device: VDevice, veus: int) -> t
     if reduction is None or not 0 < points <= _MOST_POINTS * veus:
         return None
     axes = _by_preference(reduction, graph)
-    whole_us = _time_us(work, graph, device, veus)
+    whole_us = _time_us(work, graph, device, veus, predicted_us)
     if device.longest_task_us is not None:
         needed = math.ceil(whole_us * min(veus, points) / (points * device.longest_task_us))
         if needed > veus:
             return next(_cuts(axes, needed, needed), None)
     least_us, between_us = _WORTH * whole_us, device.handover_us.value
     overhead_us = device.task_overhead_us.value
-    if 2 * overhead_us + between_us >= least_us:
-        return None  # not even if the parts took no time
+    if _time_us(work, graph, device, veus, evenly_us) + 2 * overhead_us + between_us >= least_us:
+        return None  # not even if the parts were shared out evenly, and nothing had to join them
     best = None
     for axis, parts in _cuts(axes, 2, veus):
         halves = _halves(work, reduction, axis, parts, graph)
         with_parts = replace(graph, values={**graph.values, halves.between.id: halves.between})
-        partial_us = _time_us(halves.partial, with_parts, device, veus)
+        partial_us = _time_us(halves.partial, with_parts, device, veus, predicted_us)
         if partial_us + overhead_us + between_us >= least_us:
             continue
-        time_us = partial_us + _time_us(halves.joining, with_parts, device, veus) + between_us
+        time_us = partial_us + _time_us(halves.joining, with_parts, device, veus, predicted_us) + between_us
         if time_us < least_us:
             least_us, best = time_us, (axis, parts)
     return best
@@ -151,12 +151,12 @@ def _cuts(axes: Sequence[Axis], fewest: int, largest: int) -> Iterator[tuple[Axi
         wanted *= 2
 
 
-def _time_us(work: Work, graph: Graph, device: VDevice, veus: int) -> float:
-    """The time of an operator that has `veus` units to itself, as Roller predicts it."""
+def _time_us(work: Work, graph: Graph, device: VDevice, veus: int, predict: Callable[..., float]) -> float:
+    """The time of an operator that has `veus` units to itself: `predicted_us`, or `evenly_us`."""
     expr, reads = lower(work, lambda value: graph.values[value].type)
     layouts = [graph.values[value].storage for value in (*reads, *work.outputs)]
     constants = {slot for slot, value in enumerate(reads) if value in graph.constants}
-    return predicted_us(expr, laid_out(expr, layouts, constants, device), constants, device, veus)
+    return predict(expr, laid_out(expr, layouts, constants, device), constants, device, veus)
 
 
 def _halves(work: Work, reduction: Reduce, axis: Axis, parts: int, graph: Graph) -> _Halves:

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rammer.ir.expr import Call, Cast, Const, Expr, Load, Output, ScalarFn, cast, rebuild
+from rammer.ir.expr import Call, Cast, Const, Expr, Load, Output, ScalarFn, cast, nodes, rebuild
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import VDevice
@@ -65,7 +65,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
             readers[value].append(operator)
     rewriter, stored = Rewriter(graph), dict[int, _Stored]()
     for operator in graph.operators:
-        if operator.expr is None or operator.kind in PLACED_KINDS:
+        if operator.expr is None or operator.kind in PLACED_KINDS or not _is_concerned(operator, stored):
             rewriter.insert(operator)
             continue
         before = lift(operator)
@@ -78,6 +78,15 @@ def run(graph: Graph, device: VDevice) -> Graph:
             operator = replace(operator, expr=expr, inputs=inputs, outputs=tuple(work.outputs), attributes={})
         rewriter.insert(operator)
     return rewriter.finish()
+
+
+def _is_concerned(operator: Operator, stored: Mapping[int, _Stored]) -> bool:
+    """Whether an operator reads what is stored as bytes now, or has integers that may be bytes; hardly any has."""
+    expr = operator.expr
+    return expr is not None and (
+        not stored.keys().isdisjoint(operator.inputs)
+        or any(_as_quanta(node) is not None for node in nodes(*expr.roots))
+    )
 
 
 def _computes(reader: Operator, value: int) -> bool:

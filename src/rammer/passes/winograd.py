@@ -31,6 +31,7 @@ Ordering restriction: after `fold_batch_norm` and `merge_products`, which know c
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -66,8 +67,11 @@ _WITH_OUTLIERS = 1.15  # what looks for them runs beside the products, and takes
 class _Times(Protocol):
     """Times of a convolution and of what may stand for it."""
 
-    def time_us(self, operator: Operator, veus: int, filtered: Filtered | None) -> float:
-        """Time on so many units, in microseconds; `filtered` is None for the convolution as it is."""
+    def time_us(self, operator: Operator, veus: int, filtered: Filtered | None, limit_us: float) -> float:
+        """Time on so many units, in microseconds; `filtered` is None for the convolution as it is.
+
+        Any time that is not below `limit_us` may be infinity.
+        """
         ...
 
 
@@ -124,7 +128,7 @@ def _form(operator: Operator, graph: Graph) -> Convolution | None:
 
 
 def _fastest(
-    operator: Operator, form: Convolution, time_us: Callable[[Filtered | None], float], *, is_known: bool
+    operator: Operator, form: Convolution, time_us: Callable[[Filtered | None, float], float], *, is_known: bool
 ) -> Filtered | None:
     """What takes least time of what has fewer operations; None if that is the convolution as it is.
 
@@ -138,7 +142,12 @@ def _fastest(
         for filtered in found
         if filtered.operations < most and (is_known or filtered.filter_transform is not None)
     ]
-    return min((None, *fewer), key=time_us) if fewer else None
+    best, best_us = None, time_us(None, math.inf) if fewer else 0.0
+    for filtered in fewer:
+        filtered_us = time_us(filtered, best_us)
+        if filtered_us < best_us:
+            best, best_us = filtered, filtered_us
+    return best
 
 
 def _choices(form: Convolution) -> list[Lines]:
@@ -168,7 +177,7 @@ class _AtPeak:
         self._constant_bytes = sum(array.nbytes for array in graph.constants.values())
         self._growing_bytes = sum(array.nbytes for array in growing)
 
-    def time_us(self, operator: Operator, _veus: int, filtered: Filtered | None) -> float:
+    def time_us(self, operator: Operator, _veus: int, filtered: Filtered | None, _limit_us: float) -> float:
         """Time on the whole device."""
         assert operator.expr is not None  # a convolution
         constants = {1} if operator.inputs[1] in self._constants else set[int]()
@@ -201,7 +210,7 @@ class _Predicted:
         self._device = device
         self._rest = rest
 
-    def time_us(self, operator: Operator, veus: int, filtered: Filtered | None) -> float:
+    def time_us(self, operator: Operator, veus: int, filtered: Filtered | None, limit_us: float) -> float:
         """Time on so many units."""
         whole = alone(operator, self._graph)
         rewriter = Rewriter(whole)
@@ -212,8 +221,9 @@ class _Predicted:
         part = rewriter.finish()
         ends = zip((*whole.inputs, *whole.outputs), (*part.inputs, *part.outputs), strict=True)
         fixed = {end for value, end in ends if value in (*self._graph.inputs, *self._graph.outputs)}
-        time_us = predicted_alone_us(laid_out_alone(part, fixed), self._device, veus, self._rest)
-        return time_us if filtered is None else time_us * _WITH_OUTLIERS
+        factor = 1.0 if filtered is None else _WITH_OUTLIERS
+        limit_us /= factor
+        return factor * predicted_alone_us(laid_out_alone(part, fixed), self._device, veus, self._rest, limit_us)
 
 
 def _replace(operator: Operator, filtered: Filtered, rewriter: Rewriter, *, blank: bool = False) -> None:

@@ -92,9 +92,9 @@ def test_contractions(name, vdevice, compiler):
     [
         (AVX512, ("-O3",), GCC),
         (AVX512, ("-O3",), CLANG),
-        (AVX512, ("-O1", "-mno-avx512vnni", "-mno-avxvnni"), GCC),
-        (AVX2, ("-O1",), GCC),
-        (NEON, ("-O1",), GCC),
+        (AVX512, ("-Og", "-mno-avx512vnni", "-mno-avxvnni"), GCC),
+        (AVX2, ("-Og",), GCC),
+        (NEON, ("-Og",), GCC),
     ],
     ids=["avx512", "avx512-clang", "avx512-without", "avx2", "neon"],
 )
@@ -388,7 +388,7 @@ def test_random_elementwise_work(compiler, expr):
     # Multiples of 1/4 keep sums and products exact, so that contraction cannot move a value across a comparison.
     inputs = [np.round(random_array(type_).astype(np.float64) * 4) / 4 for type_ in expr.inputs]
     inputs = [array.astype(type_.dtype.numpy) for array, type_ in zip(inputs, expr.inputs, strict=True)]
-    check(expr, compiler, inputs=inputs, flags=("-O1", "-ffp-contract=off"))
+    check(expr, compiler, inputs=inputs, flags=("-Og", "-ffp-contract=off"))
 
 
 # --- The text --------------------------------------------------------------------------------------------------

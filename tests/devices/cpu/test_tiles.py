@@ -69,7 +69,7 @@ def check(expr, compiler, *, constants=(1,), channels_last=(), cc=GCC):
     inputs = bytes_of(expr)
     wanted = evaluate(expr, inputs)
     texts = [emit_kernel(kernel, f"kernel{i}") for i, kernel in enumerate(kernels)]
-    for flags in (("-O1",), ("-O2", *GRANTED))[: 1 + HERE]:
+    for flags in (("-Og",), ("-O2", *GRANTED))[: 1 + HERE]:
         library = compiler.library(texts, cc=cc, flags=flags)
         for i, kernel in enumerate(kernels):
             assert form_fault(kernel) is None
@@ -141,7 +141,7 @@ def test_instructions_compile(cc, compiler, tmp_path):
     if platform.machine() != "x86_64":
         pytest.skip("another architecture")
     (kernel, *_) = tiled(Bound(product(40, 192, 40), {1}, TILES))
-    flags = ("-O1", *GRANTED, "-mamx-tile", "-mamx-int8")
+    flags = ("-Og", *GRANTED, "-mamx-tile", "-mamx-int8")
     known = subprocess.run(
         [*cc, *flags, "-x", "c", "-c", "/dev/null", "-o", str(tmp_path / "known.o")], capture_output=True, check=False
     )

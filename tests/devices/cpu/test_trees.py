@@ -90,7 +90,7 @@ def test_forms(instructions, compiler):
             assert form_fault(kernel) is None
             texts.append(emit_kernel(kernel, f"kernel{len(texts)}"))
             kernels.append((bound, kernel, arrays, wanted))
-    library = compiler.library(texts, flags=("-O1", *INSTRUCTIONS[instructions]))
+    library = compiler.library(texts, flags=("-Og", *INSTRUCTIONS[instructions]))
     for number, (bound, kernel, arrays, wanted) in enumerate(kernels):
         result: np.ndarray = bound.run(kernel, library[f"kernel{number}"], arrays)[0]
         tolerance = 1e-5 if result.dtype == np.float32 else 1e-13

@@ -469,19 +469,19 @@ PROGRAMS = {
     ),
     "persistent RNN of a batch, bf16": persistent_rnn_batch(36, 64, 11, 3, "bf16", tolerance=1e-2, NEIGHBOURS=4),
 }
+FIRST = tuple({program.name: name for name, program in reversed(PROGRAMS.items())}.values())
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_compiles_alone(name):
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] * (n not in FIRST)) for n in PROGRAMS])
+def test_compiles_alone(name):  # one of each skeleton in make test, all in make test-cuda
     pytest.importorskip("cuda.core", reason="needs the cuda extra")
     assert find_toolchain().cubin(PROGRAMS[name].text, "sm_90")[:4] == b"\x7fELF"
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-@pytest.mark.parametrize("skeleton", dict.fromkeys(program.name for program in PROGRAMS.values()))
-def test_compiles_alone_by_nvcc(skeleton, tmp_path):
-    source = tmp_path / "program.cu"
-    source.write_text(next(program.text for program in PROGRAMS.values() if program.name == skeleton))
+@pytest.mark.parametrize("name", FIRST)
+def test_compiles_alone_by_nvcc(name, tmp_path):
+    (source := tmp_path / "program.cu").write_text(PROGRAMS[name].text)
     command = ["nvcc", "-arch=sm_90a", "-std=c++17", "-w", "-cubin", str(source), "-o", str(tmp_path / "program.cubin")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:2000]

@@ -11,6 +11,7 @@ from rammer.ir.types import DType, TensorType  # noqa: E402
 from rammer.runtime.signature import Port, Signature  # noqa: E402
 from rammer.runtime.tensors import Addressed  # noqa: E402
 
+pytestmark = pytest.mark.torch
 TYPE = TensorType(DType.FLOAT32, (3,))
 SIGNATURE = Signature(inputs=(Port("x", TYPE), Port("y", TYPE)), outputs=(Port("z", TYPE),))
 

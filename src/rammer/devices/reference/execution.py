@@ -7,7 +7,7 @@ between is up to the picker, so a missing Wait gives wrong results under some pi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -18,9 +18,10 @@ from rammer.devices.reference.memory import Memory, place_constants
 from rammer.devices.reference.pickers import Picker
 from rammer.errors import RunTimeoutError
 from rammer.ir.evaluate import evaluate_tile
-from rammer.ir.expr import TensorExpr, const
+from rammer.ir.expr import Axis, TensorExpr, const
 from rammer.ir.graph import Array
 from rammer.ir.program import Execute, Plan, RProgram, Signal, Wait
+from rammer.ir.region import Interval
 from rammer.ir.task import RTask
 
 _EVENT_NS = 1000
@@ -70,10 +71,14 @@ class Interpreter:
         operator, kernel = self._plan.graph.operators[task.operator], self._kernels[task.operator]
         runs = operator.predicate is None or memory.holds(operator.predicate)
         slots = [memory.window(*slot) for slot in zip(operator.reads, kernel.expr.inputs, strict=True)] if runs else ()
-        stores = evaluate_tile(kernel.expr if runs else _places(kernel.expr), slots, kernel.tile_ranges(task.tile))
+        stores = self.evaluate(kernel.expr if runs else _places(kernel.expr), slots, kernel.tile_ranges(task.tile))
         for binding, (index, _) in zip(operator.writes, stores, strict=True):
             memory.store(binding, index, None)
         return stores if runs else None
+
+    def evaluate(self, expr: TensorExpr, slots: Sequence[Array], ranges: Mapping[Axis, Interval]) -> _Stores:
+        """What a tile of an expression stores."""
+        return evaluate_tile(expr, slots, ranges)
 
     def store(self, memory: Memory, task: RTask, stores: _Stores) -> None:
         """Store an rTask's results, none where it was skipped."""

@@ -6,6 +6,7 @@ whole; a graph of one operator that goes through the rest of the pipeline has al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import MappingProxyType
@@ -48,7 +49,9 @@ def laid_out_alone(part: Graph, fixed: Collection[int]) -> Graph:
     return channels_last.laid_out(part, {value: dim for value, dim in dims.items() if value in ends})
 
 
-def predicted_alone_us(graph: Graph, device: VDevice, veus: int, rest: Callable[[Graph, VDevice], Graph]) -> float:
+def predicted_alone_us(
+    graph: Graph, device: VDevice, veus: int, rest: Callable[[Graph, VDevice], Graph], limit_us: float = math.inf
+) -> float:
     """The time of operators that follow each other on `veus` units, each with its hand-over, in microseconds.
 
     Args:
@@ -56,6 +59,7 @@ def predicted_alone_us(graph: Graph, device: VDevice, veus: int, rest: Callable[
         device: the machine.
         veus: so many of its units.
         rest: the passes that these operators have yet to go through.
+        limit_us: infinity stands for any time that is not below.
     """
     share = replace(device, veus=device.veus[:veus])
     done = rest(graph, share)
@@ -65,4 +69,6 @@ def predicted_alone_us(graph: Graph, device: VDevice, veus: int, rest: Callable[
             layouts = tuple(done.values[value].storage for value in (*operator.inputs, *operator.outputs))
             constants = [slot for slot, value in enumerate(operator.inputs) if value in done.constants]
             total_us += predicted_us(operator.expr, layouts, constants, share, veus) + device.handover_us.value
+            if total_us >= limit_us:
+                return math.inf
     return total_us

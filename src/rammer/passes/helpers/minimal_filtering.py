@@ -61,9 +61,8 @@ class Filtering:
 
     @property
     def filter(self) -> npt.NDArray[np.float64]:
-        """The matrix G, `[size, taps]`."""
-        rows = [[a**k / _product(a - b for b in self.points if b != a) for k in range(self.taps)] for a in self.points]
-        return np.array([*rows, [*[0] * (self.taps - 1), 1]], np.float64)
+        """The matrix G, `[size, taps]`, which nobody writes to."""
+        return _filter(self)
 
     def weights(self, w: Sequence[Expr]) -> list[Expr]:
         """The weights at the points, `G w`."""
@@ -96,6 +95,12 @@ class Filtering:
         )
         values = [_combined(coefficients, elements) for coefficients, elements in powers]
         return [values[0] + zero, *values[1:-1], values[-1] + infinity]
+
+
+@cache
+def _filter(by: Filtering) -> npt.NDArray[np.float64]:
+    rows = [[a**k / _product(a - b for b in by.points if b != a) for k in range(by.taps)] for a in by.points]
+    return np.array([*rows, [*[0] * (by.taps - 1), 1]], np.float64)
 
 
 @cache

@@ -33,6 +33,14 @@ def predicted_us(
     return min(-(-kernel.task_count // veus) * (predict(kernel, device).task_us + overhead_us) for kernel in kernels)
 
 
+def evenly_us(
+    expr: TensorExpr, layouts: tuple[Layout, ...], constants: Collection[int], device: VDevice, veus: int
+) -> float:
+    """As `predicted_us`, of the work alone: that of the most efficient rKernel, in equal shares."""
+    kernels = construct(Workload(expr, layouts, (_ALIGNMENT,) * len(layouts), frozenset(constants)), device)
+    return min(kernel.task_count * predict(kernel, device).task_us for kernel in kernels) / veus
+
+
 def by_warpgroups(expr: TensorExpr, layouts: tuple[Layout, ...], constants: frozenset[int], device: VDevice) -> bool:
     """Whether Roller has warpgroups multiply, where nothing that an operator is bound to is a part of a tensor.
 

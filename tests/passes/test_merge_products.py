@@ -138,21 +138,24 @@ def test_a_bias_per_row_stays():
 
 
 @pytest.mark.parametrize(
-    ("own_cache_bytes", "features", "merged"),
+    ("count", "own_cache_bytes", "features", "merged"),
     [
-        (0, 16, True),
-        (4096, 16, False),  # each result is 4096 bytes, all are 12288
-        (4095, 16, True),
-        (6144, 16, False),  # two vEUs have room for them alone
-        (6145, 16, True),
-        (4096, 8, True),
+        (3, 0, 16, True),
+        (3, 4096, 16, False),  # each result is 4096 bytes, all are 12288
+        (3, 4095, 16, True),
+        (3, 6144, 16, False),  # two vEUs have room for them alone
+        (3, 6145, 16, True),
+        (3, 4096, 8, True),
+        (7, 14337, 16, True),
+        (8, 65536, 16, False),  # four for each vEU, and a quarter of the room
+        (8, 65537, 16, True),
     ],
 )
-def test_what_would_leave_the_caches_stays_apart(own_cache_bytes, features, merged):
+def test_what_would_leave_the_caches_stays_apart(count, own_cache_bytes, features, merged):
     net = Net()
     x = net.input(1, 4, 8, 8)
-    branches = [net.conv(x, net.weight(features, 4, 1, 1)) for _ in range(3)]
+    branches = [net.conv(x, net.weight(features, 4, 1, 1)) for _ in range(count)]
     before = net.build(*(net.conv(branch, net.weight(2, features, 3, 3), pad=1) for branch in branches))
     device = replace(AVX512, veus=AVX512.veus[:2], own_cache_bytes=own_cache_bytes)
     after = rewritten(before, lambda graph: merge(graph, device))
-    assert kinds(after).count("Conv") == (4 if merged else 6)
+    assert kinds(after).count("Conv") == count + (1 if merged else count)

@@ -13,7 +13,8 @@ from the readers, so siblings are told apart by how they are read:
   least `WORTH_AN_OPERATOR` products have to pay for.
 - What ends in a concatenation or an output of the model is written to its place by its own product, not merged.
 - Readers find a small result in their vEU's own cache. Products that fill vectors by themselves stay apart where all
-  their results take the room of all vEUs' caches: each vEU then makes what it reads next (`schedule.clusters`).
+  their results take the room of all vEUs' caches, or a quarter where there are several for each vEU: that then makes
+  what it reads next (`schedule.clusters`), and reads no short pieces of long rows.
 
 Siblings have the same input and attributes, one group, and weights (and bias) that are constants. They are needed in
 the same scope: of two branches one alone would have to run.
@@ -37,6 +38,7 @@ from rammer.passes.helpers.scopes import find_scopes
 
 WORTH_AN_OPERATOR = 3
 """Products to merge before a separate elementwise operator is a fair price."""
+_MANY_FOR_A_UNIT, _SHARE_OF_MANY = 4, 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,9 @@ def _stay_near(members: Sequence[Product], graph: Graph, device: VDevice) -> boo
         for member, result in zip(members, results, strict=True)
     )
     sizes = [result.nbytes for result in results]
-    return fill and max(sizes) <= device.own_cache_bytes and sum(sizes) >= device.own_cache_bytes * device.veu_count
+    share = _SHARE_OF_MANY if len(members) >= _MANY_FOR_A_UNIT * device.veu_count else 1.0
+    room_bytes = share * device.own_cache_bytes * device.veu_count
+    return fill and max(sizes) <= device.own_cache_bytes and sum(sizes) >= room_bytes
 
 
 def _key(product: Product) -> Hashable:

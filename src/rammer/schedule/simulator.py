@@ -228,7 +228,8 @@ class _ProgramRun:
                     missing.takers.append(veu)
                     return []
                 seen = max((results.arrivals.seen_us(veu) for results in taken), default=0.0)
-                ready = self.times[veu] if self._times.late[task.operator] else max(self.times[veu], seen)
+                is_late = self._times.late[task.operator]
+                ready = self.times[veu] if is_late else max(self.times[veu], seen)
                 held_us = self._times.held_us[task.operator] if self._waited[veu] else 0.0
                 held_us += self._times.kept.first_us(veu, task)
                 start = max(self._ended[veu], ready - self._times.early_us[task.operator] - held_us)
@@ -236,7 +237,7 @@ class _ProgramRun:
                 brought_us = self._times.kept.fetch_us(veu, task) + self._times.code.fetch_us(veu, task)
                 brought_us += self._times.kept.look_us(task) if self._waited[veu] else 0.0
                 end = start + held_us + self._times.task_us[task.operator] + brought_us
-                end = max(end, seen + self._overhead_us) if taken else end
+                end = max(end, seen + self._overhead_us) if taken and is_late else end
                 self._waited[veu] = False
                 self.spans[veu].append(Span(program=self._number, veu=veu, task=task, start_us=start, end_us=end))
                 self.times[veu] = self._ended[veu] = end

@@ -82,8 +82,8 @@ class Estimates:
     def held_us(self, operator: ROperator, pick: int) -> float:
         """How much longer than usual an rTask is held up that has Waits, where all that it waits for is there.
 
-        It copies constants first, or has them copied meanwhile, and a look at counters takes as long as it takes. Policies
-        do not count it.
+        It copies constants first, or has them copied meanwhile, and a look at counters takes as long as it takes.
+        Policies do not count it.
         """
         device, own = self._device, self._device.own_handover_us
         if self.early_us[operator.id][pick] == 0.0:

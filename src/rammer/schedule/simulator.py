@@ -2,15 +2,15 @@
 
 Rules: a vEU goes through its steps in order. An rTask takes its estimated time. A signal is seen at once by the vEU
 that gives it and a hand-over later by all others, as late as by the last of many; a Wait ends when as many signals as
-its threshold are seen. Waits and signals take no time of their own, but what walks from rTask to rTask by itself has an
-overhead where there are some. Tagged results are seen by all vEUs a tagged hand-over later, and an rTask that takes some
-starts when it sees all of them or, where its form takes them late, ends no sooner. Where rTasks wait by themselves,
-their overhead passes meanwhile: they start so much before what they wait for is seen, but not before the rTask ahead
-has ended; constants that are copied first, and the look at what they wait for, come before that, too. Weights that a
-vEU keeps for later rTasks are fetched again where others took their place meanwhile; the first that it keeps come while
-it waits. Code that a vEU runs for the first time comes from afar, and so do all constants of a model that has too many.
-The first rProgram starts when the device has started; others follow as `Estimates.program_us` says. A vEU that other
-models have first begins when they have ended.
+its threshold are seen. Waits and signals take no time of their own, but what walks from rTask to rTask by itself has
+an overhead where there are some. Tagged results are seen by all vEUs a tagged hand-over later, and an rTask that
+takes some starts when it sees all of them or, where its form takes them late, ends no sooner. Where rTasks wait by
+themselves, their overhead passes meanwhile: they start so much before what they wait for is seen, but not before the
+rTask ahead has ended; constants that are copied first, and the look at what they wait for, come before that, too.
+Weights that a vEU keeps for later rTasks are fetched again where others took their place meanwhile; the first that it
+keeps come while it waits. Code that a vEU runs for the first time comes from afar, and so do all constants of a model
+that has too many. The first rProgram starts when the device has started; others follow as `Estimates.program_us`
+says. A vEU that other models have first begins when they have ended.
 """
 
 from __future__ import annotations

@@ -133,7 +133,8 @@ def _early_rows(kernel: RKernel, product: MatrixProduct, form: WarpgroupGemmForm
 def _constant_rows(kernel: RKernel, product: MatrixProduct, form: WarpgroupGemmForm) -> int:
     """Rows of slabs of constants that the ring has room for.
 
-    None where elements are taken late that are tagged: what makes these runs beside them, and more of them are no faster.
+    None where elements are taken late that are tagged: what makes these runs beside them, and more of them are no
+    faster.
     """
     if any(layout.tagged for layout in kernel.layouts):
         return 0

@@ -1,10 +1,11 @@
 """How far each policy's schedules are from what any schedule could reach, and how long they are said to take.
 
     python -m benchmarks.schedules --device cuda:sm_90 --networks nasnet,resnext
-    python -m benchmarks.schedules --device cuda --policies wavefront --measure
+    python -m benchmarks.schedules --device cuda --policies wavefront,sequential --measure
 
-Prints, for each network and policy, the simulated time, with `--measure` the measured one, and the bounds of
-`rammer.schedule.bound`. Without it no device is needed: times are predicted.
+Prints, for each network and policy, the simulated time and the bounds of `rammer.schedule.bound`; with `--measure` the
+measured time, too, how much of it is simulated, and for each network whether simulation orders its programs as
+measurement does. Without it no device is needed: times are predicted.
 """
 
 from __future__ import annotations
@@ -12,29 +13,35 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.harness.cases import FORMS
+from benchmarks.harness.ranking import kendall
 from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.precision import ELEMENT_TYPES, converted
-from rammer.compiler import lower_graph
+from rammer.compiler import lower_graph, plan_memory
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
+from rammer.ir.graph import Graph
 from rammer.ir.program import Plan
+from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
 from rammer.profiler.whole import measure_plan
 from rammer.roller.model import ModelCosts
-from rammer.schedule import memory
 from rammer.schedule.bound import find_bounds, problem_of
-from rammer.schedule.policies import POLICIES
+from rammer.schedule.policies import MERGING, POLICIES
 from rammer.schedule.simulator import simulate
-from rammer.verify import program
+
+NOISE = 0.01
+"""Of the time of a program, what medians of two runs of the benchmark differ by: pairs closer than that are ties."""
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda:sm_90")
@@ -43,42 +50,65 @@ def main() -> int:
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--small", action="store_true", help="networks of little work")
     parser.add_argument("--measure", action="store_true", help="run the programs, too")
-    options = parser.parse_args()
-    compile_options = CompileOptions(device=options.device, precision=options.precision)
-    device = find_device(options.device)
-    vdevice = device.describe(compile_options)
-    costs = ModelCosts(vdevice)
+    chosen = parser.parse_args(arguments)
+    options = CompileOptions(device=chosen.device, precision=chosen.precision)
+    device = find_device(chosen.device)
+    vdevice = device.describe(options)
+    measured = ("measured, us", "simulated / measured") if chosen.measure else ()
     bounded = ("bound of its rKernels", "bound of any", "any, with hand-overs", "s")
-    heads = ("network", "policy", "simulated, us", *(("measured, us",) if options.measure else ()), *bounded)
-    table = Table(*heads, title=f"{vdevice.name}, {vdevice.veu_count} vEUs, {options.precision}")
-    for name in options.networks.split(","):
-        model = NETWORKS[name](seed=0, **(SMALL[name] if options.small else {}))
-        if FORMS[name].converts and options.precision in ELEMENT_TYPES:
-            model = converted(model, options.precision)
-        tasks = lower_graph(load_graph(model, input_shapes={}), vdevice, compile_options, Dump(None))
+    heads = ("network", "policy", "simulated, us", *measured, *bounded)
+    table = Table(*heads, title=f"{vdevice.name}, {vdevice.veu_count} vEUs, {chosen.precision}")
+    orders = []
+    for name in chosen.networks.split(","):
+        graph = _network(name, chosen.precision, small=chosen.small)
+        run_us = (lambda plan: measure_plan(plan, device, vdevice, options).value) if chosen.measure else None
+        pairs = _rows(table, name, graph, chosen.policies.split(","), vdevice, options, run_us)
+        orders.append(f"{name} {kendall(pairs, NOISE):.2f}")
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    if chosen.measure:
+        print(f"Kendall's correlation, pairs within {NOISE:.0%} of each other left out: {', '.join(orders)}")
+    return 0
+
+
+def _network(name: str, precision: str, *, small: bool) -> Graph:
+    model = NETWORKS[name](seed=0, **(SMALL[name] if small else {}))
+    if FORMS[name].converts and precision in ELEMENT_TYPES:
+        model = converted(model, precision)
+    return load_graph(model, input_shapes={})
+
+
+def _rows(
+    table: Table,
+    name: str,
+    graph: Graph,
+    policies: Sequence[str],
+    vdevice: VDevice,
+    options: CompileOptions,
+    run_us: Callable[[Plan], float] | None,
+) -> list[tuple[float, float]]:
+    """Add a row for each policy; the simulated and the measured time of each, where they are measured."""
+    costs = ModelCosts(vdevice)
+    pairs = []
+    for merges in (False, True):
+        own = [policy for policy in policies if (policy in MERGING) == merges]
+        if not own:
+            continue
+        tasks = lower_graph(graph, vdevice, replace(options, policy=own[0]), Dump(None))
         problem = problem_of(tasks, vdevice, costs)
-        for policy in options.policies.split(","):
+        for policy in own:
             began = time.perf_counter()
             schedule = POLICIES[policy](tasks, vdevice, costs)
             seconds = time.perf_counter() - began
-            simulated = simulate(tasks, schedule, vdevice, costs)
+            simulated_us = simulate(tasks, schedule, vdevice, costs).total_us
+            figures = [f"{simulated_us:.1f}"]
+            if run_us is not None:
+                measured_us = run_us(plan_memory(tasks, schedule, vdevice, Dump(None)))
+                pairs.append((simulated_us, measured_us))
+                figures += [f"{measured_us:.1f}", f"{simulated_us / measured_us:.2f}"]
             bounds = find_bounds(problem, schedule.choice)
-            measured_us = []
-            if options.measure:
-                arenas = memory.plan(tasks, schedule, vdevice.alignment_bytes, vdevice.homes)
-                plan = Plan(graph=tasks, schedule=schedule, memory=arenas)
-                program.verify(plan, vdevice)
-                measured_us.append(measure_plan(plan, device, vdevice, compile_options).value)
-            figures = (
-                simulated.total_us,
-                *measured_us,
-                bounds.chosen_us,
-                bounds.any_us,
-                bounds.with_handovers_us,
-            )
-            table.add_row(name, policy, *(f"{figure:.1f}" for figure in figures), f"{seconds:.1f}")
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
-    return 0
+            figures += [f"{bound:.1f}" for bound in (bounds.chosen_us, bounds.any_us, bounds.with_handovers_us)]
+            table.add_row(name, policy, *figures, f"{seconds:.1f}")
+    return pairs
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 from benchmarks.evaluation.charts import Bars, chart
 from benchmarks.evaluation.paper import CELLS_OVER_BARRIERS, CELLS_OVER_BASE, REPORTED
+from benchmarks.harness.ranking import kendall
 
 _TITLES = {
     "resnext": "ResNeXt-29",
@@ -71,7 +71,7 @@ def _latency(networks: Figures) -> str:
     heads = ["network, batch", *names, f"{_BASE} / {_OURS}", "units busy, %", "outside of rTasks, us"]
     mean = math.exp(statistics.fmean(math.log(p[_BASE]["run_us"] / p[_OURS]["run_us"]) for p in networks.values()))
     gaps = [abs(one["simulated_us"] / one["run_us"] - 1) for p in networks.values() for one in p.values()]
-    taus = [_kendall([(one["simulated_us"], one["run_us"]) for one in p.values()]) for p in networks.values()]
+    taus = [kendall([(one["simulated_us"], one["run_us"]) for one in p.values()]) for p in networks.values()]
     missing = [title for name, title in _TITLES.items() if f"{name}-1" not in networks]
     left_out = f" Not measured at batch 1: {', '.join(missing)}." if missing else ""
     return f"""## The paper's networks
@@ -171,16 +171,6 @@ def _histogram(cells: Sequence[Figures]) -> str:
         for place, count in zip(range(first, last + 1), counts, strict=True)
     ]
     return chart("Cells by how many times as long they take with global barriers", bars, digits=0)
-
-
-def _kendall(pairs: Sequence[tuple[float, float]]) -> float:
-    """The Kendall correlation of two orders; 1 where there is nothing to order."""
-    signs = [_sign(a[0] - b[0]) * _sign(a[1] - b[1]) for a, b in combinations(pairs, 2)]
-    return statistics.fmean(signs) if signs else 1.0
-
-
-def _sign(value: float) -> int:
-    return (value > 0) - (value < 0)
 
 
 def _mean(values: Iterable[float]) -> float:

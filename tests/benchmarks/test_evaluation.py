@@ -10,6 +10,7 @@ import pytest
 from benchmarks.evaluation import __main__ as command
 from benchmarks.evaluation import cells, measured, page
 from benchmarks.evaluation.programs import PROGRAMS, plans, with_barriers
+from benchmarks.harness.ranking import kendall
 from benchmarks.networks import NETWORKS, SMALL
 from rammer.compiler import lower_graph, plan_memory
 from rammer.devices.registry import find_device
@@ -86,8 +87,15 @@ def test_page_says_what_was_measured():
 
 
 def test_orders_are_compared():
-    assert page._kendall([(1, 10), (2, 20), (3, 30)]) == 1
-    assert page._kendall([(1, 30), (2, 20), (3, 10)]) == -1
+    assert kendall([(1, 10), (2, 20), (3, 30)]) == 1
+    assert kendall([(1, 30), (2, 20), (3, 10)]) == -1
+
+
+def test_orders_within_noise_do_not_count():
+    pairs = [(2.0, 100.0), (1.0, 100.5), (3.0, 200.0)]
+    assert kendall(pairs) == pytest.approx(1 / 3)
+    assert kendall(pairs, noise=0.01) == 1
+    assert kendall([(1.0, 100.0), (1.0, 200.0), (2.0, 300.0)], noise=0.01) == pytest.approx(2 / 3)
 
 
 def test_it_goes_on_where_it_was_ended(monkeypatch, tmp_path):

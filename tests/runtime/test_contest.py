@@ -63,6 +63,21 @@ def test_a_part_that_is_far_too_slow_ends_it_all():
     assert verdicts(Fake(5.0, 50.0, 5.0), Fake(10.0, 5.0, 5.0)) == {"a": Verdict.NO_QUICKER, "b": Verdict.TOO_SLOW}
 
 
+@pytest.mark.parametrize(("new_us", "verdict"), [(97.0, Verdict.QUICKER), (103.0, Verdict.NO_QUICKER)])
+def test_calls_behind_the_other_program_are_compared_with_such(new_us, verdict):
+    """A program whose constants another has displaced takes a tenth longer, whichever it is."""
+    arm = Arm(name="new", digest="new", predicted=1.0, build=lambda: Fake(1.0))
+    found = Contest(arm, Fake(1.0), None, 1.5)
+    last = None
+    while not found.is_decided:
+        is_new = found.is_new
+        found.note((new_us if is_new else 100.0) * (1.0 if is_new == last else 1.1))
+        last = is_new
+    (trial,) = found.trials.values()
+    assert (found.verdicts[contest.WHOLE], len(trial.ratios)) == (verdict, 16)
+    assert trial.ratio == pytest.approx(new_us / 100.0)
+
+
 def settle(model):
     deadline_s = time.monotonic() + DEADLINE_S
     while not model.is_settled:

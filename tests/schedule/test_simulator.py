@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rammer.devices.vector.rules import VectorRules
+from rammer.ir.kernel_form import GemmShape, Instruction, WarpgroupGemmForm
 from rammer.ir.program import Execute, RProgram, Schedule, Signal, Wait
 from rammer.ir.task import RTask
 from rammer.ir.types import DType, TensorType
@@ -47,6 +48,13 @@ class _Bringing(VectorRules):
 
     def brought(self, kernel):
         return Brought(early_bytes=20_000, constant_bytes=40_000, instructions=300.0, straight_instructions=100.0)
+
+
+class _Beside(VectorRules):
+    """Rules of a device on which something else copies 20 KB of constants while an rTask waits."""
+
+    def brought(self, kernel):
+        return Brought(beside_bytes=20_000)
 
 
 def _times(timeline) -> dict[int, tuple[float, float]]:
@@ -206,6 +214,35 @@ def test_tagged_results_are_seen_a_tagged_hand_over_later():
     assert _times(simulate(graph, schedule, target, TileCosts(element_us=1.0)))[1] == (2.125, 4.125)
 
 
+LATE = WarpgroupGemmForm(instruction=Instruction.WGMMA_F16, threadblock=GemmShape(64, 64, 64), stages=2, swapped=False)
+
+
+@pytest.mark.parametrize(("busy_us", "times"), [(0.0, (0.0, 2.625)), (9.0, (9.0, 11.25))])
+def test_what_takes_tagged_results_late_ends_no_sooner_than_it_sees_them(busy_us, times):
+    """They are seen after 2.375 us; what looks at them last has its overhead of 0.25 us still before it."""
+    maker = TaskGraphMaker()
+    made = maker.elementwise([maker.input((1, 2))])
+    graph = maker.finish([maker.elementwise([made])])
+    tensors = [replace(t, layout=replace(t.layout, tagged=t.id == made)) for t in graph.tensors]
+    first, last = graph.operators
+    last = replace(last, kernels=(replace(last.kernels[0], form=LATE),))
+    graph = replace(graph, tensors=tuple(tensors), operators=(first, last))
+    program = RProgram(steps=((_execute(0),), (_execute(1),)), counter_count=0)
+    target = device(2, handover_us=0.5, task_overhead_us=0.25)
+    target = replace(target, tagged_handover_us=Figure(0.125, "assumed"), busy_us=(0.0, busy_us))
+    schedule = Schedule(policy="made", choice=(0, 0), programs=(program,))
+    assert _times(simulate(graph, schedule, target, TileCosts(element_us=1.0)))[1] == times
+
+
+def test_constants_that_are_copied_beside_a_look_hold_an_rtask_up_where_they_take_longer():
+    """20 KB at 10 KB a microsecond, beside a look of 0.75 us."""
+    program = RProgram(steps=((_execute(0), Signal(0)), (_execute(1), Wait(0, 1), _execute(2))), counter_count=1)
+    schedule = Schedule(policy="made", choice=(0,) * 3, programs=(program,))
+    target = replace(_COPYING, rules=_Beside())
+    times = _times(simulate(_independent(2, 3, 4), schedule, target, TileCosts(element_us=1.0)))
+    assert times[2] == (3.25, 3.25 + 2.0 + 4.25)
+
+
 KEEPING = replace(device(1, task_overhead_us=0.25), kept_share=0.5)
 """A unit where an rTask takes half its time if its weights are there, else all of it and the overhead."""
 
@@ -229,7 +266,10 @@ def test_weights_that_another_operator_has_too_are_there_already(shared):
 @pytest.mark.parametrize("element_us", [1.0, 20.0])
 @pytest.mark.parametrize(("capacity_bytes", "load_us"), [(1 << 30, 4.0), (1, 8.0)], ids=["near", "far"])
 def test_the_first_weights_that_a_unit_keeps_come_while_it_waits(element_us, capacity_bytes, load_us):
-    """4 registers of 512 threads, 8 KB: at 2 KB a microsecond, or at 1 KB from memory. The next rTask finds them."""
+    """4 registers of 512 threads, 8 KB: at 2 KB a microsecond, or at 1 KB from memory. The next rTask finds them.
+
+    That one has no Wait, so that the unit walks on to it by itself, without the overhead of 0.25 us.
+    """
     program = RProgram(steps=((_execute(0), Signal(0)), (Wait(0, 1), _execute(1), _execute(2))), counter_count=1)
     level = replace(KEEPING.levels[-1], bandwidth_bytes_per_us=Figure(1024.0, "assumed"), capacity_bytes=capacity_bytes)
     target = replace(
@@ -243,7 +283,7 @@ def test_the_first_weights_that_a_unit_keeps_come_while_it_waits(element_us, cap
     times = _times(simulate(_with_weights(1, 0, 0), schedule, target, TileCosts(element_us=element_us)))
     ready_us = times[0][1] + 0.5
     kept_us = times[2][1] - times[2][0]
-    assert times[1][1] == max(load_us, ready_us) + kept_us
+    assert times[1][1] == max(load_us, ready_us) + 0.25 + kept_us
     assert times[2][0] == times[1][1]
 
 

@@ -65,12 +65,14 @@ class Brought:
 
     Attributes:
         early_bytes: constants that it copies before it waits.
+        beside_bytes: constants that something copies meanwhile, before and while it looks at what it waits for.
         constant_bytes: all constants that it reads.
         instructions: of its code, where they are not few.
         straight_instructions: those of them that follow on each other without a loop.
     """
 
     early_bytes: int = 0
+    beside_bytes: int = 0
     constant_bytes: int = 0
     instructions: float = 0.0
     straight_instructions: float = 0.0

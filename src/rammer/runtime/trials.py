@@ -1,7 +1,7 @@
 """Whether one of two programs is quicker: paired calls in turns, and a sign test.
 
-The calls of a pair follow each other, so whatever else the machine does, it does to both. The test counts in how many
-pairs the newcomer was quicker and asks how likely that would be of equals; how much quicker, it does not assume.
+The calls of a pair are close to each other, so whatever else the machine does, it does to both. The test counts in how
+many pairs the newcomer was quicker and asks how likely that would be of equals; how much quicker, it does not assume.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ class Estimates:
         step_us: what it adds to a chain of rTasks on several vEUs; less where the next one starts while it waits.
         program_us: from the end of an rProgram to the start of the next. At the least that is a global barrier: one
             hand-over to learn that all vEUs are done and one to tell them all.
+        overhead_us: what the interpreter adds to an rTask.
         task_us: per rOperator and candidate rKernel, one rTask with the interpreter's overhead. What keeps weights that
             other rOperators have too, as the steps of a recurrent layer do, finds them there and walks from rTask to
             rTask by itself.
@@ -38,7 +39,7 @@ class Estimates:
         self.handover_us = self.handovers.least_us
         self.late_us = device.late_us
         self.program_us = 2 * self.handovers.most_us
-        overhead_us = device.task_overhead_us.value
+        self.overhead_us = overhead_us = device.task_overhead_us.value
         self.step_us = self.handover_us - (overhead_us if device.starts_early else 0.0)
         self._device = device
         unwritten = {TensorRole.INPUT, TensorRole.CONSTANT}
@@ -81,14 +82,15 @@ class Estimates:
     def held_us(self, operator: ROperator, pick: int) -> float:
         """How much longer than usual an rTask is held up that has Waits, where all that it waits for is there.
 
-        It copies constants first, and a look at counters takes as long as it takes. Policies do not count it.
+        It copies constants first, or has them copied meanwhile, and a look at counters takes as long as it takes.
+        Policies do not count it.
         """
         device, own = self._device, self._device.own_handover_us
         if self.early_us[operator.id][pick] == 0.0:
             return 0.0
         look_us = 0.0 if own is None else max(0.0, own.value - device.task_overhead_us.value)
-        early_bytes = device.rules.brought(operator.kernels[pick]).early_bytes
-        return look_us + self._early_us(early_bytes)
+        brought = device.rules.brought(operator.kernels[pick])
+        return max(look_us + self._early_us(brought.early_bytes), self._early_us(brought.beside_bytes))
 
     def stream_us(self, operator: ROperator, pick: int) -> float:
         """How much longer an rTask takes whose constants come from far, as all of a model do that has too many."""

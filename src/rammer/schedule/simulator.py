@@ -2,14 +2,15 @@
 
 Rules: a vEU goes through its steps in order. An rTask takes its estimated time. A signal is seen at once by the vEU
 that gives it and a hand-over later by all others, as late as by the last of many; a Wait ends when as many signals as
-its threshold are seen. Waits and signals take no time of their own. Tagged results are seen by all vEUs a tagged
-hand-over later, and an rTask that takes some starts when it sees all of them. Where rTasks wait by themselves, their
-overhead passes meanwhile: they start so much before what they wait for is seen, but not before the rTask ahead has
-ended; constants that they copy first, and the look at what they wait for, come before that, too. Weights that a vEU
-keeps for later rTasks are fetched again where others took their place meanwhile; the first that it keeps come while it
-waits. Code that a vEU runs for the first time comes from afar, and so do all constants of a model that has too many.
-The first rProgram starts when the device has started; others follow as `Estimates.program_us` says. A vEU that other
-models have first begins when they have ended.
+its threshold are seen. Waits and signals take no time of their own, but what walks from rTask to rTask by itself has
+an overhead where there are some. Tagged results are seen by all vEUs a tagged hand-over later, and an rTask that
+takes some starts when it sees all of them or, where its form takes them late, ends no sooner. Where rTasks wait by
+themselves, their overhead passes meanwhile: they start so much before what they wait for is seen, but not before the
+rTask ahead has ended; constants that are copied first, and the look at what they wait for, come before that, too.
+Weights that a vEU keeps for later rTasks are fetched again where others took their place meanwhile; the first that it
+keeps come while it waits. Code that a vEU runs for the first time comes from afar, and so do all constants of a model
+that has too many. The first rProgram starts when the device has started; others follow as `Estimates.program_us`
+says. A vEU that other models have first begins when they have ended.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
         task_us=task_us,
         early_us=early_us,
         held_us=held_us,
+        late=[kernel.form.takes_late for kernel in kernels_of(graph, schedule.choice)],
         kept=_Kept(graph, schedule.choice, estimates),
         code=_Code(graph, schedule.choice, estimates),
     )
@@ -85,11 +87,16 @@ class _Kept:
             if fetch_us
         }
         self._keep_us = [estimates.keep_us(kernel) for kernel in kernels_of(graph, choice)]
+        self._overhead_us = estimates.overhead_us
         self._at: dict[int, tuple[int, int]] = {}
 
     def first_us(self, veu: int, task: RTask) -> float:
         """What an rTask takes before it waits, since its vEU keeps nothing yet."""
         return self._keep_us[task.operator] if task.operator in self._constants and veu not in self._at else 0.0
+
+    def look_us(self, task: RTask) -> float:
+        """What an rTask takes longer that has Waits: its vEU does not walk on to it by itself."""
+        return self._overhead_us if task.operator in self._constants else 0.0
 
     def fetch_us(self, veu: int, task: RTask) -> float:
         """What an rTask that starts on a vEU takes longer, since its weights are not there any more."""
@@ -121,12 +128,14 @@ class _Code:
 class _Times:
     """What rTasks take, by rOperator: all in all, before they need what they wait for, and before they look at it.
 
-    `kept` weights and `code` take more time on a vEU that has them not.
+    Those that take tagged results `late` begin without them. `kept` weights and `code` take more time on a vEU that has
+    them not.
     """
 
     task_us: Sequence[float]
     early_us: Sequence[float]
     held_us: Sequence[float]
+    late: Sequence[bool]
     kept: _Kept
     code: _Code
 
@@ -168,7 +177,7 @@ class _ProgramRun:
         self._taken: dict[RTask, list[_Taken]] = {}
         self._made: dict[RTask, list[_Taken]] = {}
         self._handovers, self._tagged_handovers = estimates.handovers, estimates.tagged_handovers
-        self._late_us = estimates.late_us
+        self._late_us, self._overhead_us = estimates.late_us, estimates.overhead_us
         self._note_tagged(tagged)
         self.times = [start_us + busy for busy in busy_us] if busy_us else [start_us] * program.veus
         self._ended = list(self.times)
@@ -218,13 +227,17 @@ class _ProgramRun:
                 if missing is not None:
                     missing.takers.append(veu)
                     return []
-                ready = max([self.times[veu], *(results.arrivals.seen_us(veu) for results in taken)])
+                seen = max((results.arrivals.seen_us(veu) for results in taken), default=0.0)
+                is_late = self._times.late[task.operator]
+                ready = self.times[veu] if is_late else max(self.times[veu], seen)
                 held_us = self._times.held_us[task.operator] if self._waited[veu] else 0.0
                 held_us += self._times.kept.first_us(veu, task)
                 start = max(self._ended[veu], ready - self._times.early_us[task.operator] - held_us)
                 self.waiting[veu] += start - self._ended[veu]
                 brought_us = self._times.kept.fetch_us(veu, task) + self._times.code.fetch_us(veu, task)
+                brought_us += self._times.kept.look_us(task) if self._waited[veu] else 0.0
                 end = start + held_us + self._times.task_us[task.operator] + brought_us
+                end = max(end, seen + self._overhead_us) if taken and is_late else end
                 self._waited[veu] = False
                 self.spans[veu].append(Span(program=self._number, veu=veu, task=task, start_us=start, end_us=end))
                 self.times[veu] = self._ended[veu] = end

@@ -208,3 +208,21 @@ def test_candidates_that_are_measured_find_their_operands(gpu):
     inputs, like = operator.arrays(operands, vdevice.alignment_bytes)
     assert not inputs
     operator.check(gpu.run(loaded, inputs, like, orders(1)[0]), expected([kernel]))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_as_many_weights_are_on_their_way_before_a_wait_as_the_ring_has_room_for(gpu, swapped):
+    plan, vdevice = plan_of(gpu, chain((64,), 256, 512), lambda form: form.swapped == swapped)
+    kernels = [kernel for kernel in plan.kernels if isinstance(kernel.form, WarpgroupGemmForm)]
+    assert kernels
+    for kernel in kernels:
+        (axis,) = kernel.expr.reductions[0].axes
+        form, length = kernel.form, min(axis.extent, kernel.form.stages * kernel.form.threadblock.k)
+        assert vdevice.rules.brought(kernel).beside_bytes == length * form.threadblock.n * 2
+
+
+def test_no_weights_are_on_their_way_where_neither_operand_is_constant(gpu):
+    plan, vdevice = plan_of(gpu, scores(2, 64, 64, 64), lambda form: True)
+    kernels = [kernel for kernel in plan.kernels if isinstance(kernel.form, WarpgroupGemmForm)]
+    assert kernels
+    assert all(vdevice.rules.brought(kernel).beside_bytes == 0 for kernel in kernels)

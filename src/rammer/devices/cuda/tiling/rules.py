@@ -45,7 +45,7 @@ from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernel
 from rammer.devices.cuda.tiling.thread_time import stationary_us, straight_instructions, thread_us
 from rammer.devices.cuda.tiling.trees import tree_kernels, trees_us
-from rammer.devices.cuda.tiling.warpgroup import warpgroup_tiles, warpgroup_us
+from rammer.devices.cuda.tiling.warpgroup import early_ring_bytes, warpgroup_tiles, warpgroup_us
 from rammer.ir.kernel_form import (
     DepthwiseForm,
     FlashAttentionForm,
@@ -170,7 +170,7 @@ class GpuRules:
         return cached_bytes(kernel, kernel.form, unwritten) if isinstance(kernel.form, FlashAttentionForm) else 0
 
     def brought(self, kernel: RKernel) -> Brought:
-        """First stages of products whose warps multiply each for itself, and code without loops; see `TileRules`."""
+        """First stages of products and rings of warpgroups, and code without loops; see `TileRules`."""
         return _brought(kernel)
 
     def persistent(self, workload: Workload, vdevice: VDevice) -> RKernel | None:
@@ -243,6 +243,7 @@ def _brought(kernel: RKernel) -> Brought:
     straight = straight_instructions(kernel) if isinstance(form, MapForm | ReduceForm) else 0.0
     return Brought(
         early_bytes=first_stage_bytes(kernel, form) if isinstance(form, GemmForm) else 0,
+        beside_bytes=early_ring_bytes(kernel, form) if isinstance(form, WarpgroupGemmForm) else 0,
         constant_bytes=constants_bytes(kernel.expr, kernel.tile.task, kernel.constants),
         instructions=_STAGED_INSTRUCTIONS if isinstance(form, GemmForm) else straight,
         straight_instructions=straight,

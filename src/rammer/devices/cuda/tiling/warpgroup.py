@@ -117,13 +117,26 @@ def warpgroup_us(kernel: RKernel, form: WarpgroupGemmForm, vdevice: VDevice, fig
     return figures.latency_us + max(multiply_us, copy_us) + results_us
 
 
-def _early_rows(kernel: RKernel, product: MatrixProduct, form: WarpgroupGemmForm, vdevice: VDevice) -> int:
-    """Rows of slabs of constants that are there when the Wait ends: as many as the ring has room for.
+def early_ring_bytes(kernel: RKernel, form: WarpgroupGemmForm) -> int:
+    """Bytes of constants that an rTask copies before it waits: as many as the ring has room for.
 
-    None of rTasks that follow others on their vEU, and of those that take tagged elements late: what makes these runs
-    beside them, and more of them are no faster.
+    None of those that take tagged elements late, which the time of the rTask has in it.
     """
-    if kernel.task_count > vdevice.veu_count or any(layout.tagged for layout in kernel.layouts):
+    return SLAB_BYTES * _constant_rows(kernel, product_of(kernel), form)
+
+
+def _early_rows(kernel: RKernel, product: MatrixProduct, form: WarpgroupGemmForm, vdevice: VDevice) -> int:
+    """Rows of slabs of constants that are there when the Wait ends; none of rTasks that follow others on their vEU."""
+    return 0 if kernel.task_count > vdevice.veu_count else _constant_rows(kernel, product, form)
+
+
+def _constant_rows(kernel: RKernel, product: MatrixProduct, form: WarpgroupGemmForm) -> int:
+    """Rows of slabs of constants that the ring has room for.
+
+    None where elements are taken late that are tagged: what makes these runs beside them, and more of them are no
+    faster.
+    """
+    if any(layout.tagged for layout in kernel.layouts):
         return 0
     of_m, of_n = form.instruction_m, form.instruction_n
     if form.swapped:

@@ -39,6 +39,8 @@ void host_changed(const void *address);
 /* Waits until `count` threads of the block (0: all that have not ended) have come to barrier `number`, all for the same
  * `purpose`. Returns how many came with `vote`. */
 int host_barrier(const char *purpose, int number, unsigned count, bool vote);
+/* Comes to it for the same purpose without waiting. */
+void host_arrive(const char *purpose, int number, unsigned count);
 
 /* Waits until all lanes of `mask` have come, all for the same `purpose`. The last one calls `combine` with what each of
  * them brought, by lane, before any goes on. */

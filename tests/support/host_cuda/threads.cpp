@@ -108,17 +108,31 @@ void host_changed(const void *address) {
     lookers.count = kept;
 }
 
-int host_barrier(const char *purpose, int number, unsigned count, bool vote) {
-    Block &block = blocks[here->block_number];
-    Meeting &barrier = block.barriers[number];
+namespace {
+
+Meeting &come_to(const char *purpose, int number, unsigned count) {
+    Meeting &barrier = blocks[here->block_number].barriers[number];
     if (barrier.here == 0)
         barrier = {purpose, 0, count, 0};
     if (differ(barrier.purpose, purpose) || barrier.wanted != count)
         host_fail("threads meet at barrier %d for %s (%u of them) and for %s (%u)", number, barrier.purpose,
                   barrier.wanted, purpose, count);
     ++barrier.here;
-    barrier.votes += vote;
     here->look_count = here->same = 0;
+    return barrier;
+}
+
+} // namespace
+
+void host_arrive(const char *purpose, int number, unsigned count) {
+    come_to(purpose, number, count);
+    open_if_met(blocks[here->block_number], number);
+    switch_over();
+}
+
+int host_barrier(const char *purpose, int number, unsigned count, bool vote) {
+    Block &block = blocks[here->block_number];
+    come_to(purpose, number, count).votes += vote;
     here->barrier = number;
     here->purpose = purpose;
     set_state(here, WAITS);

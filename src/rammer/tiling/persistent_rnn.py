@@ -166,8 +166,6 @@ class PersistentRnn:
     def kept_at(self) -> int:
         """Where constants of the epilogue begin in shared memory, in words: first the biases of all rows."""
         sums = self.shares.slices * self.shares.row_pitch * self.shares.padded
-        if self.shares.teams:  # one may be a step ahead
-            sums *= 2
         return self.vectors + sums + sum(part.stored_words for part in self.parts) + self.shares.is_scaled
 
     @property

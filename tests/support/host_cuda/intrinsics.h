@@ -386,6 +386,9 @@ RAMMER_INLINE bool rammer_barrier_or(bool holds) { return host_barrier("__syncth
 template <int threads, bool aligned = true> RAMMER_INLINE void rammer_barrier_sync_named(uint32_t number) {
     host_barrier("rammer_barrier_sync_named()", number, threads, false);
 }
+template <int threads, bool aligned = true> RAMMER_INLINE void rammer_barrier_arrive_named(uint32_t number) {
+    host_arrive("rammer_barrier_sync_named()", number, threads);
+}
 template <int threads, bool aligned = true> RAMMER_INLINE bool rammer_barrier_or_named(uint32_t number, bool holds) {
     return host_barrier("rammer_barrier_or_named()", number, threads, holds) != 0;
 }

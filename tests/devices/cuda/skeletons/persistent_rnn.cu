@@ -58,6 +58,6 @@ extern "C" __global__ void rammer_run(
         };
         const rammer_vectors of_inputs{look_at_x, take};
         const rammer_vectors of_states{look_at_h, take};
-        rnn::step<early>(true, shared, weights, load, activate, finish, of_inputs, of_states);
+        rnn::step<0, early>(true, shared, weights, load, activate, finish, of_inputs, of_states);
     }
 }

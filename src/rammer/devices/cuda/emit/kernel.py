@@ -77,6 +77,7 @@ def emit_kernel(
 
         void symbol::load_weights(char *const *pointers, uint32_t tile, float *shared, float *weights)
         void symbol::keep_constants(char *const *pointers, uint32_t tile, float *shared)
+        template <int team>
         void symbol::step(char *const *pointers, uint32_t tile, uint32_t position, float *shared, const float *weights)
 
     A record has the address of the element of each slot whose indices are 0, inputs first, then outputs, and the number
@@ -201,7 +202,8 @@ def _emit_persistent_rnn(kernel: RKernel, symbol: str, unwritten: Collection[int
     @contextmanager
     def function(name: str, parameters: str, slots: Collection[int]) -> Iterator[tuple[Scope, list[Side]]]:
         arguments = f"char *const *pointers, uint32_t tile, {parameters}"
-        with writer.block(f"static RAMMER_MEMBER void {name}({arguments})"):
+        template = "template <int team> " if name == "step" else ""
+        with writer.block(f"{template}static RAMMER_MEMBER void {name}({arguments})"):
             for line in _operand_lines(operands, slots):
                 writer.line(line)
             yield Scope(writer, operands, fold), tile_sides(writer, kernel)

@@ -199,8 +199,7 @@ def emit_step(scope: Scope, sides: Sequence[Side], plan: PersistentRnn, unwritte
     # Other threads may have written it for the record before; a Wait has a barrier.
     fresh = "false" if is_fresh else "rammer_at(position)->wait_count == 0"
     functors = ", ".join(["load", "activate", "finish", *names])
-    which = "" if plan.shares.tensor is None else "position, "
-    writer.line(f"rnn::step<rammer_early>({fresh}, {which}shared, weights, {functors});")
+    writer.line(f"rnn::step<team, rammer_early>({fresh}, shared, weights, {functors});")
 
 
 def _emit_vector(scope: Scope, part: Part) -> str:

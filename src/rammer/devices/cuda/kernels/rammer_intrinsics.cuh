@@ -318,7 +318,14 @@ template <int threads, bool aligned = true> RAMMER_INLINE void rammer_barrier_sy
     else
         asm volatile("barrier.sync %0, %1;" : : "r"(number), "n"(threads) : "memory");
 }
-/* The same; returns whether `holds` of any of them. */
+/* Comes to it without waiting for the others. */
+template <int threads, bool aligned = true> RAMMER_INLINE void rammer_barrier_arrive_named(uint32_t number) {
+    if constexpr (aligned)
+        asm volatile("barrier.arrive.aligned %0, %1;" : : "r"(number), "n"(threads) : "memory");
+    else
+        asm volatile("barrier.arrive %0, %1;" : : "r"(number), "n"(threads) : "memory");
+}
+/* rammer_barrier_sync_named(), which returns whether `holds` of any of them. */
 template <int threads, bool aligned = true> RAMMER_INLINE bool rammer_barrier_or_named(uint32_t number, bool holds) {
     uint32_t any;
     if constexpr (aligned)

@@ -38,10 +38,26 @@ template <typename Member, typename... More> struct rammer_family<Member, More..
             return rammer_family<More...>::walk(kernel, position, busy, tile, shared, weights);
         const uint32_t last = *position + rammer_at(*position)->run - 1;
         Cell::keep_constants(rammer_operands(rammer_at(*position)), tile, shared);
+        if constexpr (Cell::rnn::TEAMS == 1)
+            return walk_as<0>(position, last, busy, tile, shared, weights);
+        else if (threadIdx.x < Cell::rnn::POINT_THREADS)
+            return busy ? walk_as<0>(position, last, true, tile, shared, weights)
+                        : walk_as<0>(position, last, false, tile, shared, weights);
+        else
+            return busy ? walk_as<1>(position, last, true, tile, shared, weights)
+                        : walk_as<1>(position, last, false, tile, shared, weights);
+    }
+
+  private:
+    /* The same for a team. Each has a loop of its own, runs without Waits another one: what it jumps over takes it time. */
+    template <int team>
+    static RAMMER_MEMBER bool walk_as(
+        uint32_t *position, uint32_t last, bool busy, uint32_t tile, float *shared, const float *weights
+    ) {
         for (;; rammer_reach(++*position)) {
             if (busy && !rammer_begin(rammer_at(*position)))
                 return false;
-            Cell::step(rammer_operands(rammer_at(*position)), tile, *position, shared, weights);
+            Cell::template step<team>(rammer_operands(rammer_at(*position)), tile, *position, shared, weights);
             if (*position == last)
                 return true;
             if (busy)

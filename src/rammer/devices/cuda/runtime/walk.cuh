@@ -173,12 +173,13 @@ template <bool whole> struct rammer_flagged_poll {
             do {
                 again();
                 came = are_there();
-                if (++poll % RAMMER_POLLS == 0 && !rammer_agree<whole>(rammer_is_in_time(&deadline_ns)))
+                if (++poll % RAMMER_POLLS == 0 && !rammer_agree<whole>(rammer_is_in_time(&deadline_ns))) {
+                    if (!came)
+                        atomicMin(&rammer_queue.late, record->step + record->wait_count);
                     break;
+                }
             } while (!rammer_agree<whole>(came));
         }
-        if (!came)
-            atomicMin(&rammer_queue.late, record->step + record->wait_count);
     }
 };
 

@@ -104,6 +104,8 @@ template <int units, int gates, int across, int pitch, bool meets, typename... P
     enum {
         WARPS = RAMMER_THREADS / 32,
         POINTS = units,
+        POINT_THREADS = RAMMER_THREADS,
+        TEAMS = 1,
         ROWS = units * gates,
         SLOTS = (ROWS + across - 1) / across,
         POINTS_PER_WARP = 32 / gates,
@@ -140,7 +142,7 @@ template <int units, int gates, int across, int pitch, bool meets, typename... P
      * load(point, Early &) starts what the epilogue reads that does not stay. There are `vectors` for each part. activate(gate,
      * sum) is the function of a gate. finish(point, is_first, const totals &, const float *kept, const Early &) is the
      * epilogue, for each lane; the first one of a point `is_first`. */
-    template <typename Early, typename Load, typename Activate, typename Finish, typename... Vectors>
+    template <int team, typename Early, typename Load, typename Activate, typename Finish, typename... Vectors>
     static RAMMER_MEMBER void step(
         bool fresh, float *shared, const float *weights, Load load, Activate activate, Finish finish, Vectors... vectors
     ) {

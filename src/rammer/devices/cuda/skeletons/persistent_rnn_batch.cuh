@@ -8,8 +8,15 @@
  *       put the sums of all slices together; for each point: its gates and the epilogue, a point to a thread, of few points a
  *       gate to a thread
  *
- * or, of few columns, warps that do so for each part beside those of the others. These need not wait for each other before the
- * sums are there: those of a step lie in two places in turns.
+ * or, of few columns, a team of warps for each part, with a loop of its own. The one that has the last part, which comes from the
+ * step before, has the points, too, and meanwhile the other one brings what the next step has:
+ *
+ *     team with points                                      the other one
+ *     bring a part                                          bring a part, multiply it
+ *     say that the sums of the step before have been read   wait for that
+ *     multiply the part, write sums                         write sums
+ *     wait for all sums                                     wait for all sums
+ *     points
  *
  * Neighbouring warps have other rows of the same slice. Where registers do not hold the sums of all columns, those of some
  * lie in shared memory while others are multiplied.
@@ -27,6 +34,13 @@ template <
 struct rammer_rnn_batch {
     typedef Format format;
     typedef typename Format::element element;
+    /* As many lanes for a point as gates are shared out among evenly, if all points have their lanes at once. */
+    static RAMMER_MEMBER constexpr int lanes_of(int points, int warps) {
+        int lanes = gates;
+        while (lanes > 1 && (gates % lanes != 0 || points > 32 / lanes * warps))
+            --lanes;
+        return lanes;
+    }
     enum {
         UNITS = units,
         SLOTS = slots,
@@ -37,16 +51,19 @@ struct rammer_rnn_batch {
         PADDED = (columns + 7) / 8 * 8,
         PASSES = PADDED / at_once,
         POINTS = units * columns,
-        LANES = POINTS <= 32 / gates * WARPS ? gates : 1, /* of a point */
+        IS_APART = (false || ... || (bool)Parts::IS_APART), /* each part has threads of its own */
+        POINT_THREADS = IS_APART ? (0 + ... + (Parts::TEAM == 0 ? (int)Parts::THREADS : 0)) : RAMMER_THREADS,
+        POINT_WARPS = POINT_THREADS / 32,
+        TEAMS = IS_APART ? sizeof...(Parts) : 1,
+        LANES = lanes_of(POINTS, POINT_WARPS), /* of a point, for some of the gates each */
         WARP_POINTS = 32 / LANES,
-        TURNS = (POINTS + WARP_POINTS * WARPS - 1) / (WARP_POINTS * WARPS),
+        TURNS = (POINTS + WARP_POINTS * POINT_WARPS - 1) / (WARP_POINTS * POINT_WARPS),
         ROWS = units * gates,
         LOOK_BYTES = has_room ? 64 : 32, /* of a thread together */
         SUMS = row_pitch * PADDED,
         PLANE = Format::IS_BESIDE ? PADDED / 2 * pitch : PADDED * pitch,
         SUMS_AT = pitch * PADDED * Format::PLANES * (int)sizeof(element) / (int)sizeof(float),
-        IS_APART = (false || ... || (bool)Parts::IS_APART), /* each part has threads of its own */
-        STORED_AT = SUMS_AT + (IS_APART ? 2 : 1) * slices * SUMS,
+        STORED_AT = SUMS_AT + slices * SUMS,
         IS_SHORT = (0 + ... + (int)Parts::STORED) != 0, /* of registers */
         SCALE_AT = STORED_AT + (0 + ... + ((int)Parts::STORED * (int)Parts::THREADS)) / Format::STEP * slots * Format::WORDS,
         BIASES_AT = SCALE_AT + Format::IS_SCALED,
@@ -68,7 +85,8 @@ struct rammer_rnn_batch {
     template <typename Part> static RAMMER_MEMBER bool has(void) {
         return !Part::IS_APART || threadIdx.x - Part::FIRST < (uint32_t)Part::THREADS;
     }
-    static RAMMER_MEMBER bool is_idle(void) { return GROUPS * slices != WARPS && slice() >= slices; }
+    /* Whether a warp, one of those before number `end`, has no rows: in some teams the compiler sees that each has. */
+    template <int end = WARPS> static RAMMER_MEMBER bool is_idle(void) { return GROUPS * slices < end && slice() >= slices; }
     static RAMMER_MEMBER uint32_t row(int slot) { return (threadIdx.x / 32 % GROUPS * slots + slot) * 8 + lane() / 4; }
 
     /* Where a lane's weights of an element lie: the words of two rows, four together as they are multiplied. */
@@ -93,57 +111,68 @@ struct rammer_rnn_batch {
         }
     }
 
-    /* The work for the record at a position, as that of one vector; there are batch vectors for each part. */
-    template <typename Early, typename Load, typename Activate, typename Finish, typename... Vectors>
+    /* The work of a team for one record, as that of one vector; there are batch vectors for each part. */
+    template <int team, typename Early, typename Load, typename Activate, typename Finish, typename... Vectors>
     static RAMMER_MEMBER void step(
-        bool fresh, uint32_t position, float *shared, const float *weights, Load load, Activate activate, Finish finish,
-        Vectors... vectors
+        bool fresh, float *shared, const float *weights, Load load, Activate activate, Finish finish, Vectors... vectors
     ) {
         if (fresh)
             __syncthreads();
-        Early early[TURNS];
-#pragma unroll
-        for (int turn = 0; turn < TURNS; ++turn)
-            load(point(turn), early[turn]);
-        float *const added = shared + SUMS_AT + (IS_APART ? position % 2 * (slices * SUMS) : 0);
         if constexpr (IS_APART) {
-            (add_apart<Parts>(shared, weights, added, vectors), ...);
+            (step_apart<team, Early, Parts>(shared, weights, load, activate, finish, vectors), ...);
         } else {
+            Early early[TURNS];
+            load_early(early, load);
             sums own = {};
             go_on<void, Parts...>(own, shared, weights, false, vectors...);
             if (PASSES == 1)
-                store(own, added, 0);
+                store(own, shared, 0);
+            __syncthreads();
+            finish_points(shared, activate, finish, early);
         }
-        __syncthreads();
+    }
+
+  private:
+    enum { READ = 1, ADDED = 2, MET = 3 }; /* barriers, of which each team has its own from the last on */
+
+    /* A warp's points of a turn lie side by side; a lane has a gate of the one with number `place`, or all gates. */
+    static RAMMER_MEMBER uint32_t first_point(int turn) { return (threadIdx.x / 32 + turn * POINT_WARPS) * WARP_POINTS; }
+    static RAMMER_MEMBER uint32_t place(void) { return min(lane() / LANES, WARP_POINTS - 1u); }
+    static RAMMER_MEMBER uint32_t point(int turn) { return min(first_point(turn) + place(), POINTS - 1u); }
+
+    /* What the epilogue reads that does not stay, on its way. */
+    template <typename Early, typename Load> static RAMMER_MEMBER void load_early(Early (&early)[TURNS], Load load) {
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn)
-            if (first_point(turn) < POINTS) {
-                totals all;
-                if constexpr (LANES == 1) {
+            load(point(turn), early[turn]);
+    }
+
+    /* The epilogue of all points, behind the barrier by which all sums are there. */
+    template <typename Activate, typename Finish, typename Early>
+    static RAMMER_MEMBER void finish_points(const float *shared, Activate activate, Finish finish, const Early (&early)[TURNS]) {
 #pragma unroll
-                    for (int gate = 0; gate < gates; ++gate)
-                        all[gate] = activate(gate, total(shared, added, gate, point(turn)));
-                } else {
-                    const float mine = activate(lane() % LANES, total(shared, added, lane() % LANES, point(turn)));
+        for (int turn = 0; turn < TURNS; ++turn)
+            if ((POINT_WARPS * (turn + 1) - 1) * WARP_POINTS < POINTS || first_point(turn) < POINTS) {
+                float mine[gates / LANES];
 #pragma unroll
-                    for (int gate = 0; gate < gates; ++gate)
-                        all[gate] = __shfl_sync(0xffffffffu, mine, place() * LANES + gate);
+                for (int i = 0; i < gates / LANES; ++i) {
+                    const uint32_t gate = lane() % LANES + i * LANES;
+                    mine[i] = activate(gate, total(shared, gate, point(turn)));
                 }
+                totals all;
+#pragma unroll
+                for (int gate = 0; gate < gates; ++gate)
+                    all[gate] = LANES == 1 ? mine[gate]
+                                           : __shfl_sync(0xffffffffu, mine[gate / LANES], place() * LANES + gate % LANES);
                 const bool is_first = lane() < WARP_POINTS * LANES && lane() % LANES == 0 && first_point(turn) + place() < POINTS;
                 finish(point(turn), is_first, all, shared + KEPT_AT, early[turn]);
             }
     }
 
-  private:
-    /* A warp's points of a turn lie side by side; a lane has a gate of the one with number `place`, or all gates. */
-    static RAMMER_MEMBER uint32_t first_point(int turn) { return (threadIdx.x / 32 + turn * WARPS) * WARP_POINTS; }
-    static RAMMER_MEMBER uint32_t place(void) { return min(lane() / LANES, WARP_POINTS - 1u); }
-    static RAMMER_MEMBER uint32_t point(int turn) { return min(first_point(turn) + place(), POINTS - 1u); }
-
     /* What goes into a gate of a point. */
-    static RAMMER_MEMBER float total(const float *shared, const float *added, uint32_t gate, uint32_t point) {
+    static RAMMER_MEMBER float total(const float *shared, uint32_t gate, uint32_t point) {
         const uint32_t row = gate * units + point % units;
-        const float *from = added + point / units * row_pitch + row;
+        const float *from = shared + SUMS_AT + point / units * row_pitch + row;
         float sum = Format::IS_SCALED ? 0.0f : shared[BIASES_AT + row];
 #pragma unroll
         for (int i = 0; i < slices; ++i)
@@ -154,7 +183,7 @@ struct rammer_rnn_batch {
     /* A barrier of those that have a part. */
     template <typename Part> static RAMMER_MEMBER void meet(void) {
         if constexpr (Part::IS_APART) {
-            rammer_barrier_sync_named<Part::THREADS, !meets>(Part::TEAM);
+            rammer_barrier_sync_named<Part::THREADS, !meets>(MET + Part::TEAM);
         } else if constexpr (meets) {
             rammer_meet();
         } else {
@@ -167,7 +196,7 @@ struct rammer_rnn_batch {
             meet<Part>();
             return false;
         } else if constexpr (Part::IS_APART) {
-            return rammer_barrier_or_named<Part::THREADS, !meets>(Part::TEAM, holds);
+            return rammer_barrier_or_named<Part::THREADS, !meets>(MET + Part::TEAM, holds);
         } else if constexpr (meets) {
             return rammer_meet_or(holds);
         } else {
@@ -197,31 +226,44 @@ struct rammer_rnn_batch {
             go_on<Part, More...>(own, shared, weights, beyond, others...);
     }
 
-    /* Multiplies a part by the threads that have it. For large elements, the same code is run for each band of exponents: the
-     * less code, the less is fetched in each step. */
-    template <typename Part, typename Vectors>
-    static RAMMER_MEMBER void add_apart(float *shared, const float *weights, float *added, Vectors vectors) {
+    /* The work of a team, if the part is its own. */
+    template <
+        int team, typename Early, typename Part, typename Load, typename Activate, typename Finish, typename Vectors>
+    static RAMMER_MEMBER void step_apart(
+        float *shared, const float *weights, Load load, Activate activate, Finish finish, Vectors vectors
+    ) {
         static_assert(PASSES == 1 && has_room, "sums and looks in registers");
-        if (!has<Part>())
-            return;
-        sums own = {};
+        if constexpr (Part::TEAM == team) {
+            sums own = {};
+            if constexpr (team == 0) {
+                Early early[TURNS];
+                load_early(early, load);
+                add_apart<Part>(own, shared, weights, vectors);
+                store<Part::END / 32>(own, shared, 0);
+                rammer_barrier_sync_named<RAMMER_THREADS, !meets>(ADDED);
+                finish_points(shared, activate, finish, early);
+            } else {
+                add_apart<Part>(own, shared, weights, vectors);
+                rammer_barrier_sync_named<RAMMER_THREADS, !meets>(READ);
+                store<Part::END / 32>(own, shared, 0);
+                rammer_barrier_sync_named<RAMMER_THREADS, !meets>(ADDED);
+            }
+        }
+    }
+
+    /* Brings a team's part and multiplies it. */
+    template <typename Part, typename Vectors>
+    static RAMMER_MEMBER void add_apart(sums &own, float *shared, const float *weights, Vectors vectors) {
         rammer_rnn_looks<rammer_rnn_batch, Part, Vectors> some;
         if (some.has_any())
             some.ask(vectors, 0);
         const bool beyond = bring<Part>(some, shared, vectors);
-        if constexpr (Format::IS_SCALED) {
-#pragma unroll 1
-            for (int band = beyond ? Format::BANDS - 1 : 0; band >= 0; --band) {
-                if (beyond)
-                    take_band<Part>(shared, vectors, band);
-                multiply_band<Part>(own, shared, weights, 0, band);
-                if (band != 0)
-                    meet<Part>();
-            }
-        } else {
-            multiply<Part>(own, shared, weights, 0);
-        }
-        store(own, added, 0);
+        if constexpr (Part::TEAM == 0)
+            rammer_barrier_arrive_named<RAMMER_THREADS, !meets>(READ);
+        if constexpr (Format::IS_SCALED)
+            if (beyond)
+                add_beyond<Part>(own, shared, weights, vectors);
+        multiply<Part>(own, shared, weights, 0);
     }
 
     /* Brings a part's vectors, of which the first are looked at if there is room. Returns whether some elements are too large for
@@ -286,9 +328,9 @@ struct rammer_rnn_batch {
             for (int first = 0; first < PADDED; first += at_once) {
                 sums some = {};
                 if (!Part::IS_FIRST || begun)
-                    load(some, shared + SUMS_AT, first);
+                    load(some, shared, first);
                 multiply_band<Part>(some, shared, weights, first, band);
-                store(some, shared + SUMS_AT, first);
+                store(some, shared, first);
             }
         }
     }
@@ -318,7 +360,7 @@ struct rammer_rnn_batch {
     static RAMMER_MEMBER void multiply(sums &own, const float *shared, const float *weights, int first) {
         constexpr int TILES = at_once / 8, COUNT = Part::ELEMENTS / Format::STEP * TILES, AHEAD = COUNT < 4 ? COUNT : 4;
         constexpr int CHAINS = slots / 2 * TILES == 1 ? 2 : 1;
-        if (is_idle())
+        if (is_idle<Part::END / 32>())
             return;
         sums more = {}, lesser[CHAINS] = {};
         const element *vectors = (const element *)shared;
@@ -376,8 +418,8 @@ struct rammer_rnn_batch {
     }
 
     /* visit(sum, place) for each sum of a lane and its place among those of its slice. */
-    template <typename Visit> static RAMMER_MEMBER void each(sums &own, int first, Visit visit) {
-        if (is_idle())
+    template <int end, typename Visit> static RAMMER_MEMBER void each(sums &own, int first, Visit visit) {
+        if (is_idle<end>())
             return;
         const uint32_t at = (first + lane() % 4 * 2) * row_pitch + row(0);
 #pragma unroll
@@ -392,19 +434,19 @@ struct rammer_rnn_batch {
                 }
     }
 
-    static RAMMER_MEMBER void store(sums &own, float *added, int first) {
+    template <int end = WARPS> static RAMMER_MEMBER void store(sums &own, float *shared, int first) {
 #pragma unroll
         for (int i = 0; i < slots / 2; ++i)
 #pragma unroll
             for (int n = 0; n < at_once / 8; ++n)
                 Format::gather(own[i][n]);
-        float *const into = added + slice() * SUMS;
-        each(own, first, [=](const float *sum, uint32_t at) { into[at] = *sum; });
+        float *const into = shared + SUMS_AT + slice() * SUMS;
+        each<end>(own, first, [=](const float *sum, uint32_t at) { into[at] = *sum; });
     }
 
-    static RAMMER_MEMBER void load(sums &own, const float *added, int first) {
-        const float *const from = added + slice() * SUMS;
-        each(own, first, [=](float *sum, uint32_t at) { *sum = from[at]; });
+    static RAMMER_MEMBER void load(sums &own, const float *shared, int first) {
+        const float *const from = shared + SUMS_AT + slice() * SUMS;
+        each<WARPS>(own, first, [=](float *sum, uint32_t at) { *sum = from[at]; });
     }
 };
 

@@ -20,11 +20,12 @@ struct rammer_rnn_batch_part {
         STORED = stored,
         STORED_AT = stored_at,
         FIRST = first,
+        END = end,
         THREADS = end - first,
         BRINGERS = bringers,
         FIRST_BRINGER = end - bringers,
         IS_APART = THREADS != RAMMER_THREADS, /* other threads have other parts */
-        TEAM = first == 0 ? 1 : 2,            /* of those */
+        TEAM = first != 0,                    /* of those */
         IS_FIRST = IS_APART || (weights_at == 0 && stored_at == 0)
     };
 };

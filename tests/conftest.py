@@ -26,9 +26,10 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_finish():
-    """Tests, of which there are thousands, are no garbage: Python does not look through them again and again."""
+    """Tests, of which there are thousands, are no garbage, nor is most of what they make: it is seldom looked for."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 10, 10)
 
 
 @pytest.fixture(autouse=True, scope="session")

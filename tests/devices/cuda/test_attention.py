@@ -73,7 +73,8 @@ def check(run, shapes, precision="fp32", tolerance=None, **given):
             assert difference.max() <= allowed * max(1.0, np.abs(other).max())
 
 
-@pytest.mark.parametrize("precision", TOLERANCES)
+# bf16 differs from fp16 by instructions alone, which shared heads have in both.
+@pytest.mark.parametrize("precision", [pytest.param(p, marks=[pytest.mark.long] * (p == "bf16")) for p in TOLERANCES])
 @pytest.mark.parametrize(("rows", "keys", "depth", "width"), SIZES)
 def test_shapes(run, rows, keys, depth, width, precision):
     check(run, [(1, 2, rows, depth), (1, 2, keys, depth), (1, 2, keys, width)], precision)

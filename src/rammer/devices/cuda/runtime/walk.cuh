@@ -24,6 +24,7 @@ enum {
 static __shared__ rammer_program rammer_given;
 static __shared__ struct {
     const rammer_record *records;
+    uint32_t veu;
     uint32_t count;
     uint32_t runs; /* before this one */
     uint32_t turn; /* runs that moved the states before */
@@ -386,19 +387,44 @@ static __device__ __forceinline__ void rammer_end_turn(void) {
             rammer_given.turns[i] = rammer_queue.turn + 1;
 }
 
+/* Whether each multiprocessor has a block, and a vEU of its number. */
+static __device__ __forceinline__ bool rammer_has_neighbours(void) {
+    return RAMMER_NEIGHBOURS && rammer_multiprocessors() == gridDim.x;
+}
+
+/* The vEU of this block. Multiprocessors of neighbouring numbers get what both read by one request to L2, so vEUs are to be
+ * neighbours there, too. A block claims that of its multiprocessor, or the next one that is free: two may find the same number,
+ * for one that made room for another program may have gone on elsewhere. In each run as many blocks claim as there are vEUs. */
+static __device__ __forceinline__ uint32_t rammer_claim(rammer_veu *veus) {
+    if (!rammer_has_neighbours())
+        return blockIdx.x;
+    uint32_t veu = rammer_multiprocessor();
+    const uint32_t launches = veus[blockIdx.x].launches;
+    const uint32_t claims = atomicAdd(&veus[veu].claims, 1u);
+    if (claims == launches)
+        return veu;
+    atomicAdd(&veus[veu].claims, 0u - 1u);
+    do
+        veu = (veu + 1) % gridDim.x;
+    while (atomicCAS(&veus[veu].claims, launches, launches + 1) != launches);
+    return veu;
+}
+
 /* Gets this block ready to walk its queue. */
 static __device__ __forceinline__ void rammer_start(const rammer_program *program) {
     for (uint32_t i = threadIdx.x; i < sizeof(rammer_program) / sizeof(uint64_t); i += RAMMER_THREADS)
         ((uint64_t *)&rammer_given)[i] = ((const uint64_t *)program)[i];
     __syncthreads();
     if (threadIdx.x == 0) {
-        const uint32_t start = rammer_given.starts[blockIdx.x], runs = rammer_given.veus[blockIdx.x].runs;
+        const uint32_t veu = rammer_claim(rammer_given.veus);
+        const uint32_t start = rammer_given.starts[veu], runs = rammer_given.veus[veu].runs;
+        rammer_queue.veu = veu;
         rammer_queue.turn = RAMMER_STATES != 0 ? rammer_given.turns[blockIdx.x] : 0;
         rammer_queue.late = rammer_queue.silent = rammer_queue.seen[0] = RAMMER_DONE;
         rammer_queue.runs = runs;
         rammer_queue.tag = runs + 1;
         rammer_queue.records = rammer_given.records + start;
-        rammer_queue.count = rammer_given.starts[blockIdx.x + 1] - start;
+        rammer_queue.count = rammer_given.starts[veu + 1] - start;
     }
 #ifdef RAMMER_TRACE
     if (threadIdx.x < RAMMER_WARP) {
@@ -435,16 +461,18 @@ static __device__ __forceinline__ void rammer_finish(void) {
         rammer_make_up();
     rammer_end_turn();
     if (threadIdx.x == 0) {
-        rammer_veu *veu = &rammer_given.veus[blockIdx.x];
+        rammer_veu *veu = &rammer_given.veus[rammer_queue.veu];
         veu->runs = rammer_queue.runs + 1;
+        if (rammer_has_neighbours())
+            ++rammer_given.veus[blockIdx.x].launches;
         if (is_late) {
             veu->late_run = rammer_queue.runs + 1;
             veu->late = rammer_queue.late;
             veu->seen = rammer_queue.seen[rammer_queue.seen[0] == RAMMER_DONE];
         }
 #ifdef RAMMER_TRACE
-        rammer_given.clocks[blockIdx.x].cycles = clock64() - rammer_origin;
-        rammer_given.clocks[blockIdx.x].nanoseconds = (int64_t)(rammer_globaltimer_ns() - rammer_origin_ns);
+        rammer_given.clocks[rammer_queue.veu].cycles = clock64() - rammer_origin;
+        rammer_given.clocks[rammer_queue.veu].nanoseconds = (int64_t)(rammer_globaltimer_ns() - rammer_origin_ns);
 #endif
     }
 }

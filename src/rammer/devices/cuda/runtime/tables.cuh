@@ -1,8 +1,8 @@
 /* Types that the host and the interpreter share; `rammer.devices.cuda.tables` mirrors them.
  *
  * RAMMER_SLOTS is the number of operands that a record has room for, RAMMER_SEGMENTS that of segments they lie in,
- * RAMMER_CHUNK that of records which are fetched together. With RAMMER_NEIGHBOURS, vEUs lie side by side on multiprocessors. A run reads RAMMER_STATES segments from RAMMER_READ on, and leaves
- * for the next run as many from RAMMER_WRITTEN on.
+ * RAMMER_CHUNK that of records which are fetched together. A run reads RAMMER_STATES segments from RAMMER_READ on, and leaves
+ * for the next run as many from RAMMER_WRITTEN on. With RAMMER_NEIGHBOURS, vEUs have the numbers of their multiprocessors.
  */
 #ifndef RAMMER_TABLES_CUH
 #define RAMMER_TABLES_CUH
@@ -80,7 +80,7 @@ struct __align__(4) rammer_tagged_half {
  *
  * `late_run` is the last run that it gave up, counted from 1, `late` the Wait among its steps that was in vain, or the rTask
  * that tagged elements did not come for, and `seen` the signals that the Wait's counter had in that run. Where blocks claim
- * vEUs, one has had `claims`, one a run, and the block of its number has claimed some in `launches` of them.
+ * vEUs, `claims` are those of this one, and `launches` are those in which the block of its number claimed one.
  */
 struct __align__(16) rammer_veu {
     uint32_t runs;

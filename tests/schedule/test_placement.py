@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rammer.ir.kernel_form import Instruction, PersistentRnnForm
+from rammer.ir.kernel_form import FlashAttentionForm, GemmShape, Instruction, PersistentRnnForm, WarpgroupGemmForm
 from rammer.ir.program import Schedule
 from rammer.ir.task import TaskGraph
 from rammer.schedule.builder import ProgramBuilder
@@ -19,10 +19,35 @@ from rammer.schedule.simulator import simulate
 from tests.support.schedules import costs, task_graphs
 from tests.support.taskgraphs import TaskGraphMaker, TileCosts, device
 
+PRODUCT = WarpgroupGemmForm(
+    threads=512,
+    instruction=Instruction.WGMMA_F16,
+    threadblock=GemmShape(64, 64, 64),
+    stages=2,
+    swapped=False,
+    finishers=384,
+)
+ATTENTION = FlashAttentionForm(
+    threads=512, instruction=Instruction.MMA_F16, row_warps=1, column_warps=1, teams=1, team_keys=16, stages=2
+)
 
-def _place(graph: TaskGraph, veus: int, cost: TileCosts, overhead_us: float = 0.0):
+
+def _with_forms(graph: TaskGraph, **forms):
+    """The rOperators of these names in other forms: `constants` are what products multiply by."""
+    operators = []
+    for operator in graph.operators:
+        form = forms.get(operator.name)
+        if form is not None:
+            constants = frozenset({1} if form is PRODUCT else ())
+            kernels = tuple(replace(kernel, form=form, constants=constants) for kernel in operator.kernels)
+            operator = replace(operator, kernels=kernels)
+        operators.append(operator)
+    return replace(graph, operators=tuple(operators))
+
+
+def _place(graph: TaskGraph, veus: int, cost: TileCosts, overhead_us: float = 0.0, handover_us: float = 0.5):
     """Each rOperator after the other, under its first rKernel: the schedule and the expected (vEU, end) of rTasks."""
-    target = device(veus, task_overhead_us=overhead_us, starts_early=overhead_us > 0)
+    target = device(veus, handover_us=handover_us, task_overhead_us=overhead_us, starts_early=overhead_us > 0)
     placer = Placer(graph, Estimates(graph, target, cost))
     times = ProgramTimes(Handovers(target))
     builder = ProgramBuilder(veus)
@@ -116,3 +141,43 @@ def test_what_loads_weights_to_keep_goes_where_it_can_load_them_while_it_waits(k
     spans = {span.task.operator: span for span in simulate(graph, schedule, target, TileCosts()).spans}
     made_us = spans[0].end_us + (estimates.handover_us if keeps else 0.0)
     assert spans[1].end_us == pytest.approx(made_us + estimates.task_us[1][0] - (0.25 if keeps else 0.0))
+
+
+@pytest.mark.parametrize(("rows", "is_product"), [(2, True), (3, True), (2, False)])
+def test_two_rows_of_tiles_by_the_same_constants_lie_on_neighbours(rows, is_product):
+    maker = TaskGraphMaker()
+    product = maker.matmul(maker.input((rows, 8)), maker.constant((8, 4)), tiles=[(1, 1)])
+    graph = maker.finish([product])
+    if is_product:
+        graph = _with_forms(graph, contract0=PRODUCT)
+    _, expected, _ = _place(graph, 4 * rows, TileCosts())
+    by_columns = [2 * column + row for row in range(2) for column in range(4)]
+    found = {task.tile: veu for task, (veu, _) in expected.items()}
+    assert [found[tile] for tile in range(4 * rows)] == (
+        by_columns if rows == 2 and is_product else list(range(4 * rows))
+    )
+
+
+@pytest.mark.parametrize(("form", "handover_us", "veu"), [(PRODUCT, 0.5, 2), (PRODUCT, 0.625, 0), (None, 0.5, 0)])
+def test_products_that_copy_ahead_go_where_they_find_a_unit_idle_longest(form, handover_us, veu):
+    """vEU 0 makes the input, vEU 1 is idle later than vEU 2; a start 0.25 us later is still early enough."""
+    maker = TaskGraphMaker()
+    made = maker.elementwise([maker.input((1, 8))])
+    other = maker.elementwise([maker.input((1, 4))])
+    product = maker.matmul(made, maker.constant((8, 2)))
+    graph = _with_forms(maker.finish([other, product]), **({} if form is None else {"contract2": form}))
+    cost = TileCosts(by_tile={(1, 8): 2.0, (1, 4): 0.5, (1, 2): 1.0})
+    _, expected, times = _place(graph, 3, cost, overhead_us=0.25, handover_us=handover_us)
+    assert [found for found, _ in expected.values()] == [0, 1, veu]
+    made_us = 2.25 + (handover_us - 0.25 if veu else 0.0)
+    assert times.end_us == made_us + 1.25
+
+
+@pytest.mark.parametrize(("form", "veu"), [(PRODUCT, 1), (None, 0)])
+def test_attention_leaves_the_units_of_products_that_copy_ahead(form, veu):
+    maker = TaskGraphMaker()
+    product = maker.matmul(maker.input((1, 8)), maker.constant((8, 4)))
+    forms = {"map1": ATTENTION} if form is None else {"map1": ATTENTION, "contract0": form}
+    graph = _with_forms(maker.finish([maker.elementwise([product])]), **forms)
+    _, expected, _ = _place(graph, 2, TileCosts(by_tile={(1, 4): 1.0}), overhead_us=0.25)
+    assert [found for found, _ in expected.values()] == [0, veu]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,36 @@ def skeleton_text(name: str, threads: int, macros: Mapping[str, object]) -> str:
     scratch = "extern __shared__ __align__(1024) char rammer_scratch[];"
     program = (_PROGRAMS / f"{name}.cu").read_text()
     return "\n".join([f"#define RAMMER_THREADS {threads}", *headers, *sizes, scratch, program])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program, with what it reads and what it is to write into the last of its arrays, `first` before it does."""
+
+    name: str
+    macros: Mapping[str, object]
+    inputs: Sequence[Array]
+    wanted: npt.NDArray[np.float64]
+    first: Array | None = None
+    threads: int = 128
+    scratch_bytes: int = 96 << 10
+    tolerance: float = 1e-5
+    table: npt.NDArray[np.void] | None = None
+
+    @property
+    def text(self) -> str:
+        """Its code."""
+        return skeleton_text(self.name, self.threads, self.macros)
+
+    def check(self, run: Callable[[Sequence[Array]], None]) -> None:
+        """Compare what a run makes of its arrays with what is wanted."""
+        found = np.full(self.wanted.shape, np.nan, np.float32)
+        if self.first is not None:
+            found[:] = self.first
+        run([*map(np.array, self.inputs), found])
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(self.wanted))
+        errors, most = np.abs(found - self.wanted), np.nanmax(np.abs(self.wanted))
+        np.testing.assert_array_less(np.nan_to_num(errors), self.tolerance * most)
 
 
 def maps_of(api: Any, table: npt.NDArray[np.void], addresses: Sequence[int]) -> Array:

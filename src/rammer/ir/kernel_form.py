@@ -96,6 +96,11 @@ class KernelForm:
         return False
 
     @property
+    def copies_ahead(self) -> bool:
+        """Whether a warp of its own copies constants before an rTask waits: all that its shared memory has room for."""
+        return False
+
+    @property
     def maps_operands(self) -> bool:
         """Whether rTasks know where operands lie before a call: none of them is a caller's array."""
         return False
@@ -322,6 +327,11 @@ class WarpgroupGemmForm(KernelForm):
     @property
     def takes_late(self) -> bool:
         """See `KernelForm`: its epilogue does."""
+        return True
+
+    @property
+    def copies_ahead(self) -> bool:
+        """See `KernelForm`."""
         return True
 
     @property

@@ -6,6 +6,12 @@ constants (a recurrent layer's weights stay in one cache), then the one that mad
 earliest. What loads weights first, to keep them, does so while it waits where a vEU is idle, and so prefers none.
 Before a vEU takes an rTask from elsewhere, it takes one whose keeper it is that could start as early.
 
+Products whose constants are copied ahead *take turns* instead: an rTask goes to the vEU that has been idle longest of
+those where it starts by the time that its inputs are first at hand anywhere. Its copies begin earliest there, and delay
+no rTask that others wait for. Attention over what such products made does likewise, and leaves their vEUs to products
+behind it. Of two rows of tiles, rTasks of the same constants follow each other, and so mostly lie on neighbouring vEUs,
+which may get what both read by one request (ADR 0012).
+
 Times are estimates, carried along from trial to trial: nothing is simulated twice.
 """
 
@@ -20,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rammer.ir.kernel_form import Skeleton
 from rammer.ir.task import RKernel, ROperator, RTask, TaskGraph, TensorRole
 from rammer.schedule.dependencies import Dependencies, Predecessors, TaskSet, union
 from rammer.schedule.estimates import Estimates
@@ -33,6 +40,7 @@ Selection = Mapping[int, int]
 _Tiling = tuple[int, int, tuple[int, ...]]
 # The constants that an rTask reads: per slot the root tensor and the box's bounds.
 Constants = tuple[tuple[int, bytes], ...]
+_PAIR = 2  # vEUs that may get what both read by one request: multiprocessors of a TPC
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +57,12 @@ class Job(NamedTuple):
 
     It may start `early_us` before its inputs are there, of which it takes `load_us` for what it keeps. Those of its
     `predecessors` whose results are not tagged are `awaited`. `keeper` is the vEU that was last to use its constants,
-    or, if it is `settled`, the only one for it.
+    or, if it is `settled`, the only one for it. If it `takes_turns`, it goes to the vEU that has been idle longest.
+    `rank` is its place among the rTasks of its rOperator.
     """
 
     task: RTask
+    rank: int
     task_us: float
     early_us: float
     load_us: float
@@ -61,16 +71,17 @@ class Job(NamedTuple):
     constants: Constants
     keeper: int | None
     settled: bool
+    takes_turns: bool
     inputs: _Inputs | None
 
     def starts_us(self, free_us: Times) -> Times:
         """When it could start on each vEU."""
         return free_us if self.inputs is None else np.maximum(free_us, self.inputs.ready_us - self.early_us)
 
-    def urgency(self, idle_us: float) -> tuple[float, float, RTask]:
+    def urgency(self, idle_us: float) -> tuple[float, float, int, int]:
         """The key to sort by where some vEU is idle from `idle_us` on."""
         ready_us = idle_us if self.inputs is None else max(idle_us, self.inputs.first_us - self.early_us)
-        return ready_us, -self.task_us, self.task
+        return ready_us, -self.task_us, self.task.operator, self.rank
 
 
 class Step(NamedTuple):
@@ -266,6 +277,9 @@ class Placer:
     def _earliest(self, free_us: Times, job: Job) -> tuple[int, float]:
         """The vEU for an rTask and when it starts there."""
         starts_us = job.starts_us(free_us)
+        if job.takes_turns:
+            veu = int(np.where(starts_us <= starts_us.min() + job.early_us, free_us, np.inf).argmin())
+            return veu, float(starts_us[veu])
         veu = job.keeper if job.keeper is not None and job.settled else int(starts_us.argmin())
         equal_us = float(starts_us[veu]) + max(0.0, self._estimates.handover_us - job.load_us)
         if job.keeper is not None and starts_us[job.keeper] <= equal_us:
@@ -279,15 +293,23 @@ class Placer:
         load_us = self._estimates.load_us[operator.id][pick]
         task_us = self._estimates.task_us[operator.id][pick] + load_us
         early_us = self._estimates.early_us[operator.id][pick] + load_us
-        takes_late = operator.kernels[pick].form.takes_late
-        rows = zip(*self._predecessors_of(operator, pick), self._constants(operator, pick), strict=True)
+        kernel, turns = operator.kernels[pick], self._takes_turns(operator, pick)
+        rows = zip(*self._predecessors_of(operator, pick), self._constants(operator, pick), _ranks(kernel), strict=True)
         found = self._stationary.get(operator.id)
-        for index, (predecessors, awaited, constants) in enumerate(rows):
+        for index, (predecessors, awaited, constants, rank) in enumerate(rows):
             keeper = found.veus[index] if found else self._keepers.get(constants)
-            inputs = times.inputs(awaited if takes_late else predecessors)
-            settled = found is not None
-            task = RTask(operator.id, index)
-            yield Job(task, task_us, early_us, load_us, predecessors, awaited, constants, keeper, settled, inputs)
+            inputs = times.inputs(awaited if kernel.form.takes_late else predecessors)
+            task, settled = RTask(operator.id, index), found is not None
+            costs = task_us, early_us, load_us
+            yield Job(task, rank, *costs, predecessors, awaited, constants, keeper, settled, turns, inputs)
+
+    def _takes_turns(self, operator: ROperator, pick: int) -> bool:
+        """Whether rTasks go to the vEUs that have been idle longest."""
+        kernel = operator.kernels[pick]
+        if kernel.form.skeleton is not Skeleton.ATTENTION:
+            return kernel.form.copies_ahead and bool(kernel.constants)
+        makers = (self._graph.operators[producer] for producer in self._producers[operator.id])
+        return any(maker.kernels[self._picks[maker.id]].form.copies_ahead for maker in makers)
 
     def _predecessors_of(
         self, operator: ROperator, pick: int
@@ -321,3 +343,11 @@ class Placer:
         if boxes not in self._keys:
             self._keys[boxes] = [row.tobytes() for row in np.hstack([boxes.lo, boxes.hi])]
         return self._keys[boxes]
+
+
+def _ranks(kernel: RKernel) -> Iterable[int]:
+    """The place of each rTask among those of its rKernel: the two of a column after each other, if it copies ahead."""
+    if kernel.form.copies_ahead and len(kernel.grid) == 2 and kernel.grid[0] == _PAIR:
+        columns = kernel.grid[1]
+        return [index % columns * _PAIR + index // columns for index in range(kernel.task_count)]
+    return range(kernel.task_count)

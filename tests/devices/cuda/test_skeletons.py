@@ -2,49 +2,17 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from rammer.devices.cuda.encoded_maps import FORMATS
 from rammer.devices.cuda.tables import TENSOR_MAP
 from rammer.devices.cuda.toolchain import find_toolchain
-from rammer.ir.graph import Array
 from rammer.ir.types import DType
 from tests.support.host_cuda import ORDERS
-from tests.support.skeletons import ENTRY, maps_of, run_on_gpu, skeleton_text
-
-
-@dataclass(frozen=True, kw_only=True)
-class Program:
-    """A program, with what it reads and what it is to write into the last of its arrays, `first` before it does."""
-
-    name: str
-    macros: Mapping[str, object]
-    inputs: Sequence[Array]
-    wanted: npt.NDArray[np.float64]
-    first: Array | None = None
-    threads: int = 128
-    scratch_bytes: int = 96 << 10
-    tolerance: float = 1e-5
-    table: npt.NDArray[np.void] | None = None
-
-    @property
-    def text(self) -> str:
-        return skeleton_text(self.name, self.threads, self.macros)
-
-    def check(self, run: Callable[[Sequence[Array]], None]) -> None:
-        found = np.full(self.wanted.shape, np.nan, np.float32)
-        if self.first is not None:
-            found[:] = self.first
-        run([*map(np.array, self.inputs), found])
-        np.testing.assert_array_equal(np.isnan(found), np.isnan(self.wanted))
-        errors, most = np.abs(found - self.wanted), np.nanmax(np.abs(self.wanted))
-        np.testing.assert_array_less(np.nan_to_num(errors), self.tolerance * most)
+from tests.support.skeletons import ENTRY, Program, maps_of, run_on_gpu
 
 
 def depthwise(height, width, channels, taps, stride=1, dilation=1, vector=1, points=1):

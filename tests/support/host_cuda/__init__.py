@@ -30,10 +30,21 @@ from rammer.ir.graph import Array
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
-from tests.support.host_cuda.driver import ORDERS, Copies, HostApi, LaunchError, Order, Policy, orders
+from tests.support.host_cuda.driver import ORDERS, Copies, HostApi, LaunchError, Numbering, Order, Policy, orders
 from tests.support.host_cuda.toolchain import HostToolchain, compiler
 
-__all__ = ["ORDERS", "Copies", "HostGpu", "LaunchError", "Order", "Policy", "compiler", "host_gpu", "orders"]
+__all__ = [
+    "ORDERS",
+    "Copies",
+    "HostGpu",
+    "LaunchError",
+    "Numbering",
+    "Order",
+    "Policy",
+    "compiler",
+    "host_gpu",
+    "orders",
+]
 
 ARCHITECTURE = "sm_90"
 TIMEOUT_S = 1.0  # of a Wait, in time that passes only where nobody can go on

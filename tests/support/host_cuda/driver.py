@@ -40,6 +40,17 @@ class Policy(IntEnum):
     """By random ranks, which change now and then."""
 
 
+class Numbering(IntEnum):
+    """The numbers of multiprocessors by the blocks that they have: those of scheduler.cpp."""
+
+    DOUBLED = 0
+    """Two blocks find the same one, as where one has gone on elsewhere."""
+    TURNED = 1
+    """That of the next block."""
+    MORE = 2
+    """The same, and there are more multiprocessors than blocks."""
+
+
 class Copies(IntEnum):
     """When copies that run beside a thread are made."""
 
@@ -96,8 +107,8 @@ class TensorMap(ctypes.Structure):
 class HostApi(Api):
     """The driver.
 
-    `order` is that of the next launches, `mutant` the statement that they leave out (`mutants.py`; -1: none). `steps`
-    counts the scheduling points of all launches.
+    `order` and `numbering` are those of the next launches, `mutant` the statement that they leave out (`mutants.py`;
+    -1: none). `steps` counts the scheduling points of all launches.
     """
 
     def __init__(self) -> None:
@@ -116,6 +127,7 @@ class HostApi(Api):
             **dict.fromkeys(("cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"), self._copy),
         )
         self.order = ORDERS[0]
+        self.numbering = Numbering.DOUBLED
         self.mutant = -1
         self.steps = 0
         self._memory: dict[int, mmap.mmap] = {}
@@ -172,6 +184,7 @@ class HostApi(Api):
         self._latest = library = self._libraries[function]
         with _one_at_a_time:
             ctypes.c_int.in_dll(library, "host_mutant").value = self.mutant
+            ctypes.c_int.in_dll(library, "host_numbering").value = self.numbering
             wrong = library.host_launch(
                 *(ctypes.c_uint(blocks), ctypes.c_uint(threads), ctypes.c_uint(scratch_bytes)),
                 *(ctypes.c_void_p(parameters), ctypes.c_int(self.order.policy), ctypes.c_int(self.order.copies)),

@@ -392,6 +392,8 @@ template <int threads, bool aligned = true> RAMMER_INLINE void rammer_barrier_ar
 template <int threads, bool aligned = true> RAMMER_INLINE bool rammer_barrier_or_named(uint32_t number, bool holds) {
     return host_barrier("rammer_barrier_or_named()", number, threads, holds) != 0;
 }
+RAMMER_INLINE uint32_t rammer_multiprocessor(void) { return host_multiprocessor(); }
+RAMMER_INLINE uint32_t rammer_multiprocessors(void) { return host_multiprocessors(); }
 RAMMER_INLINE uint64_t rammer_globaltimer_ns(void) { return host_time_ns(); }
 
 #include "intrinsics_sm90.h"

@@ -26,12 +26,22 @@ host_dim host_threads, host_blocks;
 /* The statement that is left out, of a text that asks for each (mutants.py), and which it came to. */
 extern "C" {
 HOST_EXPORT int host_mutant = -1;
+HOST_EXPORT int host_numbering; /* of multiprocessors, by `Numbering` of driver.py */
 HOST_EXPORT unsigned char host_reached[4096];
 bool host_runs(int statement) {
     host_reached[statement] = 1;
     return statement != host_mutant;
 }
 }
+
+enum Numbering { DOUBLED, TURNED, MORE };
+
+unsigned host_multiprocessor(void) {
+    const unsigned block = host_here->block.x;
+    return host_numbering == DOUBLED ? block / 2 * 2 : (block + 1) % host_multiprocessors();
+}
+
+unsigned host_multiprocessors(void) { return host_blocks.x + (host_numbering == MORE); }
 
 namespace host {
 

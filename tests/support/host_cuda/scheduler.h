@@ -57,6 +57,10 @@ void host_copies_wait(unsigned pending);
 uint64_t host_time_ns(void);
 void host_sleep(uint64_t ns);
 
+/* The number of the multiprocessor that has the block, and how many numbers there are. */
+unsigned host_multiprocessor(void);
+unsigned host_multiprocessors(void);
+
 bool host_is_shared(const void *address);
 
 /* The same place as a number, from the beginning of shared memory, and back. */

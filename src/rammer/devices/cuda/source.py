@@ -200,6 +200,7 @@ def translation_unit(
         "WRITTEN": turns.written,
         "PREDICATES": int(predicated),
         "CHUNK": chunk_of(slots),
+        "NEIGHBOURS": int(has_warpgroups),
         "SCRATCH_ALIGNMENT": _SWIZZLED_BYTES if has_warpgroups else _LINE_BYTES,
     }
     macros = "".join(f"#define RAMMER_{name} {size}\n" for name, size in sizes.items())

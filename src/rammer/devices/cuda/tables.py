@@ -16,7 +16,9 @@ DONE = 0xFFFFFFFF
 WAIT = np.dtype([("counter", "<u4"), ("threshold", "<u4"), ("signals", "<u4")])
 COUNTER = np.dtype([("signals", "<u4"), ("reserved", "<u4", 7)])
 TAGGED = np.dtype([("value", "<f4"), ("tag", "<u4")])
-VEU = np.dtype([("runs", "<u4"), ("late_run", "<u4"), ("late", "<u4"), ("seen", "<u4")])
+VEU = np.dtype(
+    [(name, "<u4") for name in ("runs", "late_run", "late", "seen", "claims", "launches")] + [("reserved", "<u4", 2)]
+)
 STATUS = np.dtype([("run", "<u4"), ("stalled", "<u4")])
 SPAN = np.dtype([("begin", "<i8"), ("ready", "<i8"), ("computed", "<i8"), ("end", "<i8")])
 CLOCK = np.dtype([("cycles", "<i8"), ("nanoseconds", "<i8")])

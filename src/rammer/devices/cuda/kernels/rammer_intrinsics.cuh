@@ -337,6 +337,18 @@ template <int threads, bool aligned = true> RAMMER_INLINE bool rammer_barrier_or
     return any != 0;
 }
 
+/* The number of the multiprocessor, which may be another one later on, and how many numbers there are. */
+RAMMER_INLINE uint32_t rammer_multiprocessor(void) {
+    uint32_t number;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(number));
+    return number;
+}
+RAMMER_INLINE uint32_t rammer_multiprocessors(void) {
+    uint32_t count;
+    asm("mov.u32 %0, %%nsmid;" : "=r"(count));
+    return count;
+}
+
 RAMMER_INLINE uint64_t rammer_globaltimer_ns(void) {
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

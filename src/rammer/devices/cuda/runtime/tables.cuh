@@ -2,7 +2,7 @@
  *
  * RAMMER_SLOTS is the number of operands that a record has room for, RAMMER_SEGMENTS that of segments they lie in,
  * RAMMER_CHUNK that of records which are fetched together. A run reads RAMMER_STATES segments from RAMMER_READ on, and leaves
- * for the next run as many from RAMMER_WRITTEN on.
+ * for the next run as many from RAMMER_WRITTEN on. With RAMMER_NEIGHBOURS, vEUs have the numbers of their multiprocessors.
  */
 #ifndef RAMMER_TABLES_CUH
 #define RAMMER_TABLES_CUH
@@ -79,13 +79,17 @@ struct __align__(4) rammer_tagged_half {
  * and a launch may be repeated as it is.
  *
  * `late_run` is the last run that it gave up, counted from 1, `late` the Wait among its steps that was in vain, or the rTask
- * that tagged elements did not come for, and `seen` the signals that the Wait's counter had in that run.
+ * that tagged elements did not come for, and `seen` the signals that the Wait's counter had in that run. Where blocks claim
+ * vEUs, `claims` are those of this one, and `launches` are those in which the block of its number claimed one.
  */
 struct __align__(16) rammer_veu {
     uint32_t runs;
     uint32_t late_run;
     uint32_t late;
     uint32_t seen;
+    uint32_t claims;
+    uint32_t launches;
+    uint32_t reserved[2];
 };
 
 /* The last run that was given up, counted from 1: set by the first block whose Wait takes too long, for all others to give up,

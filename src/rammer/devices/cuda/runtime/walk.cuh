@@ -19,11 +19,12 @@ enum {
     RAMMER_HURRY = 7     /* behind a run that was given up, Waits may take this power of two less */
 };
 
-/* What the kernel was launched with, and this block's queue. In shared memory, for resident rKernels have no registers
- * to spare, and through a pointer the launch's parameters come from L2 after every acquire. */
+/* What the kernel was launched with, and the queue of this block's vEU. In shared memory, for resident rKernels have no
+ * registers to spare, and through a pointer the launch's parameters come from L2 after every acquire. */
 static __shared__ rammer_program rammer_given;
 static __shared__ struct {
     const rammer_record *records;
+    uint32_t veu;
     uint32_t count;
     uint32_t runs; /* before this one */
     uint32_t turn; /* runs that moved the states before */
@@ -380,11 +381,52 @@ static __device__ __forceinline__ void rammer_take_turns(void) {
         }
 }
 
-/* Counts the run for the vEU of this block, and for those that only models of more vEUs have. */
+/* Counts the run for the vEU of this block's number, and for those that only models of more vEUs have. */
 static __device__ __forceinline__ void rammer_end_turn(void) {
     if (RAMMER_STATES != 0)
         for (uint32_t i = blockIdx.x + threadIdx.x * gridDim.x; i < rammer_given.turn_count; i += RAMMER_THREADS * gridDim.x)
             rammer_given.turns[i] = rammer_queue.turn + 1;
+}
+
+/* Whether each multiprocessor has a block, and a vEU of its number. */
+static __device__ __forceinline__ bool rammer_has_neighbours(void) {
+    return RAMMER_NEIGHBOURS && rammer_multiprocessors() == gridDim.x;
+}
+
+/* What a vEU is about to walk. */
+struct rammer_beginning {
+    uint32_t veu;
+    uint32_t first; /* of its records */
+    uint32_t end;
+    uint32_t runs; /* before this one */
+};
+static __device__ __forceinline__ rammer_beginning rammer_beginning_of(uint32_t veu) {
+    const uint32_t *start = &rammer_given.starts[veu];
+    const uint32_t first = rammer_load_relaxed(start), end = rammer_load_relaxed(start + 1);
+    return {veu, first, end, rammer_load_relaxed(&rammer_given.veus[veu].runs)};
+}
+
+/* Chooses the vEU of this block. Multiprocessors of neighbouring numbers seem to get what both read by one request to L2, so
+ * vEUs are to be neighbours there, too. A block claims that of its multiprocessor, or the next one that is free: two may find
+ * the same number, for one that made room for another program may have gone on elsewhere. In each launch as many blocks claim
+ * as there are vEUs, one each, so all counts are equal between launches. A count that is too large for a while is that of a
+ * vEU which has been claimed: nobody takes it for a free one. What the vEU starts with is on its way with the claim. */
+static __device__ __forceinline__ rammer_beginning rammer_claim(void) {
+    if (!rammer_has_neighbours())
+        return rammer_beginning_of(blockIdx.x);
+    rammer_veu *const veus = rammer_given.veus;
+    uint32_t veu = rammer_multiprocessor();
+    const uint32_t launches = rammer_load_relaxed(&veus[blockIdx.x].launches);
+    const uint32_t claims = atomicAdd(&veus[veu].claims, 1u);
+    const rammer_beginning begins = rammer_beginning_of(veu);
+    veus[blockIdx.x].launches = launches + 1;
+    if (claims == launches)
+        return begins;
+    atomicAdd(&veus[veu].claims, 0u - 1u);
+    do
+        veu = (veu + 1) % gridDim.x;
+    while (atomicCAS(&veus[veu].claims, launches, launches + 1) != launches);
+    return rammer_beginning_of(veu);
 }
 
 /* Gets this block ready to walk its queue. */
@@ -393,13 +435,14 @@ static __device__ __forceinline__ void rammer_start(const rammer_program *progra
         ((uint64_t *)&rammer_given)[i] = ((const uint64_t *)program)[i];
     __syncthreads();
     if (threadIdx.x == 0) {
-        const uint32_t start = rammer_given.starts[blockIdx.x], runs = rammer_given.veus[blockIdx.x].runs;
         rammer_queue.turn = RAMMER_STATES != 0 ? rammer_given.turns[blockIdx.x] : 0;
+        const rammer_beginning begins = rammer_claim();
+        rammer_queue.veu = begins.veu;
         rammer_queue.late = rammer_queue.silent = rammer_queue.seen[0] = RAMMER_DONE;
-        rammer_queue.runs = runs;
-        rammer_queue.tag = runs + 1;
-        rammer_queue.records = rammer_given.records + start;
-        rammer_queue.count = rammer_given.starts[blockIdx.x + 1] - start;
+        rammer_queue.runs = begins.runs;
+        rammer_queue.tag = begins.runs + 1;
+        rammer_queue.records = rammer_given.records + begins.first;
+        rammer_queue.count = begins.end - begins.first;
     }
 #ifdef RAMMER_TRACE
     if (threadIdx.x < RAMMER_WARP) {
@@ -436,7 +479,7 @@ static __device__ __forceinline__ void rammer_finish(void) {
         rammer_make_up();
     rammer_end_turn();
     if (threadIdx.x == 0) {
-        rammer_veu *veu = &rammer_given.veus[blockIdx.x];
+        rammer_veu *veu = &rammer_given.veus[rammer_queue.veu];
         veu->runs = rammer_queue.runs + 1;
         if (is_late) {
             veu->late_run = rammer_queue.runs + 1;
@@ -444,8 +487,8 @@ static __device__ __forceinline__ void rammer_finish(void) {
             veu->seen = rammer_queue.seen[rammer_queue.seen[0] == RAMMER_DONE];
         }
 #ifdef RAMMER_TRACE
-        rammer_given.clocks[blockIdx.x].cycles = clock64() - rammer_origin;
-        rammer_given.clocks[blockIdx.x].nanoseconds = (int64_t)(rammer_globaltimer_ns() - rammer_origin_ns);
+        rammer_given.clocks[rammer_queue.veu].cycles = clock64() - rammer_origin;
+        rammer_given.clocks[rammer_queue.veu].nanoseconds = (int64_t)(rammer_globaltimer_ns() - rammer_origin_ns);
 #endif
     }
 }

@@ -50,9 +50,34 @@ struct poll_twice {
 };
 
 enum { STATES = 15 }; /* a barrier */
-template <int number> struct team_number {
-    enum { NUMBER = number };
-};
+struct early {};
+
+/* All steps of a team. */
+template <int team, typename Load, typename Activate>
+RAMMER_MEMBER void walk(
+    const float *x, float *states, float *shared, const float *weights, Load load, Activate activate
+) {
+    for (uint32_t position = 0; position < STEPS; ++position) {
+        const float *const inputs = x + position * COLUMNS * LENGTH;
+        float *const last = states + position * COLUMNS * UNITS;
+        bool again = false;
+        const auto look_at_x = [&](uint32_t column, uint32_t element) { return look(inputs + column * LENGTH + element, again); };
+        const auto look_at_h = [&](uint32_t column, uint32_t element) { return look(last + column * UNITS + element, again); };
+        const auto is_there = [&](const looked &one) { return one.again; };
+        const auto take = [&](uint32_t, uint32_t, const looked &one, uint32_t number) { return one.values[number]; };
+        const auto finish = [&](uint32_t point, bool is_first, const rnn::totals &totals, const float *kept, const early &) {
+            const float next = totals[0] * totals[1] * kept[point];
+            if (is_first)
+                last[COLUMNS * UNITS + point] = next;
+        };
+        const poll_twice poll{&again};
+        const rammer_batch_vectors of_inputs{look_at_x, is_there, poll, take};
+        const rammer_batch_vectors of_states{look_at_h, is_there, poll, take};
+        rnn::step<team, early>(!APART, shared, weights, load, activate, finish, of_inputs, of_states);
+        if (APART && team == 0)
+            rammer_barrier_sync_named<H_END>(STATES); /* are there for the next step */
+    }
+}
 
 extern "C" __global__ void rammer_run(
     const float *x, const float *input, const float *recurrent, const float *bias, const float *scale, float *states
@@ -81,37 +106,13 @@ extern "C" __global__ void rammer_run(
         kept[0] = scale[point];
         return bias[gate * UNITS + point];
     });
-    struct early {};
     const auto load = [&](uint32_t, early &) {};
     const auto activate = [&](uint32_t gate, float sum) {
         const float sigmoid = 1.0f / (1.0f + expf(-sum)), tanh = tanhf(sum);
         return gate == 0 ? sigmoid : tanh;
     };
-    const auto walk = [&](auto number) {
-        constexpr int team = decltype(number)::NUMBER;
-        for (uint32_t position = 0; position < STEPS; ++position) {
-            const float *const inputs = x + position * COLUMNS * LENGTH;
-            float *const last = states + position * COLUMNS * UNITS;
-            bool again = false;
-            const auto look_at_x = [&](uint32_t column, uint32_t element) { return look(inputs + column * LENGTH + element, again); };
-            const auto look_at_h = [&](uint32_t column, uint32_t element) { return look(last + column * UNITS + element, again); };
-            const auto is_there = [&](const looked &one) { return one.again; };
-            const auto take = [&](uint32_t, uint32_t, const looked &one, uint32_t number) { return one.values[number]; };
-            const auto finish = [&](uint32_t point, bool is_first, const rnn::totals &totals, const float *kept, const early &) {
-                const float next = totals[0] * totals[1] * kept[point];
-                if (is_first)
-                    last[COLUMNS * UNITS + point] = next;
-            };
-            const poll_twice poll{&again};
-            const rammer_batch_vectors of_inputs{look_at_x, is_there, poll, take};
-            const rammer_batch_vectors of_states{look_at_h, is_there, poll, take};
-            rnn::step<team, early>(!APART, shared, weights, load, activate, finish, of_inputs, of_states);
-            if (APART && team == 0)
-                rammer_barrier_sync_named<H_END>(STATES); /* are there for the next step */
-        }
-    };
     if (threadIdx.x < H_END)
-        walk(team_number<0>());
+        walk<0>(x, states, shared, weights, load, activate);
     else
-        walk(team_number<1>());
+        walk<1>(x, states, shared, weights, load, activate);
 }

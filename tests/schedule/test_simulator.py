@@ -214,7 +214,9 @@ def test_tagged_results_are_seen_a_tagged_hand_over_later():
     assert _times(simulate(graph, schedule, target, TileCosts(element_us=1.0)))[1] == (2.125, 4.125)
 
 
-LATE = WarpgroupGemmForm(instruction=Instruction.WGMMA_F16, threadblock=GemmShape(64, 64, 64), stages=2, swapped=False)
+LATE = WarpgroupGemmForm(
+    instruction=Instruction.WGMMA_F16, threadblock=GemmShape(64, 64, 64), stages=2, swapped=False, finishers=384
+)
 
 
 @pytest.mark.parametrize(("busy_us", "times"), [(0.0, (0.0, 2.625)), (9.0, (9.0, 11.25))])

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from rammer.ir.recipe import Recipe
     from rammer.runtime.stored import Sections
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _MAGIC = b"RAMMER\r\n"
 _PREFIX = struct.Struct("<8sIIQ32s")
 _ALIGNMENT_BYTES = 4096

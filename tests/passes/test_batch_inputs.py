@@ -99,3 +99,15 @@ def test_only_layers_beyond_their_share_are_batched():
     batched = batch_inputs.run(graph, with_private_bytes(200))
     found = [op.attributes.get("batched_inputs", False) for op in batched.operators if op.kind == "RNN"]
     assert found == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("precision", "stationary_bytes", "batched"), [("fp16", 1, False), ("fp16", 0, True), ("fp32", 1, True)]
+)
+def test_weights_that_are_kept_in_16_bits_take_half(precision, stationary_bytes, batched):
+    graph = layer("LSTM")
+    weight_bytes = 4 * 12 * (5 + 3)
+    few = with_private_bytes(weight_bytes // 2 // 2)  # on each of two units, one layer
+    few = replace(few, precision=precision, stationary_bytes=stationary_bytes)
+    (found,) = (operator for operator in batch_inputs.run(graph, few).operators if operator.kind == "LSTM")
+    assert bool(found.attributes.get("batched_inputs")) == batched

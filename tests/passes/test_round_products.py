@@ -73,11 +73,13 @@ def test_weights_that_stream_are_stored_narrow_and_inputs_stay():
     )
 
 
-def test_weights_that_stream_to_several_readers_stay():
+@pytest.mark.parametrize(("stationary_bytes", "dtype"), [(0, "float32"), (1 << 10, "float16")])
+def test_weights_of_several_readers_are_stored_narrow_where_units_keep_them(stationary_bytes, dtype):
     net = Net()
     w = net.weight(40, 24)
     outputs = [net.add("MatMul", net.input(1, 40), w) for _ in range(2)]
-    assert stored(run(net.build(*outputs), "fp16")) == ["float32"]
+    device = replace(H200, precision="fp16", stationary_bytes=stationary_bytes)
+    assert stored(round_products.run(net.build(*outputs), device)) == [dtype]
 
 
 def test_an_odd_number_of_elements_is_rounded_where_it_is_multiplied():

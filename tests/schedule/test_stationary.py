@@ -68,6 +68,22 @@ def test_what_is_left_of_all_shares_goes_to_the_first_layer(graph):
     assert [units[weights] for weights in sorted(units)] == [4, 2, 2]
 
 
+def test_layers_on_few_units_keep_weights_of_16_bits_in_pairs():
+    """Of 256 units, 13 rTasks keep float32, 7 pairs, fewer some of these in shared memory."""
+    graph = load_graph(NETWORKS["lstm_tc"](layers=3, steps=3))
+    for veus, chosen in ((39, {(13, False)}), (21, {(7, True)}), (15, {(5, True)})):
+        options = replace(OPTIONS, precision="fp16")
+        few = replace(H200, veus=H200.veus[:veus], precision="fp16")
+        plan = plan_graph(graph, few, options)
+        verify(plan, few)
+        kept = [(one.task_count, one.form) for one in plan.kernels if isinstance(one.form, PersistentRnnForm)]
+        assert {(count, form.in_pairs) for count, form in kept} == chosen
+        assert len(kept) == 9
+        by_veu = [set(own) for own in homes(plan) if own]
+        assert len(by_veu) == veus
+        assert all(len(own) == 1 for own in by_veu)
+
+
 def test_cells_of_a_layer_are_one_run(graph):
     source = DEVICE.emit(plan_graph(graph, H200, OPTIONS), H200)
     launch = json.loads(bytes(source.files[LAUNCH]))

@@ -76,6 +76,8 @@ CELLS = {
     "lstm of short vectors": (lstm_cell(1, 128, 128), {3, 4, 5}),
     "lstm of odd sizes": (lstm_cell(1, 100, 72), {3, 4, 5}),
     "lstm of long inputs": (lstm_cell(1, 1000, 32), {3, 4, 5}),
+    "lstm, fp16": (lstm_cell(1, 256, 256, F16), {3, 4, 5}),
+    "lstm of odd sizes, bf16": (lstm_cell(1, 401, 236, BF16), {3, 4, 5}),
     "gru": (gru_cell(96, 128), {2, 3, 4}),
     "lstm of a batch": (lstm_cell(4, 256, 256), {3, 4, 5}),
     "lstm of an odd batch": (lstm_cell(3, 100, 72), {3, 4, 5}),

@@ -17,7 +17,7 @@ import numpy as np
 from rammer.devices import codegen, cpu
 from rammer.devices.cpu.emit.kernel import emit_kernel
 from rammer.devices.vector.rules import VectorRules
-from rammer.ir.expr import TensorExpr
+from rammer.ir.expr import Expr, Load, TensorExpr, cast, rebuild
 from rammer.ir.graph import Array, Attribute
 from rammer.ir.kernel_form import GemmForm
 from rammer.ir.task import Binding, RKernel, RTile
@@ -101,9 +101,9 @@ def conv(
     return expression("Conv", types(*shapes, dtype=dtype), **{**chosen, **attributes})
 
 
-def lstm_cell(batch: int, width: int, n: int) -> TensorExpr:
-    """One step of an LSTM of n units: slots x, h, c, w, r, b."""
-    return expression(
+def lstm_cell(batch: int, width: int, n: int, weights: DType = DType.FLOAT32) -> TensorExpr:
+    """One step of an LSTM of n units: slots x, h, c, w, r, b; w and r are stored as `weights` and widened."""
+    cell = expression(
         "LSTMCell",
         types((batch, width), (batch, n), (batch, n), (4 * n, width), (4 * n, n), (8 * n,)),
         activations=("Sigmoid", "Tanh", "Tanh"),
@@ -112,6 +112,18 @@ def lstm_cell(batch: int, width: int, n: int) -> TensorExpr:
         input_forget=False,
         batched_inputs=False,
     )
+    if weights is DType.FLOAT32:
+        return cell
+    inputs = [replace(one, dtype=weights) if slot in (3, 4) else one for slot, one in enumerate(cell.inputs)]
+
+    def narrow(node: Expr) -> Expr | None:
+        if isinstance(node, Load) and node.slot in (3, 4):
+            return cast(DType.FLOAT32, Load(node.slot, node.indices, weights, node.fill))
+        return None
+
+    bodies = rebuild(cell.roots, narrow)
+    outputs = tuple(replace(output, body=body) for output, body in zip(cell.outputs, bodies, strict=True))
+    return replace(cell, inputs=tuple(inputs), outputs=outputs)
 
 
 class Compiler:

@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
+_WORD_BYTES = 4  # of a register
 ATTENTION_ROWS = 16
 """Rows of a warp in the skeleton `attention` of GPUs."""
 
@@ -433,7 +434,8 @@ class PersistentRnnForm(KernelForm):
     Vectors, `columns` of them (elements of the batch), are cut into `slices`; warps that have the same one have other
     rows (gates of units), and so have `across` lanes of a warp. Weights are `weight_bytes` and take `weight_registers`
     of each thread; those of `stored` elements of a lane lie in shared memory. Vectors that are `overlaid` take each
-    other's place there. `teams` are the slices of each operand that is a vector, if each has warps of its own.
+    other's place there. `teams` are the slices of each operand that is a vector, if each has warps of its own. Weights
+    of 16 bits that multiply-adds take are `in_pairs`, two in a register, or float32.
     """
 
     instruction: Instruction
@@ -445,11 +447,13 @@ class PersistentRnnForm(KernelForm):
     stored: int = 0
     overlaid: bool = False
     teams: tuple[int, ...] = ()
+    in_pairs: bool = False
 
     @property
     def kept_bytes(self) -> int:
         """See `KernelForm`."""
-        return self.weight_bytes
+        register_bytes = self.weight_registers * self.threads * _WORD_BYTES
+        return min(self.weight_bytes, register_bytes) if self.in_pairs else self.weight_bytes
 
     @property
     def skeleton(self) -> Skeleton:
@@ -460,7 +464,9 @@ class PersistentRnnForm(KernelForm):
     def details(self) -> str:
         """See `KernelForm`."""
         columns = f", {self.columns} columns, {self.slices} slices, {self.instruction}" if self.columns > 1 else ""
-        return f"{self.weight_registers} weights a thread, {self.across} rows across a warp{columns}"
+        weights = "pairs of weights" if self.in_pairs else "weights"
+        stored = f", those of {self.stored} elements in shared memory" if self.in_pairs and self.stored else ""
+        return f"{self.weight_registers} {weights} a thread{stored}, {self.across} rows across a warp{columns}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

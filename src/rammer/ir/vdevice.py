@@ -97,8 +97,8 @@ class TileRules(Protocol):
         """
         ...
 
-    def persistent(self, workload: Workload, vdevice: VDevice) -> RKernel | None:
-        """One more candidate, whose constants stay on as few vEUs as can keep them; None where they cannot stay."""
+    def persistent(self, workload: Workload, vdevice: VDevice) -> Sequence[RKernel]:
+        """More candidates, whose constants stay on few vEUs: the quickest first, then those on fewer; perhaps none."""
         ...
 
     def late_slots(self, workload: Workload, vdevice: VDevice) -> frozenset[int]:

@@ -145,5 +145,6 @@ class _Staying:
             constants=frozenset(slots),
         )
         if workload not in self._kernels:
-            self._kernels[workload] = self._device.rules.persistent(workload.tagged(), self._device)
+            kernels = self._device.rules.persistent(workload.tagged(), self._device)
+            self._kernels[workload] = kernels[0] if kernels else None
         return self._kernels[workload]

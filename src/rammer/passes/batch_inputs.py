@@ -20,6 +20,7 @@ from rammer.ir.vdevice import VDevice
 from rammer.operators.recurrent import LAYERS, steps_of
 from rammer.operators.recurrent_gradients import TRAINED_LAYERS
 from rammer.passes.helpers.rewrite import Rewriter
+from rammer.passes.round_products import ROUNDED
 
 
 def run(graph: Graph, device: VDevice) -> Graph:
@@ -33,7 +34,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
     private_bytes = max((level.capacity_bytes for level in device.levels if not level.shared), default=0)
     weights = {_weights(layer) for layer in layers}
     share_bytes = private_bytes * device.veu_count / max(1, len(weights))
-    heavy = {pair for pair in weights if sum(graph.values[value].type.nbytes for value in pair) > share_bytes}
+    heavy = {pair for pair in weights if sum(_kept_bytes(value, graph, device) for value in pair) > share_bytes}
     batched = [
         layer for layer in layers if _steps(layer, graph) > 1 and (_weights(layer) in heavy or _is_apart(layer, device))
     ]
@@ -48,6 +49,14 @@ def run(graph: Graph, device: VDevice) -> Graph:
 def _weights(layer: Operator) -> tuple[int, ...]:
     """Those of inputs and of states."""
     return layer.inputs[3:5] if layer.kind in TRAINED_LAYERS else layer.inputs[1:3]
+
+
+def _kept_bytes(value: int, graph: Graph, device: VDevice) -> int:
+    """What weights take where they stay: constants in the precision that was asked for, if that is one of 16 bits."""
+    type_ = graph.values[value].type
+    kept = ROUNDED.get(device.precision, type_.dtype)
+    is_narrowed = kept.is_half and value in graph.constants and device.stationary_bytes > 0
+    return type_.size * (kept if is_narrowed else type_.dtype).itemsize_bytes
 
 
 def _is_apart(layer: Operator, device: VDevice) -> bool:

@@ -90,7 +90,7 @@ def _joined(
     constants = frozenset(slot for slot, number in enumerate(inputs) if number in shared)
     layouts = [graph.values[number].storage for number in (*inputs, *operator.outputs)]
     workload = Workload(expr, laid_out(expr, layouts, constants, device), constants=constants)
-    if contraction(expr) is None or device.rules.persistent(workload.tagged(), device) is None:
+    if contraction(expr) is None or not device.rules.persistent(workload.tagged(), device):
         return None
     kind, sources = f"{maker.kind}+{operator.kind}", tuple(dict.fromkeys((*maker.sources, *operator.sources)))
     return replace(operator, kind=kind, inputs=inputs, expr=expr, sources=sources)

@@ -5,10 +5,10 @@
 
 The graph says what is rounded: the two operands of products that the device stages, for these are what tensor cores
 take; in attention queries, keys, values and weights, to 16 bits only, and the sum of the weights is of what they are
-before. Sums and all else stay float32. Products that stream their weights from memory gain from narrow weights alone:
-those that no other operator reads are stored in 16 bits. Weights that several operators share (the cells of a recurrent
-layer) stay near the units that use them, as they are. Staged weights with an odd number of elements summed are rounded
-to 16 bits when they are multiplied instead.
+before. Sums and all else stay float32. Products that stream their weights from memory gain from narrow weights alone,
+which are stored in 16 bits. So are weights that several operators share (the cells of a recurrent layer), where they
+stay on the units that use them: of narrow ones a unit keeps more. Staged weights with an odd number of elements summed
+are rounded to 16 bits when they are multiplied instead.
 
 Ordering restriction: after `fuse`, when products have their last form; before `split_reduction` and `layout`, which
 decide by the rounded form.
@@ -69,7 +69,8 @@ def run(graph: Graph, device: VDevice) -> Graph:
         expr, inputs = operator.expr, list(operator.inputs)
         staged = is_staged(expr, found, device)
         for slot in sorted(_weights(operator, found, graph)):
-            if _lies_in_words(found, dtype) if staged else dtype.is_half and readers[operator.inputs[slot]] == 1:
+            is_once = readers[operator.inputs[slot]] == 1 or device.stationary_bytes > 0
+            if _lies_in_words(found, dtype) if staged else dtype.is_half and is_once:
                 inputs[slot] = narrow(operator.inputs[slot])
                 expr = _with_narrow_slot(expr, slot, dtype)
         if staged:

@@ -61,8 +61,8 @@ def _vectors(graph: Graph, device: VDevice) -> dict[tuple[int, ...], frozenset[i
         if (expr, constants) not in known:
             layouts = [graph.values[value].storage for value in (*operator.inputs, *operator.outputs)]
             workload = Workload(expr, laid_out(expr, layouts, constants, device), constants=constants)
-            kernel = device.rules.persistent(workload.tagged(), device)
-            parts = () if kernel is None else plan_of(kernel).parts
+            kernels = device.rules.persistent(workload.tagged(), device)
+            parts = plan_of(kernels[0]).parts if kernels else ()
             known[expr, constants] = frozenset(load.slot for part in parts for load in part.loads)
         if known[expr, constants]:
             found[operator.outputs] = frozenset(operator.inputs[slot] for slot in known[expr, constants])

@@ -23,7 +23,7 @@ def construct(
     The first is the *fastest*: it takes least time if the operator has all vEUs. The second, where it is another one,
     is the *most efficient*: its rTasks take least time together. Then comes one whose weights stay on few vEUs, if the
     vDevice keeps any, then the fastest of each number of rTasks, so that a policy can choose for any share of the
-    device, and then others.
+    device, and then others. Those whose weights stay on fewer vEUs, and which take longer there, come last.
 
     Args:
         workload: what they compute, of what.
@@ -38,18 +38,17 @@ def construct(
         usual = construct(replace(workload, expr=workload.expr.usual), vdevice, to_measure=to_measure)
         return tuple(replace(kernel, expr=workload.expr) for kernel in usual)
     rules = vdevice.rules
-    persistent = rules.persistent(workload, vdevice)
-    kept = () if persistent is None else (persistent,)
-    candidates = (*externs, *rules.candidates(workload, vdevice, to_measure=to_measure), *kept)
+    kept, *fewer = rules.persistent(workload, vdevice) or (None,)
+    first = () if kept is None else (kept,)
+    candidates = (*externs, *rules.candidates(workload, vdevice, to_measure=to_measure), *first)
     time_us = {kernel: predict(kernel, vdevice).task_us for kernel in candidates}
     ranked = sorted(candidates, key=lambda kernel: whole_us(kernel.task_count, vdevice, time_us[kernel]))
     overhead_us = vdevice.task_overhead_us.value
     most_efficient = min(ranked, key=lambda kernel: kernel.task_count * (time_us[kernel] + overhead_us))
     of_each_count = {kernel.task_count: kernel for kernel in reversed(ranked)}
     others = [kernel for kernel in ranked if of_each_count[kernel.task_count] is kernel]
-    return tuple(dict.fromkeys((ranked[0], most_efficient, *kept, *others, *ranked)))[
-        : MAX_MEASURED if to_measure else MAX_CANDIDATES
-    ]
+    found = tuple(dict.fromkeys((ranked[0], most_efficient, *first, *others, *ranked)))
+    return (*found[: MAX_MEASURED if to_measure else MAX_CANDIDATES], *fewer)
 
 
 def whole_us(tasks: int, vdevice: VDevice, task_us: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 
 from rammer.ir.task import RKernel, ROperator, TaskGraph, TensorRole
@@ -146,15 +147,16 @@ class Estimates:
             return task_us * self._device.kept_share
         return task_us + self._device.task_overhead_us.value
 
-    def best_kernel(self, operator: ROperator, veus: int) -> int:
-        """The candidate that ends first when the rOperator has `veus` execution units to itself.
+    def best_kernel(self, operator: ROperator, veus: int, picks: Sequence[int] | None = None) -> int:
+        """The candidate, of `picks` or of all, that ends first when the rOperator has `veus` execution units to itself.
 
         With all of a device's vEUs that is the paper's *fastest* rKernel, with one its *most efficient* (least
         rTasks x time). Ties go to the earlier candidate.
         """
         times = self.task_us[operator.id]
         return min(
-            range(len(times)), key=lambda pick: (-(-operator.kernels[pick].task_count // veus) * times[pick], pick)
+            range(len(times)) if picks is None else picks,
+            key=lambda pick: (-(-operator.kernels[pick].task_count // veus) * times[pick], pick),
         )
 
     def work_us(self, operator: ROperator, pick: int) -> float:

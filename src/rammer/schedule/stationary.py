@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rammer.ir.expr import Axis, TensorExpr, nodes
-from rammer.ir.task import ROperator, TaskGraph
+from rammer.ir.task import RKernel, ROperator, TaskGraph
 from rammer.schedule.estimates import Estimates
+
+_ROUNDING = 1e-6  # of a vEU, by which sums of times are off
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +58,14 @@ def find_stationary(
     for chain, share in zip(chains, shares, strict=True):
         free = [veu for veu in range(veus) if busy_until[veu] < chain.first]
         typical = chain.operators[-1]
-        tile = typical.kernels[estimates.best_kernel(typical, min(share, max(1, len(free))))].tile.task
-        picks = {operator.id: _pick(operator, tile) for operator in chain.operators}
+        best = typical.kernels[_best_kernel(typical, min(share, max(1, len(free))), estimates)]
+        picks = {operator.id: _pick(operator, best) for operator in chain.operators}
         counts = {
             operator.kernels[pick].task_count
             for operator in chain.operators
             if (pick := picks[operator.id]) is not None
         }
-        if (
-            len(counts) != 1
-            or max(counts) > len(free)
-            or _constant_bytes(graph, typical) > max(counts) * stationary_bytes
-        ):
+        if len(counts) != 1 or max(counts) > len(free) or not _keeps(graph, typical, best, stationary_bytes):
             continue
         keepers = tuple(free[: max(counts)])
         for veu in keepers:
@@ -97,7 +95,7 @@ def _chains(graph: TaskGraph, waves: Sequence[Sequence[ROperator]], estimates: E
 def _shares(chains: Sequence[_Chain], veus: int, estimates: Estimates) -> list[int]:
     """How many vEUs each chain may take."""
     works_us = [chain.work_us for chain in chains]
-    shares = [max(1, int(veus * chain.work_us / _most(chains, chain, works_us))) for chain in chains]
+    shares = [max(1, int(veus * chain.work_us / _most(chains, chain, works_us) + _ROUNDING)) for chain in chains]
     taken = [_fastest_count(chain, share, estimates) for chain, share in zip(chains, shares, strict=True)]
     for i, chain in enumerate(chains):
         shares[i] = max(shares[i], taken[i] + veus - int(_most(chains, chain, taken)))
@@ -117,7 +115,16 @@ def _most(chains: Sequence[_Chain], chain: _Chain, amounts: Sequence[float]) -> 
 def _fastest_count(chain: _Chain, share: int, estimates: Estimates) -> int:
     """The rTasks of the rKernel that is fastest on a share."""
     typical = chain.operators[-1]
-    return typical.kernels[estimates.best_kernel(typical, share)].task_count
+    return typical.kernels[_best_kernel(typical, share, estimates)].task_count
+
+
+def _best_kernel(operator: ROperator, share: int, estimates: Estimates) -> int:
+    """The candidate that is fastest on a share: of those that keep weights, one that does so there if any does."""
+    counts = {pick: kernel.task_count for pick, kernel in enumerate(operator.kernels) if kernel.form.kept_bytes}
+    beyond = {pick for pick, count in counts.items() if count > share}
+    if len(beyond) == len(counts):
+        return estimates.best_kernel(operator, share)
+    return estimates.best_kernel(operator, share, [pick for pick in range(len(operator.kernels)) if pick not in beyond])
 
 
 def _heaviest_constant(graph: TaskGraph, operator: ROperator) -> tuple[int, frozenset[int]] | None:
@@ -157,12 +164,17 @@ def _summed_dimensions(expr: TensorExpr, slot: int) -> frozenset[int]:
     )
 
 
-def _constant_bytes(graph: TaskGraph, operator: ROperator) -> int:
-    roots = {graph.root(operator.reads[slot].tensor).id for slot in operator.kernels[0].constants}
-    return sum(graph.tensors[root].nbytes for root in roots)
+def _keeps(graph: TaskGraph, operator: ROperator, kernel: RKernel, stationary_bytes: int) -> bool:
+    """Whether vEUs have room for the constants of a candidate; for those that it says it keeps they have."""
+    roots = {graph.root(operator.reads[slot].tensor).id for slot in kernel.constants}
+    constant_bytes = sum(graph.tensors[root].nbytes for root in roots)
+    return kernel.form.kept_bytes > 0 or constant_bytes <= kernel.task_count * stationary_bytes
 
 
-def _pick(operator: ROperator, tile: tuple[int, ...]) -> int | None:
-    """The candidate with a given tile."""
-    found = (i for i, kernel in enumerate(operator.kernels) if kernel.tile.task == tile)
-    return next(found, None)
+def _pick(operator: ROperator, like: RKernel) -> int | None:
+    """The candidate with the tile of another rOperator's that keeps weights if that one does."""
+
+    def cut(kernel: RKernel) -> tuple[tuple[int, ...], bool]:
+        return kernel.tile.task, kernel.form.kept_bytes > 0
+
+    return next((i for i, kernel in enumerate(operator.kernels) if cut(kernel) == cut(like)), None)

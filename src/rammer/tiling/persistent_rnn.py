@@ -7,7 +7,8 @@ tile has some gates (`gates.py`); number `gate * units + unit` is a *row*.
 
 Warps multiply slices of every vector (`rnn_shares.py`). So parts are multiplied one after another, as they come, and
 nothing is added over warps before the last of them. A weight is multiplied with the vectors of all columns of the tile,
-of several by tensor cores.
+of several by tensor cores. Of one vector, weights of 16 bits may be two in a register: an instruction more for each,
+and half of the registers.
 """
 
 from __future__ import annotations
@@ -17,40 +18,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from rammer.ir.expr import Axis, Cast, Expr, Load, TensorExpr, nodes
-from rammer.ir.kernel_form import Instruction, PersistentRnnForm
+from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
+from rammer.ir.kernel_form import PersistentRnnForm
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.tiling.addresses import Accesses, accesses_of
+from rammer.tiling.cell_products import CellProduct, columns_of, lengths_of, multiplier_of, products_of, weight_dtype_of
 from rammer.tiling.gates import Gate, find_gates
-from rammer.tiling.gemm import WARP, instruction_of
-from rammer.tiling.pattern import Contraction, Term, contraction, reduction_order
+from rammer.tiling.gemm import WARP
+from rammer.tiling.pattern import Term, contraction, reduction_order
 from rammer.tiling.rnn_shares import TILE_COLUMNS, Shares, ways
 
 _MANY_REGISTERS = 84  # of a thread, for weights and sums: with more, none is left for vectors that are on their way
-_OF_COLUMNS = {
-    Instruction.FFMA: Instruction.MMA_3XF16,
-    Instruction.MMA_TF32: Instruction.MMA_SCALED_F16,
-}
 _TEAMS = 2
 _MOST_APART = TILE_COLUMNS  # of more columns, each part's vectors are brought by all warps
 _MAX_ROWS = 256  # whose sums of all slices lie in shared memory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Product:
-    """A sum of products: the weight loads operand `slot`, `form` is all else about it."""
-
-    axes: tuple[Axis, ...]
-    vector: Expr
-    weight: Expr
-    slot: int
-    form: tuple[object, ...]
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """The same for products of one part."""
-        return self.axes, self.vector, self.form
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +85,7 @@ class Part:
 class PersistentRnn:
     """How an rTask of a persistent recurrent layer is shared out: its parts, its gates, and the operands that stay.
 
-    `column_axes` are those of the columns.
+    `column_axes` are those of the columns. Weights are in memory as `weight_dtype`, or anything that makes float32.
     """
 
     tile: tuple[object, ...]
@@ -113,6 +95,7 @@ class PersistentRnn:
     parts: tuple[Part, ...]
     shares: Shares
     kept: tuple[int, ...]
+    weight_dtype: DType
 
     @property
     def stationary(self) -> Stationary:
@@ -174,6 +157,11 @@ class PersistentRnn:
         return max(part.weights_at + part.weights for part in self.parts)
 
     @property
+    def words(self) -> int:
+        """Of a thread, that hold weights, in registers and in shared memory."""
+        return sum(part.slots * self.shares.words(part.elements) for part in self.parts)
+
+    @property
     def at_once(self) -> int:
         """Columns whose sums a thread holds together, 0 if there is no room for any."""
         return self.shares.at_once(self.weights)
@@ -190,8 +178,9 @@ class PersistentRnn:
 
     @property
     def weight_bytes(self) -> int:
-        """All weights, as float32."""
-        return sum(len(part.tables) * part.length for part in self.parts) * self.units * DType.FLOAT32.itemsize_bytes
+        """All weights, as float32 or in pairs."""
+        weights = sum(len(part.tables) * part.length for part in self.parts) * self.units
+        return weights * DType.FLOAT32.itemsize_bytes // (1 + self.shares.in_pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +212,8 @@ def persistent_rnn_form(
     threads: int,
     stationary_bytes: int,
     room_bytes: int,
+    *,
+    in_pairs: bool = False,
 ) -> PersistentRnnForm | None:
     """The form of rTasks of a tile; None where there are no weights to keep, or too many.
 
@@ -234,36 +225,40 @@ def persistent_rnn_form(
         threads: of a block.
         stationary_bytes: weights that a block keeps at most.
         room_bytes: of shared memory.
+        in_pairs: whether to keep weights of one vector as 16 bits, two in a register: None where they are none.
     """
     found = contraction(expr)
     if found is None or not constants:
         return None
-    products = _products(layouts, found, constants)
-    if products is None:
+    products = products_of(layouts, found, constants)
+    if products is None or (in_pairs and not can_be_pairs(expr, layouts, constants)):
         return None
     accesses = accesses_of(expr, layouts)
 
     def plan_with(stored: int, *, overlaid: bool = False, apart: bool = False) -> PersistentRnn:
-        plans = _plans(expr, tile, products, constants, threads // WARP, stored, overlaid=overlaid, apart=apart)
-        return min(plans, key=lambda one: one.weights)
+        plans = _plans(
+            expr, tile, products, constants, threads // WARP, stored, overlaid=overlaid, apart=apart, in_pairs=in_pairs
+        )
+        return min(plans, key=lambda one: one.words)
 
     def has_place(plan: PersistentRnn) -> bool:
         return _scratch_bytes(accesses, plan) <= room_bytes
 
-    plan = _with_room(plan_with, has_place)
+    most = stationary_bytes // (threads * DType.FLOAT32.itemsize_bytes)
+    with_room = partial(_with_room, most=most, has_place=has_place)
+    plan = with_room(plan_with)
     if plan.shares.tensor is not None and len(plan.parts) == _TEAMS and plan.columns <= _MOST_APART:
-        apart = _with_room(partial(plan_with, apart=True), has_place)
+        apart = with_room(partial(plan_with, apart=True))
         plan = apart if has_place(apart) and apart.has_room and apart.at_once == apart.shares.padded else plan
     elif plan.shares.tensor is not None and not plan.has_room and len({part.length for part in plan.parts}) == 1:
-        overlaid = _with_room(partial(plan_with, overlaid=True), has_place)
+        overlaid = with_room(partial(plan_with, overlaid=True))
         plan = overlaid if overlaid.has_room else plan
     rows, scratch_bytes = plan.shares.rows, _scratch_bytes(accesses, plan)
-    fits = rows <= _MAX_ROWS and plan.weight_bytes <= stationary_bytes and has_place(plan)
+    fits = rows <= _MAX_ROWS and has_place(plan)
     if plan.shares.tensor is not None:
-        fits &= plan.columns <= plan.shares.tensor.columns
+        fits &= plan.columns <= plan.shares.tensor.columns and plan.weight_bytes <= stationary_bytes
     else:
-        fits &= plan.weights * threads * DType.FLOAT32.itemsize_bytes <= stationary_bytes
-        fits &= plan.points <= plan.points_per_warp * plan.shares.warps
+        fits &= plan.weights <= most and plan.points <= plan.points_per_warp * plan.shares.warps
     if not fits or not plan.at_once:
         return None
     return PersistentRnnForm(
@@ -278,15 +273,21 @@ def persistent_rnn_form(
         stored=plan.shares.stored,
         overlaid=plan.shares.overlaid,
         teams=plan.shares.teams,
+        in_pairs=in_pairs,
     )
 
 
-def _with_room(plan_with: Callable[[int], PersistentRnn], has_place: Callable[[PersistentRnn], bool]) -> PersistentRnn:
-    """The plan that stores as many weights as leave a thread with few registers of them, or as have a place."""
+def _with_room(
+    plan_with: Callable[[int], PersistentRnn], most: int, has_place: Callable[[PersistentRnn], bool]
+) -> PersistentRnn:
+    """The plan that stores as many weights as leave a thread with few registers of them, or as have a place.
+
+    Of tensor cores, sums count, too; for multiply-adds pairs alone are stored, where they take more than `most`.
+    """
     plan = plan_with(0)
-    tensor = plan.shares.tensor
-    while tensor is not None and plan.registers > tensor.registers:
-        other = plan_with(plan.shares.stored + tensor.elements)
+    tensor, in_pairs = plan.shares.tensor, plan.shares.in_pairs
+    while (plan.registers > tensor.registers) if tensor is not None else (in_pairs and plan.weights > most):
+        other = plan_with(plan.shares.stored + plan.shares.step)
         if other.weights == plan.weights or not has_place(other):
             break
         plan = other
@@ -302,8 +303,17 @@ def _scratch_bytes(accesses: Accesses, plan: PersistentRnn) -> int:
 def column_axes(expr: TensorExpr, layouts: tuple[Layout, ...], constants: frozenset[int]) -> tuple[Axis, ...] | None:
     """The axes of the columns of a product of vectors and constant weights; None of any other expression."""
     found = contraction(expr)
-    products = None if found is None else _products(layouts, found, constants)
-    return None if found is None or products is None else _columns(found, products)
+    products = None if found is None else products_of(layouts, found, constants)
+    return None if found is None or products is None else columns_of(found, products)
+
+
+def can_be_pairs(expr: TensorExpr, layouts: tuple[Layout, ...], constants: frozenset[int]) -> bool:
+    """Whether the weights of a product of one vector are numbers of 16 bits, which two fit in a register."""
+    found = contraction(expr)
+    products = None if found is None else products_of(layouts, found, constants)
+    if found is None or products is None or math.prod(axis.extent for axis in columns_of(found, products)) > 1:
+        return False
+    return weight_dtype_of(products).is_half
 
 
 @lru_cache(maxsize=256)
@@ -314,7 +324,7 @@ def plan_of(kernel: RKernel) -> PersistentRnn:
         ValueError: it is none of a persistent recurrent layer.
     """
     found, form = contraction(kernel.expr), kernel.form
-    products = None if found is None else _products(kernel.layouts, found, kernel.constants)
+    products = None if found is None else products_of(kernel.layouts, found, kernel.constants)
     if products is None or not isinstance(form, PersistentRnnForm):
         raise ValueError("its weights do not stay")
     plans = _plans(
@@ -326,6 +336,7 @@ def plan_of(kernel: RKernel) -> PersistentRnn:
         form.stored,
         overlaid=form.overlaid,
         apart=bool(form.teams),
+        in_pairs=form.in_pairs,
     )
     return next(plan for plan in plans if (plan.shares.across, plan.shares.slices) == (form.across, form.slices))
 
@@ -348,29 +359,30 @@ def epilogue_loads(accesses: Accesses, plan: PersistentRnn) -> list[Load]:
 def _plans(
     expr: TensorExpr,
     tile: RTile,
-    products: Mapping[Term, _Product],
+    products: Mapping[Term, CellProduct],
     constants: frozenset[int],
     warps: int,
     stored: int,
     *,
     overlaid: bool,
     apart: bool,
+    in_pairs: bool,
 ) -> list[PersistentRnn]:
-    """How threads may share out products; `Shares` says what is `stored` and `overlaid`, and what teams are."""
+    """How threads may share out products; `Shares` says what the last ones are."""
     found = contraction(expr)
     assert found is not None  # it has products
-    along = _columns(found, products)
+    along = columns_of(found, products)
     sizes = dict(zip(expr.axes, tile.task, strict=True))
     columns = math.prod(sizes[axis] for axis in along)
     units = math.prod(tile.task) // columns
     parts = {key: number for number, key in enumerate(dict.fromkeys(product.key for product in products.values()))}
     stay = [load for load in expr.loads if load.slot in constants and found.free[load].isdisjoint(along)]
     gates = find_gates(expr.roots, {term: parts[products[term].key] for term in products}, stay)
-    members: list[dict[int, _Product]] = [{} for _ in parts]
+    members: list[dict[int, CellProduct]] = [{} for _ in parts]
     for number, gate in enumerate(gates):
         for term in gate.terms:
             members[parts[products[term].key]][number] = products[term]
-    lengths = _lengths(members)
+    lengths = lengths_of(members)
     return [
         PersistentRnn(
             tile=(expr.axes, tile.task),
@@ -380,9 +392,10 @@ def _plans(
             parts=_parts(members, units, shares),
             shares=shares,
             kept=tuple(sorted(constants)),
+            weight_dtype=weight_dtype_of(products),
         )
         for shares in ways(
-            _multiplier(found, columns),
+            multiplier_of(found, columns),
             warps,
             units * len(gates),
             columns,
@@ -390,64 +403,16 @@ def _plans(
             stored=stored,
             overlaid=overlaid,
             apart=apart,
+            in_pairs=in_pairs,
         )
     ]
 
 
-def _lengths(members: Sequence[Mapping[int, _Product]]) -> list[int]:
-    """Of the vectors of all parts."""
-    return [math.prod(axis.extent for axis in products[min(products)].axes) for products in members]
-
-
-def _multiplier(found: Contraction, columns: int) -> Instruction:
-    """What multiplies vectors of some columns."""
-    instruction = instruction_of(found)
-    if columns == 1:
-        return Instruction.FFMA
-    return _OF_COLUMNS.get(instruction, instruction)
-
-
-def _columns(found: Contraction, products: Mapping[Term, _Product]) -> tuple[Axis, ...]:
-    """The axes that no weight depends on."""
-    taken = frozenset[Axis]().union(*(found.free[product.weight] for product in products.values()))
-    return tuple(axis for axis in found.axes if axis not in taken)
-
-
-def _products(
-    layouts: tuple[Layout, ...], found: Contraction, constants: frozenset[int]
-) -> dict[Term, _Product] | None:
-    """Each sum as a product of vectors and weights; None where one is none, or vectors have axes that weights have."""
-    for lane in found.lanes:
-        products = {term: _product(layouts, found, term, lane, constants) for term in found.terms}
-        known = {term: product for term, product in products.items() if product is not None}
-        columns = frozenset(_columns(found, known))
-        if len(known) == len(products) and all(
-            found.free[product.vector] <= columns.union(product.axes) for product in known.values()
-        ):
-            return known
-    return None
-
-
-def _product(
-    layouts: tuple[Layout, ...], found: Contraction, term: Term, lane: Axis, constants: frozenset[int]
-) -> _Product | None:
-    """A sum of products in float32 of vectors and of weights along a lane, constants at most converted; or None."""
-    load, vector = found.split(term, lane)
-    weight, types = load, []
-    while isinstance(load, Cast):
-        types.append(load.type)
-        load = load.arg
-    if term.reduce.dtype is not DType.FLOAT32 or not isinstance(load, Load) or load.slot not in constants:
-        return None
-    form = (*types, load.indices, load.type, load.fill, layouts[load.slot])
-    return _Product(axes=term.reduce.axes, vector=vector, weight=weight, slot=load.slot, form=form)
-
-
-def _parts(members: Sequence[Mapping[int, _Product]], units: int, shares: Shares) -> tuple[Part, ...]:
+def _parts(members: Sequence[Mapping[int, CellProduct]], units: int, shares: Shares) -> tuple[Part, ...]:
     """The parts, from their products by gate."""
     parts: list[Part] = []
     vector_at = weights_at = stored_at = 0
-    lengths = _lengths(members)
+    lengths = lengths_of(members)
     slices, elements, stored = shares.slices_of(len(lengths)), shares.elements_of(lengths), shares.stored_of(lengths)
     for number, products in enumerate(members):
         typical, team = products[min(products)], shares.team(number)
@@ -470,7 +435,7 @@ def _parts(members: Sequence[Mapping[int, _Product]], units: int, shares: Shares
             first_slot=first_slot,
             slots=slots,
             stored=stored[number],
-            stored_words=slots * shares.words(stored[number]) * len(team) * WARP,
+            stored_words=shares.stored_words(slots, stored[number]) * len(team) * WARP,
             stored_at=stored_at,
             weights=slots * shares.words(elements[number] - stored[number]),
             weights_at=weights_at,

@@ -22,6 +22,7 @@ _TENSOR_ACROSS = 8
 _TILE_ROWS = 16  # of an instruction of a tensor core, two of each lane
 TILE_COLUMNS = 8
 """Columns of an instruction of a tensor core."""
+_QUAD = 4  # words of stored weights that one load brings, for multiply-adds
 _MAX_REGISTERS = 108  # of a thread, for weights and sums of tensor cores: with more, the compiler stores some
 _SLICE_COST = 2
 _TEAM_SLICE_COST = 4
@@ -63,7 +64,8 @@ class Shares:
 
     Weights of a lane's first `stored` elements lie in shared memory, for want of registers. Vectors that are
     `overlaid` take each other's place there. `teams` are the slices of each part, if each has warps of its own: those
-    of the last part are the first ones, and `slices` are all.
+    of the last part are the first ones, and `slices` are all. Weights that multiply-adds take are a word each, or of 16
+    bits `in_pairs` of neighbours.
     """
 
     warps: int
@@ -75,6 +77,7 @@ class Shares:
     stored: int = 0
     overlaid: bool = False
     teams: tuple[int, ...] = ()
+    in_pairs: bool = False
 
     @property
     def tensor(self) -> RnnProducts | None:
@@ -128,25 +131,34 @@ class Shares:
         return [self._elements(*part) for part in zip(lengths, self.slices_of(len(lengths)), strict=True)]
 
     def _elements(self, length: int, slices: int) -> int:
-        step = 1 if self.tensor is None else self.tensor.elements
-        return -(-length // (slices * self.deep * step)) * step
+        return -(-length // (slices * self.deep * self.step)) * self.step
+
+    @property
+    def step(self) -> int:
+        """Neighbouring elements whose weights a lane has together."""
+        return 1 + self.in_pairs if self.tensor is None else self.tensor.elements
 
     def words(self, elements: int) -> int:
         """Words that hold a lane's weights of a row."""
-        return elements if self.tensor is None else elements // self.tensor.elements * self.tensor.words
+        return elements // self.step * (1 if self.tensor is None else self.tensor.words)
+
+    def stored_words(self, slots: int, stored: int) -> int:
+        """Words of shared memory for a lane's weights of so many rows and elements; one load brings four."""
+        return (_up(slots, _QUAD) if self.tensor is None else slots) * self.words(stored)
 
     def stored_of(self, lengths: Sequence[int]) -> list[int]:
         """Of how many of a lane's elements of each vector the weights are stored.
 
-        Registers keep about as many of each: what is stored takes as long to be read as it takes to be multiplied.
+        Of tensor cores registers keep about as many of each: what is stored takes as long to be read as it takes to be
+        multiplied. Of multiply-adds the first parts' are stored, which come while others are waited for.
         """
         elements, stored = self.elements_of(lengths), [0] * len(lengths)
-        step = 1 if self.tensor is None else self.tensor.elements
-        for _ in range(self.stored // step):
-            number = max(range(len(lengths)), key=lambda i: elements[i] - stored[i])
-            if stored[number] == elements[number]:
+        for _ in range(self.stored // self.step):
+            left = [of_part - done for of_part, done in zip(elements, stored, strict=True)]
+            if not any(left):
                 break
-            stored[number] += step
+            number = next(i for i, one in enumerate(left) if one == max(left) or (self.tensor is None and one))
+            stored[number] += self.step
         return stored
 
     @property
@@ -180,6 +192,7 @@ def ways(
     stored: int = 0,
     overlaid: bool = False,
     apart: bool = False,
+    in_pairs: bool = False,
 ) -> Iterator[Shares]:
     """The ways to share out the products of an rTask that may be worth it, of tensor cores the best.
 
@@ -192,6 +205,7 @@ def ways(
         stored: elements of a lane whose weights lie in shared memory.
         overlaid: whether vectors take each other's place.
         apart: whether each part has warps of its own, of tensor cores.
+        in_pairs: whether a word holds two weights, of multiply-adds.
     """
 
     def one(across: int, slices: int, teams: tuple[int, ...] = ()) -> Shares:
@@ -205,6 +219,7 @@ def ways(
             stored=stored,
             overlaid=overlaid,
             teams=teams,
+            in_pairs=in_pairs,
         )
 
     if instruction not in RNN_PRODUCTS:

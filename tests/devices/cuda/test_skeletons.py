@@ -10,6 +10,7 @@ import pytest
 from rammer.devices.cuda.encoded_maps import FORMATS
 from rammer.devices.cuda.tables import TENSOR_MAP
 from rammer.devices.cuda.toolchain import find_toolchain
+from rammer.ir.evaluate import converted
 from rammer.ir.types import DType
 from tests.support.host_cuda import ORDERS
 from tests.support.skeletons import ENTRY, Program, maps_of, run_on_gpu
@@ -178,23 +179,28 @@ def epilogue(rows, columns, width, pitch, ahead, threads=128):
     return Program(name="epilogue", macros=macros, inputs=[x, bias], wanted=np.maximum(x.astype(np.float64) + bias, 0))
 
 
-def recurrent(name, units, length, columns=1, steps=5, threads=256, tolerance=1e-5, times=1.0, **macros):
-    """Some elements of the input are so many times as large."""
+KEPT_AS = {"f16": DType.FLOAT16, "bf16": DType.BFLOAT16}
+
+
+def recurrent(name, units, length, columns=1, steps=5, threads=256, tolerance=1e-5, times=1.0, half=None, **macros):
+    """Some elements of the input are so many times as large; weights are of 16 bits if `half` says which."""
     x, bias, scale = random(steps, columns, length), random(2, units), random(units)
     x[1:, :, ::7] *= np.float32(times)
     weights, recurrent = random(2, units, length) / np.sqrt(length), random(units, units) / np.sqrt(units)
+    stored = [converted(one.astype(np.float32), half or DType.FLOAT32) for one in (weights, recurrent)]
+    weights, recurrent = (one.astype(np.float64) for one in stored)
     states = np.zeros((steps + 1, columns, units))
     states[0] = random(columns, units, seed=1)
     first = np.full(states.shape, np.nan, np.float32)
     first[0] = states[0]
     for step in range(steps):
-        gate, value = (x[step] @ one.T.astype(np.float64) + shift for one, shift in zip(weights, bias, strict=True))
-        value += states[step] @ recurrent.T.astype(np.float64)
+        gate, value = (x[step] @ one.T + shift for one, shift in zip(weights, bias, strict=True))
+        value += states[step] @ recurrent.T
         states[step + 1] = np.tanh(value) / (1 + np.exp(-np.maximum(gate, -700.0))) * scale
     return Program(
         name=name,
         macros={"UNITS": units, "LENGTH": length, "STEPS": steps, "MEETS": "false"} | macros,
-        inputs=[x, weights.astype(np.float32), recurrent.astype(np.float32), bias, scale],
+        inputs=[x, *(one if half is None else one.view(np.uint16) for one in stored), bias, scale],
         wanted=states,
         first=first,
         threads=threads,
@@ -202,8 +208,10 @@ def recurrent(name, units, length, columns=1, steps=5, threads=256, tolerance=1e
     )
 
 
-def persistent_rnn(units, length, across, **macros):
-    return recurrent("persistent_rnn", units, length, ACROSS=across, **{"TOGETHER": "false"} | macros)
+def persistent_rnn(units, length, across, words="floats", **macros):
+    weight = "float" if words == "floats" else "uint16_t"
+    macros = {"TOGETHER": "false", "WORDS": f"rammer_rnn_{words}", "WEIGHT": weight, "STORED": 0} | macros
+    return recurrent("persistent_rnn", units, length, half=KEPT_AS.get(words.split("_")[-1]), ACROSS=across, **macros)
 
 
 QUARTER = "(RAMMER_THREADS / 4)"
@@ -405,6 +413,13 @@ PROGRAMS = {
     "persistent RNN, lanes apart": persistent_rnn(40, 72, 32, MEETS="true"),
     "persistent RNN, one row across": persistent_rnn(3, 50, 1),
     "persistent RNN, several elements of a thread": persistent_rnn(16, 300, 32),
+    "persistent RNN, weights of 16 bits": persistent_rnn(24, 100, 16, "widened_f16"),
+    "persistent RNN, weights of 16 bits, odd": persistent_rnn(3, 50, 1, "widened_bf16"),
+    "persistent RNN, pairs": persistent_rnn(20, 128, 8, "pairs_f16"),
+    "persistent RNN, pairs, odd": persistent_rnn(12, 90, 4, "pairs_f16", TOGETHER="true"),
+    "persistent RNN, pairs of bf16, one row across": persistent_rnn(3, 50, 1, "pairs_bf16"),
+    "persistent RNN, pairs in shared memory": persistent_rnn(40, 128, 32, "pairs_f16", STORED=6, MEETS="true"),
+    "persistent RNN, all pairs of a part in shared memory": persistent_rnn(36, 64, 8, "pairs_bf16", STORED=2),
     "persistent RNN of a batch": persistent_rnn_batch(20, 100, 3, slices=2),
     "persistent RNN of a batch, lanes apart": persistent_rnn_batch(12, 72, 9, slices=1, MEETS="true"),
     "persistent RNN of a batch, some columns at once": persistent_rnn_batch(32, 64, 16, slices=3, at_once=8),

@@ -50,6 +50,7 @@ SKELETONS = (
     ("rammer.devices.cuda", "skeletons/attention_warps.cuh"),
     ("rammer.devices.cuda", "skeletons/attention.cuh"),
     ("rammer.devices.cuda", "skeletons/trees.cuh"),
+    ("rammer.devices.cuda", "skeletons/persistent_rnn_words.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn_formats.cuh"),
     ("rammer.devices.cuda", "skeletons/persistent_rnn_parts.cuh"),

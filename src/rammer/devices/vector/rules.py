@@ -34,9 +34,9 @@ class VectorRules:
         """Nothing is held up by it; see `TileRules`."""
         return Brought()
 
-    def persistent(self, workload: Workload, vdevice: VDevice) -> RKernel | None:
+    def persistent(self, workload: Workload, vdevice: VDevice) -> tuple[RKernel, ...]:
         """None: registers keep nothing from rTask to rTask."""
-        return None
+        return ()
 
     def compute_us(self, kernel: RKernel, vdevice: VDevice) -> float:
         """The time of one full rTask's arithmetic, in microseconds."""

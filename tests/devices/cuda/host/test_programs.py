@@ -20,7 +20,7 @@ from rammer.ir.types import DType
 from rammer.schedule.policies import POLICIES
 from tests.support.agreement import run_onnx_runtime
 from tests.support.cpu import chain, expected, without_first_signal
-from tests.support.host_cuda import ORDERS, orders
+from tests.support.host_cuda import ORDERS, HostGpu, orders
 from tests.support.host_cuda.programs import TOLERANCES, Program
 from tests.support.small_models import layer_model, mlp_model, recurrent_model, vectors_model
 
@@ -155,6 +155,24 @@ def test_recurrent_layers_of_a_batch(batch, precision, policy, gpu):
     program = Program.of(gpu, model, policy=policy, veus=6, precision=precision)
     forms = [kernel.form for kernel in program.plan.kernels]
     assert any(isinstance(form, PersistentRnnForm) and form.columns == batch for form in forms)
+    check(program)
+
+
+@pytest.mark.parametrize(
+    ("precision", "units", "stored"), [("fp16", 64, False), ("bf16", 60, False), ("fp16", 64, True)]
+)
+def test_recurrent_layers_that_keep_pairs_of_weights(precision, units, stored, gpu, monkeypatch):
+    """On units that keep so little that weights of 16 bits have to be pairs, some of them in shared memory."""
+    kept_bytes = 512 * 4 * (12 if stored else 16)
+    whole = HostGpu.vdevice
+    monkeypatch.setattr(
+        HostGpu, "vdevice", lambda gpu, options: replace(whole(gpu, options), stationary_bytes=kept_bytes)
+    )
+    model = NETWORKS["lstm_tc"](layers=2, steps=4, hidden=units)
+    program = Program.of(gpu, model, veus=4, precision=precision)
+    forms = [kernel.form for kernel in program.plan.kernels if isinstance(kernel.form, PersistentRnnForm)]
+    assert len(forms) == 8
+    assert all(form.in_pairs and (form.stored > 0) == stored for form in forms)
     check(program)
 
 

@@ -3,35 +3,52 @@
  * x is STEPS x LENGTH; W and U are the rows of `input`, V is `recurrent`; b and c are the rows of `bias`; states is
  * (STEPS + 1) x UNITS, of which the first is given. */
 constexpr int DEEP = 32 / ACROSS, WARPS = RAMMER_THREADS / 32, SLOTS = (2 * UNITS + ACROSS - 1) / ACROSS;
+constexpr int STEP = WORDS::WEIGHTS; /* neighbours that a lane has together */
 RAMMER_MEMBER constexpr int slice_of(int length) { return (length + WARPS - 1) / WARPS; }
-RAMMER_MEMBER constexpr int elements_of(int length) { return (slice_of(length) + DEEP - 1) / DEEP; }
+RAMMER_MEMBER constexpr int elements_of(int length) { return (slice_of(length) + DEEP * STEP - 1) / (DEEP * STEP) * STEP; }
 constexpr int X_ELEMENTS = elements_of(LENGTH), H_ELEMENTS = elements_of(UNITS);
 constexpr int X_VECTORS = WARPS * DEEP * X_ELEMENTS, VECTORS = X_VECTORS + WARPS * DEEP * H_ELEMENTS;
 constexpr int H_END = TOGETHER ? RAMMER_THREADS - (LENGTH + 31) / 32 * 32 : RAMMER_THREADS;
 
 typedef rammer_rnn_part<
-    LENGTH, slice_of(LENGTH), DEEP * X_ELEMENTS, X_ELEMENTS, 0, SLOTS, 0, 0, 0, RAMMER_THREADS, !TOGETHER>
+    LENGTH, slice_of(LENGTH), DEEP * X_ELEMENTS, X_ELEMENTS, 0, SLOTS, 0, 0, STORED, 0, 0, RAMMER_THREADS, !TOGETHER>
     x_part;
 typedef rammer_rnn_part<
-    UNITS, slice_of(UNITS), DEEP * H_ELEMENTS, H_ELEMENTS, 0, SLOTS, SLOTS * X_ELEMENTS, X_VECTORS, TOGETHER ? 0 : 1,
-    H_END, true>
+    UNITS, slice_of(UNITS), DEEP * H_ELEMENTS, H_ELEMENTS, 0, SLOTS, SLOTS * (X_ELEMENTS - STORED) / STEP, X_VECTORS, 0, 0,
+    TOGETHER ? 0 : 1, H_END, true>
     h_part;
-typedef rammer_rnn<UNITS, 2, ACROSS, VECTORS, MEETS, x_part, h_part> rnn;
+typedef rammer_rnn<UNITS, 2, ACROSS, VECTORS, MEETS, WORDS, x_part, h_part> rnn;
+
+/* Where weights are floats, and where they are of 16 bits, some neighbours in pairs. */
+struct float_row {
+    const float *row;
+    bool is_there;
+    RAMMER_MEMBER float operator()(uint32_t element, bool present) const { return present && is_there ? row[element] : 0.0f; }
+};
+struct half_row {
+    const uint16_t *row;
+    uint32_t length;
+    bool is_there;
+    template <int count> RAMMER_MEMBER void operator()(uint32_t element, int left, uint32_t (&pairs)[count]) const {
+        for (int i = 0; i < 2 * count; ++i) {
+            const uint32_t half = i < left && is_there ? row[min(element + i, length - 1)] : 0;
+            pairs[i / 2] = i % 2 == 0 ? half : pairs[i / 2] | half << 16;
+        }
+    }
+};
+RAMMER_MEMBER float_row row_of(const float *row, uint32_t, bool is_there) { return {row, is_there}; }
+RAMMER_MEMBER half_row row_of(const uint16_t *row, uint32_t length, bool is_there) { return {row, length, is_there}; }
 
 extern "C" __global__ void rammer_run(
-    const float *x, const float *input, const float *recurrent, const float *bias, const float *scale, float *states
+    const float *x, const WEIGHT *input, const WEIGHT *recurrent, const float *bias, const float *scale, float *states
 ) {
-    float weights[SLOTS * (X_ELEMENTS + H_ELEMENTS)] = {};
+    float weights[SLOTS * (X_ELEMENTS - STORED + H_ELEMENTS) / STEP] = {};
     float *shared = (float *)rammer_scratch;
     const auto of_x = [&](uint32_t gate, uint32_t unit) {
-        const float *row = input + (min(gate, 1u) * UNITS + unit) * LENGTH;
-        return [=](uint32_t element, bool present) { return present ? row[element] : 0.0f; };
+        return row_of(input + (min(gate, 1u) * UNITS + unit) * LENGTH, LENGTH, true);
     };
-    const auto of_h = [&](uint32_t gate, uint32_t unit) {
-        const float *row = recurrent + unit * UNITS;
-        return [=](uint32_t element, bool present) { return present && gate == 1 ? row[element] : 0.0f; };
-    };
-    rnn::load_weights(weights, of_x, of_h);
+    const auto of_h = [&](uint32_t gate, uint32_t unit) { return row_of(recurrent + unit * UNITS, UNITS, gate == 1); };
+    rnn::load_weights(shared, weights, of_x, of_h);
     for (uint32_t i = threadIdx.x; i < VECTORS; i += RAMMER_THREADS)
         shared[i] = 0.0f;
     __syncthreads();

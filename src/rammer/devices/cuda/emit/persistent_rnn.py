@@ -27,6 +27,8 @@ _FORMATS: Mapping[Instruction, str] = {
     Instruction.MMA_BF16: "rammer_rnn_bf16",
     Instruction.MMA_F16: "rammer_rnn_f16",
 }
+_HALVES: Mapping[DType, str] = {DType.FLOAT16: "f16", DType.BFLOAT16: "bf16"}
+_TOGETHER = (8, 4, 2, 1)  # such weights of a row, by one load where they lie so
 _VECTOR_BYTES = 16  # of a load
 _LOOK_BYTES = 64  # that a thread asks for together, where registers are left
 
@@ -69,12 +71,14 @@ def declare_cell(writer: Writer, plan: PersistentRnn, layouts: Sequence[Layout],
         end = shares.warps * WARP
         for part in together:
             sizes = [part.length, part.slice, part.pitch, part.elements, part.first_slot, part.slots]
-            sizes += [part.weights_at, part.vector_at, number, end, part is together[-1]]
+            sizes += [part.weights_at, part.vector_at, part.stored, part.stored_at, number, end, part is together[-1]]
             names.append(writer.name("part"))
             writer.line(f"typedef rammer_rnn_part<{_arguments(sizes)}> {names[-1]};")
             end = max(0, end - _loading_threads(part))
     sizes = [plan.units, len(plan.gates), shares.across, plan.column_pitch, meets]
-    writer.line(f"typedef rammer_rnn<{_arguments(sizes)}, {', '.join(names)}> rnn;")
+    half = _HALVES.get(plan.weight_dtype)
+    words = "rammer_rnn_floats" if half is None else f"rammer_rnn_{'pairs' if shares.in_pairs else 'widened'}_{half}"
+    writer.line(f"typedef rammer_rnn<{_arguments(sizes)}, {', '.join([words, *names])}> rnn;")
 
 
 def _arguments(sizes: Sequence[int]) -> str:
@@ -111,8 +115,7 @@ def emit_load_weights(scope: Scope, sides: Sequence[Side], plan: PersistentRnn) 
             # Units beyond an axis get weights of others: their sums are not used.
             at_units, _ = decode_inside(writer, "unit", lane_first(kernel, _unit_sides(sides, plan)))
             _emit_weight(scope, part, plan, at_units)
-    into = "weights" if plan.shares.tensor is None else "shared, weights"
-    writer.line(f"rnn::load_weights({into}, {', '.join(names)});")
+    writer.line(f"rnn::load_weights(shared, weights, {', '.join(names)});")
 
 
 def _emit_weight(scope: Scope, part: Part, plan: PersistentRnn, at_units: Mapping[Axis, Position]) -> None:
@@ -123,7 +126,10 @@ def _emit_weight(scope: Scope, part: Part, plan: PersistentRnn, at_units: Mappin
     def at_element(number: str) -> Scope:
         return scope.enter({**at_units, **decode(writer, number, elements)[0]})
 
-    load = next(node for node in nodes(part.weight) if isinstance(node, Load))
+    load = _weight_load(part)
+    if tensor is None and plan.weight_dtype.is_half:
+        _emit_halves(scope, part, plan, at_units)
+        return
     conditions = " && ".join(["present", *_adds(part, plan)])
     if tensor is None:
         with writer.block("return [=](uint32_t element, bool present)", ";"):
@@ -149,6 +155,39 @@ def _emit_weight(scope: Scope, part: Part, plan: PersistentRnn, at_units: Mappin
                 at = at_element(f"min(element + i, {part.length - 1}u)")
             inside = f"{conditions} && element{'' if together else ' + i'} < {part.length}u"
             writer.line(f"values[i] = {inside} ? {at.value(part.weight)} : 0.0f;")
+
+
+def _emit_halves(scope: Scope, part: Part, plan: PersistentRnn, at_units: Mapping[Axis, Position]) -> None:
+    """Write what some neighbouring weights of a row are, two in a word, of which so many are `left`."""
+    writer, load = scope.writer, _weight_load(part)
+    elements = [Side.whole(axis) for axis in part.fastest_first(scope.operands.kernel.layouts)]
+    width = next(width for width in _TOGETHER if part.elements % width == 0)
+    together = part.slice % width == 0 and _lie_together(scope, part, load, elements[0].axis, width)
+    with writer.block(f"return [=](uint32_t element, int left, uint32_t (&pairs)[{(width + 1) // 2}])", ";"):
+        writer.line(f"const auto *const in{load.slot} = chosen;")
+        writer.line(f"__builtin_assume(__isGlobal(in{load.slot}));")
+        halves = writer.name("halves")
+        writer.line(f"uint16_t {halves}[{width}];")
+
+        def place(number: str) -> str:
+            at = scope.enter({**at_units, **decode(writer, number, elements)[0]})
+            return f"in{load.slot}[{at.element(load)[0]}]"
+
+        if together:
+            writer.line(f"rammer_load_vector<{width}>({halves}, &{place('element')});")
+        else:
+            writer.line("#pragma unroll")
+            with writer.block(f"for (int i = 0; i < {width}; ++i)"):
+                writer.line(f"{halves}[i] = {place(f'min(element + i, {part.length - 1}u)')};")
+        writer.line("#pragma unroll")
+        with writer.block(f"for (int i = 0; i < {width}; i += 2)"):
+            inside = [" && ".join([f"{i} < left", *_adds(part, plan)]) for i in ("i", "i + 1")]
+            both = [f"({one} ? {halves}[i + {i}] : 0u) << {i * 16}" for i, one in enumerate(inside[:width])]
+            writer.line(f"pairs[i / 2] = {' | '.join(both)};")
+
+
+def _weight_load(part: Part) -> Load:
+    return next(node for node in nodes(part.weight) if isinstance(node, Load))
 
 
 def _lie_together(scope: Scope, part: Part, load: Load, axis: Axis, width: int) -> bool:

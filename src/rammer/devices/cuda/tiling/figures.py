@@ -78,7 +78,8 @@ class ThreadFigures:
         l2_us, memory_us: a byte from or to L2 and memory, while all multiprocessors read and write.
         exchange_us: a value, within a warp.
         barrier_us: a barrier of several warps, and what passes through shared memory there.
-        stationary_us: of an rTask that loads weights into registers to keep them, and of each of these registers.
+        stationary_us: of an rTask that loads weights into registers to keep them, of each of these registers; of each
+            pair of weights of 16 bits, and what it takes longer if it is in shared memory.
     """
 
     provenance: str
@@ -91,7 +92,7 @@ class ThreadFigures:
     memory_us: float
     exchange_us: float
     barrier_us: float
-    stationary_us: tuple[float, float]
+    stationary_us: tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +242,7 @@ H200_THREADS = ThreadFigures(
     memory_us=2.71e-5,
     exchange_us=0.0142,
     barrier_us=0.149,
-    stationary_us=(0.8, 0.02),
+    stationary_us=(0.8, 0.02, 0.051, 0.017),
 )
 
 H200_WARPGROUPS = WarpgroupFigures(

@@ -40,8 +40,10 @@ def product_form(workload: Workload, tile: RTile, vdevice: VDevice) -> KernelFor
     return form or gemv_form(expr, layouts, tile, threads, workload.alignments)
 
 
-def staying_form(workload: Workload, tile: RTile, vdevice: VDevice) -> PersistentRnnForm | None:
-    """The form of a product whose weights stay, None where they cannot."""
+def staying_form(
+    workload: Workload, tile: RTile, vdevice: VDevice, *, in_pairs: bool = False
+) -> PersistentRnnForm | None:
+    """The form of a product whose weights stay, those of 16 bits `in_pairs` in a register; None where they cannot."""
     form = persistent_rnn_form(
         workload.expr,
         workload.layouts,
@@ -50,6 +52,7 @@ def staying_form(workload: Workload, tile: RTile, vdevice: VDevice) -> Persisten
         vdevice.threads,
         vdevice.stationary_bytes,
         _shared_bytes(vdevice, _STAYING),
+        in_pairs=in_pairs,
     )
     if form is not None and form.instruction is Instruction.MMA_3XF16 and vdevice.numerics == "strict":
         return None

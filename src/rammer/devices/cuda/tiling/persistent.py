@@ -1,12 +1,14 @@
 """rTiles whose weights stay on a vEU: the fewest rTasks that leave each with no more weights than a vEU keeps.
 
-Only for few vectors times weights.
+Only for few vectors times weights. Weights of 16 bits that one vector is multiplied with may be kept in pairs, those
+for which no registers are left in shared memory: fewer rTasks then, each of which takes longer. Which is best follows
+from how many vEUs there are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from rammer.devices.cuda.tiling.forms import lane_of, staying_form
 from rammer.ir.expr import Axis, Load, TensorExpr, nodes
@@ -16,43 +18,59 @@ from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.tile import scale_out
 from rammer.tiling.pattern import Contraction, contraction
-from rammer.tiling.persistent_rnn import column_axes
+from rammer.tiling.persistent_rnn import can_be_pairs, column_axes
 
 _LANES = 4  # what an rTask's size is a multiple of: a gate's sums are shared out among lanes evenly
+_PAIR = 2
+_SHARES = (1.0, 0.875, 0.75, 0.625)  # of the rTasks whose pairs all have registers
 _MAX_COLUMNS = 64  # with more, weights are used often enough within one rTask
 
 
-def persistent_kernel(workload: Workload, vdevice: VDevice) -> RKernel | None:
-    """The candidate with the fewest rTasks whose weights stay on their vEUs, if there is one.
+def persistent_kernels(workload: Workload, vdevice: VDevice) -> tuple[RKernel, ...]:
+    """Candidates whose weights stay on their vEUs, if there are any: as float32, then fewer rTasks by pairs.
 
     Of several vectors, they or results have to be tagged: such rKernels are slow where weights do not stay from one to
     the next.
     """
     if not vdevice.stationary_bytes:
-        return None
+        return ()
     expr, layouts = workload.expr, workload.layouts
     found, columns = contraction(expr), column_axes(expr, layouts, workload.constants)
     if found is None or columns is None or not _can_have(columns, found, workload):
-        return None
+        return ()
     lane = lane_of(expr, layouts, found, vdevice)
     if lane is None:  # weights that are states have the layout of the caller; they are loaded once
         lane = next((expr.axes.index(axis) for axis in found.lanes if axis not in columns), None)
     if lane is None:
-        return None
+        return ()
     units = tuple(
         axis.extent if axis in columns else min(_LANES, axis.extent) if i == lane else 1
         for i, axis in enumerate(expr.axes)
     )
-    count = _task_count(expr, columns, vdevice)
+    count, kernels = _task_count(expr, columns, vdevice), list[RKernel]()
     while count <= vdevice.veu_count:
         tile = RTile(task=scale_out(expr, units, count), lane=lane)
         form = staying_form(workload, tile, vdevice)
         if form is not None:
-            return workload.kernel(tile, form)
+            kernels.append(workload.kernel(tile, form))
+            break
         if not columns:
             break
         count *= 2  # fewer points of all columns
-    return None
+    if can_be_pairs(expr, layouts, workload.constants):
+        others = _in_pairs(workload, units, lane, vdevice)
+        kernels += [other for other in others if not kernels or other.task_count < kernels[0].task_count]
+    return tuple(kernels)
+
+
+def _in_pairs(workload: Workload, units: tuple[int, ...], lane: int, vdevice: VDevice) -> Iterator[RKernel]:
+    """Candidates that keep weights in pairs: as many rTasks as registers ask for, and fewer."""
+    most = -(-_task_count(workload.expr, (), vdevice) // _PAIR)
+    for count in dict.fromkeys(max(1, int(most * share)) for share in _SHARES):
+        tile = RTile(task=scale_out(workload.expr, units, count), lane=lane)
+        form = staying_form(workload, tile, vdevice, in_pairs=True)
+        if form is not None and count <= vdevice.veu_count:
+            yield workload.kernel(tile, form)
 
 
 def _can_have(columns: Collection[Axis], found: Contraction, workload: Workload) -> bool:

@@ -42,7 +42,7 @@ from rammer.devices.cuda.tiling.forms import (
 )
 from rammer.devices.cuda.tiling.gemm_time import first_stage_bytes, gemm_times_us, gemm_us
 from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
-from rammer.devices.cuda.tiling.persistent import persistent_kernel
+from rammer.devices.cuda.tiling.persistent import persistent_kernels
 from rammer.devices.cuda.tiling.thread_time import stationary_us, straight_instructions, thread_us
 from rammer.devices.cuda.tiling.trees import tree_kernels, trees_us
 from rammer.devices.cuda.tiling.warpgroup import early_ring_bytes, warpgroup_tiles, warpgroup_us
@@ -173,9 +173,9 @@ class GpuRules:
         """First stages of products and rings of warpgroups, and code without loops; see `TileRules`."""
         return _brought(kernel)
 
-    def persistent(self, workload: Workload, vdevice: VDevice) -> RKernel | None:
-        """A candidate whose weights stay on their vEUs, if there is one."""
-        return persistent_kernel(workload, vdevice)
+    def persistent(self, workload: Workload, vdevice: VDevice) -> tuple[RKernel, ...]:
+        """Candidates whose weights stay on their vEUs, if there are any; see `TileRules`."""
+        return persistent_kernels(workload, vdevice)
 
     def compute_us(self, kernel: RKernel, vdevice: VDevice) -> float:
         """Time of one full rTask's instructions and of the loads that wait for each other, in microseconds."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rammer.tiling.persistent_rnn import Stationary
 
 _PHASE = {WAIT: 0, EXECUTE: 1, SIGNAL: 2}
+_LONG = 8  # records of a run that pay for a loop of its own
 _LIMITS = {WAIT: WAITS, EXECUTE: 1, SIGNAL: SIGNALS}
 
 
@@ -134,6 +135,13 @@ def _mark_runs(records: npt.NDArray[np.void], firsts: Sequence[int], stationary:
             records["joins"][i] = (operands[i][list(here.weights)] == weights).all()
         records["run"][i] = 1 + (records["run"][i + 1] if goes_on else 0)
         records["busy"][i] = waits[i] or (goes_on and records["busy"][i + 1])
+
+
+def kernels_of_long_runs(records: npt.NDArray[np.void]) -> frozenset[int]:
+    """The numbers of the stationary rKernels that have long runs without Waits, Signals and predicates."""
+    begins = np.append(True, records["run"][1:] + 1 != records["run"][:-1])
+    found = records["kernel"][begins & (records["run"] >= _LONG) & (records["busy"] == 0)]
+    return frozenset(found.tolist())
 
 
 def step_times(

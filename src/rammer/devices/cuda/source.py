@@ -21,7 +21,7 @@ from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
 from rammer.devices.cuda.emit.persistent_rnn import emit_walk
 from rammer.devices.cuda.emit.warpgroup_gemm import emit_multiply
 from rammer.devices.cuda.limits import check_room, chunk_of
-from rammer.devices.cuda.records import device_records
+from rammer.devices.cuda.records import device_records, kernels_of_long_runs
 from rammer.devices.cuda.source_files import ABI, CODE, DEVICE_RECORDS, LAUNCH, TENSOR_MAPS
 from rammer.devices.cuda.tensor_maps import tensor_maps
 from rammer.ir.kernel_form import GemvForm, GemvRowsForm, WarpgroupGemmForm
@@ -125,11 +125,10 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         {number: kernel.stationary for number, kernel in enumerate(kernels.values()) if kernel.stationary is not None},
         maps.operands,
     )
-    look_ahead(
-        records,
-        starts.tolist(),
-        streamed,
-        limit_bytes,
+    look_ahead(records, starts.tolist(), streamed, limit_bytes)
+    long_runs = kernels_of_long_runs(records)
+    unit = translation_unit(
+        kernels, vdevice.threads, slots, segments, turns, predicated=predicated, long_runs=long_runs
     )
     return Source(
         device=KIND,
@@ -138,7 +137,7 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
             DEVICE_RECORDS: records.tobytes(),
             TENSOR_MAPS: maps.table.tobytes(),
             LAUNCH: _launch(plan, vdevice, slots, starts.tolist()),
-            CODE: translation_unit(kernels, vdevice.threads, slots, segments, turns, predicated=predicated).encode(),
+            CODE: unit.encode(),
         },
         recipes=assembly.recipes,
     )
@@ -168,6 +167,7 @@ def translation_unit(
     turns: Turns = NO_TURNS,
     *,
     predicated: bool = False,
+    long_runs: Collection[int] = (),
 ) -> str:
     """Headers, device functions, the dispatch over them, and the interpreter, as one text.
 
@@ -178,6 +178,7 @@ def translation_unit(
         segments: in which operands lie.
         turns: those of states.
         predicated: whether rTasks may be skipped.
+        long_runs: the numbers of rKernels that have long runs without Waits.
     """
     has_warpgroups = any(kernel.loop is not None for kernel in kernels.values())
     families: dict[Family, dict[int, str]] = {}
@@ -206,7 +207,7 @@ def translation_unit(
     macros = "".join(f"#define RAMMER_{name} {size}\n" for name, size in sizes.items())
     headers = map(header_text, SKELETONS + _RUNTIME + (WARPGROUPS if has_warpgroups else ()))
     functions = [kernel.text for kernel in kernels.values()]
-    functions += [emit_walk(symbol, *walk) for symbol, walk in walks.items()]
+    functions += [emit_walk(symbol, *walk, long_runs) for symbol, walk in walks.items()]
     loops = {symbol: kernel.loop for symbol, kernel in kernels.items() if kernel.loop is not None}
     numbers = {symbol: number for number, symbol in enumerate(kernels)}
     beside = [symbol for symbol, kernel in kernels.items() if kernel.has_rows]

@@ -31,17 +31,20 @@ _VECTOR_BYTES = 16  # of a load
 _LOOK_BYTES = 64  # that a thread asks for together, where registers are left
 
 
-def emit_walk(symbol: str, family: Family, members: Mapping[int, str]) -> str:
+def emit_walk(symbol: str, family: Family, members: Mapping[int, str], long_runs: Collection[int]) -> str:
     """The function that walks runs of a family: `uint32_t symbol(uint32_t position)`.
 
     Args:
         symbol: the function's name.
         family: whose runs.
         members: the symbols of its rKernels, by number.
+        long_runs: the numbers of rKernels that have long runs without Waits.
     """
     writer = Writer()
     types = [str(family.registers), str(family.vectors)]
-    types += [f"rammer_member<{number}, {member}>" for number, member in members.items()]
+    types += [
+        f"rammer_member<{number}, {member}, {str(number in long_runs).lower()}>" for number, member in members.items()
+    ]
     with writer.block(f"{CALLED} uint32_t {symbol}(uint32_t position)"):
         writer.line(f"return rammer_walk<{', '.join(types)}>(position);")
     return writer.text()

@@ -6,9 +6,11 @@
 #ifndef RAMMER_RUNS_CUH
 #define RAMMER_RUNS_CUH
 
-/* The rKernel of that number: `Cell` has its functions load_weights, keep_constants and step. */
-template <uint32_t number, typename Cell_> struct rammer_member {
+/* The rKernel of that number: `Cell` has its functions load_weights, keep_constants and step. Where it has `long_runs` without
+ * Waits, these have loops of their own. */
+template <uint32_t number, typename Cell_, bool long_runs> struct rammer_member {
     static constexpr uint32_t NUMBER = number;
+    static constexpr bool LONG_RUNS = long_runs;
     typedef Cell_ Cell;
 };
 
@@ -40,16 +42,18 @@ template <typename Member, typename... More> struct rammer_family<Member, More..
         Cell::keep_constants(rammer_operands(rammer_at(*position)), tile, shared);
         if constexpr (Cell::rnn::TEAMS == 1)
             return walk_as<0>(position, last, busy, tile, shared, weights);
-        else if (threadIdx.x < Cell::rnn::POINT_THREADS)
-            return busy ? walk_as<0>(position, last, true, tile, shared, weights)
-                        : walk_as<0>(position, last, false, tile, shared, weights);
+        else if (Member::LONG_RUNS && !busy)
+            return threadIdx.x < Cell::rnn::POINT_THREADS
+                       ? walk_as<0>(position, last, false, tile, shared, weights)
+                       : walk_as<1>(position, last, false, tile, shared, weights);
         else
-            return busy ? walk_as<1>(position, last, true, tile, shared, weights)
-                        : walk_as<1>(position, last, false, tile, shared, weights);
+            return threadIdx.x < Cell::rnn::POINT_THREADS ? walk_as<0>(position, last, true, tile, shared, weights)
+                                                          : walk_as<1>(position, last, true, tile, shared, weights);
     }
 
   private:
-    /* The same for a team. Each has a loop of its own, runs without Waits another one: what it jumps over takes it time. */
+    /* The same for a team. Each has a loop of its own, long runs without Waits another one: what it jumps over takes it
+     * time. */
     template <int team>
     static RAMMER_MEMBER bool walk_as(
         uint32_t *position, uint32_t last, bool busy, uint32_t tile, float *shared, const float *weights

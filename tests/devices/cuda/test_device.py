@@ -27,7 +27,7 @@ from rammer.devices.cuda.architecture import NAMED, Gpu, named
 from rammer.devices.cuda.build import mismatch, requirements
 from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
-from rammer.devices.cuda.records import device_records, kernels_of_long_runs, step_times
+from rammer.devices.cuda.records import Runs, device_records, runs_of, step_times
 from rammer.devices.cuda.source_files import CODE, LAUNCH
 from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.tables import DONE, NOTHING, SEGMENT_SHIFT, SIGNALS, SPAN
@@ -368,13 +368,19 @@ def test_run_joins_one_of_another_rkernel_over_the_same_weights():
     assert not records["joins"].any()
 
 
-def test_long_runs_are_those_that_begin_without_a_wait_to_come():
+def test_what_runs_an_rkernel_has():
     task, other, signal = (EXECUTE, 3, 1, 0), (EXECUTE, 4, 1, 0), (SIGNAL, 0, 0, 0)
     both = {3: stationary(kept=(0,)), 4: stationary(kept=(0,))}
-    records, _ = records_of([[task] * 20 + [other] * 2, [other] * 2], [], both)
-    assert kernels_of_long_runs(records) == {3}
-    behind_a_wait, _ = records_of([[*[task] * 2, signal, *[task] * 18], [other] * 20], [1], both)
-    assert kernels_of_long_runs(behind_a_wait) == {4}
+    records, _ = records_of([[task] * 20 + [other] * 2, [task] * 2], [], both)
+    assert runs_of(records) == {
+        3: Runs(begin=True, busy=False, long=True),
+        4: Runs(begin=False, busy=False, long=False),
+    }
+    records, _ = records_of([[task, signal, *[task] * 19], [other] * 20], [1], both)
+    assert runs_of(records) == {
+        3: Runs(begin=True, busy=True, long=False),
+        4: Runs(begin=True, busy=False, long=True),
+    }
 
 
 def test_run_is_busy_if_one_of_its_records_is():

@@ -7,6 +7,7 @@ Signals behind it become one record, more of them than fit become records withou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -137,11 +138,35 @@ def _mark_runs(records: npt.NDArray[np.void], firsts: Sequence[int], stationary:
         records["busy"][i] = waits[i] or (goes_on and records["busy"][i + 1])
 
 
-def kernels_of_long_runs(records: npt.NDArray[np.void]) -> frozenset[int]:
-    """The numbers of the stationary rKernels that have long runs without Waits, Signals and predicates."""
-    begins = np.append(True, records["run"][1:] + 1 != records["run"][:-1])
-    found = records["kernel"][begins & (records["run"] >= _LONG) & (records["busy"] == 0)]
-    return frozenset(found.tolist())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """What runs of a stationary rKernel a program has.
+
+    Attributes:
+        begin: some do not join one before, so that weights are loaded.
+        busy: some have Waits, Signals or predicates.
+        long: some are long and have none.
+    """
+
+    begin: bool = True
+    busy: bool = True
+    long: bool = True
+
+
+def runs_of(records: npt.NDArray[np.void]) -> Mapping[int, Runs]:
+    """The runs of each stationary rKernel, by its number."""
+    kernels, lengths, busy = (records[field] for field in ("kernel", "run", "busy"))
+    firsts = (lengths > 0) & np.append(True, lengths[1:] + 1 != lengths[:-1])
+    begins = firsts & np.append(True, records["joins"][:-1] == 0)
+    return {
+        number: Runs(
+            begin=bool((begins & of).any()),
+            busy=bool((firsts & of & (busy > 0)).any()),
+            long=bool((firsts & of & (busy == 0) & (lengths >= _LONG)).any()),
+        )
+        for number in np.unique(kernels[firsts]).tolist()
+        for of in [kernels == number]
+    }
 
 
 def step_times(

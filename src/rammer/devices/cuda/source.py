@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
 from rammer.devices.cuda.emit.persistent_rnn import emit_walk
 from rammer.devices.cuda.emit.warpgroup_gemm import emit_multiply
 from rammer.devices.cuda.limits import check_room, chunk_of
-from rammer.devices.cuda.records import device_records, kernels_of_long_runs
+from rammer.devices.cuda.records import Runs, device_records, runs_of
 from rammer.devices.cuda.source_files import ABI, CODE, DEVICE_RECORDS, LAUNCH, TENSOR_MAPS
 from rammer.devices.cuda.tensor_maps import tensor_maps
 from rammer.ir.kernel_form import GemvForm, GemvRowsForm, WarpgroupGemmForm
@@ -126,9 +127,8 @@ def source_of(plan: Plan, vdevice: VDevice) -> Source:
         maps.operands,
     )
     look_ahead(records, starts.tolist(), streamed, limit_bytes)
-    long_runs = kernels_of_long_runs(records)
     unit = translation_unit(
-        kernels, vdevice.threads, slots, segments, turns, predicated=predicated, long_runs=long_runs
+        kernels, vdevice.threads, slots, segments, turns, predicated=predicated, runs=runs_of(records)
     )
     return Source(
         device=KIND,
@@ -167,7 +167,7 @@ def translation_unit(
     turns: Turns = NO_TURNS,
     *,
     predicated: bool = False,
-    long_runs: Collection[int] = (),
+    runs: Mapping[int, Runs] = MappingProxyType({}),
 ) -> str:
     """Headers, device functions, the dispatch over them, and the interpreter, as one text.
 
@@ -178,7 +178,7 @@ def translation_unit(
         segments: in which operands lie.
         turns: those of states.
         predicated: whether rTasks may be skipped.
-        long_runs: the numbers of rKernels that have long runs without Waits.
+        runs: of the stationary rKernels by number; of one that is not there all that can be.
     """
     has_warpgroups = any(kernel.loop is not None for kernel in kernels.values())
     families: dict[Family, dict[int, str]] = {}
@@ -207,7 +207,7 @@ def translation_unit(
     macros = "".join(f"#define RAMMER_{name} {size}\n" for name, size in sizes.items())
     headers = map(header_text, SKELETONS + _RUNTIME + (WARPGROUPS if has_warpgroups else ()))
     functions = [kernel.text for kernel in kernels.values()]
-    functions += [emit_walk(symbol, *walk, long_runs) for symbol, walk in walks.items()]
+    functions += [emit_walk(symbol, *walk, runs) for symbol, walk in walks.items()]
     loops = {symbol: kernel.loop for symbol, kernel in kernels.items() if kernel.loop is not None}
     numbers = {symbol: number for number, symbol in enumerate(kernels)}
     beside = [symbol for symbol, kernel in kernels.items() if kernel.has_rows]

@@ -113,6 +113,10 @@ class TileRules(Protocol):
         """What a full rTask brings from far, which simulated runs count where the device says how fast."""
         ...
 
+    def late_us(self, kernel: RKernel) -> float:
+        """How long a full rTask still takes when it sees the elements that it takes late, in microseconds."""
+        ...
+
     def compute_us(self, kernel: RKernel, vdevice: VDevice) -> float:
         """The time of one full rTask but for what it moves through memory, in microseconds."""
         ...
@@ -139,7 +143,7 @@ class VDevice:
         flops_per_us: what a vEU computes at its peak, a multiply-add counted as two.
         handover_us: until a vEU can go on that waits for another one of the same home.
         task_overhead_us: what each rTask takes beyond its work.
-        start_us: from the start of a run until its first rTasks start.
+        start_us: from the start of a run until its first rTasks start, with what comes behind the last ones.
         starts_early: whether an rTask waits by itself, so that `task_overhead_us` passes while it does.
         skeletons: that it has.
         rules: construct and cost rKernels.

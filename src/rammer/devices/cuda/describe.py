@@ -81,7 +81,11 @@ _INSTRUCTION_FETCH_US = (
 _TAGGED_HANDOVER_US = Figure(
     0.6, f"measured once, {_ELSEWHERE}: a flag goes through L2 from block to block, 0.41 to 0.59 us, rounded up"
 )
-_START_US = Figure(2.5, "first rTasks of eight networks on an NVIDIA H200 began 1.5 to 3.6 us after the launch")
+_START_US = Figure(
+    3.4,
+    "programs of one to three rOperators on an NVIDIA H200 take 3.3 to 3.9 us longer by events around the launch than "
+    "in their traces",
+)
 _TASK_OVERHEAD_US = Figure(0.3, "nominal: two block barriers and a call through the table")
 _KEPT_SHARE = 0.25  # steps of recurrent layers on an H200: 0.15 us and 5.3 ns for each register of weights
 

@@ -45,7 +45,7 @@ from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernel
 from rammer.devices.cuda.tiling.thread_time import stationary_us, straight_instructions, thread_us
 from rammer.devices.cuda.tiling.trees import tree_kernels, trees_us
-from rammer.devices.cuda.tiling.warpgroup import early_ring_bytes, warpgroup_tiles, warpgroup_us
+from rammer.devices.cuda.tiling.warpgroup import early_ring_bytes, results_us, warpgroup_tiles, warpgroup_us
 from rammer.ir.kernel_form import (
     DepthwiseForm,
     FlashAttentionForm,
@@ -172,6 +172,10 @@ class GpuRules:
     def brought(self, kernel: RKernel) -> Brought:
         """First stages of products and rings of warpgroups, and code without loops; see `TileRules`."""
         return _brought(kernel)
+
+    def late_us(self, kernel: RKernel) -> float:
+        """The epilogues of warpgroups; see `TileRules`."""
+        return results_us(kernel, kernel.form, self.warpgroups) if isinstance(kernel.form, WarpgroupGemmForm) else 0.0
 
     def persistent(self, workload: Workload, vdevice: VDevice) -> RKernel | None:
         """A candidate whose weights stay on their vEUs, if there is one."""

@@ -158,9 +158,9 @@ def test_code_that_is_new_to_a_unit_comes_from_afar(memory_bytes, copies):
     assert [end - start for start, end in times.values()] == [16.0 + longer_us, 16.0, 24.0 + longer_us]
 
 
-@pytest.mark.parametrize(("element_us", "task_us"), [(0.01, 4.0), (5.0, 50.0)])
-def test_constants_that_no_level_has_room_for_come_from_the_outermost(element_us, task_us):
-    """40 KB at 10 KB a microsecond take 4, unless the rTask takes longer anyway."""
+@pytest.mark.parametrize(("element_us", "share", "task_us"), [(0.01, 1.0, 4.0), (0.01, 0.5, 8.0), (5.0, 1.0, 50.0)])
+def test_constants_that_no_level_has_room_for_come_from_the_outermost(element_us, share, task_us):
+    """40 KB at 10 KB a microsecond, or at a share of that, take 4 or more, unless the rTask takes longer anyway."""
     maker = TaskGraphMaker()
     graph = maker.finish([maker.elementwise([maker.input((1, 10)), maker.constant((1, 10))])])
     kernel = replace(graph.operators[0].kernels[0], constants=frozenset({1}))
@@ -170,6 +170,7 @@ def test_constants_that_no_level_has_room_for_come_from_the_outermost(element_us
     plain = device(1)
     levels = (plain.levels[0], replace(plain.levels[1], capacity_bytes=39))
     target = replace(plain, rules=_Bringing(), levels=levels, streams_constants=True)
+    target = replace(target, streamed_share=Figure(share, "assumed"))
     assert simulate(graph, schedule, target, TileCosts(element_us=element_us)).total_us == pytest.approx(task_us)
 
 
@@ -348,6 +349,15 @@ def test_weights_are_fetched_while_an_rtask_waits(first_us, end_us):
     times = _times(simulate(graph, schedule, target, TileCosts(element_us=1.0)))
     assert times[0] == (0.0, 3.5)
     assert times[1][1] == end_us
+
+
+def test_weights_that_a_unit_fetches_for_the_first_time_come_from_afar():
+    """8 KB of each weight take 4 us more at first, whatever the unit kept before; not when they are fetched again."""
+    program = RProgram(steps=(tuple(map(_execute, range(4))),), counter_count=0)
+    schedule = Schedule(policy="made", choice=(0,) * 4, programs=(program,))
+    target = replace(KEEPING, early_bytes_per_us=Figure(2048.0, "assumed"))
+    timeline = simulate(_with_weights(0, 1, 0, 1), schedule, target, TileCosts(element_us=1.0))
+    assert [span.end_us - span.start_us for span in timeline.spans] == [7.5, 7.5, 3.5, 3.5]
 
 
 @pytest.mark.parametrize(("behind", "end_us"), [(False, 4.5), (True, 4.75)])

@@ -156,6 +156,7 @@ class VDevice:
         array_alignment_bytes: what addresses of callers' arrays are multiples of.
         streams_constants: whether simulated runs bring constants and code from the outermost level where constants of a
             model, with what an rOperator moves, find no room in one that all share.
+        streamed_share: of that level's bandwidth, what large constants get then.
         stream_bytes: what a stream of constants wants side by side at a time.
         stream_ahead_bytes: how far ahead code asks for such a stream where no vEU's own cache holds it; 0: it does not.
         streams_rows: whether matrices that vectors are multiplied with are to lie with what is summed over innermost,
@@ -205,6 +206,7 @@ class VDevice:
     alignment_bytes: int = 64
     array_alignment_bytes: int = 1
     streams_constants: bool = False
+    streamed_share: Figure = Figure(1.0, "taken for all")
     stream_bytes: int = 64
     stream_ahead_bytes: int = 0
     streams_rows: bool = False

@@ -112,7 +112,8 @@ class Estimates:
         whole_bytes = sum(kernel.expr.inputs[slot].nbytes for slot in kernel.constants)
         rounds = -(-kernel.task_count // device.veu_count)
         far_bytes = min(own_bytes, whole_bytes / (rounds * device.veu_count))
-        far_us = far_bytes / device.levels[-1].share_bytes_per_us(device.veu_count)
+        rate = device.levels[-1].share_bytes_per_us(device.veu_count) * device.streamed_share.value
+        far_us = far_bytes / rate
         return max(0.0, far_us - (self.task_us[operator.id][pick] - device.task_overhead_us.value))
 
     def keep_us(self, kernel: RKernel) -> float:

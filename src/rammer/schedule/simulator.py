@@ -90,6 +90,7 @@ class _Kept:
         self._keep_us = [estimates.keep_us(kernel) for kernel in kernels_of(graph, choice)]
         self._overhead_us = estimates.overhead_us
         self._at: dict[int, tuple[int, int] | None] = {}
+        self._fetched: set[tuple[int, tuple[int, int]]] = set()
 
     def look_us(self, task: RTask) -> float:
         """What an rTask takes to look at what others made, once its weights are there."""
@@ -98,14 +99,12 @@ class _Kept:
     def fetch_us(self, veu: int, task: RTask) -> float:
         """What an rTask that starts on a vEU takes first, before it waits, if its weights are not there."""
         constant = self._constants.get(task.operator)
-        is_first, before = veu not in self._at, self._at.get(veu)
-        if constant is None:
-            if not is_first:
-                self._at[veu] = None
+        before = self._at.get(veu)
+        self._at[veu] = now = None if constant is None else (constant, task.tile)
+        if now is None or before == now:
             return 0.0
-        self._at[veu] = (constant, task.tile)
-        if before == self._at[veu]:
-            return 0.0
+        is_first = (veu, now) not in self._fetched
+        self._fetched.add((veu, now))
         return self._fetch_us[task.operator] + (self._keep_us[task.operator] if is_first else 0.0)
 
 

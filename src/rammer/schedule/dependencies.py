@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rammer.ir.task import RKernel, ROperator, RTask, TaskGraph, kernels_of
-from rammer.schedule.overlaps import overlaps, overlaps_of_several
+from rammer.schedule.overlaps import distinct_rows, overlaps, overlaps_of_several
 from rammer.schedule.regions import Boxes, IntArray, Regions
 
 
@@ -234,12 +234,12 @@ def _match(reads: Boxes, writes: Sequence[Boxes]) -> _Match:
     if len(found) == 1:
         (one,) = found
         return _Match(tuple(one.groups.tolist()), tuple(((0, tiles),) if tiles else () for tiles in one.tiles))
-    rows, place = np.unique(np.stack([each.groups for each in found], axis=1), axis=0, return_inverse=True)
+    rows, place = distinct_rows(np.stack([each.groups for each in found], axis=1))
     members = tuple(
         tuple((position, found[position].tiles[group]) for position, group in enumerate(row)) for row in rows.tolist()
     )
     kept = tuple(tuple((position, tiles) for position, tiles in row if tiles) for row in members)
-    return _Match(tuple(place.reshape(-1).tolist()), kept)
+    return _Match(tuple(place.tolist()), kept)
 
 
 def _by_writer(rows: Sequence[int], starts: IntArray) -> tuple[tuple[int, tuple[int, ...]], ...]:

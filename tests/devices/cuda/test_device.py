@@ -399,6 +399,21 @@ def test_source_follows_from_the_model(tmp_path):
     assert code.count("__device__ __noinline__ void") == 1
 
 
+def test_code_is_the_same_wherever_tensors_lie():
+    device = find_device("cuda:sm_90")
+    options = CompileOptions(device=device.name)
+    vdevice = device.describe(options)
+    plan = plan_graph(load_graph(layer_model()), vdevice, options)
+    apart = {tensor: 2 * offset + 4096 for tensor, offset in plan.memory.offsets_bytes.items()}
+    elsewhere = replace(plan, memory=replace(plan.memory, offsets_bytes=apart, arenas_bytes=(1 << 20,)))
+    code = device.code(plan.graph, plan.schedule, vdevice)
+    assert list(code.files) == [CODE]
+    for each in (plan, elsewhere):
+        emitted, completed = device.emit(each, vdevice), device.complete(each, vdevice, code)
+        assert dict(completed.files) == dict(emitted.files)
+        assert completed.files[CODE] == code.files[CODE]
+
+
 def test_precision_error_is_the_users():
     with pytest.raises(OptionError, match="fp8"):
         rammer.compile(layer_model(), "cuda:sm_90", precision="fp8")

@@ -10,7 +10,7 @@ import pytest
 import rammer
 from benchmarks.networks import NETWORKS
 from rammer.compiler import plan_graph
-from rammer.devices.base import Binary
+from rammer.devices.base import Binary, Early
 from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import (
     EXECUTE,
@@ -27,7 +27,7 @@ from rammer.devices.cuda.architecture import NAMED, Gpu, named
 from rammer.devices.cuda.build import mismatch, requirements
 from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
-from rammer.devices.cuda.records import Runs, device_records, runs_of, step_times
+from rammer.devices.cuda.records import device_records, step_times
 from rammer.devices.cuda.source_files import CODE, LAUNCH
 from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.tables import DONE, NOTHING, SEGMENT_SHIFT, SIGNALS, SPAN
@@ -368,21 +368,6 @@ def test_run_joins_one_of_another_rkernel_over_the_same_weights():
     assert not records["joins"].any()
 
 
-def test_what_runs_an_rkernel_has():
-    task, other, signal = (EXECUTE, 3, 1, 0), (EXECUTE, 4, 1, 0), (SIGNAL, 0, 0, 0)
-    both = {3: stationary(kept=(0,)), 4: stationary(kept=(0,))}
-    records, _ = records_of([[task] * 20 + [other] * 2, [task] * 2], [], both)
-    assert runs_of(records) == {
-        3: Runs(begin=True, busy=False, long=True),
-        4: Runs(begin=False, busy=False, long=False),
-    }
-    records, _ = records_of([[task, signal, *[task] * 19], [other] * 20], [1], both)
-    assert runs_of(records) == {
-        3: Runs(begin=True, busy=True, long=False),
-        4: Runs(begin=True, busy=False, long=True),
-    }
-
-
 def test_run_is_busy_if_one_of_its_records_is():
     task, signal = (EXECUTE, 3, 1, 0), (SIGNAL, 0, 0, 0)
     records, _ = records_of([[task, task, signal, task], [task, task]], [1], {3: stationary(kept=(0,))})
@@ -412,6 +397,22 @@ def test_source_follows_from_the_model(tmp_path):
     code = first["program.cu"].decode()
     assert "restrict" not in code  # the read-only path does not see what other blocks wrote
     assert code.count("__device__ __noinline__ void") == 1
+
+
+def test_code_is_the_same_wherever_tensors_lie():
+    device = find_device("cuda:sm_90")
+    assert isinstance(device, Early)
+    options = CompileOptions(device=device.name)
+    vdevice = device.describe(options)
+    plan = plan_graph(load_graph(layer_model()), vdevice, options)
+    apart = {tensor: 2 * offset + 4096 for tensor, offset in plan.memory.offsets_bytes.items()}
+    elsewhere = replace(plan, memory=replace(plan.memory, offsets_bytes=apart, arenas_bytes=(1 << 20,)))
+    code = device.code(plan.graph, plan.schedule, vdevice)
+    assert list(code.files) == [CODE]
+    for each in (plan, elsewhere):
+        emitted, completed = device.emit(each, vdevice), device.complete(each, vdevice, code)
+        assert dict(completed.files) == dict(emitted.files)
+        assert completed.files[CODE] == code.files[CODE]
 
 
 def test_precision_error_is_the_users():

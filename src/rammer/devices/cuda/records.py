@@ -7,7 +7,6 @@ Signals behind it become one record, more of them than fit become records withou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from rammer.tiling.persistent_rnn import Stationary
 
 _PHASE = {WAIT: 0, EXECUTE: 1, SIGNAL: 2}
-_LONG = 8  # records of a run that pay for a loop of its own
 _LIMITS = {WAIT: WAITS, EXECUTE: 1, SIGNAL: SIGNALS}
 
 
@@ -136,37 +134,6 @@ def _mark_runs(records: npt.NDArray[np.void], firsts: Sequence[int], stationary:
             records["joins"][i] = (operands[i][list(here.weights)] == weights).all()
         records["run"][i] = 1 + (records["run"][i + 1] if goes_on else 0)
         records["busy"][i] = waits[i] or (goes_on and records["busy"][i + 1])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runs:
-    """What runs of a stationary rKernel a program has.
-
-    Attributes:
-        begin: some do not join one before, so that weights are loaded.
-        busy: some have Waits, Signals or predicates.
-        long: some are long and have none.
-    """
-
-    begin: bool = True
-    busy: bool = True
-    long: bool = True
-
-
-def runs_of(records: npt.NDArray[np.void]) -> Mapping[int, Runs]:
-    """The runs of each stationary rKernel, by its number."""
-    kernels, lengths, busy = (records[field] for field in ("kernel", "run", "busy"))
-    firsts = (lengths > 0) & np.append(True, lengths[1:] + 1 != lengths[:-1])
-    begins = firsts & np.append(True, records["joins"][:-1] == 0)
-    return {
-        number: Runs(
-            begin=bool((begins & of).any()),
-            busy=bool((firsts & of & (busy > 0)).any()),
-            long=bool((firsts & of & (busy == 0) & (lengths >= _LONG)).any()),
-        )
-        for number in np.unique(kernels[firsts]).tolist()
-        for of in [kernels == number]
-    }
 
 
 def step_times(

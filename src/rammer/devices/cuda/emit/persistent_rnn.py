@@ -13,7 +13,7 @@ from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.loads import Early
 from rammer.devices.cuda.emit.points import Side, decode, decode_inside, guarded, lane_first
 from rammer.devices.cuda.emit.wait import takes_apart
-from rammer.devices.cuda.records import Runs
+from rammer.devices.cuda.runs import Runs
 from rammer.devices.cuda.source_files import CALLED
 from rammer.ir.expr import Axis, Load, ScalarFn, nodes
 from rammer.ir.kernel_form import Instruction

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.networks import NETWORKS, SMALL
 from rammer.compiler import plan_graph
-from rammer.devices.cuda import source
+from rammer.devices.cuda.emit.persistent_rnn import emit_walk
 from rammer.devices.cuda.runs import Runs
 from rammer.devices.cuda.source_files import DEVICE_RECORDS, LAUNCH
 from rammer.devices.cuda.tables import record_dtype
@@ -23,13 +23,12 @@ LONG = 8
 def said_and_found(monkeypatch, model, policy):
     """The runs that code is made for, and by rKernel (joins one before, busy, length) of the runs in the tables."""
     said = {}
-    emit_walk = source.emit_walk
 
     def noting(symbol, family, members, runs):
         said.update(runs)
         return emit_walk(symbol, family, members, runs)
 
-    monkeypatch.setattr(source, "emit_walk", noting)
+    monkeypatch.setattr("rammer.devices.cuda.source.emit_walk", noting)
     options = CompileOptions(device=DEVICE.name, policy=policy)
     vdevice = DEVICE.describe(options)
     files = DEVICE.emit(plan_graph(load_graph(model), vdevice, options), vdevice).files

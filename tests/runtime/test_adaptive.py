@@ -12,6 +12,7 @@ from rammer.errors import CacheError, OptionError
 from rammer.runtime.adaptive import AdaptiveModel
 from rammer.runtime.contest import Arm
 from rammer.runtime.executable import Executable
+from rammer.runtime.laps import host_timer
 from rammer.runtime.learnt import Learnt, Outcome
 
 DEADLINE_S = 300.0
@@ -34,6 +35,7 @@ class Fake(Executable):
     def __init__(self, clock, name, milliseconds=1.0):
         self.clock = clock
         self.name = name
+        self._loaded = None
         self.seconds = milliseconds / 1e3
         self.calls = 0
 
@@ -52,8 +54,12 @@ def _arm(program, predicted=1.0, failing=None):
     return Arm(name=program.name, digest=program.name, predicted=predicted, build=build)
 
 
+def _by_clock(program, by_program):
+    return host_timer(program.clock)
+
+
 def _adaptive(first, arms, budget_runs=1000, max_slowdown=3.0):
-    return AdaptiveModel(first, iter(arms), budget_runs, max_slowdown, clock=first.clock)
+    return AdaptiveModel(first, iter(arms), budget_runs, max_slowdown, timer_of=_by_clock)
 
 
 def _call_until(done, call):
@@ -197,7 +203,7 @@ def test_what_was_learnt_is_not_tried_again(tmp_path):
         programs = [Fake(clock, name, takes[name]) for name in names]
         arms = iter([_arm(program) for program in programs])
         first = Fake(clock, "first")
-        model = AdaptiveModel(first, arms, 1000, 9.0, digest="first", learnt=Learnt(path), clock=clock)
+        model = AdaptiveModel(first, arms, 1000, 9.0, digest="first", learnt=Learnt(path), timer_of=_by_clock)
         _settled(model)
         return model, programs
 
@@ -281,7 +287,7 @@ def test_a_model_begins_with_what_another_one_learnt(tmp_path):
         ({"bits": "some"}, "choose one of same, any"),
         ({"budget_runs": -1}, "a number of calls"),
         ({"max_slowdown": 0.5}, "a factor of at least 1"),
-        ({"device": "cuda:sm_90"}, "policy='auto'"),
+        ({"budget_bytes": -1}, "a number of bytes"),
         ({"policy": "none"}, "wavefront"),
     ],
 )

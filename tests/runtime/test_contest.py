@@ -143,8 +143,7 @@ def test_recorded_programs_know_how_long_their_rprograms_took():
     assert sum(recorded.programs_us()) > 0
 
 
-def test_a_network_explores_its_epochs_and_every_call_is_right(monkeypatch):
-    monkeypatch.setattr("rammer.schedule.exploration._EPOCH_US", 0.0)
+def test_a_network_explores_its_epochs_and_every_call_is_right():
     network = NETWORKS["resnext"](seed=0, **SMALL["resnext"])
     net = rammer.compile(network, "cpu", veus=2)
     (port,) = net.signature.inputs
@@ -156,3 +155,32 @@ def test_a_network_explores_its_epochs_and_every_call_is_right(monkeypatch):
         assert time.monotonic() < deadline_s, "it goes on trying"
         np.testing.assert_array_equal(model(x), expected)
     assert any("epoch" in one.name for one in model.history)
+
+
+def test_no_call_waits_for_times_and_those_without_keep_the_order():
+    """With no time told, calls go to the known program, untimed, where it was called last; told, it is decided."""
+    known, newcomer = Fake(), Fake()
+    laps, calls = [], []
+
+    def timer_of(program, by_program):
+        def timed():
+            laps.append((program, FakeLap(None)))
+            return nullcontext(laps[-1][1])
+
+        return timed
+
+    arm = Arm(name="new", digest="new", predicted=1.0, build=lambda: newcomer)
+    found = Contest(arm, newcomer, known, 1.5, timer_of)
+    for _ in range(200):
+        found.judge()
+        wanted = found.program
+        calls.append(found.call(lambda program: program))
+        assert calls[-1] is wanted
+    assert not found.is_idle
+    assert len(laps) <= 66
+    assert calls[len(laps) :] == [known] * (200 - len(laps))
+    assert calls[len(laps) - 1] is known
+    for program, lap in laps:
+        lap.told_us = (97.0 if program is newcomer else 100.0,)
+    found.judge()
+    assert found.verdicts == {contest.WHOLE: Verdict.QUICKER}

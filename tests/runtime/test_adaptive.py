@@ -35,7 +35,7 @@ class Fake(Executable):
     def __init__(self, clock, name, milliseconds=1.0):
         self.clock = clock
         self.name = name
-        self._loaded = None
+        self._loaded = None  # type: ignore[assignment]
         self.seconds = milliseconds / 1e3
         self.calls = 0
 

@@ -28,7 +28,7 @@ class Fake(Executable):
     def __init__(self, *programs_us):
         self.times_us = list(programs_us)
         self.calls = 0
-        self._loaded = None
+        self._loaded = None  # type: ignore[assignment]
 
     def __call__(self, x):  # type: ignore[override]
         self.calls += 1
@@ -51,7 +51,9 @@ def told_by_fakes(program, by_program):
 
 def arm_of(newcomer, known, learn=lambda gains: None, predicted=1.0):
     parts = Parts(programs=NAMES, digest="known", beside=lambda: known)
-    return Arm(name="new", digest="new", predicted=predicted, build=lambda: newcomer, learn=learn, parts=parts)
+    return Arm[Executable](
+        name="new", digest="new", predicted=predicted, build=lambda: newcomer, learn=learn, parts=parts
+    )
 
 
 def verdicts(newcomer, known, max_slowdown=3.0):
@@ -77,7 +79,7 @@ def test_calls_behind_the_other_program_are_compared_with_such(new_us, verdict):
     """A program whose constants another has displaced takes a tenth longer, whichever it is."""
     known, newcomer = Fake(), Fake()
     usual_us, last = {known: 100.0, newcomer: new_us}, None
-    arm = Arm(name="new", digest="new", predicted=1.0, build=lambda: newcomer)
+    arm = Arm[Executable](name="new", digest="new", predicted=1.0, build=lambda: newcomer)
     found = Contest(arm, newcomer, known, 1.5, told_by_fakes)
 
     def work(program):
@@ -169,7 +171,7 @@ def test_no_call_waits_for_times_and_those_without_keep_the_order():
 
         return timed
 
-    arm = Arm(name="new", digest="new", predicted=1.0, build=lambda: newcomer)
+    arm = Arm[Executable](name="new", digest="new", predicted=1.0, build=lambda: newcomer)
     found = Contest(arm, newcomer, known, 1.5, timer_of)
     for _ in range(200):
         found.judge()

@@ -101,6 +101,11 @@ class AdaptiveModel:
         """Whether nothing is tried any more: all programs were, or the budget is spent."""
         return self._builder is None
 
+    @property
+    def is_trying(self) -> bool:
+        """Whether calls are being compared now; else the next program is still being built, or nothing is tried."""
+        return self._tried is not None
+
     def __call__(self, *inputs: object, **named: object) -> Any:  # noqa: ANN401 - what the model gives
         """Call the model, as its executable is called; now and then by a program that is tried.
 

@@ -56,7 +56,12 @@ def test_times_of_a_stream_are_recorded_there_behind_what_the_run_follows(loaded
     model, api = loaded
     model.enqueue(ARRAYS, LEGACY_STREAM)
     recorded = []
-    api._answers["cuEventRecord"] = lambda event, stream: (recorded.append(stream), (Status.CUDA_SUCCESS,))[1]
+
+    def record(event, stream):
+        recorded.append(stream)
+        return (Status.CUDA_SUCCESS,)
+
+    api._answers["cuEventRecord"] = record
     api.log.clear()
     timed(model, 8192)
     asked = [name for name in api.log if name in ("cuStreamWaitEvent", "cuEventRecord", LAUNCH)]

@@ -35,8 +35,9 @@ from rammer.runtime.adaptive import AdaptiveModel
 from rammer.runtime.executable import Executable
 
 _INPUTS = 8
-_CHUNK = 40  # calls while a process has the GPU
-_IDLE_S = 0.02  # between calls while nothing is compared
+_WAYS = 3  # to time a call
+_CHUNK, _FEW = 40, 8  # calls while a process has the GPU, with programs compared and without
+_IDLE_S = 0.05  # between those without
 _ROUNDS, _RUNS = 9, 25
 
 
@@ -44,17 +45,17 @@ _ROUNDS, _RUNS = 9, 25
 class Calls:
     """Calls that were made while the model was in one state.
 
-    `synchronous_us` are times of calls with the wait for their end, `host_us` those of calls alone, which return
-    before, `device_us` those between events around calls.
+    `device_us` are the times of their runs on the GPU, `synchronous_us` those of calls with the wait for their end, and
+    `host_us` those of calls alone, one after another.
     """
 
+    device_us: list[float] = field(default_factory=list)
     synchronous_us: list[float] = field(default_factory=list)
     host_us: list[float] = field(default_factory=list)
-    device_us: list[float] = field(default_factory=list)
 
     def summary(self) -> dict[str, float]:
         """Medians and the greatest of each."""
-        found: dict[str, float] = {"calls": len(self.host_us)}
+        found: dict[str, float] = {"calls": sum(map(len, asdict(self).values()))}
         for name, times in asdict(self).items():
             if times:
                 found |= {name: statistics.median(times), f"slowest {name}": max(times)}
@@ -68,39 +69,56 @@ class Caller:
         import torch
 
         self._torch = torch
+        self._clock = DeviceClock()
         self._inputs = [
             {name: as_tensor(array).cuda() for name, array in random_inputs(model, seed=seed).items()}
             for seed in range(_INPUTS)
         ]
         self._wanted = [self._bits(reference.run(inputs)) for inputs in self._inputs]
-        self._next = 0
+        self._next = self._mode = 0
         self.differing = 0
         self.greatest_difference = 0.0
 
-    def call(self, model: AdaptiveModel, calls: Calls, count: int, *, waits: bool) -> None:
-        """Call a model; with `waits` each call is over before the next."""
-        torch, results = self._torch, []
+    def call(self, model: AdaptiveModel, calls: Calls, count: int) -> None:
+        """Call a model so many times, timed in one of the ways, which come in turns."""
+        ways = (self._by_device, self._synchronously, self._alone)
+        self._mode = (self._mode + 1) % len(ways)
+        results = []
         for _ in range(count):
-            number = self._next = (self._next + 1) % _INPUTS
-            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin_s = time.perf_counter()
-            before.record()
-            called_s = time.perf_counter()
-            result = model.run(self._inputs[number], stream=torch.cuda.current_stream())
-            calls.host_us.append(1e6 * (time.perf_counter() - called_s))
-            after.record()
-            if waits:
-                after.synchronize()
-                calls.synchronous_us.append(1e6 * (time.perf_counter() - begin_s))
-                calls.device_us.append(1e3 * before.elapsed_time(after))
-            results.append((number, result))
-        torch.cuda.synchronize()
+            self._next = (self._next + 1) % _INPUTS
+            results.append((self._next, ways[self._mode](model, calls)))
+        self._torch.cuda.synchronize()
         for number, result in results:
             for found, wanted in zip(self._bits(result), self._wanted[number], strict=True):
                 if not np.array_equal(found.view(np.uint8), wanted.view(np.uint8)):
                     self.differing += 1
-                    difference = np.abs(found.astype(np.float64) - wanted).max() / np.abs(wanted).max()
-                    self.greatest_difference = max(self.greatest_difference, float(difference))
+                    difference = float(np.abs(found.astype(np.float64) - wanted).max() / np.abs(wanted).max())
+                    self.greatest_difference = max(self.greatest_difference, difference)
+
+    def _by_device(self, model: AdaptiveModel, calls: Calls) -> dict[str, Any]:
+        found = {}
+
+        def run() -> None:
+            found.update(self._run(model))
+
+        calls.device_us += self._clock.time_us(run, 1)
+        return found
+
+    def _synchronously(self, model: AdaptiveModel, calls: Calls) -> dict[str, Any]:
+        begin_s = time.perf_counter()
+        found = self._run(model)
+        self._torch.cuda.synchronize()
+        calls.synchronous_us.append(1e6 * (time.perf_counter() - begin_s))
+        return found
+
+    def _alone(self, model: AdaptiveModel, calls: Calls) -> dict[str, Any]:
+        begin_s = time.perf_counter()
+        found = self._run(model)
+        calls.host_us.append(1e6 * (time.perf_counter() - begin_s))
+        return found
+
+    def _run(self, model: AdaptiveModel) -> dict[str, Any]:
+        return model.run(self._inputs[self._next], stream=self._torch.cuda.current_stream())
 
     @staticmethod
     def _bits(results: dict[str, Any]) -> list[np.ndarray[Any, Any]]:
@@ -145,8 +163,8 @@ def measure(network: str, chosen: argparse.Namespace, folder: str) -> dict[str, 
         settled_s = time.perf_counter()
         best = model.freeze()
         with alone(lock):
-            caller.call(model, states["settled"], 5 * _CHUNK, waits=True)
-            caller.call(model, states["settled"], 5 * _CHUNK, waits=False)
+            for _ in range(5 * _WAYS):
+                caller.call(model, states["settled"], _CHUNK)
         programs = {policy: rammer.load(file.result()) for policy, file in files.items()}
     with alone(lock):
         times_us = in_turns({**programs, "adapted": best}, case.model)
@@ -164,15 +182,11 @@ def measure(network: str, chosen: argparse.Namespace, folder: str) -> dict[str, 
 
 
 def _settle(model: AdaptiveModel, caller: Caller, states: dict[str, Calls], lock: Path, deadline_s: float) -> None:
-    """Call until nothing is tried any more, by calls that are waited for and others in turns."""
-    waits = True
+    """Call until nothing is tried any more."""
     while not model.is_settled and time.perf_counter() < deadline_s:
+        state, count = ("trying", _CHUNK) if model.is_trying else ("building", _FEW)
         with alone(lock):
-            if model.is_trying:
-                caller.call(model, states["trying"], _CHUNK, waits=waits)
-                waits = not waits
-            else:
-                caller.call(model, states["building"], 1, waits=True)
+            caller.call(model, states[state], count)
         if not model.is_trying:
             time.sleep(_IDLE_S)
 

@@ -12,10 +12,10 @@ import pickle
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
@@ -56,7 +56,7 @@ class ArmsApart:
         if self._process is not None:
             self._process.kill()
 
-    def all(self) -> Iterator[Arm[Written]]:
+    def all(self) -> Generator[Arm[Written], None, None]:
         """Every arm, as `Explored.arms` has them.
 
         Raises:
@@ -130,13 +130,13 @@ def serve() -> None:
 
 def _answer(questions: BinaryIO, answers: BinaryIO) -> None:
     explored: Explored = _receive(questions)
-    known = explored.written(explored.first).source.files
+    known = cache(lambda: explored.written(explored.first).source.files)
     arms = explored.arms()
     arm: Arm[Written] | None = None
 
     def without_known(written: Written) -> Written:
         files = written.source.files
-        same = frozenset(name for name, content in files.items() if content == known.get(name))
+        same = frozenset(name for name, content in files.items() if content == known().get(name))
         source = replace(written.source, files={name: files[name] for name in files if name not in same})
         return replace(written, source=source, as_first=tuple(name for name in files if name in same))
 
@@ -144,7 +144,8 @@ def _answer(questions: BinaryIO, answers: BinaryIO) -> None:
         nonlocal arm
         if what != _NEXT:
             assert arm is not None  # what is asked for is of the last offer
-            return without_known((arm.build if what == _BUILD else arm.parts.beside)())  # type: ignore[union-attr]
+            build = arm.build if what == _BUILD or arm.parts is None else arm.parts.beside
+            return without_known(build())
         for gain in gains:
             assert arm is not None  # which they are of
             arm.learn(gain)

@@ -12,7 +12,7 @@ import pickle
 import struct
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -45,8 +45,8 @@ class ArmsApart:
     """The arms of a model, from a process that ends with `stop`, or when nobody refers to this any more."""
 
     def __init__(self, explored: Explored) -> None:
-        """Nothing is begun before the first arm is asked for."""
-        self._explored: Explored | None = explored
+        """Nothing is begun before the first arm is asked for; but pickling, which holds Python's lock, is done now."""
+        self._explored = _pickled(explored)
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
@@ -106,8 +106,8 @@ class ArmsApart:
         command = [sys.executable, "-c", _SERVE, *sys.path]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None
-        _send(process.stdin, self._explored)
-        self._explored = None
+        _write(process.stdin, self._explored)
+        self._explored = []
         return process
 
     def _end(self) -> None:
@@ -189,11 +189,19 @@ def _error(kind: type[RammerError], arguments: tuple[Any, ...], state: dict[str,
 
 
 def _send(pipe: Any, thing: object) -> None:  # noqa: ANN401 - any stream
-    """Write an object, whose arrays are not copied."""
+    """Write an object."""
+    _write(pipe, _pickled(thing))
+
+
+def _pickled(thing: object) -> list[memoryview]:
+    """An object as bytes, and its arrays, which are not copied."""
     buffers: list[pickle.PickleBuffer] = []
     text = io.BytesIO()
     _Pickler(text, protocol=5, buffer_callback=buffers.append).dump(thing)
-    parts = [text.getbuffer(), *(buffer.raw() for buffer in buffers)]
+    return [text.getbuffer(), *(buffer.raw() for buffer in buffers)]
+
+
+def _write(pipe: Any, parts: Sequence[memoryview]) -> None:  # noqa: ANN401 - any stream
     pipe.write(struct.pack(f"<Q{len(parts)}Q", len(parts), *(part.nbytes for part in parts)))
     for part in parts:
         pipe.write(part)

@@ -7,6 +7,7 @@ import pytest
 from rammer.devices.cuda.driver import LEGACY_STREAM, Driver
 from rammer.devices.cuda.order import Order
 from rammer.errors import StreamCaptureError
+from rammer.ir.types import DType, TensorType
 from tests.devices.cuda.test_launch import load
 from tests.support.cuda_driver import Api, Status
 from tests.support.small_models import pair_model
@@ -79,6 +80,16 @@ def test_runs_of_programs_beside_each_other_follow_each_other(loaded):
     api.log.clear()
     model.enqueue(ARRAYS, 8192)
     assert "cuStreamWaitEvent" not in api.log
+
+
+def test_memory_that_came_back_is_taken_by_any_program(loaded):
+    model, api = loaded
+    rooms = [each.room(TensorType(DType.FLOAT32, (4,))) for each in (model, model.beside(model._source, model._binary))]
+    address = rooms[0](8192).address
+    api.log.clear()
+    assert rooms[1](8192).address == address
+    assert rooms[1](4096).address != address
+    assert api.log.count("cuMemAllocFromPoolAsync") == 1
 
 
 def test_programs_whose_place_others_may_take_are_not_captured(loaded):

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
@@ -25,7 +25,7 @@ from rammer.devices.base import Binary, Buffer, DeviceArray, Lap, Source, StateM
 from rammer.devices.codegen.source import MANIFEST, RECORDS, SIGNALS
 from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, Manifest
 from rammer.devices.cuda.architecture import ARRAY_ALIGNMENT_BYTES
-from rammer.devices.cuda.arrays import Exchange, Room, stream_of
+from rammer.devices.cuda.arrays import Exchange, Kept, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, TRACED, compile_source
 from rammer.devices.cuda.call_buffers import CallBuffers
 from rammer.devices.cuda.capture import capture_of, refuse_while_capturing, unrestricted
@@ -62,6 +62,7 @@ class Company:
         self.exchange = Exchange(driver.ordinal)
         self.events = Events(driver)
         self.codes: weakref.WeakSet[LoadedCode] = weakref.WeakSet()
+        self.kept_of: Callable[[int], Kept] = cache(lambda size_bytes: Kept(driver))
 
 
 class LoadedModel:
@@ -353,7 +354,8 @@ class LoadedModel:
 
     def room(self, type: TensorType) -> Callable[[int], DeviceArray]:
         """Room for outputs of a type; see `Resident.room`."""
-        return Room(type, driver=self._driver, exchange=self._exchange, order=self._order, wait=self._waits).take
+        kept, exchange, order = self._company.kept_of(type.nbytes), self._exchange, self._order
+        return Room(type, driver=self._driver, exchange=exchange, order=order, wait=self._waits, kept=kept).take
 
     def fill(self, address: int, array: Array) -> None:
         """Copy an array to the GPU; see `Resident.fill`."""

@@ -1,5 +1,6 @@
 """Models that try other programs of themselves: every call right, the quicker one kept, no more than was allowed."""
 
+import gc
 import threading
 import time
 
@@ -262,6 +263,50 @@ def test_every_call_of_a_model_is_right(bits):
     assert model.history
     assert all("places and order" in one.name or bits == "any" for one in model.history)
     np.testing.assert_allclose(rammer.load(model.freeze().to_bytes())(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_bound_calls_write_the_same_arrays_whichever_program_runs():
+    x = np.zeros((1, 8, 8, 8), np.float32)
+    net, rng = rammer.compile(build_model(), "cpu", veus=2), np.random.default_rng(0)
+    model = rammer.adapt(build_model(), "cpu", veus=2, budget_runs=200, max_slowdown=20.0)
+    (name,) = (port.name for port in model.signature.outputs)
+    y = np.empty(model.signature.outputs[0].type.shape, np.float32)
+    bound, own = model.bind({"x": x}, outputs={name: y}), model.bind({"x": x})
+
+    def call():
+        x[...] = rng.standard_normal(x.shape)
+        expected = net(x)
+        assert bound() is y
+        np.testing.assert_array_equal(y, expected)
+        np.testing.assert_array_equal(own(), expected)
+        np.testing.assert_array_equal(model.run({"x": x})[name], expected)
+
+    _call_until(lambda: model.is_settled, call)
+    assert any(one.pairs for one in model.history)
+    assert not model.is_trying
+    call()
+
+
+def test_what_is_tried_and_left_is_let_go_of_by_the_background():
+    """No call does so: on a GPU that waits for runs."""
+    clock, freed = Clock(), []
+
+    class Freed(Fake):
+        def __del__(self):
+            freed.append((self.name, threading.current_thread().name))
+
+    def arms():
+        for name, milliseconds in (("slower", 2.0), ("quicker", 0.5), ("slow", 3.0)):
+            program = Freed(clock, name, milliseconds)
+            arm = _arm(program)
+            del program
+            yield arm
+
+    model = _adaptive(Freed(clock, "first"), arms(), max_slowdown=9.0)
+    _settled(model)
+    _call_until(lambda: len(freed) == 3, gc.collect)
+    assert {name for name, _ in freed} == {"first", "slower", "slow"}
+    assert all(thread.startswith("rammer-adapt") for _, thread in freed)
 
 
 def test_a_model_begins_with_what_another_one_learnt(tmp_path):

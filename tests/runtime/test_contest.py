@@ -51,9 +51,10 @@ def told_by_fakes(program, by_program):
 
 def arm_of(newcomer, known, learn=lambda gains: None, predicted=1.0):
     parts = Parts(programs=NAMES, digest="known", beside=lambda: known)
-    return Arm[Executable](
+    arm: Arm[Executable] = Arm(
         name="new", digest="new", predicted=predicted, build=lambda: newcomer, learn=learn, parts=parts
     )
+    return arm
 
 
 def verdicts(newcomer, known, max_slowdown=3.0):
@@ -79,7 +80,7 @@ def test_calls_behind_the_other_program_are_compared_with_such(new_us, verdict):
     """A program whose constants another has displaced takes a tenth longer, whichever it is."""
     known, newcomer = Fake(), Fake()
     usual_us, last = {known: 100.0, newcomer: new_us}, None
-    arm = Arm[Executable](name="new", digest="new", predicted=1.0, build=lambda: newcomer)
+    arm: Arm[Executable] = Arm(name="new", digest="new", predicted=1.0, build=lambda: newcomer)
     found = Contest(arm, newcomer, known, 1.5, told_by_fakes)
 
     def work(program):
@@ -171,7 +172,7 @@ def test_no_call_waits_for_times_and_those_without_keep_the_order():
 
         return timed
 
-    arm = Arm[Executable](name="new", digest="new", predicted=1.0, build=lambda: newcomer)
+    arm: Arm[Executable] = Arm(name="new", digest="new", predicted=1.0, build=lambda: newcomer)
     found = Contest(arm, newcomer, known, 1.5, timer_of)
     for _ in range(200):
         found.judge()

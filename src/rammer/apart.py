@@ -89,6 +89,8 @@ class ArmsApart:
         try:
             if self._process is None:
                 self._process = self._begun()
+                if self._stopped:  # meanwhile
+                    self._process.kill()
             assert self._process.stdin is not None
             assert self._process.stdout is not None
             _send(self._process.stdin, (what, gains))

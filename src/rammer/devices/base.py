@@ -131,7 +131,11 @@ class Lap(Protocol):
     """How long one run took, which may be under way when its call has returned."""
 
     def times_us(self) -> Sequence[float] | None:
-        """The time of the run, or one for each rProgram where that was asked for, in us; None while it is under way."""
+        """The time of the run, or one for each rProgram where that was asked for, in us; None while it is under way.
+
+        Raises:
+            RunTimeoutError: a run stopped making progress, of which nobody was told yet.
+        """
         ...
 
 

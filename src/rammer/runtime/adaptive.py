@@ -111,6 +111,7 @@ class AdaptiveModel:
 
         Raises:
             CallError: the inputs are not what the signature says.
+            RunTimeoutError: the run, or an earlier one on a stream, stopped making progress.
             StreamCaptureError: the call would be captured, while programs are tried.
         """
         return self._do(lambda program: program(*inputs, **named))

@@ -6,7 +6,7 @@ import pytest
 
 from rammer.devices.cuda.driver import LEGACY_STREAM, Driver
 from rammer.devices.cuda.order import Order
-from rammer.errors import StreamCaptureError
+from rammer.errors import RunTimeoutError, StreamCaptureError
 from rammer.ir.types import DType, TensorType
 from tests.devices.cuda.test_launch import load
 from tests.support.cuda_driver import Api, Status
@@ -51,6 +51,16 @@ def test_nobody_waits_for_a_time(loaded):
     assert not [name for name in api.log if "Synchronize" in name or "Query" in name]
     api._answers["cuEventElapsedTime"] = (Status.CUDA_SUCCESS, 0.25)
     assert lap.times_us() == (250.0,)
+
+
+def test_a_run_that_was_given_up_is_told_of_once(loaded):
+    model, api = loaded
+    laps = [timed(model) for _ in range(2)]
+    api._answers["cuEventElapsedTime"] = (Status.CUDA_SUCCESS, 0.25)
+    model._given_up.value, model._stalled.value = 0, 1
+    with pytest.raises(RunTimeoutError):
+        laps[0].times_us()
+    assert [lap.times_us() for lap in laps] == [(250.0,)] * 2
 
 
 def test_times_of_a_stream_are_recorded_there_behind_what_the_run_follows(loaded):

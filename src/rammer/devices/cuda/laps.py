@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rammer.devices.cuda.driver import Driver, check
@@ -57,8 +57,9 @@ class Events:
 class EventLap:
     """The time of one run; see `rammer.devices.base.Lap`."""
 
-    def __init__(self, events: Events) -> None:
-        self._events = events
+    def __init__(self, events: Events, check: Callable[[], None]) -> None:
+        """Begin; `check` raises if the run was given up."""
+        self._events, self._check = events, check
         self._pair = events.take()
 
     def launch(self, launch: Launch, stream: int, parameters: int) -> Any:  # noqa: ANN401 - what the driver answers
@@ -73,7 +74,10 @@ class EventLap:
     def times_us(self) -> Sequence[float] | None:
         """The run's time; see `Lap.times_us`."""
         time_us = self._events.between_us(self._pair)
-        return None if time_us is None else (time_us,)
+        if time_us is None:
+            return None
+        self._check()
+        return (time_us,)
 
     def __del__(self) -> None:
         self._events.give(self._pair)
@@ -82,8 +86,8 @@ class EventLap:
 class ProgramsLap(EventLap):
     """The times of a run's rPrograms, which its code writes; see `rammer.devices.base.Lap`."""
 
-    def __init__(self, events: Events, spans: Spans) -> None:
-        super().__init__(events)
+    def __init__(self, events: Events, check: Callable[[], None], spans: Spans) -> None:
+        super().__init__(events, check)
         self._spans = spans
         self._room = spans.take()
 

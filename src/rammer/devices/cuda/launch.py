@@ -182,13 +182,13 @@ class LoadedModel:
 
     def timed(self) -> AbstractContextManager[Lap]:
         """Time a run; see `Swappable.timed`."""
-        return _Timing(self, EventLap(self._company.events), self._kernel)
+        return _Timing(self, EventLap(self._company.events, self._check), self._kernel)
 
     def timed_by_program(self) -> AbstractContextManager[Lap]:
         """Time a run's rPrograms; see `Swappable.timed_by_program`."""
         assert self._traced is not None  # loaded by `beside`
         assert self._spans is not None
-        return _Timing(self, ProgramsLap(self._company.events, self._spans), self._traced)
+        return _Timing(self, ProgramsLap(self._company.events, self._check, self._spans), self._traced)
 
     def _load(self, code: Buffer) -> Kernel:
         launch = {
@@ -442,6 +442,13 @@ class LoadedModel:
         answer = kernel.launch(stream, self._parameters)
         if answer[0]:
             check(self._driver.api, "cuLaunchCooperativeKernel", answer)
+
+    def _check(self) -> None:
+        """Report a run that was given up, unless somebody was told of it."""
+        if self._stalled.value:
+            with self._lock:
+                self._driver.enter()
+                self._give_up()
 
     def _give_up(self) -> NoReturn:
         """Report the last run that was given up. Nothing else is to be done: it left counters as every run does."""

@@ -6,6 +6,7 @@ same rKernels only the tables differ, places and order, so they give the same bi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def adapt_with(
         first=choose_schedule(tasks, vdevice, costs, options, run_times(device, options)),
         measured=measured,
         device=device,
-        vdevice=vdevice,
+        vdevice=replace(vdevice, externs=()),  # users' functions, which have made their rKernels by now
         any_bits=bits == "any",
     )
     plan = plan_memory(tasks, explored.first, vdevice, Dump(None))

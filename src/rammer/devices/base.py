@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from rammer.options import CompileOptions
 
 if TYPE_CHECKING:
     from rammer.ir.graph import Array
-    from rammer.ir.program import Plan
+    from rammer.ir.program import Plan, Schedule
     from rammer.ir.recipe import Recipe
     from rammer.ir.task import TaskGraph
     from rammer.ir.types import TensorType
@@ -423,4 +423,20 @@ class Placing(Protocol):
 
     def placed(self, source: Source, plan: Plan) -> Source:
         """A source with the tables of another plan of the same task graph."""
+        ...
+
+
+_Code = TypeVar("_Code", bound=Source)
+
+
+@runtime_checkable
+class Early(Protocol[_Code]):
+    """A `Device` whose code is the same wherever tensors lie: it is compiled while the rest of a plan is made."""
+
+    def code(self, graph: TaskGraph, schedule: Schedule, vdevice: VDevice) -> _Code:
+        """The code of a schedule, which `Device.build` takes as it is. Pure, as `Device.emit` is."""
+        ...
+
+    def complete(self, plan: Plan, vdevice: VDevice, code: _Code) -> Source:
+        """What `Device.emit` returns for a plan, given the code of its schedule."""
         ...

@@ -10,7 +10,7 @@ import pytest
 import rammer
 from benchmarks.networks import NETWORKS
 from rammer.compiler import plan_graph
-from rammer.devices.base import Binary
+from rammer.devices.base import Binary, Early
 from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import (
     EXECUTE,
@@ -397,6 +397,22 @@ def test_source_follows_from_the_model(tmp_path):
     code = first["program.cu"].decode()
     assert "restrict" not in code  # the read-only path does not see what other blocks wrote
     assert code.count("__device__ __noinline__ void") == 1
+
+
+def test_code_is_the_same_wherever_tensors_lie():
+    device = find_device("cuda:sm_90")
+    assert isinstance(device, Early)
+    options = CompileOptions(device=device.name)
+    vdevice = device.describe(options)
+    plan = plan_graph(load_graph(layer_model()), vdevice, options)
+    apart = {tensor: 2 * offset + 4096 for tensor, offset in plan.memory.offsets_bytes.items()}
+    elsewhere = replace(plan, memory=replace(plan.memory, offsets_bytes=apart, arenas_bytes=(1 << 20,)))
+    code = device.code(plan.graph, plan.schedule, vdevice)
+    assert list(code.files) == [CODE]
+    for each in (plan, elsewhere):
+        emitted, completed = device.emit(each, vdevice), device.complete(each, vdevice, code)
+        assert dict(completed.files) == dict(emitted.files)
+        assert completed.files[CODE] == code.files[CODE]
 
 
 def test_precision_error_is_the_users():

@@ -9,6 +9,7 @@ artifact stores them as they are and a model loads without its plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
@@ -123,6 +124,55 @@ class Clocked(Loaded, Protocol):
 
         States are among the inputs, the last of them.
         """
+        ...
+
+
+class Lap(Protocol):
+    """How long one run took, which may be under way when its call has returned."""
+
+    def times_us(self) -> Sequence[float] | None:
+        """The time of the run, or one for each rProgram where that was asked for, in us; None while it is under way.
+
+        Raises:
+            RunTimeoutError: a run stopped making progress, of which nobody was told yet.
+        """
+        ...
+
+
+@runtime_checkable
+class Swappable(Loaded, Protocol):
+    """A `Loaded` on a device with memory and a clock of its own, beside which other programs of the model may be.
+
+    Attributes:
+        may_be_captured: whether its runs may become part of what replays them later. False while another program may
+            take its place: runs that are captured raise StreamCaptureError then.
+    """
+
+    may_be_captured: bool
+
+    def beside(self, source: Source, binary: Binary, *, by_program: bool = False) -> Swappable:
+        """Another program of the model, loaded: what is equal in both is in memory once.
+
+        With `by_program`, it can be `timed_by_program`.
+
+        Runs of both, and of others beside them, follow each other whatever their streams. May be called while runs are
+        given to streams, of which none waits for it.
+
+        Raises:
+            DeviceUnavailableError: there is too little memory, or the binary does not load.
+        """
+        ...
+
+    def added_bytes(self, source: Source) -> int:
+        """The device's memory that `beside` would take, without code."""
+        ...
+
+    def timed(self) -> AbstractContextManager[Lap]:
+        """Time the run that is given to the device inside, by the device's clock; nobody waits for it."""
+        ...
+
+    def timed_by_program(self) -> AbstractContextManager[Lap]:
+        """`timed`, each rProgram apart."""
         ...
 
 

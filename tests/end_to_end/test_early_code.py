@@ -1,6 +1,7 @@
 """Devices whose code follows from a schedule alone compile it while the rest of the plan is made."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from examples.two_branches import build_model
 from rammer import compiler
-from rammer.devices.base import Binary, Early, Source
+from rammer.devices.base import Binary, Early, Source, no_progress
 from rammer.devices.reference.device import ReferenceDevice
 from rammer.devices.registry import DEVICES, GPUS, find_device
 from rammer.errors import CompilerFailedError, OutOfMemoryError
@@ -26,12 +27,11 @@ class Code(Source):
     operators: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyDevice(ReferenceDevice):
     """The reference device with code, which `built` compiles; nothing but that is built."""
 
-    def __init__(self, built):
-        super().__init__()
-        object.__setattr__(self, "built", built)
+    built: Callable[[], Binary]
 
     def code(self, graph, schedule, vdevice):
         return Code(device=self.name, files={}, operators=len(graph.operators))
@@ -40,7 +40,7 @@ class EarlyDevice(ReferenceDevice):
         assert code.operators == len(plan.graph.operators)
         return self.emit(plan, vdevice)
 
-    def build(self, source, options, progress):
+    def build(self, source, options, progress=no_progress):
         assert isinstance(source, Code)
         return self.built()
 
@@ -54,7 +54,7 @@ def compiled(monkeypatch):
     """Compiles the model for a device that is built so."""
 
     def with_built(built):
-        monkeypatch.setattr(compiler, "find_device", lambda name: EarlyDevice(built))
+        monkeypatch.setattr(compiler, "find_device", lambda name: EarlyDevice(built=built))
         return compile_with(build_model(), OPTIONS)
 
     return with_built

@@ -10,7 +10,7 @@ import pytest
 import rammer
 from benchmarks.networks import NETWORKS
 from rammer.compiler import plan_graph
-from rammer.devices.base import Binary, Early
+from rammer.devices.base import Binary
 from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import (
     EXECUTE,
@@ -26,6 +26,7 @@ from rammer.devices.codegen.tables import (
 from rammer.devices.cuda.architecture import NAMED, Gpu, named
 from rammer.devices.cuda.build import mismatch, requirements
 from rammer.devices.cuda.describe import describe
+from rammer.devices.cuda.device import CudaDevice
 from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
 from rammer.devices.cuda.records import device_records, step_times
 from rammer.devices.cuda.source_files import CODE, LAUNCH
@@ -400,8 +401,7 @@ def test_source_follows_from_the_model(tmp_path):
 
 
 def test_code_is_the_same_wherever_tensors_lie():
-    device = find_device("cuda:sm_90")
-    assert isinstance(device, Early)
+    device = CudaDevice(architecture="sm_90")
     options = CompileOptions(device=device.name)
     vdevice = device.describe(options)
     plan = plan_graph(load_graph(layer_model()), vdevice, options)

@@ -6,11 +6,11 @@ same rKernels only the tables differ, places and order, so they give the same bi
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from rammer.apart import ArmsApart
 from rammer.compiler import (
     build_plan,
     choose_schedule,
@@ -23,28 +23,21 @@ from rammer.compiler import (
     silent,
 )
 from rammer.errors import OptionError
+from rammer.exploring import Explored, Written, digest_of, digest_of_model
 from rammer.frontends.dispatch import Example
 from rammer.guarded import guarded
 from rammer.inspection.dump import Dump
-from rammer.ir.program import Plan, Schedule
-from rammer.ir.saved_tasks import saved_tasks
 from rammer.ir.sizes import check_arrays
-from rammer.ir.vdevice import VDevice
 from rammer.kinds import read_with
 from rammer.options import CompileOptions
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 from rammer.runtime.adaptive import AdaptiveModel
-from rammer.runtime.contest import WHOLE, Arm, Parts
+from rammer.runtime.beside import Beside
 from rammer.runtime.executable import Executable
 from rammer.runtime.learnt import Learnt
-from rammer.schedule.exploration import Exploration, Options
-from rammer.schedule.policies import POLICIES
-from rammer.schedule.simulator import simulate
 
 BITS = ("same", "any")
-DEVICES = ("cpu", "reference")
-_TRIED = ("wavefront", "critical-path", "ios-tiles", "wavefront-fast", "sequential")
 
 
 @guarded("compiled")
@@ -56,6 +49,7 @@ def adapt_with(
     budget_runs: int,
     max_slowdown: float,
     bits: str,
+    budget_bytes: int,
     store: Path | None = None,
 ) -> AdaptiveModel:
     """`adapt` with every option.
@@ -65,17 +59,7 @@ def adapt_with(
         OptionError: an option cannot be used.
         DeviceError: the machine cannot do what was asked.
     """
-    if bits not in BITS:
-        raise OptionError(f"bits='{bits}'", hint=f"choose one of {', '.join(BITS)}")
-    if budget_runs < 0 or max_slowdown < 1:
-        raise OptionError(
-            f"budget_runs={budget_runs}, max_slowdown={max_slowdown}",
-            hint="give a number of calls from 0 on and a factor of at least 1",
-        )
-    if options.device not in DEVICES:
-        raise OptionError(
-            f"adapt() on {options.device}", hint=f"use one of {', '.join(DEVICES)}, or compile with policy='auto'"
-        )
+    _check(budget_runs, max_slowdown, bits, budget_bytes)
     graph, kind = read_with(model, options, example)
     if graph.states:
         raise OptionError("adapt() of a model with state", hint="compile it: a state cannot change its program")
@@ -84,104 +68,51 @@ def adapt_with(
     tasks = lower_graph(graph, vdevice, options, Dump(options.dump_dir))
     measured = measure_kernels(tasks, device, vdevice, options)
     costs = MeasuredCosts(measured, ModelCosts(vdevice))
+    explored = Explored(
+        tasks=tasks,
+        first=choose_schedule(tasks, vdevice, costs, options, run_times(device, options)),
+        measured=measured,
+        device=device,
+        vdevice=replace(vdevice, externs=()),  # users' functions, which have made their rKernels by now
+        any_bits=bits == "any",
+    )
+    plan = plan_memory(tasks, explored.first, vdevice, Dump(None))
+    made = partial(kind, **interface_of(graph, tasks.in_place))
+    first = build_plan(plan, measured, device, vdevice, options, silent, made)
+    beside = Beside(first, device, options, made, budget_bytes)
 
-    def build(plan: Plan) -> Executable:
-        made = partial(kind, **interface_of(graph, tasks.in_place))
-        return build_plan(plan, measured, device, vdevice, options, silent, made)
-
-    def planned(schedule: Schedule) -> Plan:
-        return plan_memory(tasks, schedule, vdevice, Dump(None))
-
-    first = planned(choose_schedule(tasks, vdevice, costs, options, run_times(device, options)))
-    learnt = None if store is None else Learnt(store / f"{_digest_of_model(first, vdevice)}.json")
-    policies = [POLICIES[name] for name in _TRIED]
-    exploration = Exploration(tasks, first.schedule, vdevice, costs, policies, any_bits=bits == "any")
-
-    def predicted_us(schedule: Schedule) -> float:
-        return simulate(tasks, schedule, vdevice, costs).total_us
-
-    arms = _Arms(exploration, first.schedule, predicted_us, lambda schedule: build(planned(schedule)))
-    digest = _digest(first.schedule)
-    return AdaptiveModel(build(first), arms.all(), budget_runs, max_slowdown, digest=digest, learnt=learnt)
-
-
-class _Arms:
-    """What is tried of a model: schedules by other policies, then for each epoch the best of any of them."""
-
-    def __init__(
-        self,
-        exploration: Exploration,
-        first: Schedule,
-        predicted_us: Callable[[Schedule], float],
-        build: Callable[[Schedule], Executable],
-    ) -> None:
-        self._exploration, self._predicted_us, self._build = exploration, predicted_us, build
-        self._first_us = predicted_us(first) or 1.0
-        self._known = [first]
-
-    def all(self) -> Iterator[Arm]:
-        """Every arm; which comes next may depend on what became of those before."""
-        for option in self._exploration.wholes(self._predicted_us):
-            source, place = option
-            name = f"{_TRIED[place - 1]}, places and order" if place else f"{_TRIED[source - 1]}, rKernels"
-            options = dict.fromkeys(self._exploration.parts, option)
-            yield from self._whole(self._exploration.whole(option), name, options)
-        if self._exploration.has_epochs:
-            yield from self._by_epochs()
-            best = self._exploration.composed(self._exploration.best, barriers=False)
-            yield from self._whole(best, "each epoch's best", {})
-
-    def _whole(self, schedule: Schedule, name: str, options: Options) -> Iterator[Arm]:
-        """A schedule that is judged as a whole, unless it was before; if it gains, parts have these options."""
-        if any((schedule.choice, schedule.programs) == (one.choice, one.programs) for one in self._known):
-            return
-        self._known.append(schedule)
-
-        def learn(gains: Mapping[str, bool]) -> None:
-            if gains[WHOLE]:
-                self._exploration.take(options)
-
-        yield self._arm(schedule, name, learn)
-
-    def _by_epochs(self) -> Iterator[Arm]:
-        """Programs with a barrier behind each epoch, so that each part is judged apart."""
-        exploration = self._exploration
-        changes = exploration.changes()
-        change = next(changes, None)
-        while change is not None:
-            gains: dict[str, bool] = {}
-            beside = exploration.composed(exploration.best, barriers=True)
-            schedule = exploration.composed({**exploration.best, **change}, barriers=True)
-            parts = Parts(
-                programs={part: exploration.parts[part] for part in change},
-                digest=_digest(beside),
-                beside=partial(self._build, beside),
-            )
-            yield self._arm(schedule, "other options", gains.update, parts)
-            try:
-                change = changes.send(gains)
-            except StopIteration:
-                return
-
-    def _arm(
-        self, schedule: Schedule, name: str, learn: Callable[[Mapping[str, bool]], None], parts: Parts | None = None
-    ) -> Arm:
-        return Arm(
-            name=name,
-            digest=_digest(schedule),
-            predicted=self._predicted_us(schedule) / self._first_us,
-            build=partial(self._build, schedule),
-            learn=learn,
-            parts=parts,
+    def finish(written: Written) -> Executable:
+        return beside.made(
+            written.source,
+            as_first=written.as_first,
+            report=written.report,
+            tasks=written.tasks,
+            by_program=written.by_program,
         )
 
+    apart = ArmsApart(explored) if beside.may_be_written else None
+    arms = explored.arms() if apart is None else apart.all()
+    return AdaptiveModel(
+        first,
+        (arm.further(finish) for arm in arms),
+        budget_runs,
+        max_slowdown,
+        digest=digest_of(explored.first),
+        learnt=None if store is None else Learnt(store / f"{digest_of_model(plan, vdevice)}.json"),
+        stop=lambda: None if apart is None else apart.stop(),
+    )
 
-def _digest(schedule: Schedule) -> str:
-    """Equal for equal programs of a model."""
-    return hashlib.sha256(repr((schedule.choice, schedule.programs)).encode()).hexdigest()
 
+def _check(budget_runs: int, max_slowdown: float, bits: str, budget_bytes: int) -> None:
+    """Refuse options that mean nothing.
 
-def _digest_of_model(first: Plan, vdevice: VDevice) -> str:
-    """Equal for equal work, whatever the weights, on alike machines with the same compiler."""
-    machine = repr((vdevice.kind, vdevice.name, vdevice.veu_count, vdevice.compiler))
-    return hashlib.sha256(machine.encode() + saved_tasks(first, {})).hexdigest()
+    Raises:
+        OptionError: one of them.
+    """
+    if bits not in BITS:
+        raise OptionError(f"bits='{bits}'", hint=f"choose one of {', '.join(BITS)}")
+    if budget_runs < 0 or max_slowdown < 1 or budget_bytes < 0:
+        raise OptionError(
+            f"budget_runs={budget_runs}, max_slowdown={max_slowdown}, budget_bytes={budget_bytes}",
+            hint="give a number of calls from 0 on, a factor of at least 1, and a number of bytes from 0 on",
+        )

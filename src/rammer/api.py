@@ -131,6 +131,7 @@ def adapt(
     budget_runs: int = 2000,
     max_slowdown: float = 1.5,
     bits: str = "same",
+    budget_bytes: int = 1 << 30,
     store: str | os.PathLike[str] | None = None,
     policy: str = "wavefront",
     precision: str = "fp32",
@@ -142,7 +143,7 @@ def adapt(
     """Compile a model that tries other programs of itself while it is called, and keeps what is quicker.
 
     Every call gives a right answer. Programs are compared in pairs of calls, in turns; one that is quicker in a sign
-    test and by at least one in a hundred takes over. On processors; for models without state.
+    test and by at least one in a hundred takes over. For models without state.
 
     Args:
         model: as for `compile`, estimators and lists excepted.
@@ -154,6 +155,8 @@ def adapt(
             that does so in two calls is not called again.
         bits: "same" tries programs that give the same bits: other places and another order of the same work. "any" also
             tries other rKernels, which may round otherwise.
+        budget_bytes: of a GPU's memory, what programs may take that are loaded beside the first one. They have the same
+            constants and, where rKernels are the same, the same code; what would take more is not tried.
         store: a folder for what is learnt, which later processes with the same model on alike machines begin with;
             None keeps nothing.
         policy: of the first program, as for `compile`.
@@ -179,7 +182,14 @@ def adapt(
     example = _example(args, kwargs)
     folder = None if store is None else Path(store)
     return adapt_with(
-        model, options, example, budget_runs=budget_runs, max_slowdown=max_slowdown, bits=bits, store=folder
+        model,
+        options,
+        example,
+        budget_runs=budget_runs,
+        max_slowdown=max_slowdown,
+        bits=bits,
+        budget_bytes=budget_bytes,
+        store=folder,
     )
 
 

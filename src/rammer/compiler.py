@@ -1,6 +1,7 @@
 """compile_graph(): the whole pipeline on one page. Data flows one way; a verifier stands after every step.
 
-The last one proves the plan while the device's compilers work on it.
+The last one proves the plan while the device's compilers work on it; where code follows from the schedule alone, they
+begin before memory is planned.
 
 model ─frontends─▶ Graph ─passes─▶ Graph ─lowering─▶ TaskGraph ─schedule─▶ Plan ─devices─▶ Executable
                                                          └─profiler─▶ costs ─┘
@@ -9,14 +10,15 @@ model ─frontends─▶ Graph ─passes─▶ Graph ─lowering─▶ TaskGraph
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from rammer.devices.base import Device, Placing
+from rammer.devices.base import Binary, Device, Early, Placing, Source
 from rammer.devices.registry import find_device
 from rammer.errors import OptionError
 from rammer.extending import kernels_for
@@ -84,9 +86,12 @@ def compile_graph(
     measured = measure_kernels(tasks, device, vdevice, options, progress)
     costs = MeasuredCosts(measured, ModelCosts(vdevice))
     progress("schedule", 0, 1)
-    plan = lay_out(tasks, choose_schedule(tasks, vdevice, costs, options, run_times(device, options)), vdevice)
+    schedule = choose_schedule(tasks, vdevice, costs, options, run_times(device, options))
     made = partial(kind, **interface_of(graph, tasks.in_place))
-    return build_plan(plan, measured, device, vdevice, options, progress, made, partial(prove, plan, vdevice, dump))
+    with begin(device, tasks, schedule, vdevice, options, progress) as begun:
+        plan = lay_out(tasks, schedule, vdevice)
+        proof = partial(prove, plan, vdevice, dump)
+        return build_plan(plan, measured, device, vdevice, options, progress, made, proof, begun)
 
 
 def find_target(options: CompileOptions) -> tuple[Device, VDevice]:
@@ -109,6 +114,40 @@ def find_target(options: CompileOptions) -> tuple[Device, VDevice]:
     return device, vdevice
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What a device's compilers work on before there is a plan.
+
+    Attributes:
+        complete: makes of it the source of the plan.
+        binary: what it becomes.
+    """
+
+    complete: Callable[[Plan, VDevice], Source]
+    binary: Future[Binary]
+
+
+@contextmanager
+def begin(
+    device: Device, graph: TaskGraph, schedule: Schedule, vdevice: VDevice, options: CompileOptions, progress: Progress
+) -> Iterator[Begun | None]:
+    """Let the device's compilers work on the code of a schedule meanwhile; None where code needs a plan.
+
+    They are waited for in the end, whatever happens.
+    """
+    if not isinstance(device, Early):
+        yield None
+        return
+    with timed("code"):
+        code = device.code(graph, schedule, vdevice)
+
+    def build() -> Binary:
+        return device.build(code, options, lambda done, total: progress("build", done, total))
+
+    with ThreadPoolExecutor(1) as beside:
+        yield Begun(complete=partial(device.complete, code=code), binary=beside.submit(copy_context().run, build))
+
+
 def build_plan(
     plan: Plan,
     measured: Mapping[RKernel, Figure],
@@ -118,6 +157,7 @@ def build_plan(
     progress: Progress,
     kind: Callable[..., Executable],
     meanwhile: Callable[[], None] = lambda: None,
+    begun: Begun | None = None,
 ) -> Executable:
     """From a plan to what runs it.
 
@@ -130,12 +170,13 @@ def build_plan(
         progress: is told of the building.
         kind: makes the executable; it has the signature and the states' initial values.
         meanwhile: is called while the device's compilers work, which need no Python.
+        begun: what they work on by now.
 
     Raises:
         DeviceError: the machine cannot do what was asked.
     """
     with timed("emit") as step:
-        source = device.emit(plan, vdevice)
+        source = device.emit(plan, vdevice) if begun is None else begun.complete(plan, vdevice)
         step.made = f"{len(source.files)} files, {size_text(sum(map(len, source.files.values())))}"
 
     def explained() -> tuple[bytes, bytes]:
@@ -147,7 +188,10 @@ def build_plan(
     with ThreadPoolExecutor(1) as beside:
         with timed("build"):
             explaining = beside.submit(copy_context().run, explained)
-            binary = device.build(source, options, lambda done, total: progress("build", done, total))
+            if begun is None:
+                binary = device.build(source, options, lambda done, total: progress("build", done, total))
+            else:
+                binary = begun.binary.result()
         report, tasks = explaining.result()
     return kind(
         name=plan.graph.name, device=device, source=source, binary=binary, report=report, tasks=tasks, options=options

@@ -1,5 +1,7 @@
 """Operators of users' own, and rKernels in C: read, checked against their meaning, and candidates like all others."""
 
+import time
+
 import numpy as np
 import onnx.parser
 import pytest
@@ -93,6 +95,19 @@ def test_a_kernel_is_a_candidate_beside_others_and_stays_apart():
     skeletons, chosen = kernels_of(net, SOFT_CLIP)
     assert set(skeletons) == {"extern", "map"}
     assert skeletons[chosen] == "extern"
+
+
+def test_a_model_with_a_kernel_is_adapted():
+    """By another process, which knows the code and not who wrote it."""
+    rammer.operator(SOFT_CLIP)(soft_clip)
+    in_c(RIGHT)
+    x = numbers(6, 8)
+    settled = rammer.adapt(model(BETWEEN), "cpu", veus=2, bits="any", budget_runs=100, max_slowdown=50.0)
+    deadline_s = time.monotonic() + 300.0
+    while not settled.is_settled:
+        assert time.monotonic() < deadline_s, "it goes on trying"
+        np.testing.assert_allclose(settled(x), between(x), rtol=1e-6)
+    assert all(outcome.verdict != "failed" for outcome in settled.history)
 
 
 def test_a_saved_model_needs_neither_operator_nor_kernel(tmp_path, monkeypatch):

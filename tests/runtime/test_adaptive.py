@@ -1,5 +1,6 @@
 """Models that try other programs of themselves: every call right, the quicker one kept, no more than was allowed."""
 
+import gc
 import threading
 import time
 
@@ -12,6 +13,7 @@ from rammer.errors import CacheError, OptionError
 from rammer.runtime.adaptive import AdaptiveModel
 from rammer.runtime.contest import Arm
 from rammer.runtime.executable import Executable
+from rammer.runtime.laps import host_timer
 from rammer.runtime.learnt import Learnt, Outcome
 
 DEADLINE_S = 300.0
@@ -34,6 +36,7 @@ class Fake(Executable):
     def __init__(self, clock, name, milliseconds=1.0):
         self.clock = clock
         self.name = name
+        self._loaded = None  # type: ignore[assignment]
         self.seconds = milliseconds / 1e3
         self.calls = 0
 
@@ -52,8 +55,12 @@ def _arm(program, predicted=1.0, failing=None):
     return Arm(name=program.name, digest=program.name, predicted=predicted, build=build)
 
 
+def _by_clock(program, by_program):
+    return host_timer(program.clock)
+
+
 def _adaptive(first, arms, budget_runs=1000, max_slowdown=3.0):
-    return AdaptiveModel(first, iter(arms), budget_runs, max_slowdown, clock=first.clock)
+    return AdaptiveModel(first, iter(arms), budget_runs, max_slowdown, timer_of=_by_clock)
 
 
 def _call_until(done, call):
@@ -197,7 +204,7 @@ def test_what_was_learnt_is_not_tried_again(tmp_path):
         programs = [Fake(clock, name, takes[name]) for name in names]
         arms = iter([_arm(program) for program in programs])
         first = Fake(clock, "first")
-        model = AdaptiveModel(first, arms, 1000, 9.0, digest="first", learnt=Learnt(path), clock=clock)
+        model = AdaptiveModel(first, arms, 1000, 9.0, digest="first", learnt=Learnt(path), timer_of=_by_clock)
         _settled(model)
         return model, programs
 
@@ -258,6 +265,50 @@ def test_every_call_of_a_model_is_right(bits):
     np.testing.assert_allclose(rammer.load(model.freeze().to_bytes())(x), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_bound_calls_write_the_same_arrays_whichever_program_runs():
+    x = np.zeros((1, 8, 8, 8), np.float32)
+    net, rng = rammer.compile(build_model(), "cpu", veus=2), np.random.default_rng(0)
+    model = rammer.adapt(build_model(), "cpu", veus=2, budget_runs=200, max_slowdown=20.0)
+    (name,) = (port.name for port in model.signature.outputs)
+    y = np.empty(model.signature.outputs[0].type.shape, np.float32)
+    bound, own = model.bind({"x": x}, outputs={name: y}), model.bind({"x": x})
+
+    def call():
+        x[...] = rng.standard_normal(x.shape)
+        expected = net(x)
+        assert bound() is y
+        np.testing.assert_array_equal(y, expected)
+        np.testing.assert_array_equal(own(), expected)
+        np.testing.assert_array_equal(model.run({"x": x})[name], expected)
+
+    _call_until(lambda: model.is_settled, call)
+    assert any(one.pairs for one in model.history)
+    assert not model.is_trying
+    call()
+
+
+def test_what_is_tried_and_left_is_let_go_of_by_the_background():
+    """No call does so: on a GPU that waits for runs."""
+    clock, freed = Clock(), []
+
+    class Freed(Fake):
+        def __del__(self):
+            freed.append((self.name, threading.current_thread().name))
+
+    def arms():
+        for name, milliseconds in (("slower", 2.0), ("quicker", 0.5), ("slow", 3.0)):
+            program = Freed(clock, name, milliseconds)
+            arm = _arm(program)
+            del program
+            yield arm
+
+    model = _adaptive(Freed(clock, "first"), arms(), max_slowdown=9.0)
+    _settled(model)
+    _call_until(lambda: len(freed) == 3, gc.collect)
+    assert {name for name, _ in freed} == {"first", "slower", "slow"}
+    assert all(thread.startswith("rammer-adapt") for _, thread in freed)
+
+
 def test_a_model_begins_with_what_another_one_learnt(tmp_path):
     """Equal models on one machine have one file; another number of units has its own."""
     x = np.ones((1, 8, 8, 8), np.float32)
@@ -281,7 +332,7 @@ def test_a_model_begins_with_what_another_one_learnt(tmp_path):
         ({"bits": "some"}, "choose one of same, any"),
         ({"budget_runs": -1}, "a number of calls"),
         ({"max_slowdown": 0.5}, "a factor of at least 1"),
-        ({"device": "cuda:sm_90"}, "policy='auto'"),
+        ({"budget_bytes": -1}, "a number of bytes"),
         ({"policy": "none"}, "wavefront"),
     ],
 )

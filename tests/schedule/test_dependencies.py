@@ -13,8 +13,8 @@ from rammer.ir.expr import Load, rebuild
 from rammer.ir.region import Interval, boxes_overlap
 from rammer.ir.task import RTask, kernels_of
 from rammer.schedule.dependencies import find_dependencies
-from rammer.schedule.overlaps import overlaps
-from rammer.schedule.regions import Boxes, Region, Regions
+from rammer.schedule.overlaps import distinct_rows, overlaps
+from rammer.schedule.regions import Boxes, Region, Regions, regions_of
 from tests.support.schedules import all_pairs_dependencies, choices, task_graphs
 from tests.support.taskgraphs import TaskGraphMaker, branches, chain, recurrent
 
@@ -179,3 +179,24 @@ def test_overlaps_of_a_grid_in_any_order(reads, rows, columns, generator):
     writes = [(row, column) for row in dict.fromkeys(rows) for column in dict.fromkeys(columns)]
     generator.shuffle(writes)
     _check_overlaps(reads, writes)
+
+
+@given(st.integers(0, 40), st.integers(1, 5), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_distinct_rows_are_those_of_numpy(count, width, values, rng):
+    rows = np.array([[rng.randrange(-values, values) for _ in range(width)] for _ in range(count)], dtype=np.int64)
+    rows = rows.reshape(count, width)
+    found, place = distinct_rows(rows)
+    expected, inverse = np.unique(rows, axis=0, return_inverse=True)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(place, inverse.reshape(-1))
+
+
+@given(task_graphs, st.randoms(use_true_random=False))
+def test_what_a_graph_keeps_does_not_depend_on_choices(graph, rng):
+    assert regions_of(graph) is regions_of(graph)
+    for _ in range(3):
+        choice = [rng.randrange(len(operator.kernels)) for operator in graph.operators]
+        again = replace(graph)
+        assert regions_of(again) is not regions_of(graph)
+        kept, fresh = find_dependencies(graph, choice), find_dependencies(again, choice)
+        assert [[_tasks(one) for one in each] for each in kept] == [[_tasks(one) for one in each] for each in fresh]

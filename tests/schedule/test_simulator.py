@@ -98,6 +98,18 @@ def test_hand_overs_take_what_they_take_the_last_of_many_units(last_us, start_us
     assert _times(timeline) == {0: (0.0, 2.0), 2: (2.0, 3.0), 1: (start_us, start_us + 3.0)}
 
 
+@pytest.mark.parametrize(("waiting", "late_us"), [(1, 0.0), (2, 0.5), (4, 1.0)])
+def test_the_fewer_units_wait_for_the_same_the_sooner_the_last_goes_on(waiting, late_us):
+    """By logarithms: of two units half as late as of all four."""
+    makers = [(_execute(unit), Signal(0)) if unit == 0 else () for unit in range(4)]
+    steps = tuple((*own, Wait(0, 1), _execute(1 + unit)) if unit < waiting else own for unit, own in enumerate(makers))
+    schedule = Schedule(policy="made", choice=(0,) * 5, programs=(RProgram(steps=steps, counter_count=1),))
+    target = replace(device(4, handover_us=0.5), last_handover_us=Figure(1.5, "assumed"))
+    timeline = simulate(_independent(2, 3, 3, 3, 3), schedule, target, TileCosts(element_us=1.0))
+    expected = 2.5 + late_us if waiting > 1 else 2.0  # a unit alone waits for itself
+    assert _times(timeline)[waiting] == pytest.approx((expected, expected + 3.0))
+
+
 _EARLY = device(2, task_overhead_us=0.25, starts_early=True)
 _LOOKING = replace(_EARLY, own_handover_us=Figure(1.0, "assumed"))
 _COPYING = replace(_LOOKING, early_bytes_per_us=Figure(1e4, "assumed"))
@@ -146,9 +158,9 @@ def test_code_that_is_new_to_a_unit_comes_from_afar(memory_bytes, copies):
     assert [end - start for start, end in times.values()] == [16.0 + longer_us, 16.0, 24.0 + longer_us]
 
 
-@pytest.mark.parametrize(("element_us", "task_us"), [(0.01, 4.0), (5.0, 50.0)])
-def test_constants_that_no_level_has_room_for_come_from_the_outermost(element_us, task_us):
-    """40 KB at 10 KB a microsecond take 4, unless the rTask takes longer anyway."""
+@pytest.mark.parametrize(("element_us", "share", "task_us"), [(0.01, 1.0, 4.0), (0.01, 0.5, 8.0), (5.0, 1.0, 50.0)])
+def test_constants_that_no_level_has_room_for_come_from_the_outermost(element_us, share, task_us):
+    """40 KB at 10 KB a microsecond, or at a share of that, take 4 or more, unless the rTask takes longer anyway."""
     maker = TaskGraphMaker()
     graph = maker.finish([maker.elementwise([maker.input((1, 10)), maker.constant((1, 10))])])
     kernel = replace(graph.operators[0].kernels[0], constants=frozenset({1}))
@@ -158,6 +170,7 @@ def test_constants_that_no_level_has_room_for_come_from_the_outermost(element_us
     plain = device(1)
     levels = (plain.levels[0], replace(plain.levels[1], capacity_bytes=39))
     target = replace(plain, rules=_Bringing(), levels=levels, streams_constants=True)
+    target = replace(target, streamed_share=Figure(share, "assumed"))
     assert simulate(graph, schedule, target, TileCosts(element_us=element_us)).total_us == pytest.approx(task_us)
 
 
@@ -219,9 +232,16 @@ LATE = WarpgroupGemmForm(
 )
 
 
-@pytest.mark.parametrize(("busy_us", "times"), [(0.0, (0.0, 2.625)), (9.0, (9.0, 11.25))])
-def test_what_takes_tagged_results_late_ends_no_sooner_than_it_sees_them(busy_us, times):
-    """They are seen after 2.375 us; what looks at them last has its overhead of 0.25 us still before it."""
+class _Late(VectorRules):
+    """Rules of a device on which what takes elements late takes 0.5 us from then on, beside its overhead."""
+
+    def late_us(self, kernel):
+        return 0.5
+
+
+@pytest.mark.parametrize(("busy_us", "times"), [(0.0, (0.0, 3.125)), (9.0, (9.0, 11.25))])
+def test_what_takes_tagged_results_late_makes_its_own_when_it_sees_them(busy_us, times):
+    """They are seen after 2.375 us."""
     maker = TaskGraphMaker()
     made = maker.elementwise([maker.input((1, 2))])
     graph = maker.finish([maker.elementwise([made])])
@@ -231,18 +251,28 @@ def test_what_takes_tagged_results_late_ends_no_sooner_than_it_sees_them(busy_us
     graph = replace(graph, tensors=tuple(tensors), operators=(first, last))
     program = RProgram(steps=((_execute(0),), (_execute(1),)), counter_count=0)
     target = device(2, handover_us=0.5, task_overhead_us=0.25)
-    target = replace(target, tagged_handover_us=Figure(0.125, "assumed"), busy_us=(0.0, busy_us))
+    target = replace(target, rules=_Late(), tagged_handover_us=Figure(0.125, "assumed"), busy_us=(0.0, busy_us))
     schedule = Schedule(policy="made", choice=(0, 0), programs=(program,))
     assert _times(simulate(graph, schedule, target, TileCosts(element_us=1.0)))[1] == times
 
 
+def test_what_may_take_results_late_is_held_up_by_a_look_without_waits_too():
+    graph = _independent(2, 3, 3)
+    late = replace(graph.operators[2], kernels=(replace(graph.operators[2].kernels[0], form=LATE),))
+    graph = replace(graph, operators=(*graph.operators[:2], late))
+    program = RProgram(steps=((_execute(0), _execute(1)), (_execute(2),)), counter_count=0)
+    schedule = Schedule(policy="made", choice=(0,) * 3, programs=(program,))
+    times = _times(simulate(graph, schedule, _LOOKING, TileCosts(element_us=1.0)))
+    assert times == {0: (0.0, 2.25), 1: (2.25, 5.5), 2: (0.0, 4.0)}
+
+
 def test_constants_that_are_copied_beside_a_look_hold_an_rtask_up_where_they_take_longer():
-    """20 KB at 10 KB a microsecond, beside a look of 0.75 us."""
+    """20 KB at 10 KB a microsecond, beside a look of 0.75 us and the overhead of 0.25 us before it."""
     program = RProgram(steps=((_execute(0), Signal(0)), (_execute(1), Wait(0, 1), _execute(2))), counter_count=1)
     schedule = Schedule(policy="made", choice=(0,) * 3, programs=(program,))
     target = replace(_COPYING, rules=_Beside())
     times = _times(simulate(_independent(2, 3, 4), schedule, target, TileCosts(element_us=1.0)))
-    assert times[2] == (3.25, 3.25 + 2.0 + 4.25)
+    assert times[2] == (3.25, 3.25 + 1.75 + 4.25)
 
 
 KEEPING = replace(device(1, task_overhead_us=0.25), kept_share=0.5)
@@ -268,9 +298,9 @@ def test_weights_that_another_operator_has_too_are_there_already(shared):
 @pytest.mark.parametrize("element_us", [1.0, 20.0])
 @pytest.mark.parametrize(("capacity_bytes", "load_us"), [(1 << 30, 4.0), (1, 8.0)], ids=["near", "far"])
 def test_the_first_weights_that_a_unit_keeps_come_while_it_waits(element_us, capacity_bytes, load_us):
-    """4 registers of 512 threads, 8 KB: at 2 KB a microsecond, or at 1 KB from memory. The next rTask finds them.
+    """4 registers of 512 threads, 8 KB: at 2 KB a microsecond, or at 1 KB from memory, beside what fetching them takes.
 
-    That one has no Wait, so that the unit walks on to it by itself, without the overhead of 0.25 us.
+    The next rTask finds them. Each looks at what others made: the overhead of 0.25 us.
     """
     program = RProgram(steps=((_execute(0), Signal(0)), (Wait(0, 1), _execute(1), _execute(2))), counter_count=1)
     level = replace(KEEPING.levels[-1], bandwidth_bytes_per_us=Figure(1024.0, "assumed"), capacity_bytes=capacity_bytes)
@@ -283,15 +313,16 @@ def test_the_first_weights_that_a_unit_keeps_come_while_it_waits(element_us, cap
     )
     schedule = Schedule(policy="made", choice=(0,) * 3, programs=(program,))
     times = _times(simulate(_with_weights(1, 0, 0), schedule, target, TileCosts(element_us=element_us)))
-    ready_us = times[0][1] + 0.5
+    ready_us, fetch_us = times[0][1] + 0.5, 2 * element_us + 0.25
     kept_us = times[2][1] - times[2][0]
-    assert times[1][1] == max(load_us, ready_us) + 0.25 + kept_us
+    assert kept_us == element_us + 0.25
+    assert times[1][1] == max(load_us + fetch_us, ready_us) + kept_us
     assert times[2][0] == times[1][1]
 
 
-@pytest.mark.parametrize(("order", "total_us"), [((0, 2, 1, 3), 5.25), ((0, 1, 2, 3), 7.75)])
+@pytest.mark.parametrize(("order", "total_us"), [((0, 2, 1, 3), 9.5), ((0, 1, 2, 3), 14.0)])
 def test_weights_are_fetched_again_where_others_took_their_place(order, total_us):
-    """The first of all is there; then each change of weights takes 1.25 us more."""
+    """Each rTask takes 1.25 us, and 2.25 where it has to fetch its weights first."""
     schedule = Schedule(
         policy="made",
         choice=(0,) * 4,
@@ -299,6 +330,56 @@ def test_weights_are_fetched_again_where_others_took_their_place(order, total_us
     )
     timeline = simulate(_with_weights(0, 1, 0, 1), schedule, KEEPING, TileCosts(element_us=1.0))
     assert timeline.total_us == total_us
+
+
+@pytest.mark.parametrize(("first_us", "end_us"), [(2, 7.0), (9, 11.25)])
+def test_weights_are_fetched_while_an_rtask_waits(first_us, end_us):
+    """It keeps others from 0 to 3.5 us, fetches its own until 5.75 or waits longer, and takes 1.25 us from then on."""
+    maker = TaskGraphMaker()
+    weights = [maker.constant((1, 2)) for _ in range(2)]
+    outputs = [maker.elementwise([weights[number]]) for number in (0, 1, 0, 1)]
+    graph = maker.finish([*outputs, maker.elementwise([maker.input((1, first_us))])])
+    *keeping, plain = graph.operators
+    kept = [replace(one.kernels[0], form=RESIDENT, constants=frozenset({0})) for one in keeping]
+    keeping = [replace(one, kernels=(kernel,)) for one, kernel in zip(keeping, kept, strict=True)]
+    graph = replace(graph, operators=(*keeping, plain))
+    program = RProgram(steps=((_execute(4), Signal(0)), (_execute(0), Wait(0, 1), _execute(1))), counter_count=1)
+    schedule = Schedule(policy="made", choice=(0,) * 5, programs=(program,))
+    target = replace(KEEPING, veus=device(2, handover_us=0.75).veus, handover_us=Figure(0.75, "assumed"))
+    times = _times(simulate(graph, schedule, target, TileCosts(element_us=1.0)))
+    assert times[0] == (0.0, 3.5)
+    assert times[1][1] == end_us
+
+
+def test_weights_that_a_unit_fetches_for_the_first_time_come_from_afar():
+    """8 KB of each weight take 4 us more at first, whatever the unit kept before; not when they are fetched again."""
+    program = RProgram(steps=(tuple(map(_execute, range(4))),), counter_count=0)
+    schedule = Schedule(policy="made", choice=(0,) * 4, programs=(program,))
+    target = replace(KEEPING, early_bytes_per_us=Figure(2048.0, "assumed"))
+    timeline = simulate(_with_weights(0, 1, 0, 1), schedule, target, TileCosts(element_us=1.0))
+    assert [span.end_us - span.start_us for span in timeline.spans] == [7.5, 7.5, 3.5, 3.5]
+
+
+@pytest.mark.parametrize(("behind", "end_us"), [(False, 4.5), (True, 4.75)])
+def test_a_look_at_tagged_results_takes_its_time_where_they_are_there(behind, end_us):
+    """They are seen after 3.5 us, with the look; on a unit that comes to it just then the look follows."""
+    maker = TaskGraphMaker()
+    weight = maker.constant((1, 2))
+    made = maker.elementwise([maker.input((1, 2))])
+    graph = maker.finish([maker.elementwise([weight, made]), maker.elementwise([weight])])
+    tensors = [replace(t, layout=replace(t.layout, tagged=t.id == made)) for t in graph.tensors]
+    first, *keeping = graph.operators
+    kept = [replace(one.kernels[0], form=RESIDENT, constants=frozenset({0})) for one in keeping]
+    keeping = [replace(one, kernels=(kernel,)) for one, kernel in zip(keeping, kept, strict=True)]
+    graph = replace(graph, tensors=tuple(tensors), operators=(first, *keeping))
+    queue = (_execute(2), _execute(1)) if behind else (_execute(1),)
+    program = RProgram(steps=((_execute(0),), queue), counter_count=0)
+    schedule = Schedule(policy="made", choice=(0,) * 3, programs=(program,))
+    target = replace(
+        KEEPING, veus=device(2).veus, handover_us=Figure(2.0, "assumed"), tagged_handover_us=Figure(1.25, "assumed")
+    )
+    times = _times(simulate(graph, schedule, target, TileCosts(element_us=1.0)))
+    assert times[1][1] == end_us
 
 
 def test_a_wait_ends_with_the_signal_that_reaches_its_threshold():

@@ -9,8 +9,9 @@ artifact stores them as they are and a model loads without its plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from rammer.options import CompileOptions
 
 if TYPE_CHECKING:
     from rammer.ir.graph import Array
-    from rammer.ir.program import Plan
+    from rammer.ir.program import Plan, Schedule
     from rammer.ir.recipe import Recipe
     from rammer.ir.task import TaskGraph
     from rammer.ir.types import TensorType
@@ -123,6 +124,55 @@ class Clocked(Loaded, Protocol):
 
         States are among the inputs, the last of them.
         """
+        ...
+
+
+class Lap(Protocol):
+    """How long one run took, which may be under way when its call has returned."""
+
+    def times_us(self) -> Sequence[float] | None:
+        """The time of the run, or one for each rProgram where that was asked for, in us; None while it is under way.
+
+        Raises:
+            RunTimeoutError: a run stopped making progress, of which nobody was told yet.
+        """
+        ...
+
+
+@runtime_checkable
+class Swappable(Loaded, Protocol):
+    """A `Loaded` on a device with memory and a clock of its own, beside which other programs of the model may be.
+
+    Attributes:
+        may_be_captured: whether its runs may become part of what replays them later. False while another program may
+            take its place: runs that are captured raise StreamCaptureError then.
+    """
+
+    may_be_captured: bool
+
+    def beside(self, source: Source, binary: Binary, *, by_program: bool = False) -> Swappable:
+        """Another program of the model, loaded: what is equal in both is in memory once.
+
+        With `by_program`, it can be `timed_by_program`.
+
+        Runs of both, and of others beside them, follow each other whatever their streams. May be called while runs are
+        given to streams, of which none waits for it.
+
+        Raises:
+            DeviceUnavailableError: there is too little memory, or the binary does not load.
+        """
+        ...
+
+    def added_bytes(self, source: Source) -> int:
+        """The device's memory that `beside` would take, without code."""
+        ...
+
+    def timed(self) -> AbstractContextManager[Lap]:
+        """Time the run that is given to the device inside, by the device's clock; nobody waits for it."""
+        ...
+
+    def timed_by_program(self) -> AbstractContextManager[Lap]:
+        """`timed`, each rProgram apart."""
         ...
 
 
@@ -373,4 +423,20 @@ class Placing(Protocol):
 
     def placed(self, source: Source, plan: Plan) -> Source:
         """A source with the tables of another plan of the same task graph."""
+        ...
+
+
+_Code = TypeVar("_Code", bound=Source)
+
+
+@runtime_checkable
+class Early(Protocol[_Code]):
+    """A `Device` whose code is the same wherever tensors lie: it is compiled while the rest of a plan is made."""
+
+    def code(self, graph: TaskGraph, schedule: Schedule, vdevice: VDevice) -> _Code:
+        """The code of a schedule, which `Device.build` takes as it is. Pure, as `Device.emit` is."""
+        ...
+
+    def complete(self, plan: Plan, vdevice: VDevice, code: _Code) -> Source:
+        """What `Device.emit` returns for a plan, given the code of its schedule."""
         ...

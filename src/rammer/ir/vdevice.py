@@ -113,6 +113,10 @@ class TileRules(Protocol):
         """What a full rTask brings from far, which simulated runs count where the device says how fast."""
         ...
 
+    def late_us(self, kernel: RKernel) -> float:
+        """How long a full rTask still takes when it sees the elements that it takes late, in microseconds."""
+        ...
+
     def compute_us(self, kernel: RKernel, vdevice: VDevice) -> float:
         """The time of one full rTask but for what it moves through memory, in microseconds."""
         ...
@@ -139,7 +143,7 @@ class VDevice:
         flops_per_us: what a vEU computes at its peak, a multiply-add counted as two.
         handover_us: until a vEU can go on that waits for another one of the same home.
         task_overhead_us: what each rTask takes beyond its work.
-        start_us: from the start of a run until its first rTasks start.
+        start_us: from the start of a run until its first rTasks start, with what comes behind the last ones.
         starts_early: whether an rTask waits by itself, so that `task_overhead_us` passes while it does.
         skeletons: that it has.
         rules: construct and cost rKernels.
@@ -152,6 +156,7 @@ class VDevice:
         array_alignment_bytes: what addresses of callers' arrays are multiples of.
         streams_constants: whether simulated runs bring constants and code from the outermost level where constants of a
             model, with what an rOperator moves, find no room in one that all share.
+        streamed_share: of that level's bandwidth, what large constants get then.
         stream_bytes: what a stream of constants wants side by side at a time.
         stream_ahead_bytes: how far ahead code asks for such a stream where no vEU's own cache holds it; 0: it does not.
         streams_rows: whether matrices that vectors are multiplied with are to lie with what is summed over innermost,
@@ -201,6 +206,7 @@ class VDevice:
     alignment_bytes: int = 64
     array_alignment_bytes: int = 1
     streams_constants: bool = False
+    streamed_share: Figure = Figure(1.0, "taken for all")
     stream_bytes: int = 64
     stream_ahead_bytes: int = 0
     streams_rows: bool = False

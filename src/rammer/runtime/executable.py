@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, cast
-
-import numpy as np
 
 from rammer.devices.base import Binary, Device, DeviceArray, Loaded, OnHost, Resident, Source, Trace
 from rammer.errors import ArtifactWriteError, OutOfMemoryError, OutputError, PlacementError, StateError
@@ -20,6 +17,7 @@ from rammer.printable import printable, printable_data
 from rammer.runtime.arrays import room_for
 from rammer.runtime.bound import BoundCall
 from rammer.runtime.container import Buffer, Json, container_pieces, corrupt, write_container
+from rammer.runtime.sharing import with_files_of
 from rammer.runtime.signature import Signature, host_input, host_output
 from rammer.runtime.state import HostState, State
 from rammer.runtime.views import (
@@ -65,6 +63,7 @@ class Executable:
         options: CompileOptions,
         tasks: Buffer = b"",
         initial: Sequence[Array] = (),
+        loaded: Loaded | None = None,
     ) -> None:
         self.name, self.signature = printable(name), signature
         self._output_names = [port.name for port in signature.outputs]
@@ -78,7 +77,7 @@ class Executable:
         self._initial = tuple(initial)
         self._apart: list[int] = []  # where arrays begin that were found to lie apart: those of the next call often do
         self._host_rooms = [room_for(port.type) for port in signature.outputs]
-        self._place(self._load(source, binary))
+        self._place(self._load(source, binary) if loaded is None else loaded)
         self._state = self.new_state() if signature.states else None
 
     def _place(self, loaded: Loaded) -> None:
@@ -117,17 +116,10 @@ class Executable:
 
         Nobody may be calling this model.
         """
-        known: dict[str, Buffer] = {}
-        for other in others:
-            known.update(other._source.files)
-        mine = self._source.files
-        files = {
-            name: known[name] if name in known and _equal(known[name], content) else content
-            for name, content in mine.items()
-        }
-        if any(files[name] is not content for name, content in mine.items()):
-            self._source = replace(self._source, files=files)
-            self._place(self._load(self._source, self._binary))
+        source = with_files_of(self._source, (other._source for other in others))
+        if source is not self._source:
+            self._source = source
+            self._place(self._load(source, self._binary))
 
     @property
     def state(self) -> State:
@@ -494,7 +486,3 @@ class Executable:
 
     def __repr__(self) -> str:
         return f"<rammer.Executable {self.name} on {self.device}: {self.signature}>"
-
-
-def _equal(one: Buffer, other: Buffer) -> bool:
-    return one is other or np.array_equal(np.asarray(memoryview(one)), np.asarray(memoryview(other)))

@@ -28,7 +28,7 @@ from rammer.ir.task import TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.dependencies import Dependencies, TaskSet
 from rammer.schedule.estimates import Estimates
-from rammer.schedule.regions import Regions
+from rammer.schedule.regions import regions_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ def find_edges(graph: TaskGraph) -> list[Edge]:
 
     Coarser tiles read hulls of what finer ones read, so what holds for the finest holds for all.
     """
-    dependencies = Dependencies(graph, Regions(graph))
+    dependencies = Dependencies(graph, regions_of(graph))
     finest = [max(operator.kernels, key=lambda kernel: kernel.task_count) for operator in graph.operators]
     tiles: dict[TaskSet, dict[int, set[int]]] = {}
     edges = []

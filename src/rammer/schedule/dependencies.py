@@ -14,14 +14,15 @@ parts of their tensors (the cells of a recurrent layer) and then only named anew
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from rammer.ir.task import RKernel, ROperator, RTask, TaskGraph, kernels_of
-from rammer.schedule.overlaps import overlaps, overlaps_of_several
-from rammer.schedule.regions import Boxes, IntArray, Regions
+from rammer.schedule.overlaps import distinct_rows, overlaps, overlaps_of_several
+from rammer.schedule.regions import Boxes, IntArray, Regions, regions_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +55,33 @@ class _Match:
     members: tuple[tuple[tuple[int, tuple[int, ...]], ...], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """What follows from a task graph and its regions, whatever rKernels are chosen: producers, and matches so far.
+
+    Attributes:
+        slots: as `_producers_by_slot` has them.
+        readers: as `_readers_by_output` has them.
+        matches: by the boxes that are read and those that are written.
+    """
+
+    slots: tuple[tuple[tuple[_Producer, ...], ...], ...]
+    readers: Mapping[int, tuple[tuple[_Producer, ...], ...]]
+    matches: dict[tuple[Boxes, tuple[Boxes, ...]], _Match]
+
+
+_SHARED: WeakKeyDictionary[Regions, _Shared] = WeakKeyDictionary()
+
+
+def _shared(graph: TaskGraph, regions: Regions) -> _Shared:
+    """The same for all that ask of these regions."""
+    if regions not in _SHARED:
+        _SHARED[regions] = _Shared(
+            slots=_producers_by_slot(graph, regions), readers=_readers_by_output(graph, regions), matches={}
+        )
+    return _SHARED[regions]
+
+
 class Dependencies:
     """Dependencies that follow the choice of rKernels, rOperator by rOperator.
 
@@ -64,12 +92,11 @@ class Dependencies:
     def __init__(self, graph: TaskGraph, regions: Regions) -> None:
         self._graph = graph
         self._regions = regions
-        self._slots = _producers_by_slot(graph, regions)
-        self._readers = _readers_by_output(graph, regions)
+        shared = _shared(graph, regions)
+        self._slots, self._readers, self._matches = shared.slots, shared.readers, shared.matches
         self._has_tagged = any(tensor.layout.tagged for tensor in graph.tensors)
         self._written: dict[int, tuple[Boxes, ...]] = {}
         self._read: dict[int, tuple[Boxes | None, ...]] = {}
-        self._matches: dict[tuple[Boxes, tuple[Boxes, ...]], _Match] = {}
         self._tasks: dict[int, tuple[RTask, ...]] = {}
         self._sets: dict[tuple[tuple[int, tuple[int, ...]], ...], TaskSet] = {}
 
@@ -152,7 +179,7 @@ def union(one: Predecessors, other: Predecessors) -> Predecessors:
 
 def find_dependencies(graph: TaskGraph, choice: Sequence[int]) -> tuple[tuple[Predecessors, ...], ...]:
     """Per rOperator and rTask, the sets of rTasks that it depends on when rOperator i runs rKernel `choice[i]`."""
-    dependencies = Dependencies(graph, Regions(graph))
+    dependencies = Dependencies(graph, regions_of(graph))
     found = []
     for operator, kernel in zip(graph.operators, kernels_of(graph, choice), strict=True):
         found.append(dependencies.predecessors(operator, kernel))
@@ -165,7 +192,7 @@ def find_tagged(graph: TaskGraph, choice: Sequence[int]) -> dict[RTask, Predeces
     found: dict[RTask, Predecessors] = {}
     if not any(tensor.layout.tagged for tensor in graph.tensors):
         return found
-    dependencies = Dependencies(graph, Regions(graph))
+    dependencies = Dependencies(graph, regions_of(graph))
     for operator, kernel in zip(graph.operators, kernels_of(graph, choice), strict=True):
         for index, sets in enumerate(dependencies.awaited(operator, kernel, tagged=True)):
             if sets:
@@ -234,12 +261,12 @@ def _match(reads: Boxes, writes: Sequence[Boxes]) -> _Match:
     if len(found) == 1:
         (one,) = found
         return _Match(tuple(one.groups.tolist()), tuple(((0, tiles),) if tiles else () for tiles in one.tiles))
-    rows, place = np.unique(np.stack([each.groups for each in found], axis=1), axis=0, return_inverse=True)
+    rows, place = distinct_rows(np.stack([each.groups for each in found], axis=1))
     members = tuple(
         tuple((position, found[position].tiles[group]) for position, group in enumerate(row)) for row in rows.tolist()
     )
     kept = tuple(tuple((position, tiles) for position, tiles in row if tiles) for row in members)
-    return _Match(tuple(place.reshape(-1).tolist()), kept)
+    return _Match(tuple(place.tolist()), kept)
 
 
 def _by_writer(rows: Sequence[int], starts: IntArray) -> tuple[tuple[int, tuple[int, ...]], ...]:

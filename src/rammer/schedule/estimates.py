@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,7 +19,6 @@ class Estimates:
         handovers: from the end of an rTask to the start of one that waits for it on another vEU.
         tagged_handovers: the same of tagged results.
         handover_us: the least of the first.
-        late_us: what a simulated hand-over takes beyond the first; policies choose by the usual one.
         step_us: what it adds to a chain of rTasks on several vEUs; less where the next one starts while it waits.
         program_us: from the end of an rProgram to the start of the next. At the least that is a global barrier: one
             hand-over to learn that all vEUs are done and one to tell them all.
@@ -26,7 +26,8 @@ class Estimates:
         task_us: per rOperator and candidate rKernel, one rTask with the interpreter's overhead. What keeps weights that
             other rOperators have too, as the steps of a recurrent layer do, finds them there and walks from rTask to
             rTask by itself.
-        fetch_us: likewise, what it takes longer where its vEU has just kept other weights; 0 for what keeps none.
+        fetch_us: likewise, what it takes before it waits to load weights that others have taken the place of, which is
+            as long as an rTask takes that does so; 0 for what keeps none.
         early_us: likewise, how long before its inputs are there an rTask may have started: that overhead, where rTasks
             wait by themselves.
         load_us: likewise, what it takes before that, or while it waits, to bring what no rTask writes: weights that it
@@ -38,7 +39,6 @@ class Estimates:
         self.handovers = Handovers(device)
         self.tagged_handovers = Handovers(device, tagged=True)
         self.handover_us = self.handovers.least_us
-        self.late_us = device.late_us
         self.program_us = 2 * self.handovers.most_us
         self.overhead_us = overhead_us = device.task_overhead_us.value
         self.step_us = self.handover_us - (overhead_us if device.starts_early else 0.0)
@@ -58,8 +58,7 @@ class Estimates:
 
         self.fetch_us = tuple(
             tuple(
-                known[kernel] * (1 - device.kept_share) + overhead_us if self._is_kept(operator, kernel) else 0.0
-                for kernel in operator.kernels
+                known[kernel] + overhead_us if self._is_kept(operator, kernel) else 0.0 for kernel in operator.kernels
             )
             for operator in graph.operators
         )
@@ -80,6 +79,13 @@ class Estimates:
             for operator, early in zip(graph.operators, self.early_us, strict=True)
         )
 
+    def late_us(self, count: int) -> float:
+        """How much later than usual the last of so many vEUs goes on that wait for the same.
+
+        It grows as the largest of so many samples does, about with their logarithm. Policies choose by the usual time.
+        """
+        return self._device.late_us * math.log(count) / math.log(max(2, self._device.veu_count))
+
     def held_us(self, operator: ROperator, pick: int) -> float:
         """How much longer than usual an rTask is held up that has Waits, where all that it waits for is there.
 
@@ -91,7 +97,12 @@ class Estimates:
             return 0.0
         look_us = 0.0 if own is None else max(0.0, own.value - device.task_overhead_us.value)
         brought = device.rules.brought(operator.kernels[pick])
-        return max(look_us + self._early_us(brought.early_bytes), self._early_us(brought.beside_bytes))
+        beside_us = self._early_us(brought.beside_bytes) - device.task_overhead_us.value
+        return max(look_us + self._early_us(brought.early_bytes), beside_us)
+
+    def rest_us(self, kernel: RKernel) -> float | None:
+        """What an rTask still takes when it sees what it takes late; None: it takes nothing late. Likewise."""
+        return self.overhead_us + self._device.rules.late_us(kernel) if kernel.form.takes_late else None
 
     def stream_us(self, operator: ROperator, pick: int) -> float:
         """How much longer an rTask takes whose constants come from far, as all of a model do that has too many."""
@@ -102,7 +113,8 @@ class Estimates:
         whole_bytes = sum(kernel.expr.inputs[slot].nbytes for slot in kernel.constants)
         rounds = -(-kernel.task_count // device.veu_count)
         far_bytes = min(own_bytes, whole_bytes / (rounds * device.veu_count))
-        far_us = far_bytes / device.levels[-1].share_bytes_per_us(device.veu_count)
+        rate = device.levels[-1].share_bytes_per_us(device.veu_count) * device.streamed_share.value
+        far_us = far_bytes / rate
         return max(0.0, far_us - (self.task_us[operator.id][pick] - device.task_overhead_us.value))
 
     def keep_us(self, kernel: RKernel) -> float:

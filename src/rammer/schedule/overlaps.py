@@ -72,7 +72,7 @@ class _Grid:
             block[:, dim, 0] = np.searchsorted(hi, reads.lo[:, dim], side="right")
             block[:, dim, 1] = np.searchsorted(lo, reads.hi[:, dim], side="left")
         block[(reads.hi <= reads.lo).any(axis=1)] = 0
-        blocks, groups = _distinct(block.reshape(len(block), -1))
+        blocks, groups = distinct_rows(block.reshape(len(block), -1))
         tiles = []
         for bounds in blocks.reshape(len(blocks), -1, 2).tolist():
             part = self.table[tuple(slice(first, end) for first, end in bounds)]
@@ -85,7 +85,7 @@ def _grid(boxes: Boxes) -> _Grid | None:
     count, rank = boxes.lo.shape
     lows, highs, places = [], [], []
     for dim in range(rank):
-        spans, place = _distinct(np.stack([boxes.lo[:, dim], boxes.hi[:, dim]], axis=1))
+        spans, place = distinct_rows(np.stack([boxes.lo[:, dim], boxes.hi[:, dim]], axis=1))
         if np.any(np.diff(spans[:, 1]) < 0):
             return None
         lows.append(spans[:, 0])
@@ -100,7 +100,7 @@ def _grid(boxes: Boxes) -> _Grid | None:
 
 
 def _all_pairs(reads: Boxes, writes: Boxes) -> Overlaps:
-    bounds, groups = _distinct(np.hstack([reads.lo, reads.hi]))
+    bounds, groups = distinct_rows(np.hstack([reads.lo, reads.hi]))
     rank = reads.lo.shape[1]
     tiles = []
     for row in bounds:
@@ -109,7 +109,15 @@ def _all_pairs(reads: Boxes, writes: Boxes) -> Overlaps:
     return Overlaps(groups, tuple(tiles))
 
 
-def _distinct(rows: IntArray) -> tuple[IntArray, IntArray]:
-    """The distinct rows in lexicographic order, and the place of each row among them."""
-    found, place = np.unique(rows, axis=0, return_inverse=True)
-    return found, place.reshape(-1)
+def distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray]:
+    """The distinct rows in lexicographic order, and the place of each row among them.
+
+    As NumPy's `unique` along an axis, which takes several times longer: it compares rows as bytes, one by one.
+    """
+    order = np.lexsort(rows.T[::-1])
+    ordered = rows[order]
+    begins = np.ones(len(rows), dtype=np.bool_)
+    np.any(ordered[1:] != ordered[:-1], axis=1, out=begins[1:])
+    place = np.empty(len(rows), dtype=np.int64)
+    place[order] = np.cumsum(begins) - 1
+    return ordered[begins], place

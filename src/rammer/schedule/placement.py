@@ -31,7 +31,7 @@ from rammer.ir.task import RKernel, ROperator, RTask, TaskGraph, TensorRole
 from rammer.schedule.dependencies import Dependencies, Predecessors, TaskSet, union
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.handovers import Arrivals, Handovers, Times
-from rammer.schedule.regions import Boxes, IntArray, Regions
+from rammer.schedule.regions import Boxes, IntArray, regions_of
 from rammer.schedule.stationary import Stationary
 
 # rOperator -> its candidate rKernel.
@@ -190,7 +190,7 @@ class Placer:
     def __init__(self, graph: TaskGraph, estimates: Estimates) -> None:
         self._graph = graph
         self._estimates = estimates
-        self._regions = Regions(graph)
+        self._regions = regions_of(graph)
         self.dependencies = Dependencies(graph, self._regions)
         self._producers = [self.dependencies.producers(operator.id) for operator in graph.operators]
         self._picks: dict[int, int] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,7 @@ class Regions:
     """The regions of a task graph's rOperators under any rKernel, each derived once."""
 
     def __init__(self, graph: TaskGraph) -> None:
-        self._graph = graph
+        self._tensors = graph.tensors
         self._slots: dict[tuple[TensorExpr, _TileSizes], tuple[Boxes | None, ...]] = {}
         self._outputs: dict[tuple[TensorExpr, _TileSizes], tuple[Boxes, ...]] = {}
         self._elements: dict[tuple[int, int], Boxes] = {}
@@ -115,13 +116,26 @@ class Regions:
                 offset = np.array(binding.origin, dtype=np.int64)
                 self._moved[key] = Boxes(boxes.lo + offset, boxes.hi + offset)
             boxes = self._moved[key]
-        root, shape = self._graph.root(binding.tensor), self._graph.tensors[binding.tensor].type.shape
+        bound = self._tensors[binding.tensor]
+        root, shape = bound if bound.alias_of is None else self._tensors[bound.alias_of], bound.type.shape
         if shape != root.type.shape:
             alias = (boxes, shape, root.type.shape)
             if alias not in self._reshaped:
                 self._reshaped[alias] = _reshaped(boxes, shape, root.type.shape)
             boxes = self._reshaped[alias]
         return Region(root.id, boxes)
+
+
+_KEPT = "regions"
+
+
+def regions_of(graph: TaskGraph) -> Regions:
+    """The regions of a task graph, which it keeps: policies, simulations and reports ask for the same ones."""
+    kept: dict[str, Any] = vars(graph)
+    if _KEPT not in kept:
+        kept[_KEPT] = Regions(graph)
+    regions: Regions = kept[_KEPT]
+    return regions
 
 
 def _whole(expr: TensorExpr) -> _TileSizes:

@@ -1,21 +1,22 @@
 """A run of any schedule on any vDevice, played through with estimated times.
 
 Rules: a vEU goes through its steps in order. An rTask takes its estimated time. A signal is seen at once by the vEU
-that gives it and a hand-over later by all others, as late as by the last of many; a Wait ends when as many signals as
-its threshold are seen. Waits and signals take no time of their own, but what walks from rTask to rTask by itself has
-an overhead where there are some. Tagged results are seen by all vEUs a tagged hand-over later, and an rTask that
-takes some starts when it sees all of them or, where its form takes them late, ends no sooner. Where rTasks wait by
-themselves, their overhead passes meanwhile: they start so much before what they wait for is seen, but not before the
-rTask ahead has ended; constants that are copied first, and the look at what they wait for, come before that, too.
-Weights that a vEU keeps for later rTasks are fetched again where others took their place meanwhile; the first that it
-keeps come while it waits. Code that a vEU runs for the first time comes from afar, and so do all constants of a model
-that has too many. The first rProgram starts when the device has started; others follow as `Estimates.program_us`
-says. A vEU that other models have first begins when they have ended.
+that gives it and a hand-over later by all others, as late as by the last of those that wait for it; a Wait ends when
+as many signals as its threshold are seen. Waits and signals take no time of their own. Tagged results are seen by all
+vEUs a tagged hand-over later, and an rTask that takes some starts when it sees all of them or, where its form takes
+them late, makes its own results then. Where rTasks wait by themselves, their overhead passes meanwhile: they start so
+much before what they wait for is seen, but not before the rTask ahead has ended; constants that are copied first, and
+the look at what they wait for, come before that, too. What keeps weights on its vEU fetches them before it waits, where
+others took their place or there are none yet, and looks at what others made then; the time of tagged results has that
+in it. Code that a vEU runs for the first time comes from afar, and so do all constants of a model that has too many.
+The first rProgram starts when the device has started; others follow as `Estimates.program_us` says. A vEU that other
+models have first begins when they have ended.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
         task_us=task_us,
         early_us=early_us,
         held_us=held_us,
-        late=[kernel.form.takes_late for kernel in kernels_of(graph, schedule.choice)],
+        rest_us=[estimates.rest_us(kernel) for kernel in kernels_of(graph, schedule.choice)],
         kept=_Kept(graph, schedule.choice, estimates),
         code=_Code(graph, schedule.choice, estimates),
     )
@@ -88,23 +89,23 @@ class _Kept:
         }
         self._keep_us = [estimates.keep_us(kernel) for kernel in kernels_of(graph, choice)]
         self._overhead_us = estimates.overhead_us
-        self._at: dict[int, tuple[int, int]] = {}
-
-    def first_us(self, veu: int, task: RTask) -> float:
-        """What an rTask takes before it waits, since its vEU keeps nothing yet."""
-        return self._keep_us[task.operator] if task.operator in self._constants and veu not in self._at else 0.0
+        self._at: dict[int, tuple[int, int] | None] = {}
+        self._fetched: set[tuple[int, tuple[int, int]]] = set()
 
     def look_us(self, task: RTask) -> float:
-        """What an rTask takes longer that has Waits: its vEU does not walk on to it by itself."""
+        """What an rTask takes to look at what others made, once its weights are there."""
         return self._overhead_us if task.operator in self._constants else 0.0
 
     def fetch_us(self, veu: int, task: RTask) -> float:
-        """What an rTask that starts on a vEU takes longer, since its weights are not there any more."""
+        """What an rTask that starts on a vEU takes first, before it waits, if its weights are not there."""
         constant = self._constants.get(task.operator)
-        if constant is None:
+        before = self._at.get(veu)
+        self._at[veu] = now = None if constant is None else (constant, task.tile)
+        if now is None or before == now:
             return 0.0
-        before, self._at[veu] = self._at.get(veu), (constant, task.tile)
-        return 0.0 if before in (None, self._at[veu]) else self._fetch_us[task.operator]
+        is_first = (veu, now) not in self._fetched
+        self._fetched.add((veu, now))
+        return self._fetch_us[task.operator] + (self._keep_us[task.operator] if is_first else 0.0)
 
 
 class _Code:
@@ -128,14 +129,14 @@ class _Code:
 class _Times:
     """What rTasks take, by rOperator: all in all, before they need what they wait for, and before they look at it.
 
-    Those that take tagged results `late` begin without them. `kept` weights and `code` take more time on a vEU that has
-    them not.
+    Those that take tagged results late begin without them and have `rest_us` still to go when they see them; None is of
+    others. `kept` weights and `code` take more time on a vEU that has them not.
     """
 
     task_us: Sequence[float]
     early_us: Sequence[float]
     held_us: Sequence[float]
-    late: Sequence[bool]
+    rest_us: Sequence[float | None]
     kept: _Kept
     code: _Code
 
@@ -177,7 +178,6 @@ class _ProgramRun:
         self._taken: dict[RTask, list[_Taken]] = {}
         self._made: dict[RTask, list[_Taken]] = {}
         self._handovers, self._tagged_handovers = estimates.handovers, estimates.tagged_handovers
-        self._late_us, self._overhead_us = estimates.late_us, estimates.overhead_us
         self._note_tagged(tagged)
         self.times = [start_us + busy for busy in busy_us] if busy_us else [start_us] * program.veus
         self._ended = list(self.times)
@@ -186,6 +186,8 @@ class _ProgramRun:
         self._positions = [0] * program.veus
         self._signals: list[list[tuple[float, int]]] = [[] for _ in range(program.counter_count)]
         self._waiters: dict[tuple[int, int], list[int]] = {}
+        waits = Counter(step.counter for queue in program.steps for step in queue if isinstance(step, Wait))
+        self._late_us = {counter: estimates.late_us(count) for counter, count in waits.items()}
 
     def _note_tagged(self, tagged: Mapping[RTask, Predecessors]) -> None:
         """Find what each rTask takes and makes; what earlier rPrograms made is there."""
@@ -228,16 +230,16 @@ class _ProgramRun:
                     missing.takers.append(veu)
                     return []
                 seen = max((results.arrivals.seen_us(veu) for results in taken), default=0.0)
-                is_late = self._times.late[task.operator]
-                ready = self.times[veu] if is_late else max(self.times[veu], seen)
-                held_us = self._times.held_us[task.operator] if self._waited[veu] else 0.0
-                held_us += self._times.kept.first_us(veu, task)
+                rest_us, look_us = self._times.rest_us[task.operator], self._times.kept.look_us(task)
+                ready = max(self.times[veu], seen - look_us) if rest_us is None else self.times[veu]
+                is_held = self._waited[veu] or rest_us is not None
+                held_us = self._times.held_us[task.operator] if is_held else 0.0
+                held_us += self._times.kept.fetch_us(veu, task)
                 start = max(self._ended[veu], ready - self._times.early_us[task.operator] - held_us)
                 self.waiting[veu] += start - self._ended[veu]
-                brought_us = self._times.kept.fetch_us(veu, task) + self._times.code.fetch_us(veu, task)
-                brought_us += self._times.kept.look_us(task) if self._waited[veu] else 0.0
+                brought_us = self._times.code.fetch_us(veu, task) + look_us
                 end = start + held_us + self._times.task_us[task.operator] + brought_us
-                end = max(end, seen + self._overhead_us) if taken and is_late else end
+                end = max(end, seen + rest_us) if taken and rest_us is not None else end
                 self._waited[veu] = False
                 self.spans[veu].append(Span(program=self._number, veu=veu, task=task, start_us=start, end_us=end))
                 self.times[veu] = self._ended[veu] = end
@@ -249,7 +251,7 @@ class _ProgramRun:
                 if len(self._signals[counter]) < threshold:
                     self._waiters.setdefault((counter, threshold), []).append(veu)
                     return []
-                resumed = max(self.times[veu], self._seen_us(veu, self._signals[counter], threshold))
+                resumed = max(self.times[veu], self._seen_us(veu, counter, threshold))
                 self.times[veu] = resumed
                 self._waited[veu] = True
             case Signal(counter):
@@ -259,10 +261,11 @@ class _ProgramRun:
         self._positions[veu] = position + 1
         return runnable
 
-    def _seen_us(self, veu: int, signals: Sequence[tuple[float, int]], threshold: int) -> float:
-        """When `threshold` of the signals, which are in the order of time, are seen by a vEU."""
+    def _seen_us(self, veu: int, counter: int, threshold: int) -> float:
+        """When `threshold` of a counter's signals, which are in the order of time, are seen by a vEU."""
+        late_us = self._late_us[counter]
         seen = sorted(
-            time if giver == veu else time + self._handovers.between_us(giver, veu) + self._late_us
-            for time, giver in signals
+            time if giver == veu else time + self._handovers.between_us(giver, veu) + late_us
+            for time, giver in self._signals[counter]
         )
         return seen[threshold - 1] if threshold > 0 else 0.0

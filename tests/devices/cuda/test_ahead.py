@@ -26,14 +26,25 @@ def streaming(features=8, channels=8192, rows=2):
     return RKernel(expr=expr, layouts=layouts, tile=RTile(task=(rows,)), form=GemvForm(width=rows))
 
 
-def looked_ahead(queues, limit_bytes, kernel=None):
-    """(offset, bytes) that each record asks for; every rTask has x in the arena and w at byte 256 of the constants."""
+def streaming_two(features=8, channels=8192, rows=2):
+    """The product of `streaming` by the sum of two matrices; its operands are x, v, w and y."""
+    one = streaming(features, channels, rows)
+    m, c = one.expr.axes[0], Axis("r0", channels)
+    x, w, y = one.expr.inputs[0], one.expr.inputs[1], one.expr.outputs[0].type
+    body = Reduce(ReduceFn.SUM, (c,), load(0, x, (c,)) * (load(1, w, (m, c)) + load(2, w, (m, c))))
+    expr = TensorExpr(axes=(m,), inputs=(x, w, w), outputs=(Output(type=y, indices=(m,), body=body),))
+    layouts = tuple(Layout.row_major(type_.shape) for type_ in (x, w, w, y))
+    return replace(one, expr=expr, layouts=layouts)
+
+
+def looked_ahead(queues, limit_bytes, kernel=None, slots=(1,)):
+    """(offset, bytes) that each record asks for; rTasks have x in the arena, matrices at byte 256 of the constants."""
     queues = [[(EXECUTE, number, tile, 0) for number, tile in queue] for queue in queues]
     steps = np.array([step for queue in queues for step in queue], dtype=RECORD)
-    slots = np.array([(ARENA, 0, 0), (CONSTANT, 0, 256)], dtype=SLOT)
+    places = np.array([(ARENA, 0, 0), (CONSTANT, 0, 256), (CONSTANT, 0, 1 << 20)], dtype=SLOT)[: 1 + len(slots)]
     begins = np.cumsum([0, *map(len, queues)]).tolist()
-    records, starts = device_records(steps, begins, slots, np.array([], dtype=np.uint32), 2, {})
-    look_ahead(records, starts.tolist(), {7: Streamed(kernel=kernel or streaming(), slots=(1,))}, limit_bytes)
+    records, starts = device_records(steps, begins, places, np.array([], dtype=np.uint32), len(places), {})
+    look_ahead(records, starts.tolist(), {7: Streamed(kernel=kernel or streaming(), slots=slots)}, limit_bytes)
     return list(zip(records["ahead_offset"].tolist(), records["ahead_bytes"].tolist(), strict=True))
 
 
@@ -48,6 +59,12 @@ def test_a_record_asks_for_the_constants_of_the_next_rtask():
 def test_no_more_is_asked_for_than_the_cache_takes():
     assert looked_ahead([[(0, 0), (7, 1)]], 20_000)[0] == (256 + 2 * 8192 * 4, 20_000)
     assert looked_ahead([[(0, 0), (7, 1)]], 0)[0] == (0, 0)
+
+
+def test_half_as_much_more_is_asked_for_of_one_of_several_matrices():
+    kernel = streaming_two()
+    found = looked_ahead([[(0, 0), (7, 1)]], 20_000, kernel, slots=(1, 2))
+    assert found[0] == (256 + 2 * 8192 * 4, 30_000)
 
 
 def test_constants_that_do_not_lie_together_are_not_asked_for():

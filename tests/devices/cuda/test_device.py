@@ -26,6 +26,7 @@ from rammer.devices.codegen.tables import (
 from rammer.devices.cuda.architecture import NAMED, Gpu, named
 from rammer.devices.cuda.build import mismatch, requirements
 from rammer.devices.cuda.describe import describe
+from rammer.devices.cuda.device import CudaDevice
 from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
 from rammer.devices.cuda.records import device_records, step_times
 from rammer.devices.cuda.source_files import CODE, LAUNCH
@@ -397,6 +398,21 @@ def test_source_follows_from_the_model(tmp_path):
     code = first["program.cu"].decode()
     assert "restrict" not in code  # the read-only path does not see what other blocks wrote
     assert code.count("__device__ __noinline__ void") == 1
+
+
+def test_code_is_the_same_wherever_tensors_lie():
+    device = CudaDevice(architecture="sm_90")
+    options = CompileOptions(device=device.name)
+    vdevice = device.describe(options)
+    plan = plan_graph(load_graph(layer_model()), vdevice, options)
+    apart = {tensor: 2 * offset + 4096 for tensor, offset in plan.memory.offsets_bytes.items()}
+    elsewhere = replace(plan, memory=replace(plan.memory, offsets_bytes=apart, arenas_bytes=(1 << 20,)))
+    code = device.code(plan.graph, plan.schedule, vdevice)
+    assert list(code.files) == [CODE]
+    for each in (plan, elsewhere):
+        emitted, completed = device.emit(each, vdevice), device.complete(each, vdevice, code)
+        assert dict(completed.files) == dict(emitted.files)
+        assert completed.files[CODE] == code.files[CODE]
 
 
 def test_precision_error_is_the_users():

@@ -11,7 +11,7 @@ import pytest
 import rammer
 from rammer.devices.cuda import capture
 from rammer.devices.cuda import driver as drivers
-from rammer.devices.cuda.arrays import CUDA, Exchange, Room, stream_of
+from rammer.devices.cuda.arrays import CUDA, Exchange, Kept, Room, stream_of
 from rammer.devices.cuda.capture import capture_of, refuse_while_capturing
 from rammer.devices.cuda.driver import LEGACY_STREAM, Driver, check
 from rammer.devices.cuda.kernel import load_kernel
@@ -102,8 +102,9 @@ def test_memory_is_given_back_in_reverse():
 
 
 def room_of(driver):
-    anything: Any = None
-    return Room(TensorType(DType.FLOAT32, (8, 8)), driver=driver, exchange=anything, order=anything, wait=anything)
+    other: Any = None
+    kept = Kept(driver)
+    return Room(TensorType(DType.FLOAT32, (8, 8)), driver=driver, exchange=other, order=other, wait=other, kept=kept)
 
 
 def test_memory_of_results_is_kept_for_the_next_run_on_the_stream():

@@ -136,3 +136,10 @@ def test_weights_that_stay_are_loaded_first():
     few, many = (replace(RESIDENT, weight_registers=count) for count in (1, 64))
     assert 0.7 < stationary_us(few, H200_THREADS) < 1.1  # as EfficientNet's gates take
     assert stationary_us(many, H200_THREADS) > 2 * stationary_us(few, H200_THREADS)
+
+
+def test_code_of_a_small_reduction_is_more_than_what_is_in_no_loop():
+    """All of it comes from afar where constants have taken its place, with addresses and loops."""
+    for kernel in construct(workload(POOL, channels_last=True), H200):
+        brought = H200.rules.brought(kernel)
+        assert 0 < brought.straight_instructions < brought.instructions

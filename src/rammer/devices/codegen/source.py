@@ -29,9 +29,9 @@ from rammer.ir.schema import SchemaError, read_json
 from rammer.printable import listing
 
 if TYPE_CHECKING:
-    from rammer.ir.program import Plan
+    from rammer.ir.program import Plan, Schedule
     from rammer.ir.recipe import Recipe
-    from rammer.ir.task import Binding, RKernel, ROperator
+    from rammer.ir.task import Binding, RKernel, ROperator, TaskGraph
 
 MANIFEST = "program.json"
 RECORDS = "records.bin"
@@ -44,36 +44,76 @@ _UNNAMED = "rammer_kernel_without_a_name"  # the symbol until it is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Assembly:
-    """A plan as text and tables: C functions by symbol, in the order of their numbers, and named bytes.
+class Functions:
+    """The rKernels of a schedule as C functions, each once.
 
-    `first_slots` says where the slots of each rOperator that is run begin, `recipes` how some data follow from less,
-    `kernels` what a function is the code of.
+    Attributes:
+        texts: by symbol, in the order of their numbers.
+        symbols: the function of each rOperator that has rTasks, by its number, in order.
+        kernels: what a function is the code of, by symbol.
+    """
+
+    texts: Mapping[str, str]
+    symbols: Mapping[int, str]
+    kernels: Mapping[str, RKernel]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assembly:
+    """A plan as tables: named bytes, and what is in them.
+
+    `first_slots` says where the slots of each rOperator that is run begin, `recipes` how some data follow from less.
     """
 
     manifest: Manifest
     first_slots: Mapping[int, int]
-    functions: Mapping[str, str]
-    kernels: Mapping[str, RKernel]
     data: Mapping[str, Buffer]
     recipes: Mapping[str, Recipe]
 
 
-def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int) -> Assembly:
-    """The text and tables of a plan.
+def write_functions(graph: TaskGraph, schedule: Schedule, emit_kernel: EmitKernel) -> Functions:
+    """The functions of a schedule, which do not depend on where anything lies.
+
+    A symbol follows from the code alone, so models with the same kernel share its object in the cache. The code is
+    written once, before its symbol is known.
+
+    Args:
+        graph: what is scheduled.
+        schedule: which rKernel each rOperator runs, and which of them have rTasks.
+        emit_kernel: (rKernel, symbol) -> C text of one function with that name.
+    """
+    ids = {task.operator for program in schedule.programs for _, _, task in program.tasks()}
+    texts: dict[str, str] = {}
+    known: dict[RKernel, str] = {}
+    symbols: dict[int, str] = {}
+    for operator in graph.operators:
+        if operator.id not in ids:
+            continue
+        kernel = operator.kernels[schedule.choice[operator.id]]
+        if kernel not in known:
+            text = emit_kernel(kernel, _UNNAMED)
+            digest = hashlib.sha256(text.replace(_UNNAMED, "kernel").encode()).hexdigest()
+            known[kernel] = f"{kernel.form.skeleton}_{digest[:16]}"
+            texts[known[kernel]] = text.replace(_UNNAMED, known[kernel])
+        symbols[operator.id] = known[kernel]
+    return Functions(texts=texts, symbols=symbols, kernels={symbol: kernel for kernel, symbol in known.items()})
+
+
+def assemble(plan: Plan, functions: Functions, alignment_bytes: int, abi: int) -> Assembly:
+    """The tables of a plan.
 
     Args:
         plan: the plan.
-        emit_kernel: (rKernel, symbol) -> C text of one function with that name.
+        functions: those of its schedule.
         alignment_bytes: of the constants.
         abi: the version of the tables' format that the device's runtime reads.
     """
-    executed = _executed(plan)
-    texts, symbols, sources = _functions(plan, executed, emit_kernel)
-    users: dict[str, list[ROperator]] = {symbol: [] for symbol in texts}
+    symbols = functions.symbols
+    executed = [plan.graph.operators[number] for number in symbols]
+    users: dict[str, list[ROperator]] = {symbol: [] for symbol in functions.texts}
     for operator in executed:
         users[symbols[operator.id]].append(operator)
-    numbers = {symbol: i for i, symbol in enumerate(texts)}
+    numbers = {symbol: i for i, symbol in enumerate(functions.texts)}
     first_slots = _first_slots(plan, executed)
     makers = _makers(plan, executed)
     alignment_bytes = max(alignment_bytes, plan.memory.alignment_bytes)
@@ -103,8 +143,6 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, alignment_bytes: int, abi: int
     return Assembly(
         manifest=manifest,
         first_slots=first_slots,
-        functions=texts,
-        kernels=sources,
         data={MANIFEST: manifest.to_bytes(), **data},
         recipes=constants.recipes,
     )
@@ -183,35 +221,6 @@ def _check_tables(manifest: Manifest, files: Mapping[str, Buffer], array_bytes: 
         and (slots["offset_bytes"] <= sizes_bytes[segments]).all()
     ):
         raise SchemaError("its steps are for other rKernels, counters or operands than there are")
-
-
-def _executed(plan: Plan) -> list[ROperator]:
-    """The rOperators that have rTasks, in order."""
-    ids = {task.operator for program in plan.schedule.programs for _, _, task in program.tasks()}
-    return [operator for operator in plan.graph.operators if operator.id in ids]
-
-
-def _functions(
-    plan: Plan, executed: Iterable[ROperator], emit_kernel: EmitKernel
-) -> tuple[dict[str, str], dict[int, str], dict[str, RKernel]]:
-    """The text of each distinct function by symbol, each rOperator's symbol, and an rKernel of each symbol.
-
-    A symbol follows from the code alone, so models with the same kernel share its object in the cache. The code is
-    written once, before its symbol is known.
-    """
-    kernels = plan.kernels
-    texts: dict[str, str] = {}
-    known: dict[RKernel, str] = {}
-    symbols: dict[int, str] = {}
-    for operator in executed:
-        kernel = kernels[operator.id]
-        if kernel not in known:
-            text = emit_kernel(kernel, _UNNAMED)
-            digest = hashlib.sha256(text.replace(_UNNAMED, "kernel").encode()).hexdigest()
-            known[kernel] = f"{kernel.form.skeleton}_{digest[:16]}"
-            texts[known[kernel]] = text.replace(_UNNAMED, known[kernel])
-        symbols[operator.id] = known[kernel]
-    return texts, symbols, {symbol: kernel for kernel, symbol in known.items()}
 
 
 def _first_slots(plan: Plan, executed: Sequence[ROperator]) -> dict[int, int]:

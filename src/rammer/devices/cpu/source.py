@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rammer.devices.base import Source
-from rammer.devices.codegen.source import MANIFEST, EmitKernel
+from rammer.devices.codegen.source import MANIFEST, EmitKernel, write_functions
 from rammer.devices.codegen.source import assemble as assemble_plan
 from rammer.devices.codegen.tables import Manifest
 from rammer.devices.cpu.binary import ABI
@@ -41,9 +41,10 @@ def assemble(plan: Plan, emit_kernel: EmitKernel, headers: Mapping[str, str], al
         headers: what functions are compiled with, by name.
         alignment_bytes: of the constants.
     """
-    assembly = assemble_plan(plan, emit_kernel, alignment_bytes, ABI)
+    functions = write_functions(plan.graph, plan.schedule, emit_kernel)
+    assembly = assemble_plan(plan, functions, alignment_bytes, ABI)
     code = {name: text for name, text in headers.items() if name not in _OWN_HEADERS}
-    for symbol, text in assembly.functions.items():
+    for symbol, text in functions.texts.items():
         used = [name for name in headers if name not in _OWN_HEADERS or name.removesuffix(".h") in text]
         code.update({name: headers[name] for name in used})
         code[f"{symbol}.c"] = "".join(f'#include "{name}"\n' for name in used) + text

@@ -1,8 +1,8 @@
 """Constants that a vEU brings into L2 before the rTask that reads them waits for its other operands (DESIGN D6).
 
-Each record names a part of the constants that the next rTask of its vEU streams, at most `limit_bytes` of it, so that
-memory stays busy while vEUs hand over. More would only take its turn from what rTasks read now (ADR 0015). Where all
-fit L2 they are there from run to run, and nothing is asked for.
+Each record names a part of the constants that the next rTask of its vEU streams, at most `limit_bytes` of it, and half
+as much more of one of several matrices, so that memory stays busy while vEUs hand over. More would only take its turn
+from what rTasks read now (ADR 0015). Where all fit L2 they are there from run to run, and nothing is asked for.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rammer.ir.task import RKernel
 from rammer.ir.vdevice import VDevice
 
 _HANDOVERS = 2  # that memory is kept busy for: results on their way, then the first loads
+_OF_SEVERAL = 1.5  # times as much for an rTask of several matrices, which waits longest (docs/experiments/decode.md)
 _LEAST_BYTES = 16 << 10  # less comes soon enough without being asked for
 _GRAIN_BYTES = 16  # addresses and sizes that a bulk prefetch takes are multiples of it
 
@@ -50,7 +51,7 @@ def look_ahead(
         records: of all vEUs one after another.
         firsts: where each vEU's records begin and end.
         streamed: by the number of an rKernel.
-        limit_bytes: at most so much for an rTask.
+        limit_bytes: at most so much for an rTask of one matrix, half as much more for one of several.
     """
     if limit_bytes < _LEAST_BYTES:
         return
@@ -68,8 +69,10 @@ def look_ahead(
                     continue
                 begin = (offset_bytes + first_byte) // _GRAIN_BYTES * _GRAIN_BYTES
                 end = offset_bytes + first_byte + size_bytes
+                several = sum(part[2] >= _LEAST_BYTES for part in parts) > 1
+                most = int(limit_bytes * (_OF_SEVERAL if several else 1))
                 records["ahead_offset"][before] = begin
-                records["ahead_bytes"][before] = min(end - begin, limit_bytes) // _GRAIN_BYTES * _GRAIN_BYTES
+                records["ahead_bytes"][before] = min(end - begin, most) // _GRAIN_BYTES * _GRAIN_BYTES
 
 
 @lru_cache(maxsize=4096)

@@ -127,6 +127,21 @@ class Exchange:
         return view.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
 
+class Kept:
+    """Memory of one size that came back, by the stream on which it may be taken again: for all rooms of this size.
+
+    Attributes:
+        by_stream: the addresses.
+        most: of them for a stream.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.by_stream: defaultdict[int, list[int]] = defaultdict(list)
+        self.most = 0
+        self._finalizer = weakref.finalize(self, _release, driver, self.by_stream)
+        self._finalizer.atexit = False
+
+
 class Room:
     """Memory for one of a model's outputs, in the order of streams. What comes back is kept for the next run there.
 
@@ -141,13 +156,13 @@ class Room:
         exchange: Exchange,
         order: Order,
         wait: weakref.WeakMethod[Callable[[], None]],
+        kept: Kept,
     ) -> None:
         self.type = type
         self.driver, self.exchange, self.order, self.wait = driver, exchange, order, wait
         self._size_bytes = type.nbytes
-        self._kept: defaultdict[int, list[int]] = defaultdict(list)
-        self._finalizer = weakref.finalize(self, _release, driver, self._kept)
-        self._finalizer.atexit = False
+        self._shared, self._kept = kept, kept.by_stream
+        kept.most += _KEPT
 
     def take(self, stream: int) -> CudaArray:
         """An array for a run on a stream to write.
@@ -171,12 +186,15 @@ class Room:
     def give(self, address: int, stream: int) -> None:
         """Take the memory of an array back, once `stream` has done what it was given so far."""
         kept = self._kept[stream]
-        if len(kept) < _KEPT:
+        if len(kept) < self._shared.most:
             kept.append(address)
         else:
             self.driver.enter()
             with unrestricted(self.driver):
                 self.driver.call("cuMemFreeAsync", address, stream)
+
+    def __del__(self) -> None:
+        self._shared.most -= _KEPT
 
 
 def _release(driver: Driver, kept: dict[int, list[int]]) -> None:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from rammer.devices.base import DeviceArray, Resident, StateMemory, Trace, View
+from rammer.devices.base import Binary, DeviceArray, Lap, Source, StateMemory, Trace, View
 from rammer.devices.cuda.architecture import ARRAY_ALIGNMENT_BYTES
 from rammer.ir.types import TensorType
 
 if TYPE_CHECKING:
+    from rammer.devices.cuda.launch import LoadedModel
     from rammer.ir.graph import Array
 
 
 class DeferredModel:
     """What `load` returns, once it is needed; see `rammer.devices.base.Resident`."""
 
-    def __init__(self, load: Callable[[], Resident]) -> None:
+    def __init__(self, load: Callable[[], LoadedModel]) -> None:
         self._load = load
         self._lock = threading.Lock()
-        self._loaded: Resident | None = None
+        self._loaded: LoadedModel | None = None
 
     def clone(self) -> DeferredModel:
         """The same model once more; see `Loaded.clone`."""
@@ -71,7 +73,32 @@ class DeferredModel:
         """Wait until all runs are over; see `Resident.wait`."""
         self._model().wait()
 
-    def _model(self) -> Resident:
+    @property
+    def may_be_captured(self) -> bool:
+        """Whether runs may be captured; see `Swappable.may_be_captured`."""
+        return self._model().may_be_captured
+
+    @may_be_captured.setter
+    def may_be_captured(self, may: bool) -> None:
+        self._model().may_be_captured = may
+
+    def beside(self, source: Source, binary: Binary, *, by_program: bool = False) -> LoadedModel:
+        """Another program of the model; see `Swappable.beside`."""
+        return self._model().beside(source, binary, by_program=by_program)
+
+    def added_bytes(self, source: Source) -> int:
+        """What `beside` takes; see `Swappable.added_bytes`."""
+        return self._model().added_bytes(source)
+
+    def timed(self) -> AbstractContextManager[Lap]:
+        """Time a run; see `Swappable.timed`."""
+        return self._model().timed()
+
+    def timed_by_program(self) -> AbstractContextManager[Lap]:
+        """Time a run's rPrograms; see `Swappable.timed_by_program`."""
+        return self._model().timed_by_program()
+
+    def _model(self) -> LoadedModel:
         with self._lock:
             if self._loaded is None:
                 self._loaded = self._load()

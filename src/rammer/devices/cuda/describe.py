@@ -78,10 +78,19 @@ _INSTRUCTION_FETCH_US = (
     ),
     Figure(2e-3, "the most: those of AlexNet, of 360 to 1,420, whose weights L2 has no room for: 0.75 to 2.9 us"),
 )
+_STREAMED_SHARE = Figure(
+    0.93,
+    "traces on an NVIDIA H200: 151 MB of AlexNet's first classifier layer come in 33 to 34 us, 525 MB of Llama's last "
+    "one in two times 58",
+)
 _TAGGED_HANDOVER_US = Figure(
     0.6, f"measured once, {_ELSEWHERE}: a flag goes through L2 from block to block, 0.41 to 0.59 us, rounded up"
 )
-_START_US = Figure(2.5, "first rTasks of eight networks on an NVIDIA H200 began 1.5 to 3.6 us after the launch")
+_START_US = Figure(
+    3.4,
+    "programs of one to three rOperators on an NVIDIA H200 take 3.3 to 3.9 us longer by events around the launch than "
+    "in their traces",
+)
 _TASK_OVERHEAD_US = Figure(0.3, "nominal: two block barriers and a call through the table")
 _KEPT_SHARE = 0.25  # steps of recurrent layers on an H200: 0.15 us and 5.3 ns for each register of weights
 
@@ -163,6 +172,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         array_alignment_bytes=ARRAY_ALIGNMENT_BYTES,
         streams_constants=True,
+        streamed_share=_STREAMED_SHARE,
         streams_rows=True,
         staged_rows=LEAST_ROWS,
         kept_share=_KEPT_SHARE,

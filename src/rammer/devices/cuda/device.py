@@ -20,7 +20,9 @@ from rammer.ir.schema import SchemaError
 from rammer.options import CompileOptions
 
 if TYPE_CHECKING:
-    from rammer.ir.program import Plan
+    from rammer.devices.cuda.source import Code
+    from rammer.ir.program import Plan, Schedule
+    from rammer.ir.task import TaskGraph
     from rammer.ir.vdevice import VDevice
 
 
@@ -52,9 +54,19 @@ class CudaDevice:
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:
         """One translation unit, tables and constants; see `Device.emit`."""
-        from rammer.devices.cuda.source import source_of  # noqa: PLC0415 - loading a model needs none of it
+        return self.complete(plan, vdevice, self.code(plan.graph, plan.schedule, vdevice))
 
-        return source_of(plan, vdevice)
+    def code(self, graph: TaskGraph, schedule: Schedule, vdevice: VDevice) -> Code:
+        """The translation unit alone; see `Early.code`."""
+        from rammer.devices.cuda.source import code_of  # noqa: PLC0415 - loading a model needs none of it
+
+        return code_of(graph, schedule, vdevice)
+
+    def complete(self, plan: Plan, vdevice: VDevice, code: Code) -> Source:
+        """Tables and constants; see `Early.complete`."""
+        from rammer.devices.cuda.source import complete  # noqa: PLC0415
+
+        return complete(plan, vdevice, code)
 
     def build(self, source: Source, options: CompileOptions, progress: Progress = no_progress) -> Binary:
         """Machine code for the architecture; see `Device.build`."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+from rammer.devices.base import Buffer
 from rammer.devices.cuda.driver import Driver
 from rammer.devices.cuda.memory import Memory
 from rammer.devices.cuda.streaming import Launch, streaming_launch, streams
@@ -19,6 +22,24 @@ class Kernel:
 
     blocks: int
     launch: Launch
+
+
+class LoadedCode:
+    """Machine code on the GPU, for all programs of a model that have the same; it stays as long as one has it."""
+
+    def __init__(self, driver: Driver, code: Buffer, launch: Mapping[str, Any]) -> None:
+        """Load it, for launches as `load_kernel` takes them.
+
+        Raises:
+            DeviceUnavailableError: the GPU cannot run it.
+        """
+        self._code, self._launch = code, launch
+        self._memory = Memory(driver)
+        self.kernel = load_kernel(driver, self._memory, bytes(code), **launch)
+
+    def is_that_of(self, code: Buffer, launch: Mapping[str, Any]) -> bool:
+        """Whether it is the same code, for the same launches."""
+        return launch == self._launch and code == self._code
 
 
 def load_kernel(

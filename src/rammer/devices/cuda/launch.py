@@ -14,31 +14,35 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from rammer.devices.base import Binary, DeviceArray, Source, StateMemory, Trace
+from rammer.devices.base import Binary, Buffer, DeviceArray, Lap, Source, StateMemory, Trace
 from rammer.devices.codegen.source import MANIFEST, RECORDS, SIGNALS
 from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, Manifest
 from rammer.devices.cuda.architecture import ARRAY_ALIGNMENT_BYTES
-from rammer.devices.cuda.arrays import Exchange, Room, stream_of
+from rammer.devices.cuda.arrays import Exchange, Kept, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, TRACED, compile_source
 from rammer.devices.cuda.call_buffers import CallBuffers
-from rammer.devices.cuda.capture import capture_of, refuse_while_capturing
+from rammer.devices.cuda.capture import capture_of, refuse_while_capturing, unrestricted
+from rammer.devices.cuda.constants import Constants
 from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver, check, find_driver
 from rammer.devices.cuda.encoded_maps import encoded
-from rammer.devices.cuda.kernel import Kernel, load_kernel
+from rammer.devices.cuda.kernel import Kernel, LoadedCode
+from rammer.devices.cuda.laps import EventLap, Events, ProgramsLap
 from rammer.devices.cuda.memory import Memory
 from rammer.devices.cuda.order import Order
 from rammer.devices.cuda.records import step_times
 from rammer.devices.cuda.source_files import DEVICE_RECORDS, LAUNCH, TENSOR_MAPS
+from rammer.devices.cuda.spans import Spans
 from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.state import GpuState
 from rammer.devices.cuda.tables import CLOCK, COUNTER, DONE, SPAN, STATUS, TENSOR_MAP, VEU, program_type, record_dtype
-from rammer.errors import RunTimeoutError
+from rammer.errors import RunTimeoutError, StreamCaptureError
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
 
@@ -49,18 +53,16 @@ _WARMUP_RUNS = 5
 _IN_FLIGHT = 2  # calls: one runs, the next is sent
 
 
-class Constants:
-    """The constants of a model on the GPU, for all its instances."""
+class Company:
+    """What programs of a model have in common whose runs follow each other."""
 
-    def __init__(self, driver: Driver, source: Source, manifest: Manifest) -> None:
-        blocks = [np.frombuffer(source.files[name], dtype=np.uint8) for name in manifest.constants]
-        self._memory = Memory(driver)
-        try:
-            self.address = self._memory.side_by_side(blocks, manifest.constant_starts)
-            self.size_bytes = sum(block.nbytes for block in blocks)
-        except BaseException:
-            self._memory.free()
-            raise
+    def __init__(self, driver: Driver) -> None:
+        self.lock = threading.RLock()
+        self.order = Order(driver)
+        self.exchange = Exchange(driver.ordinal)
+        self.events = Events(driver)
+        self.codes: weakref.WeakSet[LoadedCode] = weakref.WeakSet()
+        self.kept_of: Callable[[int], Kept] = cache(lambda size_bytes: Kept(driver))
 
 
 class LoadedModel:
@@ -69,7 +71,13 @@ class LoadedModel:
     array_alignment_bytes = ARRAY_ALIGNMENT_BYTES
 
     def __init__(
-        self, source: Source, binary: Binary, options: CompileOptions, constants: Constants | None = None
+        self,
+        source: Source,
+        binary: Binary,
+        options: CompileOptions,
+        constants: Constants | None = None,
+        *,
+        known: LoadedModel | None = None,
     ) -> None:
         """Load a model.
 
@@ -78,6 +86,7 @@ class LoadedModel:
             binary: what that was built into.
             options: how to run it.
             constants: those of another instance; None copies them to the GPU.
+            known: another program of the model, whose runs and those of this one follow each other; see `beside`.
 
         Raises:
             DeviceUnavailableError: there is too little memory, or the binary does not load.
@@ -89,23 +98,26 @@ class LoadedModel:
         self._driver = find_driver()
         self._manifest = Manifest.from_bytes(source.files[MANIFEST])
         self._launch: dict[str, Any] = json.loads(bytes(source.files[LAUNCH]))
-        self._lock, self._turns = threading.RLock(), itertools.count()
+        self._turns = itertools.count()
+        self.may_be_captured = True
         self._stall: Stall | None = None
         self._failures = 0
         self._waits = weakref.WeakMethod(self.wait)
         self._traced: Kernel | None = None
+        self._spans: Spans | None = None
         self._driver.enter()
-        self._exchange = Exchange(self._driver.ordinal)
+        self._company: Company = Company(self._driver) if known is None else known._company
+        self._lock, self._order, self._exchange = self._company.lock, self._company.order, self._company.exchange
         self.view = self._exchange.view
         self.stream_of = stream_of
-        self._order = Order(self._driver)
         self._constants = constants or Constants(self._driver, source, self._manifest)
-        self._memory = Memory(self._driver, partial(_end, self._order, self._constants))
+        self._kept: list[object] = [self._constants]
+        self._memory = Memory(self._driver, partial(_end, self._order, self._kept))
         try:
-            self._kernel = self._load(bytes(binary.files[CUBIN]))
+            self._kernel = self._load(binary.files[CUBIN])
             self._allocate()
             if TRACED in binary.files:
-                self._load_traced(bytes(binary.files[TRACED]))
+                self._load_traced(binary.files[TRACED])
         except BaseException:
             self._memory.free()
             raise
@@ -149,23 +161,59 @@ class LoadedModel:
         """The same model once more; see `Loaded.clone`."""
         return LoadedModel(self._source, self._binary, self._options, self._constants)
 
-    def _load(self, code: bytes) -> Kernel:
-        return load_kernel(
-            self._driver,
-            self._memory,
-            code,
-            architecture=self._architecture,
-            blocks=self._manifest.veus,
-            threads=self._launch["threads"],
-            scratch_bytes=self._launch["scratch_bytes"],
-            constants=(self._constants.address, self._constants.size_bytes),
-        )
+    def beside(self, source: Source, binary: Binary, *, by_program: bool = False) -> LoadedModel:
+        """Another program of the model; see `Swappable.beside`."""
+        constants = self._constants if self._constants.are_those_of(source) else None
+        if by_program and TRACED not in binary.files:
+            code = compile_source(source, self._architecture, self._options, trace=True)
+            binary = replace(binary, files={**binary.files, TRACED: code})
+        with unrestricted(self._driver):
+            loaded = LoadedModel(source, binary, self._options, constants, known=self)
+            if by_program:
+                loaded._keep_spans()
+        return loaded
 
-    def _load_traced(self, code: bytes) -> None:
+    def added_bytes(self, source: Source) -> int:
+        """What `beside` takes; see `Swappable.added_bytes`."""
+        manifest = Manifest.from_bytes(source.files[MANIFEST])
+        constants_bytes = 0 if self._constants.are_those_of(source) else manifest.constant_starts[-1]
+        arrays_bytes = sum(manifest.array_bytes)  # for calls with arrays of the host
+        return manifest.arena_bytes + len(source.files[DEVICE_RECORDS]) + arrays_bytes + constants_bytes
+
+    def timed(self) -> AbstractContextManager[Lap]:
+        """Time a run; see `Swappable.timed`."""
+        return _Timing(self, EventLap(self._company.events, self._check), self._kernel)
+
+    def timed_by_program(self) -> AbstractContextManager[Lap]:
+        """Time a run's rPrograms; see `Swappable.timed_by_program`."""
+        assert self._traced is not None  # loaded by `beside`
+        assert self._spans is not None
+        return _Timing(self, ProgramsLap(self._company.events, self._check, self._spans), self._traced)
+
+    def _load(self, code: Buffer) -> Kernel:
+        launch = {
+            "architecture": self._architecture,
+            "blocks": self._manifest.veus,
+            "threads": self._launch["threads"],
+            "scratch_bytes": self._launch["scratch_bytes"],
+            "constants": (self._constants.address, self._constants.size_bytes),
+        }
+        loaded = next((one for one in self._company.codes if one.is_that_of(code, launch)), None)
+        loaded = loaded or LoadedCode(self._driver, code, launch)
+        self._company.codes.add(loaded)
+        self._kept.append(loaded)
+        return loaded.kernel
+
+    def _load_traced(self, code: Buffer) -> None:
         """Code that writes times, and room for them."""
         self._traced = self._load(code)
         self._program.spans = self._memory.device(len(self._records) * SPAN.itemsize)
         self._program.clocks = self._memory.device(self._manifest.veus * CLOCK.itemsize)
+
+    def _keep_spans(self) -> None:
+        """Room for what traced runs tell while others go on."""
+        steps = self._source.files[RECORDS]
+        self._spans = Spans(self._driver, self._memory, self._program, self._records, self._manifest, steps)
 
     # --- Arrays on the host -------------------------------------------------------------------------------------------
 
@@ -306,7 +354,8 @@ class LoadedModel:
 
     def room(self, type: TensorType) -> Callable[[int], DeviceArray]:
         """Room for outputs of a type; see `Resident.room`."""
-        return Room(type, driver=self._driver, exchange=self._exchange, order=self._order, wait=self._waits).take
+        kept, exchange, order = self._company.kept_of(type.nbytes), self._exchange, self._order
+        return Room(type, driver=self._driver, exchange=exchange, order=order, wait=self._waits, kept=kept).take
 
     def fill(self, address: int, array: Array) -> None:
         """Copy an array to the GPU; see `Resident.fill`."""
@@ -346,6 +395,10 @@ class LoadedModel:
     def _enqueue(self, arrays: Sequence[int], stream: int, orders: Sequence[Order]) -> None:
         self._driver.enter()
         if (capture := capture_of(self._driver, stream)) is not None:
+            if not self.may_be_captured:
+                raise StreamCaptureError(
+                    "a graph would keep a program whose place another one may take", hint="freeze() the model before"
+                )
             for order in orders:
                 order.before_captured(stream, capture)
             self._launch_kernel(self._kernel, arrays, stream)
@@ -390,6 +443,13 @@ class LoadedModel:
         if answer[0]:
             check(self._driver.api, "cuLaunchCooperativeKernel", answer)
 
+    def _check(self) -> None:
+        """Report a run that was given up, unless somebody was told of it."""
+        if self._stalled.value:
+            with self._lock:
+                self._driver.enter()
+                self._give_up()
+
     def _give_up(self) -> NoReturn:
         """Report the last run that was given up. Nothing else is to be done: it left counters as every run does."""
         if self._stalled.value:
@@ -409,9 +469,26 @@ class LoadedModel:
         raise self._stall.error()
 
 
-def _end(order: Order, constants: Constants) -> None:
-    """Wait until all runs are over; they read the constants, which are there until then."""
-    order.wait()
+class _Timing:
+    """Inside, a lap gives a model's runs to the GPU. Written out, for what `contextmanager` makes takes 2 us longer."""
+
+    __slots__ = ("_kernel", "_lap", "_model", "_plain")
+
+    def __init__(self, model: LoadedModel, lap: EventLap, kernel: Kernel) -> None:
+        self._model, self._lap, self._kernel = model, lap, kernel
+
+    def __enter__(self) -> Lap:
+        self._plain, kernel = self._model._kernel, self._kernel
+        self._model._kernel = Kernel(blocks=kernel.blocks, launch=partial(self._lap.launch, kernel.launch))
+        return self._lap
+
+    def __exit__(self, *_: object) -> None:
+        self._model._kernel = self._plain
+
+
+def _end(order: Order, kept: Sequence[object]) -> None:
+    """Wait until all runs are over; constants and code, which they use, are there until then."""
+    order.outlast()
 
 
 def _lock_of(state: GpuState | None) -> AbstractContextManager[object]:

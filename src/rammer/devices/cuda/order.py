@@ -78,8 +78,15 @@ class Order:
             if self._mark():
                 self._driver.call("cuStreamWaitEvent", stream, self._event, 0)
 
+    def outlast(self) -> None:
+        """Stand still until the last run so far has ended; others may be given meanwhile."""
+        with self._lock:
+            marked = self._mark()
+        if marked:
+            self._driver.call("cuEventSynchronize", self._event)
+
     def wait(self) -> None:
-        """Stand still until the last run has ended."""
+        """Stand still until the last run has ended; nobody gives others meanwhile."""
         with self._lock:
             if self._mark():
                 self._driver.call("cuEventSynchronize", self._event)

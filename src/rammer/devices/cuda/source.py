@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from rammer.devices.base import Source
-from rammer.devices.codegen.source import RECORDS, SIGNALS, SLOTS, assemble, where_of
+from rammer.devices.codegen.source import (
+    RECORDS,
+    SIGNALS,
+    SLOTS,
+    Functions,
+    assemble,
+    where_of,
+    write_functions,
+)
 from rammer.devices.codegen.tables import CALLER, RECORD, SIGNAL_COUNT, SLOT
 from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
 from rammer.devices.cuda.architecture import KIND
@@ -22,13 +31,14 @@ from rammer.devices.cuda.emit.persistent_rnn import emit_walk
 from rammer.devices.cuda.emit.warpgroup_gemm import emit_multiply
 from rammer.devices.cuda.limits import check_room, chunk_of
 from rammer.devices.cuda.records import device_records
+from rammer.devices.cuda.runs import Runs, runs_of
 from rammer.devices.cuda.source_files import ABI, CODE, DEVICE_RECORDS, LAUNCH, TENSOR_MAPS
 from rammer.devices.cuda.tensor_maps import tensor_maps
 from rammer.ir.kernel_form import GemvForm, GemvRowsForm, WarpgroupGemmForm
-from rammer.ir.program import Plan
-from rammer.ir.task import RKernel, ROperator, TaskGraph, TensorRole
+from rammer.ir.program import Plan, Schedule
+from rammer.ir.task import RKernel, ROperator, TaskGraph, TensorRole, kernels_of
 from rammer.ir.vdevice import VDevice
-from rammer.tiling.persistent_rnn import Family
+from rammer.tiling.persistent_rnn import Family, Stationary
 
 _FAR_BYTES = 16 << 10  # more is quicker only where it is written row by row (ADR 0013)
 _LINE_BYTES = 128
@@ -82,67 +92,113 @@ class Turns(NamedTuple):
 NO_TURNS = Turns(0, 0, 0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code(Source):
+    """The code of a schedule, to be compiled before there are tables, and what these have to fit.
+
+    Attributes:
+        functions: its rKernels.
+        texts: of the same, by symbol.
+        slots: operands that a record has room for.
+        ahead_bytes: what a vEU may ask for ahead.
+    """
+
+    functions: Functions
+    texts: Mapping[str, KernelText]
+    slots: int
+    ahead_bytes: int
+
+
 def source_of(plan: Plan, vdevice: VDevice) -> Source:
     """The source of a plan for a vDevice.
 
     Raises:
         TooManyArraysError: the kernel has no room for the model's inputs and outputs, or for an operator's operands.
     """
-    widest = sorted(plan.graph.operators, key=lambda operator: _operands(plan, operator))[-1:]
-    predicated = any(operator.predicate is not None for operator in plan.graph.operators)
-    slots = max(_LEAST_SLOTS, sum(_operands(plan, operator) for operator in widest)) + predicated
+    return complete(plan, vdevice, code_of(plan.graph, plan.schedule, vdevice))
+
+
+def code_of(graph: TaskGraph, schedule: Schedule, vdevice: VDevice) -> Code:
+    """The code of a schedule for a vDevice: it is the same wherever tensors lie.
+
+    Raises:
+        TooManyArraysError: the kernel has no room for the model's inputs and outputs, or for an operator's operands.
+    """
+    chosen = kernels_of(graph, schedule.choice)
+    widest = sorted(graph.operators, key=lambda operator: _operands(operator, chosen))[-1:]
+    predicated = any(operator.predicate is not None for operator in graph.operators)
+    slots = max(_LEAST_SLOTS, sum(_operands(operator, chosen) for operator in widest)) + predicated
     slots += slots % 2
-    arrays = len(plan.graph.inputs) + len(plan.graph.outputs)
+    arrays = len(graph.inputs) + len(graph.outputs)
     shared = next(level for level in vdevice.levels if not level.shared)
-    check_room(arrays, slots, where_of(widest), shared.capacity_bytes - _scratch_bytes(plan.kernels))
-    unwritten = _slots_of(plan, {TensorRole.CONSTANT, TensorRole.INPUT})
+    check_room(arrays, slots, where_of(widest), shared.capacity_bytes - _scratch_bytes(chosen))
+    unwritten = _slots_of(graph, chosen, {TensorRole.CONSTANT, TensorRole.INPUT})
     emitted: dict[RKernel, KernelText] = {}
-    limit_bytes = ahead_limit_bytes(vdevice, _constant_bytes(plan))
+    ahead_bytes = ahead_limit_bytes(vdevice, _constant_bytes(graph))
 
     def emit(kernel: RKernel, symbol: str) -> str:
-        emitted[kernel] = emit_kernel(kernel, symbol, unwritten=unwritten[kernel], constants_stay=limit_bytes == 0)
+        emitted[kernel] = emit_kernel(kernel, symbol, unwritten=unwritten[kernel], constants_stay=ahead_bytes == 0)
         return emitted[kernel].text
 
-    assembly = assemble(plan, emit, vdevice.alignment_bytes, ABI)
-    kernels = {
-        symbol: replace(emitted[assembly.kernels[symbol]], text=text) for symbol, text in assembly.functions.items()
-    }
+    functions = write_functions(graph, schedule, emit)
+    texts = {symbol: replace(emitted[functions.kernels[symbol]], text=text) for symbol, text in functions.texts.items()}
+    states, outputs = graph.states, CALLER + len(graph.inputs)
+    turns = Turns(states, outputs - states, CALLER + arrays - states)
+    stationary = _stationary_of(texts)
+    places = {symbol: number for number, symbol in enumerate(texts)}
+    numbers = {operator: places[symbol] for operator, symbol in functions.symbols.items()}
+    runs = runs_of(graph, schedule, numbers, stationary) if stationary else {}
+    unit = translation_unit(texts, vdevice.threads, slots, CALLER + arrays + 1, turns, predicated=predicated, runs=runs)
+    return Code(
+        device=KIND,
+        files={CODE: unit.encode()},
+        functions=functions,
+        texts=texts,
+        slots=slots,
+        ahead_bytes=ahead_bytes,
+    )
+
+
+def complete(plan: Plan, vdevice: VDevice, code: Code) -> Source:
+    """The source of a plan whose code is written."""
+    assembly = assemble(plan, code.functions, vdevice.alignment_bytes, ABI)
+    kernels = [code.functions.kernels[symbol] for symbol in code.texts]
     streamed = {
         number: Streamed(kernel=kernel, slots=tuple(sorted(kernel.constants)))
-        for number, kernel in enumerate(assembly.kernels[symbol] for symbol in kernels)
+        for number, kernel in enumerate(kernels)
         if isinstance(kernel.form, GemvForm | GemvRowsForm)
     }
     data = assembly.data
-    slot_table, segments = np.frombuffer(data[SLOTS], dtype=SLOT), CALLER + arrays + 1
-    states, outputs = plan.graph.states, CALLER + len(plan.graph.inputs)
-    turns = Turns(states, outputs - states, CALLER + arrays - states)
-    maps = tensor_maps(plan, assembly.first_slots, slot_table, segments - 1)
+    slot_table = np.frombuffer(data[SLOTS], dtype=SLOT)
+    maps = tensor_maps(
+        plan, assembly.first_slots, slot_table, CALLER + len(plan.graph.inputs) + len(plan.graph.outputs)
+    )
     records, starts = device_records(
         np.frombuffer(data[RECORDS], dtype=RECORD),
         assembly.manifest.starts,
         slot_table,
         np.frombuffer(data[SIGNALS], dtype=SIGNAL_COUNT),
-        slots,
-        {number: kernel.stationary for number, kernel in enumerate(kernels.values()) if kernel.stationary is not None},
+        code.slots,
+        _stationary_of(code.texts),
         maps.operands,
     )
-    look_ahead(
-        records,
-        starts.tolist(),
-        streamed,
-        limit_bytes,
-    )
+    look_ahead(records, starts.tolist(), streamed, code.ahead_bytes)
     return Source(
         device=KIND,
         files={
             **data,
             DEVICE_RECORDS: records.tobytes(),
             TENSOR_MAPS: maps.table.tobytes(),
-            LAUNCH: _launch(plan, vdevice, slots, starts.tolist()),
-            CODE: translation_unit(kernels, vdevice.threads, slots, segments, turns, predicated=predicated).encode(),
+            LAUNCH: _launch(plan, vdevice, code.slots, starts.tolist()),
+            **code.files,
         },
         recipes=assembly.recipes,
     )
+
+
+def _stationary_of(texts: Mapping[str, KernelText]) -> dict[int, Stationary]:
+    """The stationary rKernels by number."""
+    return {number: text.stationary for number, text in enumerate(texts.values()) if text.stationary is not None}
 
 
 def _launch(plan: Plan, vdevice: VDevice, slots: int, starts: Sequence[int]) -> bytes:
@@ -169,6 +225,7 @@ def translation_unit(
     turns: Turns = NO_TURNS,
     *,
     predicated: bool = False,
+    runs: Mapping[int, Runs] = MappingProxyType({}),
 ) -> str:
     """Headers, device functions, the dispatch over them, and the interpreter, as one text.
 
@@ -179,6 +236,7 @@ def translation_unit(
         segments: in which operands lie.
         turns: those of states.
         predicated: whether rTasks may be skipped.
+        runs: of the stationary rKernels by number; of one that is not there all that can be.
     """
     has_warpgroups = any(kernel.loop is not None for kernel in kernels.values())
     families: dict[Family, dict[int, str]] = {}
@@ -207,7 +265,7 @@ def translation_unit(
     macros = "".join(f"#define RAMMER_{name} {size}\n" for name, size in sizes.items())
     headers = map(header_text, SKELETONS + _RUNTIME + (WARPGROUPS if has_warpgroups else ()))
     functions = [kernel.text for kernel in kernels.values()]
-    functions += [emit_walk(symbol, *walk) for symbol, walk in walks.items()]
+    functions += [emit_walk(symbol, *walk, runs) for symbol, walk in walks.items()]
     loops = {symbol: kernel.loop for symbol, kernel in kernels.items() if kernel.loop is not None}
     numbers = {symbol: number for number, symbol in enumerate(kernels)}
     beside = [symbol for symbol, kernel in kernels.items() if kernel.has_rows]
@@ -222,9 +280,9 @@ def _scratch_bytes(kernels: Sequence[RKernel]) -> int:
     return max((kernel.form.scratch_bytes + aligned for kernel in kernels), default=0)
 
 
-def _operands(plan: Plan, operator: ROperator) -> int:
+def _operands(operator: ROperator, chosen: Sequence[RKernel]) -> int:
     """What the records of an rOperator have room for: operands, and the tensor maps of two."""
-    has_maps = isinstance(plan.kernels[operator.id].form, WarpgroupGemmForm)
+    has_maps = isinstance(chosen[operator.id].form, WarpgroupGemmForm)
     return len(operator.reads) + len(operator.writes) + (2 if has_maps else 0)
 
 
@@ -238,16 +296,18 @@ def _far_outputs(graph: TaskGraph) -> bool:
     return not outputs & read and sum(graph.tensors[i].nbytes for i in outputs) <= _FAR_BYTES
 
 
-def _constant_bytes(plan: Plan) -> int:
+def _constant_bytes(graph: TaskGraph) -> int:
     """What all constants take, the room between them left out."""
-    return sum(t.nbytes for t in plan.graph.tensors if t.role is TensorRole.CONSTANT and t.alias_of is None)
+    return sum(t.nbytes for t in graph.tensors if t.role is TensorRole.CONSTANT and t.alias_of is None)
 
 
-def _slots_of(plan: Plan, wanted: Collection[TensorRole]) -> dict[RKernel, frozenset[int]]:
+def _slots_of(
+    graph: TaskGraph, chosen: Sequence[RKernel], wanted: Collection[TensorRole]
+) -> dict[RKernel, frozenset[int]]:
     """The slots of each chosen rKernel that have one of some roles wherever it is used."""
     found: dict[RKernel, frozenset[int]] = {}
-    for operator, kernel in zip(plan.graph.operators, plan.kernels, strict=True):
-        roles = [plan.graph.root(binding.tensor).role for binding in operator.reads]
+    for operator, kernel in zip(graph.operators, chosen, strict=True):
+        roles = [graph.root(binding.tensor).role for binding in operator.reads]
         slots = frozenset(slot for slot, role in enumerate(roles) if role in wanted)
         found[kernel] = found.get(kernel, slots) & slots
     return found

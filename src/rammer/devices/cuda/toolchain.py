@@ -16,14 +16,11 @@ _REGISTERS = 128  # of a thread, which a function compiled without its kernel ha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolchain:
-    """The compiler: its version, cuda.core's classes that call it, and its linker where nvJitLink is installed."""
+    """The compiler: its version, the module of cuda.bindings that calls it, that of its linker where there is one."""
 
     version: str
-    program: Any
-    options: Any
-    error: type[Exception]
+    nvrtc: Any
     linker: Any
-    linker_options: Any
 
     def cubin(self, text: str, architecture: str, macros: Sequence[str] = (), *, relocatable: bool = False) -> bytes:
         """Machine code.
@@ -39,43 +36,77 @@ class Toolchain:
         Raises:
             CompilerFailedError: the compiler refuses the text.
         """
-        relocatable = relocatable and self.linker is not None
-        options = self.options(
-            name="rammer",
-            arch=target_of(architecture),
-            std=_STANDARD,
-            define_macro=list(macros) or None,
-            split_compile=0,  # as many threads as the machine has
-            disable_warnings=True,
-            relocatable_device_code=relocatable or None,
-            max_register_count=_REGISTERS if relocatable else None,
-        )
+        target = target_of(architecture)
+        options = [
+            f"-arch={target}",
+            f"-std={_STANDARD}",
+            "-split-compile=0",
+            "-w",
+        ]  # as many threads as there are cores
+        options += [f"-D{macro}" for macro in macros]
         try:
-            compiled = self.program(text, "c++", options).compile("cubin")
-            if relocatable:
-                compiled = self.linker(compiled, options=self.linker_options(arch=target_of(architecture))).link(
-                    "cubin"
-                )
-        except self.error as error:
+            if not relocatable or self.linker is None:
+                return self._compiled(text, options)
+            options += ["-rdc=true", f"-maxrregcount={_REGISTERS}"]
+            return self._linked(self._compiled(text, options), target)
+        except _RefusedError as error:
             raise CompilerFailedError(
                 f"NVRTC {self.version} does not compile for {architecture}",
                 log=str(error).strip(),
                 hint="this is a defect of Rammer; please report it with the model",
             ) from error
-        code: bytes = compiled.code
-        return code
+
+    def _compiled(self, text: str, options: Sequence[str]) -> bytes:
+        """What NVRTC makes of a text, without Python's lock."""
+        program = self._call("nvrtcCreateProgram", text.encode(), b"rammer", 0, [], [])
+        try:
+            (status,) = self.nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+            if int(status) != 0:
+                log = bytearray(self._call("nvrtcGetProgramLogSize", program))
+                self._call("nvrtcGetProgramLog", program, log)
+                raise _RefusedError(log.rstrip(b"\0").decode(errors="replace") or f"error {int(status)}")
+            code = bytearray(self._call("nvrtcGetCUBINSize", program))
+            self._call("nvrtcGetCUBIN", program, code)
+        finally:
+            self._call("nvrtcDestroyProgram", program)
+        return bytes(code)
+
+    def _call(self, name: str, *arguments: Any) -> Any:  # noqa: ANN401 - of many functions
+        """The result of a function of NVRTC, None where it has none."""
+        status, *results = getattr(self.nvrtc, name)(*arguments)
+        if int(status) != 0:
+            raise _RefusedError(f"{name}: error {int(status)}")
+        return results[0] if results else None
+
+    def _linked(self, code: bytes, target: str) -> bytes:
+        """Relocatable machine code as a program."""
+        link = self.linker.create(1, [f"-arch={target}"])
+        try:
+            self.linker.add_data(link, self.linker.InputType.CUBIN, code, len(code), "rammer")
+            self.linker.complete(link)
+            linked = bytearray(self.linker.get_linked_cubin_size(link))
+            self.linker.get_linked_cubin(link, linked)
+        except self.linker.nvJitLinkError as error:
+            raise _RefusedError(str(error)) from error
+        finally:
+            self.linker.destroy(link)
+        return bytes(linked)
+
+
+class _RefusedError(Exception):
+    """What the compiler or the linker says."""
 
 
 def find_toolchain() -> Toolchain:
-    """NVRTC, as the package cuda-core finds it.
+    """NVRTC, as the package cuda-bindings finds it.
+
+    cuda-core would call it, too, but takes a tenth of a second to import, which every compilation would wait for.
 
     Raises:
         CompilerNotFoundError: a package is missing, or its library does not load.
     """
     try:
         from cuda.bindings import nvjitlink, nvrtc
-        from cuda.core import Linker, LinkerOptions, Program, ProgramOptions
-        from cuda.core._utils.cuda_utils import CUDAError
 
         status, major, minor = nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError, OSError) as error:
@@ -83,12 +114,7 @@ def find_toolchain() -> Toolchain:
     if int(status) != 0:
         raise CompilerNotFoundError(f"NVRTC does not tell its version (error {int(status)})", hint=_INSTALL)
     return Toolchain(
-        version=f"{major}.{minor}",
-        program=Program,
-        options=ProgramOptions,
-        error=CUDAError,
-        linker=Linker if _links(nvjitlink, (major, minor)) else None,
-        linker_options=LinkerOptions,
+        version=f"{major}.{minor}", nvrtc=nvrtc, linker=nvjitlink if _links(nvjitlink, (major, minor)) else None
     )
 
 

@@ -34,6 +34,10 @@ class VectorRules:
         """Nothing is held up by it; see `TileRules`."""
         return Brought()
 
+    def late_us(self, kernel: RKernel) -> float:
+        """Nothing is taken late; see `TileRules`."""
+        return 0.0
+
     def persistent(self, workload: Workload, vdevice: VDevice) -> tuple[RKernel, ...]:
         """None: registers keep nothing from rTask to rTask."""
         return ()

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from rammer.devices.cuda.source import source_of
 from rammer.devices.cuda.source_files import CODE
 from rammer.devices.cuda.tiling import warpgroup
+from rammer.devices.cuda.tiling.figures import H200_WARPGROUPS
 from rammer.devices.cuda.tiling.rules import GpuRules
 from rammer.errors import VerificationError
 from rammer.ir.kernel_form import WarpgroupGemmForm
@@ -226,3 +227,19 @@ def test_no_weights_are_on_their_way_where_neither_operand_is_constant(gpu):
     kernels = [kernel for kernel in plan.kernels if isinstance(kernel.form, WarpgroupGemmForm)]
     assert kernels
     assert all(vdevice.rules.brought(kernel).beside_bytes == 0 for kernel in kernels)
+
+
+def test_results_of_late_operands_take_longer_the_more_there_are(gpu):
+    plan, vdevice = plan_of(gpu, chain((64,), 256, 512), lambda form: True)
+    kernels = [kernel for kernel in plan.kernels if isinstance(kernel.form, WarpgroupGemmForm)]
+    assert kernels
+    for kernel in kernels:
+        m, n, _ = kernel.form.threadblock
+        late_us = vdevice.rules.late_us(kernel)
+        assert H200_WARPGROUPS.result_us * m * n < late_us < vdevice.rules.compute_us(kernel, vdevice)
+
+
+def test_only_products_of_warpgroups_take_operands_late(gpu):
+    plan, vdevice = plan_of(gpu, chain((64,), 256, 512), lambda form: True)
+    others = [kernel for kernel in plan.kernels if not isinstance(kernel.form, WarpgroupGemmForm)]
+    assert all(vdevice.rules.late_us(kernel) == 0.0 and not kernel.form.takes_late for kernel in others)

@@ -13,6 +13,7 @@ from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.loads import Early
 from rammer.devices.cuda.emit.points import Side, decode, decode_inside, guarded, lane_first
 from rammer.devices.cuda.emit.wait import takes_apart
+from rammer.devices.cuda.runs import Runs
 from rammer.devices.cuda.source_files import CALLED
 from rammer.ir.expr import Axis, Load, ScalarFn, nodes
 from rammer.ir.kernel_form import Instruction
@@ -33,17 +34,22 @@ _VECTOR_BYTES = 16  # of a load
 _LOOK_BYTES = 64  # that a thread asks for together, where registers are left
 
 
-def emit_walk(symbol: str, family: Family, members: Mapping[int, str]) -> str:
+def emit_walk(symbol: str, family: Family, members: Mapping[int, str], runs: Mapping[int, Runs]) -> str:
     """The function that walks runs of a family: `uint32_t symbol(uint32_t position)`.
 
     Args:
         symbol: the function's name.
         family: whose runs.
         members: the symbols of its rKernels, by number.
+        runs: what runs each has, by number; all that can be where nothing is said.
     """
     writer = Writer()
     types = [str(family.registers), str(family.vectors)]
-    types += [f"rammer_member<{number}, {member}>" for number, member in members.items()]
+    for number, member in members.items():
+        found = runs.get(number, Runs())
+        flags = {"RAMMER_BEGIN": found.begin, "RAMMER_BUSY": found.busy, "RAMMER_LONG": found.long}
+        said = " | ".join(name for name, is_so in flags.items() if is_so) or "0"
+        types.append(f"rammer_member<{number}, {member}, {said}>")
     with writer.block(f"{CALLED} uint32_t {symbol}(uint32_t position)"):
         writer.line(f"return rammer_walk<{', '.join(types)}>(position);")
     return writer.text()

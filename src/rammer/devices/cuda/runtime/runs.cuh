@@ -6,9 +6,19 @@
 #ifndef RAMMER_RUNS_CUH
 #define RAMMER_RUNS_CUH
 
+/* What runs of an rKernel a program has: some that begin a walk, some that are busy, long ones that are not. What it has
+ * none of needs no code. Where times are written, all are busy. */
+enum rammer_runs { RAMMER_BEGIN = 1, RAMMER_BUSY = 2, RAMMER_LONG = 4 };
+
 /* The rKernel of that number: `Cell` has its functions load_weights, keep_constants and step. */
-template <uint32_t number, typename Cell_> struct rammer_member {
+template <uint32_t number, typename Cell_, int runs> struct rammer_member {
     static constexpr uint32_t NUMBER = number;
+    static constexpr bool BEGINS = runs & RAMMER_BEGIN, LONG = runs & RAMMER_LONG;
+#ifdef RAMMER_TRACE
+    static constexpr bool BUSY = true;
+#else
+    static constexpr bool BUSY = runs & RAMMER_BUSY;
+#endif
     typedef Cell_ Cell;
 };
 
@@ -24,7 +34,7 @@ template <typename Member, typename... More> struct rammer_family<Member, More..
     static RAMMER_MEMBER void load_weights(
         uint32_t kernel, uint32_t position, uint32_t tile, float *shared, float *weights
     ) {
-        if (kernel == Member::NUMBER)
+        if (Member::BEGINS && kernel == Member::NUMBER)
             Cell::load_weights(rammer_operands(rammer_at(position)), tile, shared, weights);
         else
             rammer_family<More...>::load_weights(kernel, position, tile, shared, weights);
@@ -39,17 +49,19 @@ template <typename Member, typename... More> struct rammer_family<Member, More..
         const uint32_t last = *position + rammer_at(*position)->run - 1;
         Cell::keep_constants(rammer_operands(rammer_at(*position)), tile, shared);
         if constexpr (Cell::rnn::TEAMS == 1)
-            return walk_as<0>(position, last, busy, tile, shared, weights);
-        else if (threadIdx.x < Cell::rnn::POINT_THREADS)
-            return busy ? walk_as<0>(position, last, true, tile, shared, weights)
-                        : walk_as<0>(position, last, false, tile, shared, weights);
+            return walk_as<0>(position, last, Member::BUSY && busy, tile, shared, weights);
+        else if (!Member::BUSY || (Member::LONG && !busy))
+            return threadIdx.x < Cell::rnn::POINT_THREADS
+                       ? walk_as<0>(position, last, false, tile, shared, weights)
+                       : walk_as<1>(position, last, false, tile, shared, weights);
         else
-            return busy ? walk_as<1>(position, last, true, tile, shared, weights)
-                        : walk_as<1>(position, last, false, tile, shared, weights);
+            return threadIdx.x < Cell::rnn::POINT_THREADS ? walk_as<0>(position, last, true, tile, shared, weights)
+                                                          : walk_as<1>(position, last, true, tile, shared, weights);
     }
 
   private:
-    /* The same for a team. Each has a loop of its own, runs without Waits another one: what it jumps over takes it time. */
+    /* The same for a team. Each has a loop of its own, long runs that are not busy another one: what it jumps over
+     * takes it time. */
     template <int team>
     static RAMMER_MEMBER bool walk_as(
         uint32_t *position, uint32_t last, bool busy, uint32_t tile, float *shared, const float *weights

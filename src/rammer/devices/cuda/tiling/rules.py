@@ -45,7 +45,7 @@ from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernels
 from rammer.devices.cuda.tiling.thread_time import stationary_us, straight_instructions, thread_us
 from rammer.devices.cuda.tiling.trees import tree_kernels, trees_us
-from rammer.devices.cuda.tiling.warpgroup import early_ring_bytes, warpgroup_tiles, warpgroup_us
+from rammer.devices.cuda.tiling.warpgroup import early_ring_bytes, results_us, warpgroup_tiles, warpgroup_us
 from rammer.ir.kernel_form import (
     DepthwiseForm,
     FlashAttentionForm,
@@ -73,6 +73,7 @@ _TASKS_PER_VEU = (0.03, 0.06, 0.125, 0.25, 0.5, 1, 2)
 _LEAST_POINTS = 1024  # of an elementwise rTask: less is not worth a hand-over
 _ASIDE = 0.25  # of the vEUs, for tagged results of rows: others work on what takes them
 _STAGED_INSTRUCTIONS = 620.0  # the median of 152 products whose operands are staged, from 330 to 1,400
+_LEAST_INSTRUCTIONS = 250.0  # of other rKernels, with addresses and loops: 220 to 300 for reductions of AlexNet
 _WORTH = 0.93  # of the time of other products: a smaller gain is less than the models are off by
 _WORTH_WHOLE = 0.96  # likewise for whole sums, whose constants before the Wait are counted as if they came behind it
 
@@ -173,6 +174,10 @@ class GpuRules:
         """First stages of products and rings of warpgroups, and code without loops; see `TileRules`."""
         return _brought(kernel)
 
+    def late_us(self, kernel: RKernel) -> float:
+        """The epilogues of warpgroups; see `TileRules`."""
+        return results_us(kernel, kernel.form, self.warpgroups) if isinstance(kernel.form, WarpgroupGemmForm) else 0.0
+
     def persistent(self, workload: Workload, vdevice: VDevice) -> tuple[RKernel, ...]:
         """Candidates whose weights stay on their vEUs, if there are any; see `TileRules`."""
         return persistent_kernels(workload, vdevice)
@@ -245,9 +250,16 @@ def _brought(kernel: RKernel) -> Brought:
         early_bytes=first_stage_bytes(kernel, form) if isinstance(form, GemmForm) else 0,
         beside_bytes=early_ring_bytes(kernel, form) if isinstance(form, WarpgroupGemmForm) else 0,
         constant_bytes=constants_bytes(kernel.expr, kernel.tile.task, kernel.constants),
-        instructions=_STAGED_INSTRUCTIONS if isinstance(form, GemmForm) else straight,
+        instructions=_instructions(form, straight),
         straight_instructions=straight,
     )
+
+
+def _instructions(form: KernelForm, straight: float) -> float:
+    """Those of an rKernel's code, where so many are `straight`; of few forms they are known."""
+    if isinstance(form, GemmForm):
+        return _STAGED_INSTRUCTIONS
+    return max(_LEAST_INSTRUCTIONS, straight) if isinstance(form, MapForm | ReduceForm) else straight
 
 
 def _forms(kernels: Iterable[RKernel]) -> list[tuple[RTile, KernelForm]]:

@@ -102,19 +102,24 @@ def _runs(axes: Sequence[Axis], points: Sequence[int]) -> list[dict[Axis, int]]:
 
 def warpgroup_us(kernel: RKernel, form: WarpgroupGemmForm, vdevice: VDevice, figures: WarpgroupFigures) -> float:
     """Time of one full rTask from the end of its Wait, in microseconds."""
-    expr, product = kernel.expr, product_of(kernel)
+    product = product_of(kernel)
     groups, columns, slabs = form.instruction_m // GROUP_ROWS, form.instruction_n, product.slabs
     steps = -(-slabs // slabs_of(form)) * slabs_of(form)
     cycles = steps * _INSTRUCTIONS_A_SLAB * groups * columns * figures.column_cycles
     veus = min(vdevice.veu_count, kernel.task_count)
     copied_bytes = SLAB_BYTES * (steps * (form.instruction_m + columns) - _early_rows(kernel, product, form, vdevice))
     copy_us = copied_bytes * max(1 / figures.own_bytes_per_us, veus / figures.all_bytes_per_us)
-    instructions = max(0, epilogue_instructions(expr) - _USUAL_INSTRUCTIONS)
-    result_us = figures.result_us + instructions * figures.instruction_us
-    results_us = form.threadblock.m * form.threadblock.n * result_us + groups * columns * figures.sums_us
     slab_us = figures.window_slab_us if isinstance(product.m, Image) else figures.slab_us
     multiply_us = cycles / figures.cycles_per_us + steps * slab_us
-    return figures.latency_us + max(multiply_us, copy_us) + results_us
+    return figures.latency_us + max(multiply_us, copy_us) + results_us(kernel, form, figures)
+
+
+def results_us(kernel: RKernel, form: WarpgroupGemmForm, figures: WarpgroupFigures) -> float:
+    """Time from a full rTask's last product, or from when it sees what it takes late, to its end, in microseconds."""
+    instructions = max(0, epilogue_instructions(kernel.expr) - _USUAL_INSTRUCTIONS)
+    result_us = figures.result_us + instructions * figures.instruction_us
+    sums_us = form.instruction_m // GROUP_ROWS * form.instruction_n * figures.sums_us
+    return form.threadblock.m * form.threadblock.n * result_us + sums_us
 
 
 def early_ring_bytes(kernel: RKernel, form: WarpgroupGemmForm) -> int:

@@ -36,6 +36,18 @@ class Writer:
         self.line(f"}}{tail}")
 
     @contextmanager
+    def macro(self, head: str, start: str = "", end: str = "") -> Iterator[None]:
+        """The definition of a macro as what is written inside, between two texts."""
+        first = len(self._lines)
+        self.line(f"#define {head} {start}".rstrip())
+        self._depth += 1
+        yield
+        self._depth -= 1
+        if end:
+            self.line(end)
+        self._lines[first:-1] = [f"{line} \\" for line in self._lines[first:-1]]
+
+    @contextmanager
     def loop(self, name: str, lo: str, hi: str, step: int = 1, *, lanes: bool = False) -> Iterator[None]:
         """A loop of `name` over `lo <= name < hi`; iterations of one over `lanes` may run at the same time."""
         if lanes:

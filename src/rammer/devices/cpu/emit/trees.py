@@ -3,7 +3,7 @@
 for each block of rows
 codes[columns][rows] = the codes, for a block of 64 rows or more
 for each group of trees
-sums[values][rows] = 0, then what `rammer_trees.h` adds to them
+sums[values][rows] = 0, then what `trees.h` adds to them
 for each row and value: the elementwise rest, store
 """
 

@@ -11,6 +11,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define RAMMER_JOIN(a, b) RAMMER_JOIN_OF(a, b)
+#define RAMMER_JOIN_OF(a, b) a##b
+
+/* For arrays that vectors are loaded from. */
+#define RAMMER_ALIGNED __attribute__((aligned(64)))
+
 #define RAMMER_INLINE static inline __attribute__((always_inline, unused))
 
 /* For what hardly ever runs. */
@@ -22,15 +28,18 @@
  * does not store at all, though they may be another thread's (-fpredictive-commoning).
  *
  * RAMMER_ONE_VECTOR goes before a loop over just the lanes of a vector, which gcc would else unroll before it looks for
- * vector code, and then finds none.
+ * vector code, and then finds none. RAMMER_UNROLL goes before a loop of constant length whose iterations are all written
+ * out: arrays that it walks are then kept in registers.
  */
 #if defined(__clang__)
 #define RAMMER_LANES _Pragma("clang loop vectorize(assume_safety)")
 #define RAMMER_ONE_VECTOR
+#define RAMMER_UNROLL _Pragma("clang loop unroll(full)")
 #define RAMMER_IN_ORDER (void)0
 #else
 #define RAMMER_LANES _Pragma("GCC ivdep")
 #define RAMMER_ONE_VECTOR _Pragma("GCC unroll 1")
+#define RAMMER_UNROLL _Pragma("GCC unroll 64")
 #define RAMMER_IN_ORDER __asm__ volatile("")
 #endif
 
@@ -58,7 +67,7 @@ RAMMER_VECTOR(int8_t, 8, rammer_i8x8)
 RAMMER_VECTOR(int8_t, 16, rammer_i8x16)
 
 /* Macros, for a function that returns a vector has an ABI that depends on the instruction set. */
-#define RAMMER_LOAD(vector, address) (*(const vector##_at *)(address))
+#define RAMMER_LOAD(vector, address) (*(const RAMMER_JOIN(vector, _at) *)(address))
 /* For what several products share: else gcc loads it again for each, since that is no instruction of its own. */
 #define RAMMER_LOAD_ONCE(vector, address) (*(const volatile vector##_at *)(address))
 /* A vector that a loop over its lanes reads as name[i]. clang makes no vector code of that, but of reading memory, which it
@@ -70,7 +79,7 @@ RAMMER_VECTOR(int8_t, 16, rammer_i8x16)
 #else
 #define RAMMER_BY_LANE(vector, name, value) const vector name = (value)
 #endif
-#define RAMMER_STORE(vector, address, value) (*(vector##_at *)(address) = (value))
+#define RAMMER_STORE(vector, address, value) (*(RAMMER_JOIN(vector, _at) *)(address) = (value))
 
 /* Bytes (u8 or i8) of all lanes as int32, and back. gcc would take vectors apart where it converts them. */
 #define RAMMER_WIDEN(lanes, bytes, address) RAMMER_WIDEN_##lanes(bytes, address)

@@ -25,10 +25,41 @@ def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
+def tile(rows, vectors, width, **macros):
+    return {"ROWS": rows, "VECTORS": vectors, "WIDTH": width, "N": 3 * vectors * width, **macros}
+
+
+def gemm(rows, vectors, width=16, k=37, images=2, taps=1, padding=0):
+    macros = tile(rows, vectors, width, K=k, IMAGES=images, TAPS=taps, PADDING=padding)
+    x, w, bias = random(images, rows, k), random(taps, k, macros["N"], seed=1), random(macros["N"], seed=2)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (padding, taps - 1 - padding), (0, 0)))
+    product = sum(padded[:, tap : tap + rows] @ w[tap] for tap in range(taps))
+    return Program(name="gemm", macros=macros, inputs=[x, w, bias], wanted=np.maximum(product + bias, 0))
+
+
+def gemm_of_bytes(rows, vectors, width, k=40):
+    """Bytes of all values."""
+    rng, macros = np.random.default_rng(0), tile(rows, vectors, width, K=k)
+    x = rng.integers(0, 256, (rows, k)).astype(np.uint8)
+    w = rng.integers(-128, 128, (k, macros["N"])).astype(np.int8)
+    quads = np.ascontiguousarray(w.reshape(k // 4, 4, -1).swapaxes(1, 2))
+    return Program(
+        name="gemm_of_bytes", macros=macros, inputs=[x, quads], wanted=x.astype(np.int32) @ w.astype(np.int32)
+    )
+
+
+def products_in_lanes(rows, vectors, width, k=9):
+    macros = tile(rows, vectors, width, K=k)
+    x, w = random(rows, k, macros["N"]), random(k, macros["N"], seed=1)
+    wanted = np.einsum("rkn,kn->rn", x.astype(np.float64), w)
+    return Program(name="products_in_lanes", macros=macros, inputs=[x, w], wanted=wanted)
+
+
 def attention(queries, keys, depth, columns, block, width=16, **macros):
     sizes = {"QUERY_COUNT": queries, "KEY_COUNT": keys, "DEPTH": depth, "COLUMNS": columns, "BLOCK_ROWS": block}
     usual = {"KEYS": 24, "KEY_SIDE": 6, "COLUMN_SIDE": 6, "STAGE_KEYS": 0, "STAGE_VALUES": 0}
-    macros = sizes | {"WIDTH": width, "CAUSAL": 0, "TRANSPOSED_QUERIES": 1} | usual | macros
+    vectors = {"WIDTH": width, "BLOCK_VECTORS": block // width, "REST_VECTORS": -(-(queries % block) // width)}
+    macros = sizes | vectors | {"CAUSAL": 0, "TRANSPOSED_QUERIES": 1} | usual | macros
     q, k, v = random(queries, depth), random(keys, depth, seed=1), random(keys, columns, seed=2)
     bias = random(queries, keys, seed=3)
     scores = q.astype(np.float64) @ k.astype(np.float64).T / 8 + bias
@@ -58,6 +89,12 @@ def trees(rows, count, depth, width=1, block=1, **macros):
 
 
 PROGRAMS = {
+    **{f"gemm, vectors of {width}": gemm(6, 2, width) for width in WIDTHS},
+    "gemm, one row": gemm(1, 4),
+    "gemm, many rows": gemm(31, 1),
+    "gemm, windows with padding": gemm(11, 2, taps=3, padding=1),
+    **{f"gemm of bytes, vectors of {width}": gemm_of_bytes(5, 2, width) for width in WIDTHS},
+    **{f"products in lanes, vectors of {width}": products_in_lanes(4, 2, width) for width in WIDTHS},
     **{f"attention, vectors of {width}": attention(37, 70, 20, 24, 2 * width, width) for width in WIDTHS},
     "attention, one block": attention(5, 24, 8, 8, 16),
     "attention, causal": attention(60, 90, 32, 16, 32, CAUSAL=1),
@@ -84,7 +121,8 @@ def compiler(tmp_path_factory):
 def check(name, cc, compiler):
     program = PROGRAMS[name]
     library = compiler.program(program.name, program.macros, cc=cc, flags=("-O2",))
-    found = np.full(program.wanted.shape, np.nan, np.float32)
+    integers = program.wanted.dtype == np.int32
+    found = np.full(program.wanted.shape, 77 if integers else np.nan, np.int32 if integers else np.float32)
     library.rammer_run(*(ctypes.c_void_p(array.ctypes.data) for array in (*program.inputs, found)))
     np.testing.assert_allclose(found, program.wanted, rtol=1e-5, atol=1e-5)
 

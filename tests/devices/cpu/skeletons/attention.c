@@ -28,7 +28,7 @@ void rammer_run(const float *q, const float *k, const float *v, const float *bia
     for (int64_t first = 0; first < whole; first += BLOCK_ROWS) {
         const int64_t past = CAUSAL ? rammer_min_i64(first + BLOCK_ROWS + KEY_COUNT - QUERY_COUNT, KEY_COUNT) : KEY_COUNT;
 #define ROWS BLOCK_ROWS
-#define VECTORS (BLOCK_ROWS / WIDTH)
+#define VECTORS BLOCK_VECTORS
 #define PAST_KEY past
 #include "attention.h"
 #undef ROWS
@@ -38,7 +38,7 @@ void rammer_run(const float *q, const float *k, const float *v, const float *bia
 #if QUERY_COUNT % BLOCK_ROWS
     const int64_t first = whole;
 #define ROWS (QUERY_COUNT % BLOCK_ROWS)
-#define VECTORS ((ROWS + WIDTH - 1) / WIDTH)
+#define VECTORS REST_VECTORS
 #define PAST_KEY KEY_COUNT
 #include "attention.h"
 #endif

@@ -47,6 +47,7 @@ def _include(scope: Scope, found: Attention, lane: Axis, count: int, form: Atten
         after = Linear(found.last_key.terms, found.last_key.offset + 1)
         last = scope.enter({lane: last_row}).linear(after)
         past = scope.writer.let("int64_t", "seen_keys", f"rammer_min_i64({last}, {past})")
+    scope.writer.include("register_tile.h")
     with parameters(scope.writer) as sizes:
         sizes.constant("ROWS", count)
         sizes.constant("VECTORS", -(-count // form.vector))

@@ -16,15 +16,7 @@ from rammer.devices.cpu.emit.product import emit_product
 from rammer.devices.cpu.emit.reduce import emit_reduce, fold, fold_outside_lanes
 from rammer.devices.cpu.emit.trees import emit_trees
 from rammer.ir.expr import Axis, Expr, Load
-from rammer.ir.kernel_form import (
-    AttentionForm,
-    ExternForm,
-    Instruction,
-    KernelForm,
-    MapForm,
-    MicroKernelForm,
-    ReduceForm,
-)
+from rammer.ir.kernel_form import AttentionForm, ExternForm, KernelForm, MapForm, MicroKernelForm, ReduceForm
 from rammer.ir.region import depends_on_data
 from rammer.ir.task import RKernel
 from rammer.ir.tree_forms import TreesForm
@@ -42,8 +34,7 @@ def emit_kernel(kernel: RKernel, symbol: str) -> str:
         ValueError: the skeleton is none of this device's.
     """
     writer = Writer(in_order="RAMMER_IN_ORDER;")
-    for header in _headers(kernel.form):
-        writer.line(f'#include "{header}"')
+    writer.include("rammer_kernel.h")
     parameters = "char *const *restrict pointers, int32_t tile"
     if isinstance(kernel.form, ExternForm):
         writer.line(kernel.form.code)
@@ -62,18 +53,6 @@ def emit_kernel(kernel: RKernel, symbol: str) -> str:
         if kernel.expr.guards:
             writer.line(f"{symbol}_fallbacks(pointers, tile);")
     return writer.text()
-
-
-def _headers(form: KernelForm) -> Sequence[str]:
-    """What has the functions and macros that the code takes."""
-    match form:
-        case AttentionForm():
-            return ("rammer_kernel.h", "register_tile.h")
-        case TreesForm():
-            return ("rammer_kernel.h", "trees.h")
-        case MicroKernelForm(instruction=Instruction.TDPBUSD):
-            return ("rammer_kernel.h", "rammer_tiles.h")
-    return ("rammer_kernel.h",)
 
 
 def _emit_fallbacks(writer: Writer, kernel: RKernel) -> None:

@@ -38,6 +38,7 @@ def emit_trees(scope: Scope, ranges: Mapping[Axis, Range], form: TreesForm) -> N
     found = tree_sum(scope.operands.kernel.expr)
     if found is None:
         raise ValueError("the skeleton 'trees' takes sums of leaves")
+    scope.writer.include("trees.h")
     code = _Trees(scope, found, form)
     if found.rows is None:
         code.emit("0", "1")

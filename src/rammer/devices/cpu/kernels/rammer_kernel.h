@@ -28,20 +28,21 @@
  * does not store at all, though they may be another thread's (-fpredictive-commoning).
  *
  * RAMMER_ONE_VECTOR goes before a loop over just the lanes of a vector, which gcc would else unroll before it looks for
- * vector code, and then finds none. RAMMER_UNROLL goes before a loop of constant length whose iterations are all written
- * out: arrays that it walks are then kept in registers.
+ * vector code, and then finds none.
  */
 #if defined(__clang__)
 #define RAMMER_LANES _Pragma("clang loop vectorize(assume_safety)")
 #define RAMMER_ONE_VECTOR
-#define RAMMER_UNROLL _Pragma("clang loop unroll(full)")
 #define RAMMER_IN_ORDER (void)0
 #else
 #define RAMMER_LANES _Pragma("GCC ivdep")
 #define RAMMER_ONE_VECTOR _Pragma("GCC unroll 1")
-#define RAMMER_UNROLL _Pragma("GCC unroll 64")
 #define RAMMER_IN_ORDER __asm__ volatile("")
 #endif
+
+/* Between stretches of code that read the same numbers: each reads them anew. Else what neighbouring points of a window
+ * share stays in vector registers that sums then lack. */
+#define RAMMER_APART __asm__ volatile("" ::: "memory")
 
 /* --- Vectors: rammer_f32x16 and so on. Loads and stores need the alignment of one element only. ------------------ */
 

@@ -81,20 +81,31 @@
 #else
 #define KEY_AT(key, point) KEY(key, point)
 #endif
+#define LOAD_QUERIES(v, w) w[v] = RAMMER_LOAD(VECTOR, queries + point * LANES + v * WIDTH);
+#define ADD_KEY(i)                                                                                                    \
+    {                                                                                                                 \
+        const float number = KEY_AT(key + i, point);                                                                  \
+        RAMMER_ADD_PRODUCTS(VECTORS, sum[i], number, w)                                                               \
+    }
+#define STORE_SCORE(v, i) RAMMER_STORE(VECTOR, scores + (key - first_key + i) * LANES + v * WIDTH, sum[i][v]);
+#define STORE_SCORES(i) RAMMER_VECTORS(VECTORS, STORE_SCORE, i)
 #define SUM_SCORES(count)                                                                                             \
     {                                                                                                                 \
         VECTOR sum[count][VECTORS] = {{{0}}};                                                                         \
         for (int64_t point = 0; point < DEPTH; point++) {                                                             \
             RAMMER_IN_ORDER;                                                                                          \
-            RAMMER_ADD_PRODUCTS(VECTOR, sum, i, count, KEY_AT(key + i, point), v, VECTORS,                            \
-                                RAMMER_LOAD(VECTOR, queries + point * LANES + v * WIDTH));                            \
+            VECTOR w[VECTORS];                                                                                        \
+            RAMMER_VECTORS(VECTORS, LOAD_QUERIES, w)                                                                  \
+            RAMMER_ROWS(count, ADD_KEY)                                                                               \
         }                                                                                                             \
-        RAMMER_EACH(i, count)                                                                                         \
-        RAMMER_EACH(v, VECTORS)                                                                                       \
-        RAMMER_STORE(VECTOR, scores + (key - first_key + i) * LANES + v * WIDTH, sum[i][v]);                          \
+        RAMMER_ROWS(count, STORE_SCORES)                                                                              \
     }
         RAMMER_IN_GROUPS(key, first_key, past_key, KEY_SIDE, SUM_SCORES)
 #undef SUM_SCORES
+#undef STORE_SCORES
+#undef STORE_SCORE
+#undef ADD_KEY
+#undef LOAD_QUERIES
 #undef KEY_AT
 
         /* What is done to the products; then the greatest of each row, and by how much that rescales. */
@@ -150,24 +161,37 @@
 #else
 #define VALUE_AT(key, column) VALUE(key, column)
 #endif
+#define LOAD_WEIGHTS(v, w) w[v] = RAMMER_LOAD(VECTOR, scores + (key - first_key) * LANES + v * WIDTH);
+#define ADD_VALUE(i)                                                                                                  \
+    {                                                                                                                 \
+        const float number = VALUE_AT(key, column + i);                                                               \
+        RAMMER_ADD_PRODUCTS(VECTORS, sum[i], number, w)                                                               \
+    }
+#define RESCALE_SUM(v, i)                                                                                             \
+    sum[i][v] = RAMMER_LOAD(VECTOR, sums + (column + i) * LANES + v * WIDTH) * RAMMER_LOAD(VECTOR, rescale + v * WIDTH);
+#define RESCALE_SUMS(i) RAMMER_VECTORS(VECTORS, RESCALE_SUM, i)
+#define STORE_SUM(v, i) RAMMER_STORE(VECTOR, sums + (column + i) * LANES + v * WIDTH, sum[i][v]);
+#define STORE_SUMS(i) RAMMER_VECTORS(VECTORS, STORE_SUM, i)
 #define SUM_VALUES(count)                                                                                             \
     {                                                                                                                 \
         VECTOR sum[count][VECTORS];                                                                                   \
-        RAMMER_EACH(i, count)                                                                                         \
-        RAMMER_EACH(v, VECTORS)                                                                                       \
-        sum[i][v] = RAMMER_LOAD(VECTOR, sums + (column + i) * LANES + v * WIDTH) *                                    \
-                    RAMMER_LOAD(VECTOR, rescale + v * WIDTH);                                                         \
+        RAMMER_ROWS(count, RESCALE_SUMS)                                                                              \
         for (int64_t key = first_key; key < past_key; key++) {                                                        \
             RAMMER_IN_ORDER;                                                                                          \
-            RAMMER_ADD_PRODUCTS(VECTOR, sum, i, count, VALUE_AT(key, column + i), v, VECTORS,                         \
-                                RAMMER_LOAD(VECTOR, scores + (key - first_key) * LANES + v * WIDTH));                 \
+            VECTOR w[VECTORS];                                                                                        \
+            RAMMER_VECTORS(VECTORS, LOAD_WEIGHTS, w)                                                                  \
+            RAMMER_ROWS(count, ADD_VALUE)                                                                             \
         }                                                                                                             \
-        RAMMER_EACH(i, count)                                                                                         \
-        RAMMER_EACH(v, VECTORS)                                                                                       \
-        RAMMER_STORE(VECTOR, sums + (column + i) * LANES + v * WIDTH, sum[i][v]);                                     \
+        RAMMER_ROWS(count, STORE_SUMS)                                                                                \
     }
         RAMMER_IN_GROUPS(column, 0, COLUMNS, COLUMN_SIDE, SUM_VALUES)
 #undef SUM_VALUES
+#undef STORE_SUMS
+#undef STORE_SUM
+#undef RESCALE_SUMS
+#undef RESCALE_SUM
+#undef ADD_VALUE
+#undef LOAD_WEIGHTS
 #undef VALUE_AT
     }
 

@@ -70,6 +70,13 @@ def attention(queries, keys, depth, columns, block, width=16, **macros):
     return Program(name="attention", macros=macros, inputs=[q, k, v, bias], wanted=wanted)
 
 
+def reduce(count, width, fn="sum"):
+    x = random(7, count)
+    combined, first = {"sum": ("a + b", "0.0f"), "max": ("rammer_max_f32(a, b)", "-INFINITY")}[fn]
+    macros = {"ROWS": 7, "COUNT": count, "WIDTH": width, "COMBINED(a, b)": f"({combined})", "FIRST": first}
+    return Program(name="reduce", macros=macros, inputs=[x], wanted=getattr(x.astype(np.float64), fn)(axis=1))
+
+
 def trees(rows, count, depth, width=1, block=1, **macros):
     """Full trees over three columns of codes, all of whose values are small integers."""
     rng, size, inner = np.random.default_rng(0), (2 << depth) - 1, (1 << depth) - 1
@@ -102,6 +109,8 @@ PROGRAMS = {
     "attention, groups of each size": attention(33, 61, 9, 31, 16, KEYS=31, KEY_SIDE=31, COLUMN_SIDE=29),
     "attention, operands are staged": attention(40, 50, 16, 12, 32, 8, STAGE_KEYS=1, STAGE_VALUES=1),
     "attention, queries are computed": attention(40, 50, 16, 12, 32, TRANSPOSED_QUERIES=0),
+    **{f"reduce, {width} lanes": reduce(300, width) for width in (1, 2, 8, 32, 256)},
+    "reduce, the greatest": reduce(100, 64, "max"),
     "trees, row by row": trees(7, 50, 4, width=3),
     "trees, row by row to the end": trees(7, 50, 4, STEPS=-1),
     "trees by words": trees(100, 9, 4, block=64),

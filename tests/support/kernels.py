@@ -7,7 +7,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,9 @@ from rammer.tiling.gemm import gemm_form, of_float32
 from rammer.tiling.packing import preferred_layouts
 from tests.support.operators import expression
 
-HEADERS = (Path(cpu.__file__).parent / "kernels", Path(codegen.__file__).parent)
+_CPU = Path(cpu.__file__).parent
+_PROGRAMS = Path(__file__).parents[1] / "devices" / "cpu" / "skeletons"
+HEADERS = (_CPU / "kernels", _CPU / "skeletons", Path(codegen.__file__).parent)
 GCC = (shutil.which("cc") or shutil.which("gcc") or "cc",)
 CLANG = (sys.executable, "-m", "ziglang", "cc")
 FLAGS = ("-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-Wall", "-Werror")
@@ -134,9 +136,16 @@ class Compiler:
 
     def library(self, texts: Sequence[str], *, cc: Sequence[str] = GCC, flags: Sequence[str] = ("-Og",)) -> ctypes.CDLL:
         """The library of some functions."""
-        own = [name for name in ("rammer_trees", "rammer_tiles") if any(name in text for text in texts)]
-        needed = [f'#include "{name}.h"\n' for name in own]
-        source = "".join(['#include "rammer_kernel.h"\n', *needed]) + "\n".join(texts)
+        return self._library("\n".join(texts), cc, flags)
+
+    def program(
+        self, name: str, macros: Mapping[str, object], *, cc: Sequence[str] = GCC, flags: Sequence[str] = ("-Og",)
+    ) -> ctypes.CDLL:
+        """The library of a skeleton alone: a program of tests/devices/cpu/skeletons, for the sizes of `macros`."""
+        sizes = "".join(f"#define {macro} {value}\n" for macro, value in macros.items())
+        return self._library(sizes + (_PROGRAMS / f"{name}.c").read_text(), cc, flags)
+
+    def _library(self, source: str, cc: Sequence[str], flags: Sequence[str]) -> ctypes.CDLL:
         command = [*cc, *FLAGS, *flags, "-march=native", "-shared", "-fPIC", *(f"-I{folder}" for folder in HEADERS)]
         name = hashlib.sha256("\0".join([source, *command]).encode()).hexdigest()[:20]
         library = self._folder / f"{name}.so"

@@ -224,11 +224,13 @@ def test_translation_units_of_a_great_many_kernels():
 
 def test_headers_are_at_hand(tmp_path):
     def emit(kernel, symbol):
-        return emit_kernel(kernel, symbol) + "SHARED\n"
+        return '#include "shared.h"\n' + emit_kernel(kernel, symbol) + "SHARED\n"
 
-    source = assemble(chain(length=1, veus=1), emit, {"shared.h": "#define SHARED\n"}, 64)
+    headers = {"shared.h": '#include "more.h"\n', "more.h": "#define SHARED\n", "other.h": "what nobody includes"}
+    source = assemble(chain(length=1, veus=1), emit, headers, 64)
+    assert {name for name in source.files if name.endswith(".h")} == {"kernels/shared.h", "kernels/more.h"}
     first = build(source, MACHINE, options(tmp_path), no_progress)
-    changed = assemble(chain(length=1, veus=1), emit, {"shared.h": "#define SHARED /* nothing */\n"}, 64)
+    changed = assemble(chain(length=1, veus=1), emit, {**headers, "more.h": "#define SHARED /* nothing */\n"}, 64)
     before = len(entries(tmp_path))
     assert build(changed, MACHINE, options(tmp_path), no_progress).files == first.files
     assert len(entries(tmp_path)) == before + 1  # a header is part of the key

@@ -121,10 +121,11 @@ def test_bytes_of_an_epilogue_are_widened_and_narrowed_by_vectors():
     expr, constants = BYTES["quantised 3x3"]
     kernel = Bound(expr, constants, AVX512, {0, 2, 4}).kernels[0]
     text = emit_kernel(kernel, "quantised")
-    vectors = math.prod(register_of(kernel)) // 16
+    assert kernel.tile.lane is not None
+    vectors = register_of(kernel)[kernel.tile.lane] // 16
     assert text.count("RAMMER_WIDEN(16, u8, in") >= vectors
     assert text.count("RAMMER_NARROW(16, u8, out") >= vectors
-    assert "RAMMER_DOT_16(" in text
+    assert f"RAMMER_ADD_DOTS({vectors}, 16, " in text
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)

@@ -80,11 +80,15 @@ def _chosen_whole(kernel: RKernel) -> tuple[Axis, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where an axis stands: `text + offset`; the text (none: 0) is a multiple of `multiple`."""
+    """Where an axis stands: `text + step + offset`; the text (none: 0) is a multiple of `multiple`.
+
+    A `step` is the text of what is a number once macros are expanded.
+    """
 
     text: str
     offset: int = 0
     multiple: int = 1
+    step: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +230,7 @@ class Scope:
             return literal(node.value, node.type)
         if isinstance(node, Axis) and node in self.positions:
             position = self.positions[node]
-            return f"({sum_text({position.text: 1}, position.offset)})"
+            return f"({sum_text(dict.fromkeys(filter(None, (position.text, position.step)), 1), position.offset)})"
         name = self._name(node)
         if name is None:
             raise KeyError(f"no value for {node}")
@@ -373,11 +377,16 @@ class Scope:
         terms, offset = self._terms(address.form)
         for part in address.parts:
             offset += self._add_part(part, terms)
-        return sum_text(terms, offset)
+        return self._sum_text(terms, offset)
 
     def linear(self, form: Linear) -> str:
         """A linear form; its atoms are there."""
-        return sum_text(*self._terms(form))
+        return self._sum_text(*self._terms(form))
+
+    def _sum_text(self, terms: dict[str, int], offset: int) -> str:
+        """A sum in C; what is constant last, so that neighbours share the rest."""
+        steps = {position.step for position in self.positions.values()}
+        return sum_text(dict(sorted(terms.items(), key=lambda term: term[0] in steps)), offset)
 
     def _terms(self, form: Linear) -> tuple[dict[str, int], int]:
         """C texts with their coefficients, and the constant."""
@@ -387,11 +396,11 @@ class Scope:
             if isinstance(atom, Axis):
                 position = self.positions[atom]
                 offset += coefficient * position.offset
-                text = position.text
+                texts = [position.text, position.step]
             else:
-                text = self._known(atom)
-            if text:
-                terms[text] = terms.get(text, 0) + coefficient
+                texts = [self._known(atom)]
+            for text in filter(None, texts):
+                _add(terms, text, coefficient)
         return terms, offset
 
     def _add_part(self, part: Part, terms: dict[str, int]) -> int:

@@ -18,9 +18,14 @@ class Writer:
     def __init__(self, index_type: str = "int64_t", in_order: str = "") -> None:
         self.index_type = index_type
         self._in_order = in_order
+        self._includes: dict[str, None] = {}
         self._lines: list[str] = []
         self._depth = 0
         self._names: dict[str, int] = {}
+
+    def include(self, header: str) -> None:
+        """A header that the text includes first, in the order of the calls."""
+        self._includes[header] = None
 
     def line(self, text: str) -> None:
         """One line at the present depth."""
@@ -34,6 +39,18 @@ class Writer:
         yield
         self._depth -= 1
         self.line(f"}}{tail}")
+
+    @contextmanager
+    def macro(self, head: str, start: str = "", end: str = "") -> Iterator[None]:
+        """The definition of a macro as what is written inside, between two texts."""
+        first = len(self._lines)
+        self.line(f"#define {head} {start}".rstrip())
+        self._depth += 1
+        yield
+        self._depth -= 1
+        if end:
+            self.line(end)
+        self._lines[first:-1] = [f"{line} \\" for line in self._lines[first:-1]]
 
     @contextmanager
     def loop(self, name: str, lo: str, hi: str, step: int = 1, *, lanes: bool = False) -> Iterator[None]:
@@ -64,4 +81,4 @@ class Writer:
 
     def text(self) -> str:
         """Everything written so far."""
-        return "\n".join(self._lines) + "\n"
+        return "\n".join([*(f'#include "{header}"' for header in self._includes), *self._lines]) + "\n"

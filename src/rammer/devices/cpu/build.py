@@ -16,7 +16,7 @@ from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import KernelEntry, Manifest
 from rammer.devices.cpu.binary import KERNELS_LIBRARY, RUNTIME_LIBRARY, requirements
 from rammer.devices.cpu.machine import Machine
-from rammer.devices.cpu.source import DEVICE, KERNEL_FOLDER
+from rammer.devices.cpu.source import DEVICE, KERNEL_FOLDER, included
 from rammer.devices.cpu.toolchain import (
     KERNEL_FLAGS,
     LINK_FLAGS,
@@ -109,12 +109,14 @@ class _Workshop:
     def unit(self, source: Source, unit: Sequence[KernelEntry]) -> bytes:
         """The object of a translation unit, which is called as its first kernel is."""
         names = [f"{entry.symbol}.c" for entry in unit]
-        texts = {
-            file: bytes(text)
+        code = {
+            path.removeprefix(KERNEL_FOLDER): bytes(text)
             for path, text in source.files.items()
             if path.startswith(KERNEL_FOLDER)
-            and ((file := path.removeprefix(KERNEL_FOLDER)).endswith(".h") or file in names)
         }
+        headers = {name: text.decode() for name, text in code.items() if name.endswith(".h")}
+        used = included([code[name].decode() for name in names], headers)
+        texts = {name: code[name] for name in (*used, *names)}
         name = names[0]
         flags: Sequence[str] = KERNEL_FLAGS
         if len(names) > 1:

@@ -42,7 +42,8 @@ class CpuDevice:
 
         from rammer.devices.cpu.emit.kernel import emit_kernel  # noqa: PLC0415
 
-        folders = (files("rammer.devices.cpu") / "kernels", files("rammer.devices.codegen"))
+        own = files("rammer.devices.cpu")
+        folders = (own / "kernels", own / "skeletons", files("rammer.devices.codegen"))
         found = [entry for folder in folders for entry in folder.iterdir() if entry.name.endswith(".h")]
         headers = {entry.name: entry.read_text() for entry in sorted(found, key=lambda entry: entry.name)}
         return assemble(plan, emit_kernel, headers, vdevice.alignment_bytes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rammer.devices.base import Source
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 
 DEVICE = "cpu"
 KERNEL_FOLDER = "kernels/"
-_OWN_HEADERS = ("rammer_tiles.h", "rammer_trees.h")
-"""Headers of one skeleton: only functions that call theirs are compiled with them."""
+_INCLUDE = re.compile(r'^ *# *include "(.*)"', re.MULTILINE)
 
 
 def check_code(source: Source) -> None:
@@ -32,22 +32,30 @@ def check_code(source: Source) -> None:
             raise SchemaError(f"its code of {kernel.symbol} is empty")
 
 
+def included(texts: Iterable[str], headers: Mapping[str, str]) -> list[str]:
+    """The names of the headers that texts include, and that those do."""
+    found: dict[str, None] = {}
+    stack = list(texts)
+    while stack:
+        names = [name for name in _INCLUDE.findall(stack.pop()) if name in headers and name not in found]
+        found.update(dict.fromkeys(names))
+        stack += [headers[name] for name in names]
+    return sorted(found)
+
+
 def assemble(plan: Plan, emit_kernel: EmitKernel, headers: Mapping[str, str], alignment_bytes: int) -> Source:
     """The source of a plan.
 
     Args:
         plan: the plan.
         emit_kernel: (rKernel, symbol) -> C text of one function with that name.
-        headers: what functions are compiled with, by name.
+        headers: what functions may include, by name.
         alignment_bytes: of the constants.
     """
     functions = write_functions(plan.graph, plan.schedule, emit_kernel)
     assembly = assemble_plan(plan, functions, alignment_bytes, ABI)
-    code = {name: text for name, text in headers.items() if name not in _OWN_HEADERS}
-    for symbol, text in functions.texts.items():
-        used = [name for name in headers if name not in _OWN_HEADERS or name.removesuffix(".h") in text]
-        code.update({name: headers[name] for name in used})
-        code[f"{symbol}.c"] = "".join(f'#include "{name}"\n' for name in used) + text
+    code = {f"{symbol}.c": text for symbol, text in functions.texts.items()}
+    code |= {name: headers[name] for name in included(code.values(), headers)}
     return Source(
         device=DEVICE,
         files={**assembly.data, **{KERNEL_FOLDER + name: text.encode() for name, text in code.items()}},

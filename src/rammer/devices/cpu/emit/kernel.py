@@ -26,14 +26,15 @@ def emit_kernel(kernel: RKernel, symbol: str) -> str:
     """The C function `void symbol(char *const *restrict pointers, int32_t tile)`.
 
     `pointers[i]` is the address of the element of slot i whose indices are 0, inputs first, then outputs; `tile` the
-    number of the rTask, row-major over `kernel.grid`. The text needs `rammer_kernel.h` and libm; it has no state and
-    takes at most 64 KiB of stack.
+    number of the rTask, row-major over `kernel.grid`. The text includes headers of `kernels/` and `skeletons/`,
+    needs libm, has no state and takes at most 64 KiB of stack.
 
     Raises:
         TypeError: the expression applies a function to a type it is not defined for.
         ValueError: the skeleton is none of this device's.
     """
     writer = Writer(in_order="RAMMER_IN_ORDER;")
+    writer.include("rammer_kernel.h")
     parameters = "char *const *restrict pointers, int32_t tile"
     if isinstance(kernel.form, ExternForm):
         writer.line(kernel.form.code)

@@ -1,10 +1,15 @@
-"""The micro-kernel of `contract`: sums of products for a block of rows and lanes, kept in vector registers."""
+"""What the micro-kernel of products takes: operands of a block of rows and lanes, whose sums stay in registers.
+
+`skeletons/register_tile.h` has the sums and their rows; here are the loops over what is summed, with its padding, and
+the order of what is loaded.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rammer.devices.codegen.scalar import C_TYPES
@@ -103,6 +108,17 @@ class Block:
             for axis, offset in zip(self.rows, offsets, strict=True)
         }
 
+    def positions_of_row(self, number: str) -> dict[Axis, Position]:
+        """Where the row axes stand in the row of a number, of those that are there."""
+        positions: dict[Axis, Position] = {}
+        step = 1
+        for axis in reversed(self.rows):
+            along = number if step == 1 else f"({number} / {step})"
+            along = along if axis is self.rows[0] else f"({along} % {self.counts[axis]})"
+            positions[axis] = Position(f"{axis.name}_block", step=along)
+            step *= self.counts[axis]
+        return positions
+
     def row_number(self, offsets: Sequence[int]) -> int:
         """The row of the arrays at given offsets, of those that are there."""
         number = 0
@@ -143,18 +159,33 @@ def edges_of(
     return Edges(settled=settled, unrolled=unrolled, sliding=sliding, bounded=bounded)
 
 
-Place = tuple[Term, tuple[int, ...], int]
-"""A term, a row as offsets along the row axes, and the number of a vector of lanes."""
-
-
 def vector_type(block: Block, term: Term) -> str:
     """The C type of a vector of sums."""
     return f"{_VECTOR_NAMES[term.reduce.dtype]}{block.vector}"
 
 
-def emit_group(scope: Scope, block: Block, group: Group) -> dict[Place, str]:
-    """Write the sums of a group for one block; returns the vector variable of each place."""
+def emit_group(scope: Scope, block: Block, group: Group) -> dict[Term, str]:
+    """Write the sums of a group for one block; returns the array of each term's, `[row][vector]`."""
     return _Micro(scope, block, group).emit(scope)
+
+
+@contextmanager
+def each_row(
+    scope: Scope, block: Block, inside: Sequence[bool] = (), settled: Sequence[Border] = ()
+) -> Iterator[tuple[str, Scope]]:
+    """What is written inside, for each row that is there (and `inside`): its number in C, and the scope of the row.
+
+    No border in `settled` is crossed there.
+    """
+    count, writer = len(block.offsets), scope.writer
+    if count == 1:
+        yield "0", scope.enter(block.row_positions(block.offsets[0]), settled)
+        return
+    rows = sum(1 << row for row, is_inside in enumerate(inside) if is_inside)
+    with writer.macro("ROW(row)", "{" if all(inside) else f"if ({rows:#x} >> row & 1) {{", "}"):
+        yield "row", scope.enter(block.positions_of_row("row"), settled)
+    writer.line(f"RAMMER_ROWS({count}, ROW)")
+    writer.line("#undef ROW")
 
 
 def places_ahead(scope: Scope, block: Block, group: Group, operand: Load, ahead: Ahead) -> list[str]:
@@ -173,6 +204,7 @@ def places_ahead(scope: Scope, block: Block, group: Group, operand: Load, ahead:
 class _Micro:
     def __init__(self, scope: Scope, block: Block, group: Group) -> None:
         self._writer = scope.writer
+        self._writer.include("register_tile.h")
         self._operands = scope.operands
         self._block = block
         self._group = group
@@ -183,16 +215,16 @@ class _Micro:
         self._element = group.terms[0].reduce.dtype
         self._step = 1 if group.quad is None else QUAD
         self._type = vector_type(block, group.terms[0])
-        places = itertools.product(group.terms, block.offsets, range(block.vectors))
-        self._accumulators: dict[Place, str] = {place: self._writer.name("sum") for place in places}
+        self._sums = {term: self._writer.name("sum") for term in group.terms}
 
-    def emit(self, scope: Scope) -> dict[Place, str]:
-        """Accumulators and the loops over the reduction axes."""
-        for name in self._accumulators.values():
-            self._writer.line(f"{self._type} {name} = {{0}};")
+    def emit(self, scope: Scope) -> dict[Term, str]:
+        """Sums and the loops over the reduction axes."""
+        block = self._block
+        for name in self._sums.values():
+            self._writer.line(f"{self._type} {name}[{len(block.offsets)}][{block.vectors}] = {{{{{{0}}}}}};")
         quad = {} if self._group.quad is None else {self._group.quad: Position("")}
         self._loops(scope.enter(quad), self._order, {})
-        return self._accumulators
+        return self._sums
 
     def _loops(self, scope: Scope, axes: Sequence[Axis], point: Mapping[Axis, int]) -> None:
         """Loops over `axes`; `point` holds the positions along unrolled axes."""
@@ -207,6 +239,7 @@ class _Micro:
         axis, *rest = axes
         if axis in self._edges.unrolled:
             for i in range(axis.extent):
+                self._writer.line("RAMMER_APART;")
                 self._loops(scope.enter({axis: Position("", i)}), rest, {**point, axis: i})
             return
         crossed = [b for b in self._edges.bounded if axis in b.axes and not any(other in b.axes for other in rest)]
@@ -217,39 +250,48 @@ class _Micro:
             self._loops(scope.enter({axis: Position(axis.name)}, crossed), rest, point)
 
     def _products(self, scope: Scope, point: Mapping[Axis, int]) -> None:
-        """Add one product to each accumulator whose row is inside."""
-        block = self._block
-        inside = [offsets for offsets in block.offsets if self._is_inside(offsets, point)]
-        if not inside:
+        """Add one product to each sum whose row is inside."""
+        block, writer = self._block, self._writer
+        inside = [self._is_inside(offsets, point) for offsets in block.offsets]
+        if not any(inside):
             return
-        rows = [self._row(scope, offsets) for offsets in inside]
-        # One lane operand after the other, so that few vectors are alive beside the accumulators.
+        # One lane operand after the other, so that few vectors are alive beside the sums.
         by_operand: dict[Expr, list[tuple[Term, Expr]]] = {}
         for term in self._group.terms:
             operand, other = block.found.split(term, block.lane)
             by_operand.setdefault(operand, []).append((term, other))
-        factors: dict[tuple[tuple[int, ...], Expr], list[str]] = {}
         for operand, users in by_operand.items():
-            vectors = [self._vector(scope, operand, v) for v in range(block.vectors)]
+            vectors = self._vectors(scope, operand)
             if block.ahead is not None and isinstance(operand, Load):
                 for place in places_ahead(scope, block, self._group, operand, block.ahead):
-                    self._writer.line(f"RAMMER_PREFETCH({place});")
+                    writer.line(f"RAMMER_PREFETCH({place});")
             if block.ahead_bytes and isinstance(operand, Load):
                 self._prefetch_stream(scope, operand, block.ahead_bytes)
-            for offsets, row in zip(inside, rows, strict=True):
+            with each_row(scope, block, inside, self._edges.settled) as (number, row):
                 for term, other in users:
-                    if (offsets, other) not in factors:
-                        factors[offsets, other] = self._factors(row, other)
-                    for v, (factor, vector) in enumerate(zip(factors[offsets, other], vectors, strict=True)):
-                        self._writer.line(self._added(self._accumulators[term, offsets, v], factor, vector))
+                    self._add(f"{self._sums[term]}[{number}]", row, other, vectors)
         if block.ahead is not None:
-            self._writer.line(f"{block.ahead.offset} += {block.ahead.share_bytes};")
+            writer.line(f"{block.ahead.offset} += {block.ahead.share_bytes};")
 
-    def _added(self, total: str, factor: str, vector: str) -> str:
-        """The statement that adds products to a vector of sums."""
-        if self._group.quad is None:
-            return f"{total} += {factor} * {vector};"
-        return f"{total} = RAMMER_DOT_{self._block.vector}({total}, {factor}, {vector});"
+    def _add(self, sums: str, row: Scope, other: Expr, vectors: str) -> None:
+        """Add the products of a row's factor and vectors."""
+        count = self._block.vectors
+        if self._block.lane in self._block.found.free[other]:
+            self._writer.line(f"RAMMER_ADD_BY_VECTORS({count}, {sums}, {self._vectors(row, other)}, {vectors})")
+        elif isinstance(other, Load) and self._group.quad is not None:
+            four = self._four(row, other, self._group.quad)
+            self._writer.line(f"RAMMER_ADD_DOTS({count}, {self._block.vector}, {sums}, {four}, {vectors})")
+        else:
+            self._writer.line(f"RAMMER_ADD_PRODUCTS({count}, {sums}, {row.value(other)}, {vectors})")
+
+    def _vectors(self, scope: Scope, operand: Expr) -> str:
+        """The vectors of an operand, as an array."""
+        texts = [self._vector_text(scope, operand, v) for v in range(self._block.vectors)]
+        name = self._writer.name("w")
+        with self._writer.block(f"const {self._type} {name}[{len(texts)}] =", tail=";"):
+            for text in texts:
+                self._writer.line(f"{text},")
+        return name
 
     def _sliding_products(self, scope: Scope, axes: Sequence[Axis], point: Mapping[Axis, int]) -> None:
         """Add the products of all points along unrolled axes, one vector after the other of what rows share."""
@@ -264,7 +306,7 @@ class _Micro:
                 vector = self._vector(at_tap, operand, v)
                 for offsets in inside:
                     text = self._vector_text(self._row(at_tap, offsets), other, v)
-                    product = f"{self._accumulators[term, offsets, v]} += {{}} * {vector};"
+                    product = f"{self._sums[term]}[{block.row_number(offsets)}][{v}] += {{}} * {vector};"
                     products.setdefault(text, []).append(product)
         for text, users in products.items():
             once = text.replace("RAMMER_LOAD(", "RAMMER_LOAD_ONCE(") if len(users) > 1 else text
@@ -291,19 +333,10 @@ class _Micro:
             address, line = self._operands.plain_address(load), _LINE_BYTES // load.type.itemsize_bytes
             if address.atoms or axis.extent * load.type.itemsize_bytes not in _STRETCH_BYTES:
                 continue
-            for offsets in self._block.offsets:
-                positions = {**self._block.row_positions(offsets), row_loop: Position(row_loop.name, 1)}
-                start = scope.enter({**positions, axis: Position("")}).address(address)
+            at_first = scope.enter({row_loop: Position(row_loop.name, 1), axis: Position("")})
+            with each_row(at_first, self._block) as (_, row):
                 for first in range(0, axis.extent, line):
-                    self._writer.line(f"RAMMER_PREFETCH(in{load.slot} + {start} + {first});")
-
-    def _factors(self, row: Scope, operand: Expr) -> list[str]:
-        """What each vector of a row is multiplied by: a scalar, or vectors where the operand has the lane too."""
-        if self._block.lane in self._block.found.free[operand]:
-            return [self._vector(row, operand, v) for v in range(self._block.vectors)]
-        if isinstance(operand, Load) and self._group.quad is not None:
-            return [self._four(row, operand, self._group.quad)] * self._block.vectors
-        return [row.value(operand)] * self._block.vectors
+                    self._writer.line(f"RAMMER_PREFETCH(in{load.slot} + {row.address(address)} + {first});")
 
     def _four(self, scope: Scope, load: Load, quad: Axis) -> str:
         """The bytes of a quad as an int32: loaded as one where they lie side by side."""

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from rammer.devices.codegen.scalar import C_TYPES, sum_text
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.ahead import emit_ahead
-from rammer.devices.cpu.emit.micro import Block, Place, edges_of, emit_group, vector_type
+from rammer.devices.cpu.emit.micro import Block, each_row, edges_of, emit_group, vector_type
 from rammer.devices.cpu.emit.narrow import NONE, WIDTHS, narrow, store_lane, widen
 from rammer.devices.cpu.emit.nest import Loop, Range, nest
 from rammer.devices.cpu.emit.pack import emit_packs
@@ -62,6 +62,7 @@ def emit_product(scope: Scope, ranges: Mapping[Axis, Range], form: MicroKernelFo
     ]
     runs = {axis: _runs(axis, size, borders) for axis, size in block.sizes.items()}
     if block.tiled:
+        scope.writer.include("rammer_tiles.h")
         scope.writer.line("rammer_tiles tiles = {0};")
     # Lanes outside of rows: the lane operand of a block stays in the cache for all of them. Lanes outside of what is
     # shared: the lane operand is read from panels, each from its beginning to its end.
@@ -197,7 +198,7 @@ def _emit_block(scope: Scope, block: Block) -> None:
         else:
             _emit_over_arrays(scope, block, arrays, order)
         return
-    sums: dict[Place, str] = {}
+    sums: dict[Term, str] = {}
     for group in block.found.groups:
         sums |= emit_group(scope, block, group)
     if in_lanes:
@@ -213,21 +214,20 @@ def _step(kernel: RKernel, axis: Axis) -> int:
     return max(abs(stride_along(output.indices, layout, axis)) for output, layout in outputs)
 
 
-def _emit_in_registers(scope: Scope, block: Block, sums: Mapping[Place, str]) -> None:
+def _emit_in_registers(scope: Scope, block: Block, sums: Mapping[Term, str]) -> None:
     """A loop over the lanes of each vector of sums, which becomes vector code that finds them in their registers."""
     writer = scope.writer
-    for offsets in block.offsets:
+    with each_row(scope, block) as (number, at_row):
         for v in range(block.vectors):
-            first = v * block.vector
-            present = min(block.vector, block.counts[block.lane] - first)
             # A copy: what is read lane by lane would not stay in a register during the sums.
             copies = {}
-            for term in block.found.terms:
+            for term, array in sums.items():
                 name = writer.name("of_lanes")
-                writer.line(f"RAMMER_BY_LANE({vector_type(block, term)}, {name}, {sums[term, offsets, v]});")
+                writer.line(f"RAMMER_BY_LANE({vector_type(block, term)}, {name}, {array}[{number}][{v}]);")
                 copies[term] = f"{name}[i]"
-            row = _with_sums(scope, block.row_positions(offsets), copies)
-            _emit_lanes(row, block, first, present, copies)
+            first = v * block.vector
+            present = min(block.vector, block.counts[block.lane] - first)
+            _emit_lanes(_with_sums(at_row, {}, copies), block, first, present, copies)
 
 
 def _emit_lanes(row: Scope, block: Block, first: int, present: int, sums: Mapping[Term, str]) -> None:
@@ -270,16 +270,17 @@ def _emit_rows(scope: Scope, block: Block, rows: Sequence[Axis], arrays: Mapping
         _emit_lanes(_with_sums(scope, {}, copies), block, first, present, copies)
 
 
-def _emit_arrays(scope: Scope, block: Block, sums: Mapping[Place, str]) -> dict[Term, str]:
+def _emit_arrays(scope: Scope, block: Block, sums: Mapping[Term, str]) -> dict[Term, str]:
     """Sums in memory, `[row][lane]`."""
     writer = scope.writer
     height, width = block.array_shape
     arrays = {term: writer.name("sums") for term in block.found.terms}
     for term, array in arrays.items():
         writer.line(f"{C_TYPES[term.reduce.dtype]} {array}[{height}][{width}] __attribute__((aligned(64)));")
-    for (term, offsets, v), value in sums.items():
-        target = f"&{arrays[term]}[{block.row_number(offsets)}][{v * block.vector}]"
-        writer.line(f"RAMMER_STORE({vector_type(block, term)}, {target}, {value});")
+    with each_row(scope, block) as (number, _):
+        for (term, array), v in itertools.product(sums.items(), range(block.vectors)):
+            target = f"&{arrays[term]}[{number}][{v * block.vector}]"
+            writer.line(f"RAMMER_STORE({vector_type(block, term)}, {target}, {array}[{number}][{v}]);")
     return arrays
 
 

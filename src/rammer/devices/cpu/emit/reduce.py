@@ -221,10 +221,7 @@ def _fold_along(scope: Scope, node: Reduce, loops: Sequence[Loop], width: int) -
             step(inside, str(whole), str(bounds.count))
 
     _reduce_nest(scope, node, outer, [border for border in skipped if border not in crossed], run)
-    while width > 1:
-        width //= 2
-        with writer.loop("i", "0", str(width), lanes=True):
-            writer.line(f"{lanes}[i] = {_combined(node, f'{lanes}[i]', f'{lanes}[i + {width}]')};")
+    writer.line(f"RAMMER_FOLD({lanes}, {width}, a, b, {_combined(node, 'a', 'b')})")
     return f"{lanes}[0]"
 
 
@@ -314,11 +311,13 @@ def _reduce_nest(
 def _lane_array(scope: Scope, node: Reduce, width: int, *, filled: bool = True) -> str:
     """An array of partial results; where it is `filled`, each is the identity."""
     writer = scope.writer
-    name = writer.name("lanes")
-    writer.line(f"{C_TYPES[node.dtype]} {name}[{width}];")
+    writer.include("reduce.h")
+    name, type_ = writer.name("lanes"), C_TYPES[node.dtype]
     if filled:
-        with writer.loop("i", "0", str(width), lanes=True):
-            writer.line(f"{name}[i] = {literal(identity(node.fn, node.dtype), node.dtype)};")
+        first = literal(identity(node.fn, node.dtype), node.dtype)
+        writer.line(f"RAMMER_PARTIAL_RESULTS({type_}, {name}, {width}, {first})")
+    else:
+        writer.line(f"{type_} {name}[{width}];")
     return name
 
 

@@ -3,7 +3,7 @@
 for each block of rows
 codes[columns][rows] = the codes, for a block of 64 rows or more
 for each group of trees
-sums[values][rows] = 0, then what `rammer_trees.h` adds to them
+sums[values][rows] = 0, then what `trees.h` adds to them
 for each row and value: the elementwise rest, store
 """
 
@@ -38,6 +38,7 @@ def emit_trees(scope: Scope, ranges: Mapping[Axis, Range], form: TreesForm) -> N
     found = tree_sum(scope.operands.kernel.expr)
     if found is None:
         raise ValueError("the skeleton 'trees' takes sums of leaves")
+    scope.writer.include("trees.h")
     code = _Trees(scope, found, form)
     if found.rows is None:
         code.emit("0", "1")

@@ -11,6 +11,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define RAMMER_JOIN(a, b) RAMMER_JOIN_OF(a, b)
+#define RAMMER_JOIN_OF(a, b) a##b
+
+/* For arrays that vectors are loaded from. */
+#define RAMMER_ALIGNED __attribute__((aligned(64)))
+
 #define RAMMER_INLINE static inline __attribute__((always_inline, unused))
 
 /* For what hardly ever runs. */
@@ -33,6 +39,10 @@
 #define RAMMER_ONE_VECTOR _Pragma("GCC unroll 1")
 #define RAMMER_IN_ORDER __asm__ volatile("")
 #endif
+
+/* Between stretches of code that read the same numbers: each reads them anew. Else what neighbouring points of a window
+ * share stays in vector registers that sums then lack. */
+#define RAMMER_APART __asm__ volatile("" ::: "memory")
 
 /* --- Vectors: rammer_f32x16 and so on. Loads and stores need the alignment of one element only. ------------------ */
 
@@ -58,7 +68,7 @@ RAMMER_VECTOR(int8_t, 8, rammer_i8x8)
 RAMMER_VECTOR(int8_t, 16, rammer_i8x16)
 
 /* Macros, for a function that returns a vector has an ABI that depends on the instruction set. */
-#define RAMMER_LOAD(vector, address) (*(const vector##_at *)(address))
+#define RAMMER_LOAD(vector, address) (*(const RAMMER_JOIN(vector, _at) *)(address))
 /* For what several products share: else gcc loads it again for each, since that is no instruction of its own. */
 #define RAMMER_LOAD_ONCE(vector, address) (*(const volatile vector##_at *)(address))
 /* A vector that a loop over its lanes reads as name[i]. clang makes no vector code of that, but of reading memory, which it
@@ -70,7 +80,7 @@ RAMMER_VECTOR(int8_t, 16, rammer_i8x16)
 #else
 #define RAMMER_BY_LANE(vector, name, value) const vector name = (value)
 #endif
-#define RAMMER_STORE(vector, address, value) (*(vector##_at *)(address) = (value))
+#define RAMMER_STORE(vector, address, value) (*(RAMMER_JOIN(vector, _at) *)(address) = (value))
 
 /* Bytes (u8 or i8) of all lanes as int32, and back. gcc would take vectors apart where it converts them. */
 #define RAMMER_WIDEN(lanes, bytes, address) RAMMER_WIDEN_##lanes(bytes, address)

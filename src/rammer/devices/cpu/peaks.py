@@ -212,7 +212,7 @@ class _Bench:
         """The function of a probe."""
         assert isinstance(kernel.form, _Probe)
         body = self._bodies[kernel.form.name]
-        return f"void {symbol}(char *const *restrict pointers, int32_t tile) {{ {body} }}\n"
+        return f'#include "{_HEADER}"\nvoid {symbol}(char *const *restrict pointers, int32_t tile) {{ {body} }}\n'
 
 
 def _dtype_names() -> tuple[str, ...]:

@@ -218,7 +218,8 @@ class Foreign:
 
 def test_arrays_of_the_host_are_left_to_the_host():
     pytest.importorskip("cuda.core", reason="needs the cuda extra")
-    exchange = Exchange(0)
+    driver, log = fake()
+    exchange = Exchange(driver)
     asked = []
 
     class Spied(np.ndarray):
@@ -230,6 +231,21 @@ def test_arrays_of_the_host_are_left_to_the_host():
     assert not asked
     with pytest.raises(RuntimeError, match="no streams here"):
         exchange.view(Foreign(CUDA), 4096)
+    assert log.log == ["cuCtxSetCurrent"]
+
+
+def test_arrays_are_seen_from_a_thread_that_is_new_to_the_gpu():
+    driver, log = fake()
+    seen = SimpleNamespace(ptr=64, dtype=np.dtype("f4"), shape=(2,), strides=(1,), readonly=False, device_id=0)
+
+    def view_of(array, stream_ptr):
+        if "cuCtxSetCurrent" not in log.log:
+            raise RuntimeError("CUDA_ERROR_INVALID_CONTEXT")
+        return seen
+
+    exchange = Exchange(driver)
+    exchange._view_of = view_of
+    assert exchange.view(Foreign(CUDA), 4096) == (64, np.dtype("f4"), (2,), (1,), True)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +261,7 @@ def test_each_library_is_told_the_default_stream_by_its_own_number(library, is_r
         assert stream_ptr or is_read_by_cuda_core
         return SimpleNamespace(ptr=64, dtype=np.dtype("f4"), shape=(2,), strides=(1,), readonly=False, device_id=0)
 
-    exchange = Exchange(0)
+    exchange = Exchange(fake()[0])
     exchange._view_of = view_of
     array = type("Tensor", (), {"__module__": library})()
     for stream in (LEGACY_STREAM, LEGACY_STREAM, 4096):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -73,6 +74,21 @@ def test_bound_calls(expected):
     settle(model, call)
 
 
+def test_tensors_on_the_stream_of_a_thread_that_is_new_to_the_gpu(expected):
+    model, x, stream = adapted(), torch.from_numpy(X).cuda(), torch.cuda.Stream()
+    name = model.signature.outputs[0].name
+
+    def first_call():
+        y = torch.zeros(expected.shape, device="cuda")
+        model.bind({"x": x}, outputs={name: y}, stream=stream)()
+        stream.synchronize()
+        return y.cpu().numpy()
+
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(1) as pool:
+        np.testing.assert_array_equal(pool.submit(first_call).result(), expected)
+
+
 def test_a_module_with_tensors():
     module = torch.nn.Sequential(
         torch.nn.Conv2d(8, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 8, 3), torch.nn.Flatten()
@@ -120,32 +136,31 @@ def test_graphs_hold_a_frozen_program_alone(expected):
 def test_what_is_built_and_judged_leaves_a_capture_as_it_is(mode, expected):
     """While another thread calls the model and the background loads, a graph of another model is captured."""
     model, other = adapted(), rammer.compile(build_model(), "cuda")
-    x, y = torch.from_numpy(X).cuda(), torch.zeros(expected.shape, device="cuda")
-    name = other.signature.outputs[0].name
     x, y, z = (torch.from_numpy(X).cuda(), *(torch.zeros(expected.shape, device="cuda") for _ in range(2)))
     name = other.signature.outputs[0].name
-    stream, ready = torch.cuda.Stream(), threading.Event()
+    stream = torch.cuda.Stream()
+    bound = model.bind({"x": x}, outputs={name: z}, stream=stream)
 
     def go_on():
-        bound = model.bind({"x": x}, outputs={name: z}, stream=stream)
-        ready.set()
+        deadline_s = time.monotonic() + DEADLINE_S
         while not model.is_settled:
+            assert time.monotonic() < deadline_s, "it goes on trying"
             bound()
             time.sleep(1e-4)
 
-    thread = threading.Thread(target=go_on)
-    thread.start()
-    ready.wait()
-    while thread.is_alive():
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, capture_error_mode=mode):
-            other.run({"x": x}, outputs={name: y}, stream=torch.cuda.current_stream())
-            time.sleep(0.02)
-        y.zero_()
-        graph.replay()
-        torch.cuda.synchronize()
-        np.testing.assert_array_equal(y.cpu().numpy(), expected)
+    with ThreadPoolExecutor(1) as pool:
+        calls = pool.submit(go_on)
+        while not calls.done():
+            graph = torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph, capture_error_mode=mode):
+                other.run({"x": x}, outputs={name: y}, stream=torch.cuda.current_stream())
+                time.sleep(0.02)
+            y.zero_()
+            graph.replay()
+            torch.cuda.synchronize()
+            np.testing.assert_array_equal(y.cpu().numpy(), expected)
+        calls.result()
     np.testing.assert_array_equal(z.cpu().numpy(), expected)
     assert any(outcome.pairs for outcome in model.history)
     assert all(outcome.verdict != "failed" for outcome in model.history)

@@ -61,8 +61,8 @@ def stream_of(stream: object) -> int:
 class Exchange:
     """Arrays as `cuda.core` sees them; importing it takes longer than all else of a load, so the first array does."""
 
-    def __init__(self, ordinal: int) -> None:
-        self._ordinal = ordinal
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
         self._default_streams: dict[type, int] = {}
 
     @cached_property
@@ -80,16 +80,15 @@ class Exchange:
             if isinstance(array, np.ndarray):  # of the host; NumPy refuses to be asked for an order with a stream
                 return None
             number = self._default_stream(array) if stream == LEGACY_STREAM else stream
-        view_of = self._view_of
         try:
-            seen = view_of(array, stream_ptr=number)
-        except Exception:
-            # An array of the host, where no stream means anything: each library has an error of its own for that.
+            seen = self._view_of(array, stream_ptr=number)
+        except Exception:  # noqa: BLE001 - each library has an error of its own where no stream means anything
             told: Any = getattr(array, "__dlpack_device__", None)
-            if told is not None and told()[0] == CUDA:
-                raise
-            return None
-        if seen.device_id != self._ordinal:  # -1 is the host
+            if told is None or told()[0] != CUDA:  # an array of the host
+                return None
+            self._driver.enter()  # a thread that is new to the GPU has no context, and `cuda.core` takes that of the thread
+            seen = self._view_of(array, stream_ptr=number)
+        if seen.device_id != self._driver.ordinal:  # -1 is the host
             return None
         return seen.ptr, seen.dtype, seen.shape, seen.strides, not seen.readonly
 
@@ -102,6 +101,7 @@ class Exchange:
         """
         number = LEGACY_STREAM
         if type(array).__module__.startswith("torch"):
+            self._driver.enter()
             try:
                 self._view_of(array, stream_ptr=NULL_STREAM)
             except Exception:  # noqa: BLE001 - PyTorch's is an AssertionError

@@ -59,7 +59,7 @@ class Company:
     def __init__(self, driver: Driver) -> None:
         self.lock = threading.RLock()
         self.order = Order(driver)
-        self.exchange = Exchange(driver.ordinal)
+        self.exchange = Exchange(driver)
         self.events = Events(driver)
         self.codes: weakref.WeakSet[LoadedCode] = weakref.WeakSet()
         self.kept_of: Callable[[int], Kept] = cache(lambda size_bytes: Kept(driver))

@@ -86,7 +86,7 @@ class Exchange:
             told: Any = getattr(array, "__dlpack_device__", None)
             if told is None or told()[0] != CUDA:  # an array of the host
                 return None
-            self._driver.enter()  # a thread that is new to the GPU has no context, and `cuda.core` takes that of the thread
+            self._driver.enter()  # `cuda.core` takes the context of the thread, and a new one has none
             seen = self._view_of(array, stream_ptr=number)
         if seen.device_id != self._driver.ordinal:  # -1 is the host
             return None

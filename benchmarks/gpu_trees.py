@@ -23,10 +23,10 @@ import numpy as np
 from benchmarks.harness.environment import OUT
 from benchmarks.harness.kept import Kept
 from benchmarks.trees import graph_of
-from rammer.compiler import compile_graph
 from rammer.frontends.trees.ensemble import TreeEnsemble
 from rammer.frontends.trees.scikit_learn import read_forest
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import compile_graph
 from rammer.runtime.executable import Executable
 
 Call = Callable[[], Any]

@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.networks import nasnet, randwire
-from rammer.compiler import lower_graph
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.graph import Graph
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import lower_graph
 from rammer.roller.model import ModelCosts
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.policies import POLICIES, ios

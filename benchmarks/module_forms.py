@@ -24,13 +24,13 @@ from benchmarks.networks import NETWORKS
 from benchmarks.networks.builder import random_inputs
 from benchmarks.networks.precision import ELEMENT_TYPES, converted
 from benchmarks.networks.torch_modules import module_inputs, torch_module
-from rammer.compiler import lower_graph
 from rammer.devices.registry import find_device
 from rammer.frontends.dispatch import Example
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.graph import Graph
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import lower_graph
 from rammer.roller.model import ModelCosts
 from rammer.runtime.arrays import random_inputs as random_arrays
 from rammer.schedule.policies import POLICIES

@@ -45,7 +45,6 @@ from benchmarks.harness.saved_candidates import SavedCandidates, save
 from benchmarks.harness.saved_candidates import read as read_candidates
 from benchmarks.networks import NETWORKS
 from benchmarks.networks.precision import ELEMENT_TYPES, converted
-from rammer.compiler import lower_graph
 from rammer.devices.base import Source
 from rammer.devices.cuda.architecture import KIND as CUDA
 from rammer.devices.cuda.build import build_traced, compile_source
@@ -58,6 +57,7 @@ from rammer.ir.task import RKernel, ROperator
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import lower_graph
 from rammer.profiler.measure import emit, expected, measure, timed
 from rammer.roller.construct import construct, whole_us
 from rammer.roller.model import predict

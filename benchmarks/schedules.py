@@ -23,7 +23,6 @@ from benchmarks.harness.cases import FORMS
 from benchmarks.harness.ranking import kendall
 from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.precision import ELEMENT_TYPES, converted
-from rammer.compiler import lower_graph, plan_memory
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
@@ -31,6 +30,7 @@ from rammer.ir.graph import Graph
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import lower_graph, plan_memory
 from rammer.profiler.whole import measure_plan
 from rammer.roller.model import ModelCosts
 from rammer.schedule.bound import find_bounds, problem_of

@@ -27,8 +27,8 @@ from benchmarks.harness.gpu import gpu_facts
 from benchmarks.harness.ours_gpu import RammerOnGpu
 from benchmarks.networks import NETWORKS, PAPER, SMALL
 from benchmarks.networks.builder import Array, random_inputs
-from rammer.kinds import compile_with
 from rammer.options import CompileOptions
+from rammer.pipelines.kinds import compile_with
 from rammer.runtime.executable import Executable
 
 _ON_THEIR_WAY = 50  # runs that are given to the GPU before their results are looked at

@@ -24,7 +24,6 @@ import numpy as np
 
 from benchmarks.harness.environment import OUT
 from benchmarks.harness.kept import Kept
-from rammer.compiler import compile_graph
 from rammer.frontends.builder import FoldingBuilder
 from rammer.frontends.node import ModelNode
 from rammer.frontends.trees import lightgbm as read_lightgbm
@@ -35,6 +34,7 @@ from rammer.frontends.trees.ensemble import TreeEnsemble
 from rammer.ir.graph import Graph, SourceLocation
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import compile_graph
 from rammer.runtime.executable import Executable
 
 _LEAST_TURN_S = 0.05

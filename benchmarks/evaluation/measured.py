@@ -12,7 +12,6 @@ import numpy as np
 from benchmarks.evaluation.programs import plans
 from benchmarks.networks import NETWORKS
 from benchmarks.networks.builder import random_inputs
-from rammer.compiler import lower_graph
 from rammer.devices.base import Clocked, Device, Loaded
 from rammer.errors import RammerError
 from rammer.frontends.onnx import load_graph
@@ -21,6 +20,7 @@ from rammer.ir.graph import Array
 from rammer.ir.program import Execute, Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import lower_graph
 from rammer.roller.model import ModelCosts
 from rammer.schedule.simulator import simulate
 

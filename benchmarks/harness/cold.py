@@ -22,9 +22,9 @@ from pathlib import Path
 
 from benchmarks.harness.environment import ROOT
 from rammer.devices.registry import start_device
-from rammer.kinds import compile_with
-from rammer.loading import load
 from rammer.options import CompileOptions
+from rammer.pipelines.kinds import compile_with
+from rammer.pipelines.loading import load
 
 _UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
 # NVRTC keeps what it compiled with what the driver compiled, wherever our own cache lies.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rammer.api import adapt, compile, compile_step, explain
     from rammer.extending import kernel, operator
     from rammer.ir.extern import KernelSource
-    from rammer.loading import load
+    from rammer.pipelines.loading import load
     from rammer.runtime.adaptive import AdaptiveModel
     from rammer.runtime.bound import BoundCall
     from rammer.runtime.dynamic import DynamicModel
@@ -52,7 +52,7 @@ _HOMES = {
     "explain": "rammer.api",
     "kernel": "rammer.extending",
     "KernelSource": "rammer.ir.extern",
-    "load": "rammer.loading",
+    "load": "rammer.pipelines.loading",
     "operator": "rammer.extending",
     "Port": "rammer.runtime.signature",
     "ProgramSet": "rammer.runtime.programs",

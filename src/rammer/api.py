@@ -10,14 +10,14 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
-from rammer.adapting import adapt_with
-from rammer.compiler import Progress, silent
 from rammer.errors import OptionError
 from rammer.frontends.dispatch import Example, Explanation, explain_model, is_estimator, open_dimensions
-from rammer.group import check_common, examples_of, priorities_of
 from rammer.ir.dimensions import GivenDynamic, dynamic_dimensions
-from rammer.kinds import compile_dynamic, compile_estimator, compile_group, compile_training, compile_with
 from rammer.options import CompileOptions
+from rammer.pipelines.adapting import adapt_with
+from rammer.pipelines.compiler import Progress, silent
+from rammer.pipelines.group import check_common, examples_of, priorities_of
+from rammer.pipelines.kinds import compile_dynamic, compile_estimator, compile_group, compile_training, compile_with
 from rammer.runtime.adaptive import AdaptiveModel
 from rammer.runtime.dynamic import MODES
 from rammer.runtime.step import CompiledStep

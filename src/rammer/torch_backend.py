@@ -7,8 +7,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from rammer.kinds import compile_captured
 from rammer.options import CompileOptions
+from rammer.pipelines.kinds import compile_captured
 
 
 def backend(graph: Any, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:  # noqa: ANN401 - PyTorch's

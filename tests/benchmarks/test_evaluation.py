@@ -12,13 +12,13 @@ from benchmarks.evaluation import cells, measured, page
 from benchmarks.evaluation.programs import PROGRAMS, plans, with_barriers
 from benchmarks.harness.ranking import kendall
 from benchmarks.networks import NETWORKS, SMALL
-from rammer.compiler import lower_graph, plan_memory
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.program import Wait
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import lower_graph, plan_memory
 from rammer.roller.model import ModelCosts
 from rammer.schedule.policies import sequential, wavefront
 from tests.support.agreement import relative_difference, run_onnx_runtime

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from examples.two_branches import build_model
-from rammer.apart import ArmsApart, _receive, _send
-from rammer.compiler import choose_schedule, find_target, lower_graph
 from rammer.errors import DeviceError, OutOfMemoryError
-from rammer.exploring import Explored
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.options import CompileOptions
+from rammer.pipelines.apart import ArmsApart, _receive, _send
+from rammer.pipelines.compiler import choose_schedule, find_target, lower_graph
+from rammer.pipelines.exploring import Explored
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 

@@ -9,7 +9,6 @@ import pytest
 
 import rammer
 from rammer.cli.output import output
-from rammer.compiler import compile_graph
 from rammer.frontends.builder import FoldingBuilder
 from rammer.frontends.node import ModelNode
 from rammer.ir.dimensions import Dim
@@ -17,6 +16,7 @@ from rammer.ir.estimator import REFUSED, ROWS, ClassLabels, EstimatorForm, Input
 from rammer.ir.graph import SourceLocation
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import compile_graph
 from rammer.runtime.estimator import CompiledEstimator
 from rammer.runtime.programs import ProgramSet
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from examples.two_branches import build_model
-from rammer import compiler
 from rammer.devices.base import Binary, Early, Source, no_progress
 from rammer.devices.reference.device import ReferenceDevice
 from rammer.devices.registry import DEVICES, GPUS, find_device
 from rammer.errors import CompilerFailedError, OutOfMemoryError
-from rammer.kinds import compile_with
 from rammer.options import CompileOptions
+from rammer.pipelines import compiler
+from rammer.pipelines.kinds import compile_with
 from rammer.schedule import memory
 
 OPTIONS = CompileOptions(device="reference", veus=2)

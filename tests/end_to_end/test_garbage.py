@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from rammer.garbage import seldom_collected
+from rammer.pipelines.garbage import seldom_collected
 
 
 @pytest.fixture(autouse=True)

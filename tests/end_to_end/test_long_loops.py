@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rammer
-from rammer.compiler import plan_graph
 from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.registry import find_device
 from rammer.errors import ArtifactCorruptError, OptionError, OutOfMemoryError, UnsupportedFeatureError
 from rammer.frontends.onnx import load_graph
 from rammer.frontends.onnx.converters import control
-from rammer.kinds import compile_with
 from rammer.options import CompileOptions
 from rammer.passes import cut_loops, fuse_loops, long_layers
-from rammer.survey import survey
+from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.kinds import compile_with
+from rammer.pipelines.survey import survey
 from tests.devices.cuda.conftest import gpu, libraries  # noqa: F401 - fixtures
 from tests.support.agreement import run_onnx_runtime
 from tests.support.artifacts import with_sections

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rammer.compiler import compile_graph, find_target, lower_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.evaluate import evaluate_graph
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import compile_graph, find_target, lower_graph
 from tests.support.passes import Net, random_inputs
 
 

@@ -12,11 +12,11 @@ import rammer
 from benchmarks.networks import NETWORKS, PAPER, SMALL
 from benchmarks.networks.builder import random_inputs
 from benchmarks.networks.precision import converted
-from rammer.compiler import build_plan, interface_of, lower_graph, schedule_tasks, silent
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import build_plan, interface_of, lower_graph, schedule_tasks, silent
 from rammer.roller.model import ModelCosts
 from rammer.runtime.executable import Executable
 from tests.support.agreement import DISTINCT, relative_difference, run_onnx_runtime

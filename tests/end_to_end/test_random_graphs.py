@@ -16,11 +16,11 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from rammer.compiler import plan_graph
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.ir.program import Plan, Wait
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import plan_graph
 from tests.support.agreement import (
     VEUS,
     WITH_PARTS,

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from rammer.errors import VerificationError
-from rammer.kinds import compile_with
 from rammer.options import CompileOptions
+from rammer.pipelines.kinds import compile_with
 from rammer.schedule import dependencies
 from tests.devices.cuda.conftest import gpu, libraries  # noqa: F401 - fixtures
 from tests.support.small_models import FLOAT, small_model

@@ -12,18 +12,18 @@ from onnx import helper
 
 import rammer
 from benchmarks.networks import NETWORKS, SMALL
-from rammer import together
-from rammer.compiler import lower_rewritten, plan_graph, rewrite_graph, schedule_tasks
 from rammer.devices.registry import find_device
 from rammer.errors import ArgumentError, DeviceUnavailableError, InputShapeError, NotAModelError, OptionError
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.task import ROperator
 from rammer.options import CompileOptions
+from rammer.pipelines import together
+from rammer.pipelines.compiler import lower_rewritten, plan_graph, rewrite_graph, schedule_tasks
+from rammer.pipelines.together import Model, plan_together
 from rammer.roller.model import ModelCosts
 from rammer.schedule.partitions import Partition
 from rammer.schedule.policies import POLICIES
-from rammer.together import Model, plan_together
 from tests.support.agreement import pickers, without_costs
 from tests.support.plans import run_orders, run_reference
 from tests.support.random_graphs import random_model

@@ -11,7 +11,7 @@ from onnx import helper
 
 from rammer.cli import main
 from rammer.options import CompileOptions
-from rammer.survey import survey
+from rammer.pipelines.survey import survey
 from tests.support.small_models import FLOAT, small_model
 
 WEIGHTS = np.ones((8, 4), np.float32)

@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console
 
 from examples.two_branches import build_model
-from rammer import compiler
 from rammer.devices.reference.device import ReferenceDevice
 from rammer.errors import VerificationError
 from rammer.inspection.timings import timings_shown, timings_table
-from rammer.kinds import compile_with
 from rammer.options import CompileOptions
 from rammer.passes.pipeline import PASSES
+from rammer.pipelines import compiler
+from rammer.pipelines.kinds import compile_with
 from rammer.timings import recording, timed
 
 

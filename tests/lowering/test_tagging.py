@@ -9,7 +9,6 @@ from onnx import helper
 
 from benchmarks.networks import NETWORKS
 from benchmarks.networks.builder import random_inputs
-from rammer.compiler import plan_graph
 from rammer.devices.reference.pickers import Behind, Bursts, Highest, Lowest, Random, Starving
 from rammer.devices.registry import find_device
 from rammer.errors import VerificationError
@@ -19,6 +18,7 @@ from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Sig
 from rammer.ir.task import RTask
 from rammer.options import CompileOptions
 from rammer.passes import unroll
+from rammer.pipelines.compiler import plan_graph
 from rammer.roller.model import ModelCosts
 from rammer.schedule.dependencies import find_tagged
 from rammer.schedule.simulator import simulate

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rammer.compiler import compile_graph
 from rammer.devices.reference.device import describe
 from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.types import DType
 from rammer.ir.vdevice import ByteProducts
 from rammer.options import CompileOptions
 from rammer.passes import byte_cells, byte_products, unroll
+from rammer.pipelines.compiler import compile_graph
 from rammer.verify.graph import verify
 from tests.support.passes import Net
 

@@ -8,13 +8,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import rammer
-from rammer.compiler import find_target
 from rammer.frontends.dispatch import Example, load_model
 from rammer.ir.expr import Axis, Load, Output, ScalarFn, TensorExpr, call, select
 from rammer.ir.extern import ExternKernel
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
 from rammer.passes import update_in_place
+from rammer.pipelines.compiler import find_target
 from rammer.roller.tile import footprint_bytes
 from tests.support.small_models import small_model
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from rammer.compiler import rewrite_graph
 from rammer.devices.registry import find_device
 from rammer.inspection.dump import Dump
 from rammer.ir.evaluate import evaluate_graph
 from rammer.options import CompileOptions
 from rammer.passes import unroll
+from rammer.pipelines.compiler import rewrite_graph
 from tests.support.agreement import relative_difference
 from tests.support.trained_layers import random_runs, trained_layers
 

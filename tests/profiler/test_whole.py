@@ -8,8 +8,6 @@ import pytest
 
 import rammer
 from benchmarks.networks import NETWORKS, SMALL
-from rammer import compiler, together
-from rammer.compiler import plan_graph
 from rammer.devices.base import Binary, Source
 from rammer.devices.cpu.device import CpuDevice
 from rammer.devices.registry import find_device
@@ -17,10 +15,12 @@ from rammer.errors import DeviceUnavailableError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
+from rammer.pipelines import compiler, together
+from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.together import Model, plan_together
 from rammer.profiler import whole
 from rammer.profiler.whole import measure_plan
 from rammer.schedule.partitions import Partition
-from rammer.together import Model, plan_together
 from tests.support.small_models import mlp_model
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import rammer
-from rammer.compiler import plan_graph, signature_of
 from rammer.devices.base import Binary
 from rammer.devices.codegen.constants import CONSTANTS
 from rammer.devices.codegen.source import MANIFEST, RECORDS, SIGNALS, SLOTS
@@ -32,6 +31,7 @@ from rammer.errors import (
     RammerError,
 )
 from rammer.frontends.onnx import load_graph
+from rammer.pipelines.compiler import plan_graph, signature_of
 from rammer.runtime.artifact import RebuiltWarning
 from rammer.runtime.container import open_container
 from rammer.runtime.executable import Executable

@@ -21,8 +21,8 @@ from rammer.errors import (
     ModelNotFoundError,
     OptionError,
 )
-from rammer.kinds import compile_with
 from rammer.options import CompileOptions
+from rammer.pipelines.kinds import compile_with
 from tests.support.small_models import (
     FLOAT,
     layer_model,

@@ -17,8 +17,6 @@ import onnx
 import pytest
 
 import rammer
-from rammer import placing
-from rammer.compiler import plan_graph, plan_memory
 from rammer.devices.base import Placing
 from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import Manifest
@@ -32,6 +30,8 @@ from rammer.ir.saved_tasks import read_tasks, saved_tasks
 from rammer.ir.schema import SchemaError
 from rammer.ir.task import TaskGraph
 from rammer.options import CompileOptions
+from rammer.pipelines import placing
+from rammer.pipelines.compiler import plan_graph, plan_memory
 from rammer.roller.model import ModelCosts
 from rammer.runtime.container import open_container
 from rammer.schedule.policies import POLICIES
@@ -233,11 +233,11 @@ def test_models_of_one_unit_are_no_warning(saved: Path, tmp_path: Path, caplog: 
 def test_more_units_than_tiles_were_chosen_for_are_a_warning(
     saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "rammer.placing"):
+    with caplog.at_level(logging.WARNING, "rammer.pipelines.placing"):
         rammer.load(saved, veus=1).save(tmp_path / "one")
-        assert not said(caplog, "rammer.placing")
+        assert not said(caplog, "rammer.pipelines.placing")
         rammer.load(tmp_path / "one", veus=3)
-    assert said(caplog, "rammer.placing") == [
+    assert said(caplog, "rammer.pipelines.placing") == [
         "mlp: its tiles were chosen for 2 vEUs, and 3 may find too little work: compile it with veus=3"
     ]
 

@@ -8,8 +8,8 @@ import pytest
 
 import rammer
 from rammer.errors import ArtifactCorruptError, ArtifactWriteError, InputShapeError
+from rammer.pipelines.saved import SET_READERS
 from rammer.runtime.programs import Key, ProgramSet, shapes_of
-from rammer.saved import SET_READERS
 from tests.support.artifacts import rewrite
 
 FEATURES, CLASSES = 256, 128

@@ -9,8 +9,8 @@ from onnx import helper
 
 import rammer
 from rammer.errors import ArtifactCorruptError, OptionError, RunTimeoutError, StateError
-from rammer.kinds import compile_with
 from rammer.options import CompileOptions
+from rammer.pipelines.kinds import compile_with
 from tests.devices.cuda.conftest import gpu, libraries  # noqa: F401 - fixtures
 from tests.support.small_models import FLOAT, layer_model, small_model
 

@@ -7,11 +7,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import rammer
-from rammer.compiler import find_target, plan_graph
 from rammer.errors import CallError, RunTimeoutError, StateError
 from rammer.frontends.dispatch import Example, load_model
-from rammer.kinds import compile_with
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import find_target, plan_graph
+from rammer.pipelines.kinds import compile_with
 from tests.devices.cuda.conftest import gpu, libraries  # noqa: F401 - fixtures
 from tests.support.small_models import FLOAT, small_model
 from tests.support.updates import elements_written

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from benchmarks.networks import NETWORKS
-from rammer.compiler import plan_graph
 from rammer.devices.cuda.source_files import DEVICE_RECORDS, LAUNCH
 from rammer.devices.cuda.tables import record_dtype
 from rammer.devices.registry import find_device
@@ -18,6 +17,7 @@ from rammer.ir.kernel_form import PersistentRnnForm
 from rammer.ir.program import Execute
 from rammer.ir.task import TensorRole
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import plan_graph
 from rammer.verify.program import verify
 from tests.support.trained_layers import trained_layers
 

@@ -12,7 +12,6 @@ import onnx
 import onnxruntime
 from onnx import TensorProto
 
-from rammer.compiler import lower_graph, schedule_tasks
 from rammer.devices.base import Loaded, Source
 from rammer.devices.reference.pickers import Bursts, Highest, Lowest, Picker, Random, Starving
 from rammer.devices.registry import find_device
@@ -21,6 +20,7 @@ from rammer.inspection.dump import Dump
 from rammer.ir.program import Plan, Schedule, Wait
 from rammer.ir.vdevice import Figure, VDevice
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import lower_graph, schedule_tasks
 from rammer.roller.model import ModelCosts
 from rammer.schedule.policies import POLICIES
 from tests.support.float64 import run_in_float64

@@ -11,9 +11,9 @@ from examples.two_branches import build_model
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
+from rammer.pipelines.together import Model, plan_together
 from rammer.roller.model import ModelCosts
 from rammer.schedule.simulator import simulate
-from rammer.together import Model, plan_together
 from tests.support.run_picture import COLOURS, Words, drawn
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,13 +13,13 @@ import tempfile
 from pathlib import Path
 
 from examples.two_branches import VEUS, build_model
-from rammer.compiler import plan_graph
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.ir.program import Plan
 from rammer.ir.timeline import Timeline
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import plan_graph
 from rammer.roller.model import ModelCosts
 from rammer.schedule.simulator import simulate
 from tests.support.run_picture import COLOURS, Words, drawn

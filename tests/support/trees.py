@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from rammer.compiler import compile_graph
 from rammer.frontends.builder import FoldingBuilder
 from rammer.frontends.node import ModelNode
 from rammer.frontends.trees.build import add_ensemble
@@ -14,6 +13,7 @@ from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.graph import Graph, SourceLocation
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import compile_graph
 from rammer.runtime.executable import Executable
 
 

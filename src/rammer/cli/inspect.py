@@ -137,7 +137,7 @@ def _check_files(
 def _survey(model: Path, options: CompileOptions, *, as_json: bool) -> None:
     """Print what is known of a model that is not compiled."""
     from rammer.inspection.survey import page
-    from rammer.survey import survey
+    from rammer.pipelines.survey import survey
 
     found = survey(model, options)
     if as_json:

@@ -43,7 +43,7 @@ def open_model(path: Path, options: CompileOptions) -> Model:
     """
     if path.suffix != SAVED:
         return compile_model(path, options)
-    from rammer.loading import load
+    from rammer.pipelines.loading import load
     from rammer.runtime.executable import Executable
 
     given = [flag for flag in given_flags(options) if flag != FLAGS["veus"]]
@@ -60,7 +60,7 @@ def compile_model(path: Path, options: CompileOptions) -> Executable:
     Raises:
         RammerError: it cannot be compiled.
     """
-    from rammer.kinds import compile_with
+    from rammer.pipelines.kinds import compile_with
 
     with progress_line() as told:
         return compile_with(path, options, told)
@@ -86,8 +86,8 @@ def compile_models(
         return _compile_dynamic(paths[0], options, dynamic)
     if len(paths) == 1 and priorities is None:
         return compile_model(paths[0], options)
-    from rammer.group import examples_of, priorities_of
-    from rammer.kinds import compile_group
+    from rammer.pipelines.group import examples_of, priorities_of
+    from rammer.pipelines.kinds import compile_group
 
     try:
         numbers = None if priorities is None else [float(text) for text in priorities.split(",")]
@@ -101,7 +101,7 @@ def compile_models(
 def _compile_dynamic(path: Path, options: CompileOptions, dynamic: GivenDynamic) -> DynamicModel:
     from rammer.frontends.dispatch import Example, open_dimensions
     from rammer.ir.dimensions import dynamic_dimensions
-    from rammer.kinds import compile_dynamic
+    from rammer.pipelines.kinds import compile_dynamic
 
     dimensions = dynamic_dimensions(dynamic, lambda: open_dimensions(path))
     return compile_dynamic(path, options, Example(), dimensions, "ahead")

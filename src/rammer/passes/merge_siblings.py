@@ -5,7 +5,7 @@
 Kernels may differ in size: smaller ones are padded with zeros to the extent that holds all of them, each where its
 padding lets it begin. So a merged convolution may compute more than its parts, but it reads its input once, and is one
 operator with one hand-over. Whether that pays depends on what else could run beside them: `siblings` says what may be
-merged, whoever knows what stages cost chooses (`rammer.merging`), and `merge` does it.
+merged, whoever knows what stages cost chooses (`rammer.pipelines.merging`), and `merge` does it.
 
 Siblings have the same input, strides and results' extents, no dilation, one group, finite constant weights, and are
 read alike: by equal pointwise operators, then by anything but elementwise work, which would lose its product. Those

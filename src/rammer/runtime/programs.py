@@ -148,8 +148,8 @@ class ProgramSet:
 
         Args:
             path: where to.
-            kind: names what makes a model of the set again when it is loaded (see `rammer.saved.SET_READERS`);
-                "" gives the set itself.
+            kind: names what makes a model of the set again when it is loaded (`SET_READERS` of
+                `rammer.pipelines.saved`); "" gives the set itself.
             about: JSON data for that reader.
 
         Raises:

@@ -16,7 +16,6 @@ from onnx import helper
 
 import rammer
 from benchmarks.networks import NETWORKS, PAPER, SMALL
-from rammer.compiler import plan_graph
 from rammer.devices.base import Source, no_progress
 from rammer.devices.codegen.tables import CALLER, CONSTANT
 from rammer.devices.cuda.architecture import NAMED
@@ -45,6 +44,7 @@ from rammer.devices.registry import find_device
 from rammer.errors import ArtifactVersionError, CompilerFailedError, DeviceUnavailableError
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import plan_graph
 from tests.support.artifacts import of_another_version, rewrite
 from tests.support.random_branches import random_branches
 from tests.support.small_models import FLOAT, layer_model, small_model
@@ -163,7 +163,7 @@ def test_compiler_error_is_shown():
 def compiled(model, tmp_path, device="cuda:sm_90", **settings):
     found, options = find_device(device), CompileOptions(device=device, cache_dir=tmp_path, **settings)
     vdevice = found.describe(options)
-    plan = rammer.compiler.plan_graph(load_graph(model), vdevice, options)
+    plan = plan_graph(load_graph(model), vdevice, options)
     return found.build(found.emit(plan, vdevice), options).files[CUBIN]
 
 
@@ -248,7 +248,7 @@ def test_model_of_another_version_of_the_tables(tmp_path, monkeypatch):
 def test_progress_is_told(tmp_path):
     found, options = find_device("cuda:sm_90"), CompileOptions(cache_dir=tmp_path)
     vdevice = found.describe(options)
-    source = found.emit(rammer.compiler.plan_graph(load_graph(layer_model()), vdevice, options), vdevice)
+    source = found.emit(plan_graph(load_graph(layer_model()), vdevice, options), vdevice)
     told = []
     build(source, "sm_90", options, lambda done, total: told.append((done, total)))
     assert told == [(1, 1)]

@@ -9,7 +9,6 @@ import pytest
 
 import rammer
 from benchmarks.networks import NETWORKS
-from rammer.compiler import plan_graph
 from rammer.devices.base import Binary
 from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import (
@@ -37,6 +36,7 @@ from rammer.errors import CompilerNotFoundError, DeviceUnavailableError, OptionE
 from rammer.frontends.onnx import load_graph
 from rammer.ir.types import DType
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import plan_graph
 from rammer.tiling.persistent_rnn import Family, Stationary
 from tests.support.small_models import layer_model
 

@@ -13,7 +13,6 @@ import rammer
 from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.builder import random_inputs
 from rammer.cli import app
-from rammer.compiler import plan_graph
 from rammer.devices.cuda import launch, peaks
 from rammer.devices.cuda.build import build_traced
 from rammer.devices.cuda.driver import find_driver, read_gpu
@@ -21,8 +20,9 @@ from rammer.devices.cuda.handover import handover_plan
 from rammer.devices.registry import find_device
 from rammer.errors import DeviceUnavailableError, RunTimeoutError
 from rammer.frontends.onnx import load_graph
-from rammer.kinds import compile_with
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.kinds import compile_with
 from rammer.schedule.policies import POLICIES
 from tests.end_to_end.test_onnx_backend import INCLUDED, prepared, tolerances
 from tests.support.agreement import compare, relative_difference, run_onnx_runtime, without_costs

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from onnx import helper
 
-import rammer
 from rammer.devices.base import Binary
 from rammer.devices.codegen.tables import CALLER
 from rammer.devices.cuda import launch
@@ -22,6 +21,7 @@ from rammer.errors import RunTimeoutError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import plan_graph
 from tests.support.cuda_driver import Api, Status
 from tests.support.small_models import FLOAT, pair_model, scale_model, small_model
 
@@ -77,7 +77,7 @@ def loaded(monkeypatch, tmp_path):
 def load(model, monkeypatch, tmp_path):
     device, options = find_device("cuda:sm_90"), CompileOptions(device="cuda:sm_90", cache_dir=tmp_path)
     vdevice = device.describe(options)
-    source = device.emit(rammer.compiler.plan_graph(load_graph(model), vdevice, options), vdevice)
+    source = device.emit(plan_graph(load_graph(model), vdevice, options), vdevice)
     api = MemoryApi()
     monkeypatch.setattr(launch, "find_driver", lambda: Driver(api=api, device=0, context=0, pool=0))
     binary = Binary(device="cuda", machine={"architecture": "sm_90"}, files={CUBIN: b""})

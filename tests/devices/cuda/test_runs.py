@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from benchmarks.networks import NETWORKS, SMALL
-from rammer.compiler import plan_graph
 from rammer.devices.cuda.emit.persistent_rnn import emit_walk
 from rammer.devices.cuda.runs import Runs
 from rammer.devices.cuda.source_files import DEVICE_RECORDS, LAUNCH
@@ -15,6 +14,7 @@ from rammer.devices.cuda.tables import record_dtype
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import plan_graph
 
 DEVICE = find_device("cuda:sm_90")
 LONG = 8

@@ -17,7 +17,6 @@ from unittest import mock
 import numpy as np
 import onnx
 
-from rammer.compiler import plan_graph
 from rammer.devices.base import Source, no_progress
 from rammer.devices.codegen.tables import ARENA
 from rammer.devices.cuda import build, launch
@@ -30,6 +29,7 @@ from rammer.ir.graph import Array
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import plan_graph
 from tests.support.host_cuda.driver import ORDERS, Copies, HostApi, LaunchError, Numbering, Order, Policy, orders
 from tests.support.host_cuda.toolchain import HostToolchain, compiler
 

@@ -8,7 +8,7 @@ of more than 32 operators are cut where fewest operators start.
 
 A stage of operators that could be one may also be that one (`Merges`), if that is quicker. Since merging changes the
 graph, this is for the compiler, which asks for stages, merges and has the policy schedule what there is then
-(`rammer.merging`).
+(`rammer.pipelines.merging`).
 
 A stage costs the time of its slowest group under the best division of the vEUs, by the costs of the rKernels, plus a
 barrier. `schedule` keeps the stages' barriers, as IOS does; `schedule_by_tiles` drops them for Waits between tiles.

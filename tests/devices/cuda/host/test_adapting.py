@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from examples.two_branches import build_model
-from rammer.adapting import adapt_with
-from rammer.compiler import lay_out, lower_graph
 from rammer.devices.codegen.tables import CONSTANT
 from rammer.devices.cuda.source import source_of
 from rammer.errors import OptionError
 from rammer.frontends.dispatch import Example
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
-from rammer.kinds import compile_with
+from rammer.pipelines.adapting import adapt_with
+from rammer.pipelines.compiler import lay_out, lower_graph
+from rammer.pipelines.kinds import compile_with
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 from rammer.runtime.recorded import Recorded

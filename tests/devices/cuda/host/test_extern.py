@@ -6,7 +6,6 @@ import pytest
 
 import rammer
 from rammer import extending
-from rammer.compiler import compile_graph, find_target, plan_graph
 from rammer.devices.cuda.source import source_of
 from rammer.devices.cuda.source_files import CODE
 from rammer.devices.cuda.toolchain import find_toolchain
@@ -14,6 +13,7 @@ from rammer.errors import KernelRejectedError
 from rammer.expressions import DType, ReduceFn, load, plain_result, reduced, reduction_axes, spatial_axes
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import compile_graph, find_target, plan_graph
 
 CENTRE = "com.example.Centre"
 STAGED = """

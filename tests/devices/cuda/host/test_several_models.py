@@ -4,12 +4,12 @@ import pytest
 
 from benchmarks.networks import NETWORKS, SMALL
 from examples.two_branches import build_model
-from rammer import together
 from rammer.devices.cuda.source import source_of
 from rammer.frontends.onnx import load_graph
 from rammer.ir.graph import Array
+from rammer.pipelines import together
+from rammer.pipelines.together import Model, plan_together
 from rammer.schedule.partitions import Partition
-from rammer.together import Model, plan_together
 from tests.support.agreement import relative_difference
 from tests.support.host_cuda import orders
 from tests.support.host_cuda.programs import Program

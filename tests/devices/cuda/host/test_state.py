@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from rammer.errors import RunTimeoutError, StateError
-from rammer.kinds import compile_with
+from rammer.pipelines.kinds import compile_with
 from tests.runtime.test_state import STATE
 from tests.runtime.test_state_in_place import ROW, cached
 from tests.support.host_cuda import ORDERS

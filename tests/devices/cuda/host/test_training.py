@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import Module  # noqa: E402 - after the check for PyTorch
 
 from rammer.frontends.dispatch import Example  # noqa: E402
-from rammer.kinds import compile_training  # noqa: E402
+from rammer.pipelines.kinds import compile_training  # noqa: E402
 from tests.frontends.torch.test_step import Recurrent, close, cross_entropy, mlp, sgd, targets  # noqa: E402
 from tests.support.torch_modules import check_losses  # noqa: E402
 

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from rammer.chaining import compile_model
-from rammer.compiler import Progress, signature_of, silent
 from rammer.errors import OptionError
 from rammer.frontends.dispatch import (
     Example,
@@ -20,11 +18,16 @@ from rammer.frontends.dispatch import (
     load_model,
     load_step,
 )
-from rammer.group import load_group
-from rammer.guarded import guarded
 from rammer.ir.dimensions import Dynamic
 from rammer.ir.graph import Graph
 from rammer.options import CompileOptions
+from rammer.pipelines.chaining import compile_model
+from rammer.pipelines.compiler import Progress, signature_of, silent
+from rammer.pipelines.group import load_group
+from rammer.pipelines.guarded import guarded
+from rammer.pipelines.saved import library_of, may_be_pickled
+from rammer.pipelines.shapes import check_rows, plan_shapes
+from rammer.pipelines.together import compile_together
 from rammer.runtime.dynamic import KEPT, MOST_AHEAD, DynamicModel
 from rammer.runtime.estimator import CompiledEstimator
 from rammer.runtime.executable import Executable
@@ -32,10 +35,7 @@ from rammer.runtime.module import CompiledModule
 from rammer.runtime.programs import ProgramSet, Shapes
 from rammer.runtime.step import CompiledStep
 from rammer.runtime.structure import arrays_of
-from rammer.saved import library_of, may_be_pickled
-from rammer.shapes import check_rows, plan_shapes
 from rammer.timings import timed
-from rammer.together import compile_together
 
 for _kind in (DynamicModel, CompiledEstimator):
     may_be_pickled(_kind)

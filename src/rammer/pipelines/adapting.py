@@ -10,8 +10,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from rammer.apart import ArmsApart
-from rammer.compiler import (
+from rammer.errors import OptionError
+from rammer.frontends.dispatch import Example
+from rammer.inspection.dump import Dump
+from rammer.ir.sizes import check_arrays
+from rammer.options import CompileOptions
+from rammer.pipelines.apart import ArmsApart
+from rammer.pipelines.compiler import (
     build_plan,
     choose_schedule,
     find_target,
@@ -22,14 +27,9 @@ from rammer.compiler import (
     run_times,
     silent,
 )
-from rammer.errors import OptionError
-from rammer.exploring import Explored, Written, digest_of, digest_of_model
-from rammer.frontends.dispatch import Example
-from rammer.guarded import guarded
-from rammer.inspection.dump import Dump
-from rammer.ir.sizes import check_arrays
-from rammer.kinds import read_with
-from rammer.options import CompileOptions
+from rammer.pipelines.exploring import Explored, Written, digest_of, digest_of_model
+from rammer.pipelines.guarded import guarded
+from rammer.pipelines.kinds import read_with
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 from rammer.runtime.adaptive import AdaptiveModel

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, cast
 
-from rammer.compiler import signature_of
 from rammer.errors import OptionError
 from rammer.frontends.dispatch import Example, Imported, is_estimator, load_model
 from rammer.ir.calling import CallForm, Leaf, Nest, Structure
 from rammer.lowering.join import named
+from rammer.pipelines.compiler import signature_of
+from rammer.pipelines.together import Model
 from rammer.runtime.signature import Port
-from rammer.together import Model
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from threading import Thread
 from typing import Any
 
 from rammer.devices.registry import start_device
-from rammer.guarded import guarded
 from rammer.options import CompileOptions
+from rammer.pipelines.guarded import guarded
 from rammer.runtime.container import Json
 from rammer.runtime.opening import begin, programs_of
 
@@ -41,7 +41,7 @@ def load(
     if veus is not None:
         options = replace(options, veus=veus)
     with guarded("loaded"), begin(file, options) as check, _started(check.container.meta):
-        from rammer.saved import restored  # noqa: PLC0415 - meanwhile, see above
+        from rammer.pipelines.saved import restored  # noqa: PLC0415 - meanwhile, see above
 
         return restored(check, options, advise=True)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from rammer.compiler import explain, plan_memory
 from rammer.devices.base import Device, Placing, Source
 from rammer.inspection.dump import Dump
 from rammer.ir.program import Plan, Schedule
 from rammer.ir.saved_tasks import saved_tasks
 from rammer.ir.task import RKernel, TaskGraph
 from rammer.ir.vdevice import Figure, VDevice
+from rammer.pipelines.compiler import explain, plan_memory
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 from rammer.runtime.contest import WHOLE, Arm, Parts

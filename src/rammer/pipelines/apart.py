@@ -20,11 +20,11 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from rammer.errors import DeviceError, RammerError
-from rammer.exploring import Explored, Written
+from rammer.pipelines.exploring import Explored, Written
 from rammer.runtime.contest import Arm, Parts
 
 _NICENESS = 10
-_SERVE = "import sys; sys.path[:] = sys.argv[1:]; from rammer.apart import serve; serve()"
+_SERVE = "import sys; sys.path[:] = sys.argv[1:]; from rammer.pipelines.apart import serve; serve()"
 _NEXT, _BUILD, _BESIDE = "next", "build", "beside"
 
 Gains = list[Mapping[str, bool]]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rammer.devices.base import Buffer, Device, Source
 from rammer.devices.registry import find_device
-from rammer.guarded import guarded
 from rammer.ir.schema import SchemaError
 from rammer.options import CompileOptions
+from rammer.pipelines.guarded import guarded
 from rammer.runtime.artifact import load_artifact
 from rammer.runtime.container import Check, Json
 from rammer.runtime.executable import Executable
@@ -34,7 +34,7 @@ def restored(check: Check, options: CompileOptions, *, advise: bool) -> Any:  # 
 
 def _place(device: Device, source: Source, tasks: Buffer, options: CompileOptions) -> tuple[Source, Buffer]:
     """See `place`, which takes half of the compiler to import."""
-    from rammer.placing import place  # noqa: PLC0415 - models are mostly loaded as they are
+    from rammer.pipelines.placing import place  # noqa: PLC0415 - models are mostly loaded as they are
 
     return place(device, source, tasks, options)
 

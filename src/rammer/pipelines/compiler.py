@@ -22,7 +22,6 @@ from rammer.devices.base import Binary, Device, Early, Placing, Source
 from rammer.devices.registry import find_device
 from rammer.errors import OptionError
 from rammer.extending import kernels_for
-from rammer.garbage import seldom_collected
 from rammer.inspection.dump import Dump
 from rammer.inspection.report import Explained, build_report
 from rammer.ir.graph import Graph
@@ -32,9 +31,10 @@ from rammer.ir.sizes import check_arrays, check_plan, size_text
 from rammer.ir.task import RKernel, TaskGraph
 from rammer.ir.vdevice import CostModel, Figure, VDevice
 from rammer.lowering.lower import lower
-from rammer.merging import merge_for_stages
 from rammer.options import CompileOptions
 from rammer.passes.pipeline import passes_of, run_passes
+from rammer.pipelines.garbage import seldom_collected
+from rammer.pipelines.merging import merge_for_stages
 from rammer.profiler.admission import admit
 from rammer.profiler.costs import MeasuredCosts
 from rammer.profiler.measure import profile

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from rammer.compiler import choose_schedule, explain, plan_memory
 from rammer.devices.base import Buffer, Device, Placing, Source
 from rammer.errors import OptionError, VerificationError
-from rammer.garbage import seldom_collected
 from rammer.inspection.dump import Dump
 from rammer.ir.saved_tasks import SavedTasks, read_tasks
 from rammer.ir.schema import SchemaError
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import choose_schedule, explain, plan_memory
+from rammer.pipelines.garbage import seldom_collected
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 from rammer.runtime.chained import CHAIN

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rammer.compiler import Progress, compile_graph, find_target, interface_of, silent
 from rammer.devices.base import Binary, Device, Source
 from rammer.ir.chain import Chain
 from rammer.ir.graph import Graph
@@ -21,6 +20,7 @@ from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
 from rammer.passes import cut_loops, fuse_loops, long_layers
 from rammer.passes.cut_loops import Cut
+from rammer.pipelines.compiler import Progress, compile_graph, find_target, interface_of, silent
 from rammer.runtime.chained import ChainedDevice, joined_binary, joined_source
 from rammer.runtime.executable import Executable
 from rammer.timings import timed

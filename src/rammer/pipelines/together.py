@@ -11,7 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from rammer.compiler import (
+from rammer.inspection.dump import Dump
+from rammer.ir.graph import Graph
+from rammer.ir.program import Plan, Schedule
+from rammer.ir.sizes import check_arrays
+from rammer.ir.task import RKernel, TaskGraph
+from rammer.ir.timeline import Timeline
+from rammer.ir.vdevice import CostModel, Figure, VDevice
+from rammer.lowering import join as joined_tasks
+from rammer.lowering.join import Member, named
+from rammer.options import CompileOptions
+from rammer.pipelines.compiler import (
     Progress,
     RunUs,
     build_plan,
@@ -25,17 +35,7 @@ from rammer.compiler import (
     signature_of,
     silent,
 )
-from rammer.garbage import seldom_collected
-from rammer.inspection.dump import Dump
-from rammer.ir.graph import Graph
-from rammer.ir.program import Plan, Schedule
-from rammer.ir.sizes import check_arrays
-from rammer.ir.task import RKernel, TaskGraph
-from rammer.ir.timeline import Timeline
-from rammer.ir.vdevice import CostModel, Figure, VDevice
-from rammer.lowering import join as joined_tasks
-from rammer.lowering.join import Member, named
-from rammer.options import CompileOptions
+from rammer.pipelines.garbage import seldom_collected
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 from rammer.runtime.executable import Executable

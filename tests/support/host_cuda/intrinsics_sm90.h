@@ -57,13 +57,6 @@ RAMMER_INLINE void rammer_mbarrier_wait(uint32_t at, uint32_t parity) {
     while (!rammer_mbarrier_try_wait(at, parity)) {
     }
 }
-template <int number, int threads> RAMMER_INLINE void rammer_named_barrier(void) {
-    host_barrier("a named barrier", number, threads, false);
-}
-template <int number, int threads> RAMMER_INLINE void rammer_named_arrive(void) {
-    host_arrive("a named barrier", number, threads);
-}
-
 RAMMER_INLINE void rammer_fence_global_copies(void) {}
 RAMMER_INLINE void rammer_fence_shared_copies(void) {}
 RAMMER_INLINE void rammer_prefetch_tensor_map(const void *map) { host_check_aligned(map, 64); }

@@ -44,16 +44,6 @@ RAMMER_INLINE void rammer_mbarrier_wait(uint32_t barrier, uint32_t parity) {
     }
 }
 
-/* A barrier of the first `threads` threads of a block, whose warps come to it whole; 0 is that of all. */
-template <int number, int threads> RAMMER_INLINE void rammer_named_barrier(void) {
-    asm volatile("bar.sync %0, %1;" : : "n"(number), "n"(threads) : "memory");
-}
-
-/* The same for threads that go on at once: what they did comes before what those do that wait there. */
-template <int number, int threads> RAMMER_INLINE void rammer_named_arrive(void) {
-    asm volatile("bar.arrive %0, %1;" : : "n"(number), "n"(threads) : "memory");
-}
-
 /* --- Copies by tensor map. What threads did to memory comes before what copies and products do behind a fence. One of both
  * kinds of memory would wait for all that the thread has written, as a release does. ---------------------------------------- */
 

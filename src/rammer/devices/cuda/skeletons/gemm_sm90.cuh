@@ -63,7 +63,7 @@ template <typename Compute> RAMMER_INLINE bool rammer_with_sums(Compute compute)
 }
 
 /* Behind it, threads that make results while others multiply find all sums in scratch. */
-RAMMER_INLINE void rammer_await_sums(void) { rammer_named_barrier<RAMMER_RESULTS_BARRIER, RAMMER_THREADS>(); }
+RAMMER_INLINE void rammer_await_sums(void) { rammer_barrier_sync_named<RAMMER_THREADS>(RAMMER_RESULTS_BARRIER); }
 
 /* A stage has `slabs` of 128 bytes of each row of both operands. Of the result, the columns are A's rows if `swapped`. The last
  * `finishers` threads of a block make results of the sums: all, or those that do not multiply. */
@@ -105,14 +105,14 @@ struct rammer_gemm_sm90 {
         if (warp < THREADS / 32) {
             float(&sums)[columns / 2] = *(float(*)[columns / 2])held;
             multiply(sums, __reduce_max_sync(RAMMER_ALL, (uint32_t)product.count), ring, full, empty, warp);
-            rammer_named_barrier<RAMMER_SUMS_BARRIER, THREADS>(); /* all have read the ring */
+            rammer_barrier_sync_named<THREADS>(RAMMER_SUMS_BARRIER); /* all have read the ring */
             store(sums, (float *)scratch, warp);
             if constexpr (BESIDE)
-                rammer_named_arrive<RAMMER_RESULTS_BARRIER, RAMMER_THREADS>();
+                rammer_barrier_arrive_named<RAMMER_THREADS>(RAMMER_RESULTS_BARRIER);
         } else if (warp < RAMMER_PRODUCER)
             beside(threadIdx.x - THREADS, (uint32_t)(RAMMER_PRODUCER * 32 - THREADS));
         if constexpr (BESIDE) {
-            rammer_named_barrier<RAMMER_WARP_BARRIER, 32>(); /* without any, the compiler takes no warp for whole */
+            rammer_barrier_sync_named<32>(RAMMER_WARP_BARRIER); /* without any, the compiler takes no warp for whole */
             return warp >= THREADS / 32;
         }
         __syncthreads();

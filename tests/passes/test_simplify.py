@@ -53,6 +53,17 @@ def test_exact_conversions_there_and_back_vanish():
     assert simple(Cast(I32, Cast(I64, element(I32)))) is element(I32)
 
 
+@pytest.mark.parametrize("dtype", [F32, I32])
+def test_small_powers_are_products(dtype):
+    x = element(dtype)
+    square = Call(ScalarFn.MUL, (x, x))
+    for exponent, wanted in ((1, x), (2, square), (3, Call(ScalarFn.MUL, (square, x)))):
+        assert simple(Call(ScalarFn.POW, (x, const(exponent, dtype)))) == wanted
+    for other in (0, 4, -1):
+        power = Call(ScalarFn.POW, (x, const(other, dtype)))
+        assert simple(power) == power
+
+
 @pytest.mark.parametrize(
     ("dtype", "bounds", "vanishes"),
     [(DType.INT8, (-128.0, 127.0), True), (DType.UINT8, (0.0, 255.0), True), (DType.INT8, (0.0, 255.0), False)],

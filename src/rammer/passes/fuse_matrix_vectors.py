@@ -46,7 +46,7 @@ from rammer.passes.helpers.constants import read_once
 from rammer.passes.helpers.fusion import LARGEST_NODES, LARGEST_OPERANDS
 from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
 from rammer.passes.helpers.rounding import exact, unrounded
-from rammer.passes.helpers.simplify import simplified_expr
+from rammer.passes.helpers.simplify import simplified, simplified_expr
 from rammer.passes.helpers.views import definition
 from rammer.passes.helpers.work import Work, lift, lower
 from rammer.tiling.gemv_rows import streams_rows
@@ -139,7 +139,7 @@ class _Fusion:
             match node:
                 case Reduce(ReduceFn.SUM as fn, (other,), body) if other.extent == axis.extent:
                     (body,) = substitute([body], {other: axis})
-                    (body,) = rebuild([self._read_through(body, sums=False)], _multiplied_out)
+                    (body,) = rebuild([self._read_through(body, sums=False)], simplified)
                     return Reduce(fn, (axis,), body)
             return None
 
@@ -266,11 +266,3 @@ def _factors(element: Expr) -> Iterator[Expr]:
 
 def _times(factors: Sequence[Expr]) -> Expr:
     return reduce(partial(call, ScalarFn.MUL), factors)
-
-
-def _multiplied_out(node: Expr) -> Expr | None:
-    """A visitor that writes squares as products."""
-    match node:
-        case Call(ScalarFn.POW, (base, Const(2.0))):
-            return call(ScalarFn.MUL, base, base)
-    return None

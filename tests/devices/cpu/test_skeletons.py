@@ -77,6 +77,16 @@ def reduce(count, width, fn="sum"):
     return Program(name="reduce", macros=macros, inputs=[x], wanted=getattr(x.astype(np.float64), fn)(axis=1))
 
 
+def runs(rows, columns, channels, first=0, past=None, padding=0.5):
+    past = rows if past is None else past
+    sizes = {"ROWS": rows, "COLUMNS": columns, "CHANNELS": channels, "FIRST": first, "PAST": past}
+    x = random(rows, columns, channels)
+    around = np.pad(x.astype(np.float64), ((1, 1), (1, 1), (0, 0)), constant_values=padding)
+    wanted = around[:-2, 1:-1] + around[2:, 1:-1] + around[1:-1, :-2] + around[1:-1, 2:]
+    macros = {**sizes, "PADDING": f"{padding}f"}
+    return Program(name="runs", macros=macros, inputs=[x], wanted=wanted[first:past])
+
+
 def trees(rows, count, depth, width=1, block=1, **macros):
     """Full trees over three columns of codes, all of whose values are small integers."""
     rng, size, inner = np.random.default_rng(0), (2 << depth) - 1, (1 << depth) - 1
@@ -111,6 +121,9 @@ PROGRAMS = {
     "attention, queries are computed": attention(40, 50, 16, 12, 32, TRANSPOSED_QUERIES=0),
     **{f"reduce, {width} lanes": reduce(300, width) for width in (1, 2, 8, 32, 256)},
     "reduce, the greatest": reduce(100, 64, "max"),
+    "runs": runs(9, 11, 40),
+    "runs of no position": runs(2, 2, 3),
+    "runs, some rows": runs(9, 5, 16, first=3, past=9),
     "trees, row by row": trees(7, 50, 4, width=3),
     "trees, row by row to the end": trees(7, 50, 4, STEPS=-1),
     "trees by words": trees(100, 9, 4, block=64),

@@ -263,17 +263,26 @@ def _fold_across(
     taps = [dict(zip(unrolled, tap, strict=True)) for tap in itertools.product(*(range(a.extent) for a in unrolled))]
 
     def run(inside: Scope) -> None:
-        places = [{axis: Position("", i) for axis, i in tap.items()} for tap in taps if settled.inside(tap, found)]
-        scopes = [inside.enter(place, settled.borders) for place in places]
-        for outside in scopes:
-            outside.hoist((node.body,))
+        points: list[tuple[str, Scope]] = []
+        for tap in taps:
+            told = settled.told(tap, found)
+            condition = " && ".join(dict.fromkeys(text for text in told.values() if text != "1"))
+            if "0" not in told.values():
+                points.append((condition, inside.enter({axis: Position("", i) for axis, i in tap.items()}, told=told)))
+                points[-1][1].hoist((node.body,))
         with writer.loop(lane.name, strip.lo, strip.hi, lanes=True):
             element = f"{lanes}[{lane.name} - {strip.lo}]"
             total = writer.name("total")
             first = element if looped else literal(identity(node.fn, node.dtype), node.dtype)
             writer.line(f"{C_TYPES[node.dtype]} {total} = {first};")
-            for outside in scopes:
-                _accumulate(at_lane(outside), node, total)
+            for condition, outside in points:
+                point = at_lane(outside.enter({}, settled.borders))
+                if not condition:
+                    _accumulate(point, node, total)
+                    continue
+                # Not an `if`: of an expression compilers drop what a run does not have before they do anything else.
+                with writer.block(f"{total} = {condition} ? (", tail=f") : {total};"):
+                    writer.line(f"{_combined(node, total, point.value(node.body))};")
             writer.line(f"{element} = {total};")
 
     _reduce_nest(scope, node, looped, skipped, run)

@@ -62,7 +62,7 @@ def emit_product(scope: Scope, ranges: Mapping[Axis, Range], form: MicroKernelFo
     ]
     runs = {axis: _runs(axis, size, borders) for axis, size in block.sizes.items()}
     if block.tiled:
-        scope.writer.include("rammer_tiles.h")
+        scope.writer.include("byte_tiles.h")
         scope.writer.line("rammer_tiles tiles = {0};")
     # Lanes outside of rows: the lane operand of a block stays in the cache for all of them. Lanes outside of what is
     # shared: the lane operand is read from panels, each from its beginning to its end.

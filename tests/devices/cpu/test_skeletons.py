@@ -85,11 +85,13 @@ def attention(queries, keys, depth, columns, block, width=16, **macros):
     return Program(name="attention", macros=macros, inputs=[q, k, v, bias], wanted=wanted)
 
 
-def reduce(count, width, fn="sum"):
+def reduce(count, width, fn="sum", within=False):
     x = random(7, count)
     combined, first = {"sum": ("a + b", "0.0f"), "max": ("rammer_max_f32(a, b)", "-INFINITY")}[fn]
-    macros = {"ROWS": 7, "COUNT": count, "WIDTH": width, "COMBINED(a, b)": f"({combined})", "FIRST": first}
-    return Program(name="reduce", macros=macros, inputs=[x], wanted=getattr(x.astype(np.float64), fn)(axis=1))
+    sizes = {"ROWS": 7, "COUNT": count, "WIDTH": width, "WITHIN": int(within)}
+    macros = {**sizes, "COMBINED(a, b)": f"({combined})", "FIRST": first}
+    numbers = np.triu(x.astype(np.float64)) if within else x.astype(np.float64)
+    return Program(name="reduce", macros=macros, inputs=[x], wanted=getattr(numbers, fn)(axis=1))
 
 
 def runs(rows, columns, channels, first=0, past=None, padding=0.5):
@@ -160,6 +162,8 @@ PROGRAMS = {
     "attention, queries are computed": attention(40, 50, 16, 12, 32, TRANSPOSED_QUERIES=0),
     **{f"reduce, {width} lanes": reduce(300, width) for width in (1, 2, 8, 32, 256)},
     "reduce, the greatest": reduce(100, 64, "max"),
+    "reduce, each row another part": reduce(100, 16, within=True),
+    "reduce, less than a turn": reduce(10, 16, within=True),
     "runs": runs(9, 11, 40),
     "runs of no position": runs(2, 2, 3),
     "runs, some rows": runs(9, 5, 16, first=3, past=9),

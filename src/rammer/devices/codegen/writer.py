@@ -25,6 +25,7 @@ class Writer:
         self._macros = 0
         self._outermost_depth = 0
         self._defined: list[str] = []
+        self._names_of_macros: set[str] = set()
         self._ended: list[str] = []
 
     def include(self, header: str) -> None:
@@ -47,6 +48,10 @@ class Writer:
     @contextmanager
     def macro(self, head: str, start: str = "", end: str = "") -> Iterator[None]:
         """The definition of a macro as what is written inside, between two texts; before it, macros defined there."""
+        name = head.split("(", maxsplit=1)[0]
+        if name in self._names_of_macros:
+            raise ValueError(f"the macro {name} is there already")
+        self._names_of_macros.add(name)
         around, depth = self._lines, self._depth
         if not self._macros:
             self._outermost_depth = depth
@@ -71,6 +76,7 @@ class Writer:
             self._ended.append(name)
             return
         for ended in (name, *self._ended):
+            self._names_of_macros.discard(ended)
             self.line(f"#undef {ended}")
         self._ended.clear()
 

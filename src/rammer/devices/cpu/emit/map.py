@@ -42,6 +42,9 @@ def _emit_blocks(
         return
     (axis, size), *rest = sizes.items()
     bounds, block = ranges[axis], f"{axis.name}_block"
+    if bounds.count == axis.extent and size >= axis.extent:  # one block, of all there is
+        _emit_blocks(scope, dict(rest), inner, lane, ranges)
+        return
     is_whole = bounds.count is not None and bounds.count % size == 0
     past = f"{block} + {size}" if is_whole else f"rammer_min_i64({block} + {size}, {bounds.hi})"
     with scope.writer.loop(block, bounds.lo, bounds.hi, size):

@@ -14,7 +14,7 @@ def parameters(writer: Writer) -> Iterator[Parameters]:
     given = Parameters(writer)
     yield given
     for name in given.names:
-        writer.line(f"#undef {name}")
+        writer.undefine(name)
 
 
 class Parameters:

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from rammer.devices.cpu.machine import read_machine
 from tests.support.kernels import CLANG, GCC, Compiler
 
 WIDTHS = (4, 8, 16)
+GRANTED = "-DRAMMER_TILES_GRANTED"
+TILES_HERE = "amx_int8" in read_machine().features  # else vectors stand for them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,18 @@ def gemm_of_bytes(rows, vectors, width, k=40):
     )
 
 
+def gemm_by_tiles(upper, lower, vectors, k, step=64, shift=0):
+    """Bytes of all values."""
+    rng, n = np.random.default_rng(0), 32 * vectors
+    sizes = {"UPPER": upper, "LOWER": lower, "HALVES": 3 if lower else 1, "VECTORS": vectors}
+    x = rng.integers(0, 256, (upper + lower - shift, k)).astype(np.uint8)
+    w = rng.integers(-128, 128, (k, n)).astype(np.int8)
+    panels = np.ascontiguousarray(w.reshape(k // 4, 4, n // 16, 16).transpose(2, 0, 3, 1))
+    wanted = np.pad(x, ((shift, 0), (0, 0))).astype(np.int32) @ w.astype(np.int32)
+    macros = {**sizes, "K": k, "N": n, "STEP": step, "SHIFT": shift}
+    return Program(name="gemm_by_tiles", macros=macros, inputs=[x, panels], wanted=wanted)
+
+
 def products_in_lanes(rows, vectors, width, k=9):
     macros = tile(rows, vectors, width, K=k)
     x, w = random(rows, k, macros["N"]), random(k, macros["N"], seed=1)
@@ -70,11 +85,43 @@ def attention(queries, keys, depth, columns, block, width=16, **macros):
     return Program(name="attention", macros=macros, inputs=[q, k, v, bias], wanted=wanted)
 
 
-def reduce(count, width, fn="sum"):
+def reduce(count, width, fn="sum", within=False):
     x = random(7, count)
     combined, first = {"sum": ("a + b", "0.0f"), "max": ("rammer_max_f32(a, b)", "-INFINITY")}[fn]
-    macros = {"ROWS": 7, "COUNT": count, "WIDTH": width, "COMBINED(a, b)": f"({combined})", "FIRST": first}
-    return Program(name="reduce", macros=macros, inputs=[x], wanted=getattr(x.astype(np.float64), fn)(axis=1))
+    sizes = {"ROWS": 7, "COUNT": count, "WIDTH": width, "WITHIN": int(within)}
+    macros = {**sizes, "COMBINED(a, b)": f"({combined})", "FIRST": first}
+    numbers = np.triu(x.astype(np.float64)) if within else x.astype(np.float64)
+    return Program(name="reduce", macros=macros, inputs=[x], wanted=getattr(numbers, fn)(axis=1))
+
+
+def runs(rows, columns, channels, first=0, past=None, padding=0.5):
+    past = rows if past is None else past
+    sizes = {"ROWS": rows, "COLUMNS": columns, "CHANNELS": channels, "FIRST": first, "PAST": past}
+    x = random(rows, columns, channels)
+    around = np.pad(x.astype(np.float64), ((1, 1), (1, 1), (0, 0)), constant_values=padding)
+    wanted = around[:-2, 1:-1] + around[2:, 1:-1] + around[1:-1, :-2] + around[1:-1, 2:]
+    macros = {**sizes, "PADDING": f"{padding}f"}
+    return Program(name="runs", macros=macros, inputs=[x], wanted=wanted[first:past])
+
+
+def pack(rows, columns, lanes, first, present):
+    macros = {"ROWS": rows, "COLUMNS": columns, "LANES": lanes, "FIRST": first, "PRESENT": present}
+    x = random(rows, columns)
+    wanted = np.zeros((columns, lanes))
+    wanted[:, :present] = 2 * x[first : first + present].T
+    return Program(name="pack", macros=macros, inputs=[x], wanted=wanted)
+
+
+def window(rows, columns, height, width, top, left, needed=None, padding=0.5):
+    needed = width if needed is None else needed
+    names = ("ROWS", "COLUMNS", "HEIGHT", "WIDTH", "TOP", "LEFT", "NEEDED")
+    macros = dict(zip(names, (rows, columns, height, width, top, left, needed), strict=True))
+    x = random(rows, columns)
+    far = rows + columns + height + width
+    around = np.pad(x, far, constant_values=padding)
+    wanted = around[far + top : far + top + height, far + left : far + left + width].copy()
+    wanted[:, needed:] = padding
+    return Program(name="window", macros={**macros, "PADDING": f"{padding}f"}, inputs=[x], wanted=wanted)
 
 
 def trees(rows, count, depth, width=1, block=1, **macros):
@@ -101,6 +148,10 @@ PROGRAMS = {
     "gemm, many rows": gemm(31, 1),
     "gemm, windows with padding": gemm(11, 2, taps=3, padding=1),
     **{f"gemm of bytes, vectors of {width}": gemm_of_bytes(5, 2, width) for width in WIDTHS},
+    "gemm by tiles": gemm_by_tiles(16, 16, 2, 192),
+    "gemm by tiles, few rows": gemm_by_tiles(7, 0, 1, 128),
+    "gemm by tiles, padding": gemm_by_tiles(14, 9, 2, 96, step=48, shift=3),
+    "gemm by tiles, the last step is short": gemm_by_tiles(16, 5, 1, 148),
     **{f"products in lanes, vectors of {width}": products_in_lanes(4, 2, width) for width in WIDTHS},
     **{f"attention, vectors of {width}": attention(37, 70, 20, 24, 2 * width, width) for width in WIDTHS},
     "attention, one block": attention(5, 24, 8, 8, 16),
@@ -111,6 +162,17 @@ PROGRAMS = {
     "attention, queries are computed": attention(40, 50, 16, 12, 32, TRANSPOSED_QUERIES=0),
     **{f"reduce, {width} lanes": reduce(300, width) for width in (1, 2, 8, 32, 256)},
     "reduce, the greatest": reduce(100, 64, "max"),
+    "reduce, each row another part": reduce(100, 16, within=True),
+    "reduce, less than a turn": reduce(10, 16, within=True),
+    "runs": runs(9, 11, 40),
+    "runs of no position": runs(2, 2, 3),
+    "runs, some rows": runs(9, 5, 16, first=3, past=9),
+    "pack": pack(40, 9, 32, 5, 32),
+    "pack, lanes are absent": pack(40, 9, 32, 30, 10),
+    "window with padding on all sides": window(5, 6, 9, 10, -2, -3),
+    "window that leaves its operand": window(8, 20, 4, 16, 6, 12),
+    "window of which less is needed": window(8, 20, 4, 16, 2, 1, needed=11),
+    "window in the padding alone": window(3, 4, 2, 4, -2, 1),
     "trees, row by row": trees(7, 50, 4, width=3),
     "trees, row by row to the end": trees(7, 50, 4, STEPS=-1),
     "trees by words": trees(100, 9, 4, block=64),
@@ -129,11 +191,12 @@ def compiler(tmp_path_factory):
 
 def check(name, cc, compiler):
     program = PROGRAMS[name]
-    library = compiler.program(program.name, program.macros, cc=cc, flags=("-O2",))
-    integers = program.wanted.dtype == np.int32
-    found = np.full(program.wanted.shape, 77 if integers else np.nan, np.int32 if integers else np.float32)
-    library.rammer_run(*(ctypes.c_void_p(array.ctypes.data) for array in (*program.inputs, found)))
-    np.testing.assert_allclose(found, program.wanted, rtol=1e-5, atol=1e-5)
+    for flags in (("-O2",), ("-O2", GRANTED))[: 2 if TILES_HERE and "tiles" in program.name else 1]:
+        library = compiler.program(program.name, program.macros, cc=cc, flags=flags)
+        integers = program.wanted.dtype == np.int32
+        found = np.full(program.wanted.shape, 77 if integers else np.nan, np.int32 if integers else np.float32)
+        library.rammer_run(*(ctypes.c_void_p(array.ctypes.data) for array in (*program.inputs, found)))
+        np.testing.assert_allclose(found, program.wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -114,17 +114,20 @@ class Scope:
         self._parent: Scope | None = None
         self._fresh: frozenset[Axis] = frozenset()
         self._assured: frozenset[tuple[Load, int]] = frozenset()
-        self._outside: frozenset[Load] = frozenset()
+        self._told: Mapping[tuple[Load, int], str] = {}
         self._names: dict[Expr, str] = {}
         self._elements: dict[tuple[object, ...], str] | None = None
         self._staged: Mapping[Expr, Staged] = {}
 
     def enter(
-        self, positions: Mapping[Axis, Position], assured: Iterable[Border] = (), outside: Iterable[Load] = ()
+        self,
+        positions: Mapping[Axis, Position],
+        assured: Iterable[Border] = (),
+        told: Mapping[Border, str] | None = None,
     ) -> Scope:
         """The scope inside a loop or at one point of it.
 
-        There, no border in `assured` is crossed, and loads in `outside` have their padding.
+        There, no border in `assured` is crossed; of those in `told` a text is true where they are not.
         """
         inner = Scope(self.writer, self.operands, self._reducer)
         inner.positions = {**self.positions, **positions}
@@ -132,7 +135,7 @@ class Scope:
         inner._elements = self._elements
         inner._fresh = frozenset(positions)
         inner._staged = self._staged
-        inner._outside = self._outside.union(outside)
+        inner._told = {**self._told, **{(border.load, border.dim): text for border, text in (told or {}).items()}}
         inner._assured = self._assured.union((border.load, border.dim) for border in assured)
         return inner
 
@@ -285,8 +288,6 @@ class Scope:
         return elements[key]
 
     def _load(self, load: Load) -> str:
-        if load in self._outside and load.fill is not None:
-            return literal(load.fill.value, load.type)
         address, checks = self.element(load)
         text = f"in{load.slot}[{address}]"
         if load.slot in self.operands.readers:
@@ -300,7 +301,7 @@ class Scope:
     def element(self, load: Load) -> tuple[str, list[str]]:
         """Where a load's element lies in its operand, and the tests it passes unless it is padding."""
         address = self.operands.loads[load]
-        return self.address(address), [self._check(check) for check in self.open_checks(load)]
+        return self.address(address), [self._check(load, check) for check in self.open_checks(load)]
 
     def open_checks(self, load: Load) -> list[Check]:
         """The tests a padded load needs here."""
@@ -320,7 +321,9 @@ class Scope:
             greatest += max(coefficient * end for end in ends)
         return replace(check, below=least < 0, above=greatest >= check.extent)
 
-    def _check(self, check: Check) -> str:
+    def _check(self, load: Load, check: Check) -> str:
+        if (load, check.dim) in self._told:
+            return f"({self._told[load, check.dim]})"
         index = self.linear(check.form)
         if check.below and check.above:
             unsigned = "uint32_t" if self.writer.index_type == "int32_t" else "uint64_t"

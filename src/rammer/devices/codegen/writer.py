@@ -22,6 +22,11 @@ class Writer:
         self._lines: list[str] = []
         self._depth = 0
         self._names: dict[str, int] = {}
+        self._macros = 0
+        self._outermost_depth = 0
+        self._defined: list[str] = []
+        self._names_of_macros: set[str] = set()
+        self._ended: list[str] = []
 
     def include(self, header: str) -> None:
         """A header that the text includes first, in the order of the calls."""
@@ -34,7 +39,7 @@ class Writer:
     @contextmanager
     def block(self, head: str = "", tail: str = "") -> Iterator[None]:
         """Braces around what is written inside; `tail` follows the last of them."""
-        self.line(f"{head} {{".lstrip())
+        self.line(f"{head}{'' if head.endswith('(') else ' '}{{".lstrip())
         self._depth += 1
         yield
         self._depth -= 1
@@ -42,15 +47,38 @@ class Writer:
 
     @contextmanager
     def macro(self, head: str, start: str = "", end: str = "") -> Iterator[None]:
-        """The definition of a macro as what is written inside, between two texts."""
-        first = len(self._lines)
+        """The definition of a macro as what is written inside, between two texts; before it, macros defined there."""
+        name = head.split("(", maxsplit=1)[0]
+        if name in self._names_of_macros:
+            raise ValueError(f"the macro {name} is there already")
+        self._names_of_macros.add(name)
+        around, depth = self._lines, self._depth
+        if not self._macros:
+            self._outermost_depth = depth
+        self._lines, self._depth = [], self._outermost_depth
+        self._macros += 1
         self.line(f"#define {head} {start}".rstrip())
         self._depth += 1
         yield
         self._depth -= 1
         if end:
             self.line(end)
-        self._lines[first:-1] = [f"{line} \\" for line in self._lines[first:-1]]
+        self._macros -= 1
+        self._defined += [*(f"{line} \\" for line in self._lines[:-1]), self._lines[-1]]
+        self._lines, self._depth = around, depth
+        if not self._macros:
+            self._lines += self._defined
+            self._defined = []
+
+    def undefine(self, name: str) -> None:
+        """The end of a macro: here, or where that ends which this one is defined inside."""
+        if self._macros:
+            self._ended.append(name)
+            return
+        for ended in (name, *self._ended):
+            self._names_of_macros.discard(ended)
+            self.line(f"#undef {ended}")
+        self._ended.clear()
 
     @contextmanager
     def loop(self, name: str, lo: str, hi: str, step: int = 1, *, lanes: bool = False) -> Iterator[None]:

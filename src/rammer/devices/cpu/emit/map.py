@@ -1,8 +1,8 @@
 """The skeleton `map`: every point for itself, the lane axis innermost.
 
 Where a form has a block, axes are cut into such blocks, which are done one after the other: a transposition then uses
-all of a cache line while it is there. Loops are cut where padded loads cross a border, so that inside nothing is
-tested.
+all of a cache line while it is there. Loops are cut into runs where padded loads cross a border (`skeletons/runs.h`),
+so that inside nothing is tested.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rammer.devices.codegen.scope import Scope
-from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest, runs_of
-from rammer.ir.expr import Axis
+from rammer.devices.cpu.emit.nest import Loop, Range, Runs, fused, nest
+from rammer.ir.expr import Axis, TensorExpr
 from rammer.ir.kernel_form import MapForm
+from rammer.tiling.borders import Border, borders_of
 
 _MAX_VARIANTS = 9  # of the code for a point
 
@@ -41,6 +42,9 @@ def _emit_blocks(
         return
     (axis, size), *rest = sizes.items()
     bounds, block = ranges[axis], f"{axis.name}_block"
+    if bounds.count == axis.extent and size >= axis.extent:  # one block, of all there is
+        _emit_blocks(scope, dict(rest), inner, lane, ranges)
+        return
     is_whole = bounds.count is not None and bounds.count % size == 0
     past = f"{block} + {size}" if is_whole else f"rammer_min_i64({block} + {size}, {bounds.hi})"
     with scope.writer.loop(block, bounds.lo, bounds.hi, size):
@@ -59,17 +63,24 @@ def _emit_points(scope: Scope, loops: Sequence[Loop]) -> None:
 
 
 def _emit_runs(scope: Scope, loops: Sequence[Loop], variants: int) -> None:
-    """The loops, those that are not over lanes run by run; code for a point is written at most `variants` times."""
+    """The loops, those that are not over lanes run by run; code for a point is compiled at most `variants` times."""
     operands = scope.operands
     scope.hoist(operands.results)
     if not loops:
         scope.store_results()
         return
     first, *rest = loops
-    runs = () if first.lanes else runs_of(first, operands)
-    if not 1 < len(runs) <= variants:
+    found = _borders(first, operands.kernel.expr)
+    runs = Runs.cut(first.axes[-1], (border.span(first.axes[-1], {}) for border in found))
+    if not 1 < len(runs.parts) <= variants:
         nest(scope, loops[:1], operands.results, lambda inside: _emit_runs(inside, rest, variants))
         return
-    for run in runs:
-        with scope.writer.loop(first.name, run.range.lo, run.range.hi):
-            _emit_runs(scope.enter(first.positions, run.inside, run.outside), rest, variants // len(runs))
+    told = {border: runs.within(border.span(runs.axis, {})) for border in found}
+    runs.loop(scope, first, told, lambda inside: _emit_runs(inside, rest, variants // len(runs.parts)))
+
+
+def _borders(loop: Loop, expr: TensorExpr) -> list[Border]:
+    """Those that padded loads cross at positions of a loop, whatever others stand at."""
+    if loop.lanes or len(loop.axes) > 1:
+        return []
+    return [border for border in borders_of(expr.loads, expr.inputs) if border.axes == loop.axes]

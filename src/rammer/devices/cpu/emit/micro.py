@@ -185,7 +185,7 @@ def each_row(
     with writer.macro("ROW(row)", "{" if all(inside) else f"if ({rows:#x} >> row & 1) {{", "}"):
         yield "row", scope.enter(block.positions_of_row("row"), settled)
     writer.line(f"RAMMER_ROWS({count}, ROW)")
-    writer.line("#undef ROW")
+    writer.undefine("ROW")
 
 
 def places_ahead(scope: Scope, block: Block, group: Group, operand: Load, ahead: Ahead) -> list[str]:

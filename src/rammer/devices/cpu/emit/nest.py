@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.devices.codegen.scope import Operands, Position, Scope
 from rammer.ir.expr import Axis, Expr, Load
 from rammer.ir.region import Interval, interval_of
 from rammer.tiling.addresses import Address, Linear, combine
-from rammer.tiling.borders import Border, borders_of
+from rammer.tiling.borders import Border
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,36 +57,38 @@ class Loop:
         return {**{axis: Position("") for axis in self.axes}, self.axes[-1]: Position(self.name)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A part of a loop for all of which borders are not crossed (`inside`), or loads have their padding (`outside`)."""
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """An axis, cut where padding begins or ends; in the code for a run its number is `<axis>_run`."""
 
-    range: Range
-    inside: tuple[Border, ...]
-    outside: tuple[Load, ...]
+    axis: Axis
+    parts: tuple[Interval, ...]
 
+    @classmethod
+    def cut(cls, axis: Axis, spans: Iterable[Interval]) -> Runs:
+        """Cuts at both ends of each span."""
+        cuts = {0, axis.extent, *(end for span in spans for end in span if 0 < end < axis.extent)}
+        return cls(axis, tuple(Interval(*ends) for ends in itertools.pairwise(sorted(cuts))))
 
-def runs_of(loop: Loop, operands: Operands) -> tuple[Run, ...]:
-    """The parts of a loop over one axis in which no padded load crosses a border that depends on just this axis."""
-    if len(loop.axes) > 1:
-        return ()
-    (axis,) = loop.axes
-    expr = operands.kernel.expr
-    spans = [(b, b.span(axis, {})) for b in borders_of(expr.loads, expr.inputs) if b.axes == (axis,)]
-    return tuple(
-        Run(
-            range=loop.range.within(part, Interval(0, axis.extent)),
-            inside=tuple(border for border, span in spans if span.contains(part)),
-            outside=tuple(border.load for border, span in spans if not span.overlaps(part)),
-        )
-        for part in parts_of(axis, (span for _, span in spans))
-    )
+    def within(self, span: Interval) -> str:
+        """Whether a run lies in a span that the axis has been cut for, in C: what its number tells."""
+        numbers = [number for number, part in enumerate(self.parts) if span.contains(part)]
+        if not numbers:
+            return "0"
+        tests = [f"{self.axis.name}_run >= {numbers[0]}"] if numbers[0] else []
+        tests += [f"{self.axis.name}_run <= {numbers[-1]}"] if numbers[-1] + 1 < len(self.parts) else []
+        return " && ".join(tests) or "1"
 
-
-def parts_of(axis: Axis, spans: Iterable[Interval]) -> tuple[Interval, ...]:
-    """An axis, cut where spans of it begin or end."""
-    cuts = {0, axis.extent, *(end for span in spans for end in span if 0 < end < axis.extent)}
-    return tuple(Interval(*ends) for ends in itertools.pairwise(sorted(cuts)))
+    def loop(self, scope: Scope, loop: Loop, told: Mapping[Border, str], body: Callable[[Scope], None]) -> None:
+        """A loop over the axis, run by run; `body` is written once, where `told` says what is no padding."""
+        writer, name = scope.writer, f"AT_{self.axis.name.upper()}"
+        writer.include("runs.h")
+        with writer.macro(name):
+            body(scope.enter(loop.positions, told=told))
+        for number, part in enumerate(self.parts):
+            bounds = loop.range.within(part, Interval(0, self.axis.extent))
+            writer.line(f"RAMMER_RUN({loop.name}, {number}, {bounds.lo}, {bounds.hi}, {name})")
+        writer.undefine(name)
 
 
 def nest(scope: Scope, loops: Sequence[Loop], roots: Sequence[Expr], body: Callable[[Scope], None]) -> None:

@@ -1,4 +1,4 @@
-"""Copies of lane operands whose lanes lie apart, are converted or may be padding."""
+"""Copies of lane operands whose lanes lie apart, are converted or may be padding (`skeletons/stage.h`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rammer.devices.codegen.scalar import C_TYPES
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.micro import Block, Pack
+from rammer.devices.cpu.emit.parameters import parameters
 from rammer.ir.expr import Axis, Expr
 from rammer.tiling.addresses import Linear
 from rammer.tiling.packing import pack_points, packed_operands, scattered_operands
@@ -32,7 +33,8 @@ def _emit_pack(scope: Scope, block: Block, group: Group, operand: Expr) -> Pack:
     form = numbering(axes)
     array = writer.name("pack")
     size = pack_points(block.found, group, operand) * lanes
-    writer.line(f"{C_TYPES[operand.dtype]} {array}[{size}] __attribute__((aligned(64)));")
+    writer.include("stage.h")
+    writer.line(f"{C_TYPES[operand.dtype]} {array}[{size}] RAMMER_ALIGNED;")
 
     def copy(inside: Scope, rest: list[Axis]) -> None:
         inside.hoist((operand,))
@@ -41,14 +43,10 @@ def _emit_pack(scope: Scope, block: Block, group: Group, operand: Expr) -> Pack:
             with writer.loop(first.name, "0", str(first.extent)):
                 copy(inside.enter({first: Position(first.name)}), others)
             return
-        number = inside.linear(form)
-        start = f"{lane.name}_block"
-        with writer.loop(lane.name, start, f"{start} + {present}", lanes=True):
-            value = inside.enter({lane: Position(lane.name)}).value(operand)
-            writer.line(f"{array}[({number}) * {lanes} + {lane.name} - {start}] = {value};")
-        if present < lanes:
-            with writer.loop("i", str(present), str(lanes), lanes=True):
-                writer.line(f"{array}[({number}) * {lanes} + i] = 0;")
+        to = f"{array} + ({inside.linear(form)}) * {lanes}"
+        with parameters(writer) as given:
+            given.value("ELEMENT", lambda: inside.enter({lane: Position(lane.name)}).value(operand))
+            writer.line(f"RAMMER_PACK({to}, {lanes}, {lane.name}, {lane.name}_block, {present}, ELEMENT)")
 
     copy(scope.enter({}), axes)
     return Pack(array=array, form=form)

@@ -14,7 +14,7 @@ def parameters(writer: Writer) -> Iterator[Parameters]:
     given = Parameters(writer)
     yield given
     for name in given.names:
-        writer.line(f"#undef {name}")
+        writer.undefine(name)
 
 
 class Parameters:
@@ -25,8 +25,8 @@ class Parameters:
         self.names: list[str] = []
 
     def constant(self, name: str, value: int | str) -> None:
-        """A number, or another text without parameters."""
-        self.names.append(name)
+        """A number, or another text."""
+        self.names.append(name.split("(", maxsplit=1)[0])
         self._writer.line(f"#define {name} {value}")
 
     def value(self, head: str, body: Callable[[], str]) -> None:

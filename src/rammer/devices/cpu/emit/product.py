@@ -62,7 +62,7 @@ def emit_product(scope: Scope, ranges: Mapping[Axis, Range], form: MicroKernelFo
     ]
     runs = {axis: _runs(axis, size, borders) for axis, size in block.sizes.items()}
     if block.tiled:
-        scope.writer.include("rammer_tiles.h")
+        scope.writer.include("byte_tiles.h")
         scope.writer.line("rammer_tiles tiles = {0};")
     # Lanes outside of rows: the lane operand of a block stays in the cache for all of them. Lanes outside of what is
     # shared: the lane operand is read from panels, each from its beginning to its end.
@@ -216,58 +216,72 @@ def _step(kernel: RKernel, axis: Axis) -> int:
 
 def _emit_in_registers(scope: Scope, block: Block, sums: Mapping[Term, str]) -> None:
     """A loop over the lanes of each vector of sums, which becomes vector code that finds them in their registers."""
-    writer = scope.writer
     with each_row(scope, block) as (number, at_row):
-        for v in range(block.vectors):
-            # A copy: what is read lane by lane would not stay in a register during the sums.
-            copies = {}
-            for term, array in sums.items():
-                name = writer.name("of_lanes")
-                writer.line(f"RAMMER_BY_LANE({vector_type(block, term)}, {name}, {array}[{number}][{v}]);")
-                copies[term] = f"{name}[i]"
-            first = v * block.vector
-            present = min(block.vector, block.counts[block.lane] - first)
-            _emit_lanes(_with_sums(at_row, {}, copies), block, first, present, copies)
-
-
-def _emit_lanes(row: Scope, block: Block, first: int, present: int, sums: Mapping[Term, str]) -> None:
-    """The loop over the lanes of one vector of sums, bytes apart where the vector is whole."""
-    writer, lane = row.writer, block.lane
-    at_first = Position(f"{lane.name}_block", first, block.sizes[lane])
-    apart = widen(row, lane, at_first, present) if present in WIDTHS else NONE
-    writer.line("RAMMER_ONE_VECTOR")
-    with writer.loop("i", "0", str(present), lanes=True):
-        writer.let("int64_t", lane.name, sum_text({f"{lane.name}_block": 1, "i": 1}, first))
-        if apart.loaded or apart.stored:
-            inside = row.enter({lane: Position(lane.name)})
-            for term, name in sums.items():
-                inside.bind(term.reduce, name)
-            store_lane(inside, apart)
-        else:
-            _with_sums(row, {lane: Position(lane.name)}, sums).store_results()
-    narrow(row, lane, at_first, present, apart)
+        _emit_vectors(at_row, block, number, {term: f"{array}[{{row}}][{{v}}]" for term, array in sums.items()})
 
 
 def _emit_rows(scope: Scope, block: Block, rows: Sequence[Axis], arrays: Mapping[Term, str]) -> None:
     """Loops over rows, each of whose vectors of sums is loaded from arrays."""
-    writer = scope.writer
     if rows:
         axis, *rest = rows
         points = _points(axis, block)
-        with writer.loop(axis.name, points.lo, points.hi):
+        with scope.writer.loop(axis.name, points.lo, points.hi):
             _emit_rows(_with_sums(scope, {axis: Position(axis.name)}, {}), block, rest, arrays)
         return
-    for v in range(block.vectors):
-        first = v * block.vector
-        copies = {}
-        for term, array in arrays.items():
-            name, type_ = writer.name("of_lanes"), vector_type(block, term)
-            writer.line(
-                f"RAMMER_BY_LANE({type_}, {name}, RAMMER_LOAD({type_}, &{array}[{_row_text(block)}][{first}]));"
-            )
-            copies[term] = f"{name}[i]"
-        present = min(block.vector, block.counts[block.lane] - first)
-        _emit_lanes(_with_sums(scope, {}, copies), block, first, present, copies)
+    place = f"[{{row}}][{{v}} * {block.vector}]"
+    vectors = {term: f"RAMMER_LOAD({vector_type(block, term)}, &{array}{place})" for term, array in arrays.items()}
+    _emit_vectors(scope, block, _row_text(block), vectors)
+
+
+def _emit_vectors(row: Scope, block: Block, number: str, sums: Mapping[Term, str]) -> None:
+    """What is made of a row's vectors of sums: written once for all that are whole, and for one that is not.
+
+    Args:
+        row: the scope at the row.
+        block: which it is of.
+        number: of the row, in C.
+        sums: the vector of each term, in C, with `{row}` and `{v}` for the numbers of row and vector.
+    """
+    writer = row.writer
+    whole, rest = divmod(block.counts[block.lane], block.vector)
+    if whole > 1:
+        with writer.macro("RESULT(v, row)", "{", "}"):
+            at_first = Position(f"{block.lane.name}_block", step=f"v * {block.vector}")
+            _emit_lanes(row, block, at_first, block.vector, _at(sums, "v", "row"))
+        writer.line(f"RAMMER_VECTORS({whole}, RESULT, {number})")
+        writer.undefine("RESULT")
+    for v, present in [(0, block.vector)] * (whole == 1) + [(whole, rest)] * (rest > 0):
+        at_first = Position(f"{block.lane.name}_block", v * block.vector, block.sizes[block.lane])
+        _emit_lanes(row, block, at_first, present, _at(sums, str(v), number))
+
+
+def _at(sums: Mapping[Term, str], v: str, row: str) -> dict[Term, str]:
+    return {term: text.format(v=v, row=row) for term, text in sums.items()}
+
+
+def _emit_lanes(row: Scope, block: Block, at_first: Position, present: int, sums: Mapping[Term, str]) -> None:
+    """The loop over the lanes of one vector of sums, bytes apart where the vector is whole."""
+    writer, lane = row.writer, block.lane
+    # A copy: what is read lane by lane would not stay in a register during the sums.
+    copies = {}
+    for term, vector in sums.items():
+        name = writer.name("of_lanes")
+        writer.line(f"RAMMER_BY_LANE({vector_type(block, term)}, {name}, {vector});")
+        copies[term] = f"{name}[i]"
+    row = _with_sums(row, {}, copies)
+    apart = widen(row, lane, at_first, present) if present in WIDTHS else NONE
+    writer.line("RAMMER_ONE_VECTOR")
+    with writer.loop("i", "0", str(present), lanes=True):
+        terms = dict.fromkeys(filter(None, (at_first.text, "i", at_first.step)), 1)
+        writer.let("int64_t", lane.name, sum_text(terms, at_first.offset))
+        if apart.loaded or apart.stored:
+            inside = row.enter({lane: Position(lane.name)})
+            for term, name in copies.items():
+                inside.bind(term.reduce, name)
+            store_lane(inside, apart)
+        else:
+            _with_sums(row, {lane: Position(lane.name)}, copies).store_results()
+    narrow(row, lane, at_first, present, apart)
 
 
 def _emit_arrays(scope: Scope, block: Block, sums: Mapping[Term, str]) -> dict[Term, str]:
@@ -278,9 +292,9 @@ def _emit_arrays(scope: Scope, block: Block, sums: Mapping[Term, str]) -> dict[T
     for term, array in arrays.items():
         writer.line(f"{C_TYPES[term.reduce.dtype]} {array}[{height}][{width}] __attribute__((aligned(64)));")
     with each_row(scope, block) as (number, _):
-        for (term, array), v in itertools.product(sums.items(), range(block.vectors)):
-            target = f"&{arrays[term]}[{number}][{v * block.vector}]"
-            writer.line(f"RAMMER_STORE({vector_type(block, term)}, {target}, {array}[{number}][{v}]);")
+        for term, array in sums.items():
+            types = f"{block.vectors}, {vector_type(block, term)}, {block.vector}"
+            writer.line(f"RAMMER_STORE_VECTORS({types}, {arrays[term]}[{number}], {array}[{number}])")
     return arrays
 
 

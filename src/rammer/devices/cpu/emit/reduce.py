@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.codegen.scope import Position, Scope, Staged
 from rammer.devices.cpu.emit.nest import Loop, Range, fused, nest, within
+from rammer.devices.cpu.emit.parameters import parameters
 from rammer.devices.cpu.emit.stage import Window, emit_window, window_of
 from rammer.devices.cpu.emit.taps import MAX_TAPS, Settled, settle
 from rammer.ir.evaluate import identity
@@ -197,28 +198,21 @@ def _fold_along(scope: Scope, node: Reduce, loops: Sequence[Loop], width: int) -
     lanes = _lane_array(scope, node, width)
     kept = _keep(scope, node)
 
-    def step(inside: Scope, first: str, past: str) -> None:
-        with writer.loop(along.name, first, past, lanes=True):
-            point = inside.enter(along.positions, crossed)
-            if kept is not None:
-                writer.line(f"{kept}[{along.name}] = {point.value(node.body)};")
-            _accumulate(point, node, f"{lanes}[{along.name} - {first}]")
-
     def run(inside: Scope) -> None:
-        bounds = within(inside, along.axes[-1], along.range, crossed)
-        strip = writer.name(f"{along.name}_strip")
-        if bounds.count is None:
-            writer.line(f"int64_t {strip} = {bounds.lo};")
-            with writer.block(f"for (; {strip} + {width} <= {bounds.hi}; {strip} += {width})"):
-                writer.in_order()
-                step(inside, strip, f"{strip} + {width}")
-            step(inside, strip, bounds.hi)
-            return
-        whole = bounds.count // width * width
-        with writer.loop(strip, "0", str(whole), width):
-            step(inside, strip, f"{strip} + {width}")
-        if whole < bounds.count:
-            step(inside, str(whole), str(bounds.count))
+        bounds, name = within(inside, along.axes[-1], along.range, crossed), writer.name("TAKE")
+        with parameters(writer) as given:
+            given.statements(name, lambda: take(inside))
+            if bounds.count is None:
+                writer.line(f"RAMMER_BY_TURNS_WITHIN({along.name}, {bounds.lo}, {bounds.hi}, {width}, {name})")
+            else:
+                rest = "_AND_REST" if bounds.count % width else ""
+                writer.line(f"RAMMER_BY_TURNS{rest}({along.name}, {bounds.count}, {width}, {name})")
+
+    def take(inside: Scope) -> None:
+        point = inside.enter(along.positions, crossed)
+        if kept is not None:
+            writer.line(f"{kept}[{along.name}] = {point.value(node.body)};")
+        _accumulate(point, node, f"{lanes}[{along.name} - {along.name}_turn]")
 
     _reduce_nest(scope, node, outer, [border for border in skipped if border not in crossed], run)
     writer.line(f"RAMMER_FOLD({lanes}, {width}, a, b, {_combined(node, 'a', 'b')})")
@@ -263,17 +257,26 @@ def _fold_across(
     taps = [dict(zip(unrolled, tap, strict=True)) for tap in itertools.product(*(range(a.extent) for a in unrolled))]
 
     def run(inside: Scope) -> None:
-        places = [{axis: Position("", i) for axis, i in tap.items()} for tap in taps if settled.inside(tap, found)]
-        scopes = [inside.enter(place, settled.borders) for place in places]
-        for outside in scopes:
-            outside.hoist((node.body,))
+        points: list[tuple[str, Scope]] = []
+        for tap in taps:
+            told = settled.told(tap, found)
+            condition = " && ".join(dict.fromkeys(text for text in told.values() if text != "1"))
+            if "0" not in told.values():
+                points.append((condition, inside.enter({axis: Position("", i) for axis, i in tap.items()}, told=told)))
+                points[-1][1].hoist((node.body,))
         with writer.loop(lane.name, strip.lo, strip.hi, lanes=True):
             element = f"{lanes}[{lane.name} - {strip.lo}]"
             total = writer.name("total")
             first = element if looped else literal(identity(node.fn, node.dtype), node.dtype)
             writer.line(f"{C_TYPES[node.dtype]} {total} = {first};")
-            for outside in scopes:
-                _accumulate(at_lane(outside), node, total)
+            for condition, outside in points:
+                point = at_lane(outside.enter({}, settled.borders))
+                if not condition:
+                    _accumulate(point, node, total)
+                    continue
+                # Not an `if`: of an expression compilers drop what a run does not have before they do anything else.
+                with writer.block(f"{total} = {condition} ? (", tail=f") : {total};"):
+                    writer.line(f"{_combined(node, total, point.value(node.body))};")
             writer.line(f"{element} = {total};")
 
     _reduce_nest(scope, node, looped, skipped, run)

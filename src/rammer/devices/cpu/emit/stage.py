@@ -1,4 +1,4 @@
-"""Windows of padded operands, copied to the stack together with their padding.
+"""Windows of padded operands, copied to the stack together with their padding (`skeletons/stage.h`).
 
 Lanes that run along a padded dimension would have to test every load. From a copy that has the padding in it they load
 as from any other operand, and each element is copied once for all the taps that read it.
@@ -7,7 +7,7 @@ as from any other operand, and each element is copied once for all the taps that
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rammer.devices.codegen.scalar import C_TYPES, literal
@@ -64,12 +64,11 @@ def emit_window(scope: Scope, chosen: Window) -> None:
     writer, load = scope.writer, chosen.load
     type_, array = C_TYPES[load.type], writer.name("window")
     size = math.prod(dim.size for dim in chosen.dims)
+    writer.include("stage.h")
     writer.line(f"{type_} {array}[{size}];")
-    with writer.loop("i", "0", str(size), lanes=True):
-        fill = load.fill
-        writer.line(f"{array}[i] = {'0' if fill is None else literal(fill.value, fill.type)};")
+    writer.line(f"RAMMER_FILL({array}, {size}, {'0' if load.fill is None else literal(load.fill.value, load.type)})")
     first = scope.enter({axis: _start(range_) for axis, (range_, _) in chosen.spans.items()})
-    _emit_copy(first, chosen, chosen.dims, array, "0", first.address(scope.operands.plain_address(load)))
+    _emit_copy(first, chosen, array, first.address(scope.operands.plain_address(load)))
     scope.stage(load, _staged(scope, chosen, array))
 
 
@@ -78,24 +77,21 @@ def _start(range_: Range) -> Position:
     return Position("", int(range_.lo)) if range_.lo.isdecimal() else Position(range_.lo)
 
 
-def _emit_copy(first: Scope, chosen: Window, dims: Sequence[_Dim], array: str, target: str, source: str) -> None:
+def _emit_copy(first: Scope, chosen: Window, array: str, source: str) -> None:
     """Loops over the part of the window that lies inside the operand; `first` is the window's first point."""
-    writer = first.writer
-    if not dims:
-        writer.line(f"{array}[{target}] = in{chosen.load.slot}[{source}];")
-        return
-    here, *rest = dims
-    extent = first.operands.kernel.expr.inputs[chosen.load.slot].shape[here.dim]
-    stride = first.operands.kernel.layouts[chosen.load.slot].strides[here.dim]
-    start = writer.let("int64_t", writer.name("first"), first.linear(Linear(here.form.terms, here.form.offset)))
-    lo = writer.let("int64_t", writer.name("inside_lo"), f"rammer_max_i64(0, -{start})")
-    needed = _needed(chosen, here)
-    hi = writer.let("int64_t", writer.name("inside_hi"), f"rammer_min_i64({needed}, {extent} - {start})")
-    i = writer.name("w")
-    inner = math.prod(dim.size for dim in rest)
-    with writer.loop(i, lo, hi, lanes=not rest):
-        next_target = f"{i}{_times(inner)}" if target == "0" else f"{target} + {i}{_times(inner)}"
-        _emit_copy(first, chosen, rest, array, next_target, f"{source} + {i}{_times(stride)}")
+    slot, writer = chosen.load.slot, first.writer
+    shape, strides = first.operands.kernel.expr.inputs[slot].shape, first.operands.kernel.layouts[slot].strides
+    target: list[str] = []
+    stride = math.prod(dim.size for dim in chosen.dims)
+    for number, here in enumerate(chosen.dims):
+        loop = "RAMMER_INSIDE" if here is not chosen.dims[-1] else "RAMMER_INSIDE_LANES"
+        start = first.linear(Linear(here.form.terms, here.form.offset))
+        writer.line(f"{'    ' * number}{loop}(w{number}, {start}, {_needed(chosen, here)}, {shape[here.dim]},")
+        stride //= here.size
+        target.append(f"w{number}{_times(stride)}")
+        source += f" + w{number}{_times(strides[here.dim])}"
+    element = f"{array}[{' + '.join(target) or '0'}] = in{slot}[{source}];"
+    writer.line("    " * len(chosen.dims) + element + ")" * len(chosen.dims))
 
 
 def _needed(chosen: Window, dim: _Dim) -> str:

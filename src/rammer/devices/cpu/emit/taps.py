@@ -1,7 +1,7 @@
 """Short reductions over windows: which of their taps lie inside is settled when the code is written.
 
-A loop is cut into runs of positions at which the same taps lie inside of the padded operand. Each run has code of its
-own for just these, so nothing is tested, and partial results stay in registers.
+A loop is cut into runs of positions at which the same taps lie inside of the padded operand (`skeletons/runs.h`). For
+each run just these are compiled, so nothing is tested, and partial results stay in registers.
 """
 
 from __future__ import annotations
@@ -12,25 +12,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rammer.devices.codegen.scope import Scope
-from rammer.devices.cpu.emit.nest import Loop, parts_of
+from rammer.devices.cpu.emit.nest import Loop, Runs
 from rammer.ir.expr import Axis, Expr, Reduce
-from rammer.ir.region import Interval
 from rammer.tiling.borders import Border
 
 MAX_TAPS = 25
-_MAX_LINES = 256  # of taps, in all runs together
+_MAX_TAPS_COMPILED = 256  # in all runs together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """Borders that are settled where each axis in `starts` is in a run that begins there."""
+    """Borders that are settled by the runs of axes."""
 
     borders: tuple[Border, ...]
-    starts: Mapping[Axis, int]
+    runs: Mapping[Axis, Runs]
 
-    def inside(self, tap: Mapping[Axis, int], borders: Sequence[Border]) -> bool:
-        """Whether a tap crosses none of those of `borders` that are settled."""
-        return all(border.inside({**self.starts, **tap}) for border in borders if border in self.borders)
+    def told(self, tap: Mapping[Axis, int], borders: Sequence[Border]) -> dict[Border, str]:
+        """Of those of `borders` that are settled, whether a tap does not cross them, in C."""
+        texts = {}
+        for border in borders:
+            if border in self.borders:
+                (axis,) = (axis for axis in border.axes if axis in self.runs)
+                texts[border] = self.runs[axis].within(border.span(axis, tap))
+        return texts
 
 
 def settle(
@@ -51,21 +55,24 @@ def settle(
     borders = [border for border, _ in pairs] if all_are else []
     runs = {axis: _runs(axis, [border for border in borders if axis in border.axes]) for axis in axes}
     taps = sum(math.prod(axis.extent for axis in node.axes) for node in found)
-    if taps * math.prod(len(parts) for parts in runs.values()) > _MAX_LINES:
-        borders, runs = [], {axis: (Interval(0, axis.extent),) for axis in axes}
+    if taps * math.prod(len(of_axis.parts) for of_axis in runs.values()) > _MAX_TAPS_COMPILED:
+        borders, runs = [], {}
+    settled = Settled(borders=tuple(borders), runs=runs)
 
-    def nest(outside: Scope, rest: Sequence[Loop], starts: Mapping[Axis, int]) -> None:
+    def nest(outside: Scope, rest: Sequence[Loop]) -> None:
         outside.hoist(roots)
         if not rest:
-            body(outside, Settled(borders=tuple(borders), starts=starts))
+            body(outside, settled)
             return
-        (axis,) = rest[0].axes
-        for run in runs[axis]:
-            bounds = rest[0].range.within(run, Interval(0, axis.extent))
-            with outside.writer.loop(rest[0].name, bounds.lo, bounds.hi):
-                nest(outside.enter(rest[0].positions), rest[1:], {**starts, axis: run.lo})
+        first, *others = rest
+        (axis,) = first.axes
+        if axis in runs and len(runs[axis].parts) > 1:
+            runs[axis].loop(outside, first, {}, lambda inside: nest(inside, others))
+            return
+        with outside.writer.loop(first.name, first.range.lo, first.range.hi):
+            nest(outside.enter(first.positions), others)
 
-    nest(scope, loops, {})
+    nest(scope, loops)
 
 
 def _is_settled(border: Border, node: Reduce, axes: Mapping[Axis, Loop]) -> bool:
@@ -75,11 +82,11 @@ def _is_settled(border: Border, node: Reduce, axes: Mapping[Axis, Loop]) -> bool
     return taps <= MAX_TAPS and len(others) == 1 and others[0] in axes
 
 
-def _runs(axis: Axis, borders: Sequence[Border]) -> tuple[Interval, ...]:
+def _runs(axis: Axis, borders: Sequence[Border]) -> Runs:
     """The parts of an axis in which no tap crosses a border that it does not cross at the part's beginning."""
     spans = []
     for border in borders:
         others = [other for other in border.axes if other is not axis]
         for point in itertools.product(*(range(other.extent) for other in others)):
             spans.append(border.span(axis, dict(zip(others, point, strict=True))))
-    return parts_of(axis, spans)
+    return Runs.cut(axis, spans)

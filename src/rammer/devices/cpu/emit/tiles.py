@@ -1,4 +1,4 @@
-"""Sums of products of bytes for a block of rows and lanes by tiles (`rammer_tiles.h`).
+"""What products of bytes bring to their tiles (`skeletons/byte_tiles.h`), for a block of rows and lanes.
 
 for each point of the summed axes but the last        (the taps of a convolution)
   for each step along the last, of up to 64 bytes
@@ -9,25 +9,22 @@ store the sums to an array, of which the epilogue loads vectors
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rammer.devices.codegen.scope import Position, Scope
 from rammer.devices.cpu.emit.micro import Block, edges_of, places_ahead
 from rammer.devices.cpu.emit.nest import Range, within
+from rammer.devices.cpu.emit.parameters import parameters
 from rammer.ir.expr import Axis
 from rammer.tiling.byte_tiles import (
     TILE_LANES,
-    TILE_QUADS,
-    TILE_ROWS,
-    TILES,
     halves,
     row_step,
     tile_product,
 )
 from rammer.tiling.pattern import QUAD, Term
 
-_TILE_BYTES = TILE_QUADS * QUAD  # of a row
-_ROW_TILE, _LANE_TILE = TILES * TILES, TILES * TILES + TILES  # the first of each, behind those of sums
+_LINE_BYTES = 64
 
 
 def emit_tiles(scope: Scope, block: Block) -> dict[Term, str]:
@@ -55,21 +52,13 @@ class _Tiles:
         sums = writer.name("sums")
         height, width = block.array_shape
         upper, lower, *_ = [*map(len, self._halves), 0]
-        writer.line(f"RAMMER_TILES_ARE({upper}, {lower}, {self._steps.quads * QUAD});")
-        for half, v in self._tiles:
-            writer.line(f"RAMMER_TILE_ZERO({half * TILES + v});")
+        tiles = f"{_of_halves(range(len(self._halves)))}, {block.vectors}"
+        writer.line(f"RAMMER_TILES_BEGIN({tiles}, {upper}, {lower}, {self._steps.quads * QUAD})")
         assert self._product.group.quad is not None  # it is of bytes
         self._loops(scope.enter({self._product.group.quad: Position("")}), self._product.order, {})
-        writer.line(f"int32_t {sums}[{height}][{width}] __attribute__((aligned(64)));")
-        for half, v in self._tiles:
-            target = f"&{sums}[{half * upper}][{v * TILE_LANES}]"
-            writer.line(f"RAMMER_TILE_STORE({half * TILES + v}, {target}, {4 * width});")
+        writer.line(f"int32_t {sums}[{height}][{width}] RAMMER_ALIGNED;")
+        writer.line(f"RAMMER_TILES_STORE({tiles}, {upper}, {sums})")
         return {self._product.term: sums}
-
-    @property
-    def _tiles(self) -> list[tuple[int, int]]:
-        """The tiles of sums."""
-        return [(half, v) for half in range(len(self._halves)) for v in range(self._block.vectors)]
 
     def _loops(self, scope: Scope, axes: Sequence[Axis], point: Mapping[Axis, int]) -> None:
         """Loops over `axes`; `point` holds the positions along unrolled axes."""
@@ -107,13 +96,12 @@ class _Tiles:
         for half in used:
             self._load_rows(scope, half, inside[half], skipped)
         load = self._product.lane_load
-        lane, size = self._block.lane, self._block.sizes[self._block.lane]
-        for v in range(self._block.vectors):
-            first = scope.enter({lane: Position(f"{lane.name}_block", v * TILE_LANES, size)})
-            address = f"in{load.slot} + {first.address(self._operands.loads[load])}"
-            self._writer.line(f"RAMMER_TILE_LOAD({_LANE_TILE + v}, {address}, {TILE_LANES * QUAD});")
-            for half in used:
-                self._writer.line(f"RAMMER_TILE_DOT({half * TILES + v}, {_ROW_TILE + half}, {_LANE_TILE + v});")
+        lane, panel = self._block.lane, self._operands.layouts[load.slot].panel
+        assert panel is not None  # what tiles load lies in panels, each as wide as one
+        first = scope.enter({lane: Position(f"{lane.name}_block", 0, self._block.sizes[lane])})
+        address = f"in{load.slot} + {first.address(self._operands.loads[load])}"
+        tiles = f"{_of_halves(used)}, {self._block.vectors}"
+        self._writer.line(f"RAMMER_TILE_PRODUCTS({tiles}, {address}, {panel.stride})")
         self._prefetch(scope)
 
     def _prefetch(self, scope: Scope) -> None:
@@ -123,38 +111,36 @@ class _Tiles:
             return
         share_bytes = ahead.share_bytes * self._steps.quads
         for place in places_ahead(scope, self._block, self._product.group, self._product.lane_load, ahead):
-            for first in range(0, share_bytes, _TILE_BYTES):
-                self._writer.line(f"RAMMER_PREFETCH({place} + {first});")
+            self._writer.line(f"RAMMER_PREFETCH_LINES({-(-share_bytes // _LINE_BYTES)}, {place})")
         self._writer.line(f"{ahead.offset} += {share_bytes};")
 
     def _load_rows(self, scope: Scope, half: int, inside: Sequence[bool], skipped: int) -> None:
         """The tile of a half's rows, which are copied first where some are padding, lie unevenly or skip quads."""
         load, block, points = self._product.row_load, self._block, self._halves[half]
-        address = self._operands.plain_address(load)
-        scopes = [scope.enter(block.row_positions(offsets), self._edges.settled) for offsets in points]
+        address, settled = self._operands.plain_address(load), self._edges.settled
+        scopes = [scope.enter(block.row_positions(offsets), settled) for offsets in points]
         if any(row.open_checks(load) for row, there in zip(scopes, inside, strict=True) if there):
             raise ValueError("tiles read no element that may be padding")
-        places = [f"in{load.slot} + {row.address(address)}" for row in scopes]
         step = row_step(load, self._operands.layouts[load.slot], block.rows, points)
         if all(inside) and step is not None and not skipped:
-            self._writer.line(f"RAMMER_TILE_LOAD({_ROW_TILE + half}, {places[0]}, {step});")
+            place = f"in{load.slot} + {scopes[0].address(address)}"
+            self._writer.line(f"RAMMER_TILE_LOAD(RAMMER_ROWS_OF_{half}, {place}, {step});")
             return
-        rows, first = self._writer.name("rows"), skipped * QUAD
-        count = self._steps.quads * QUAD - first
-        self._writer.line(f"uint8_t {rows}[{TILE_ROWS}][{_TILE_BYTES}] __attribute__((aligned(64)));")
-        for number, (place, is_inside) in enumerate(zip(places, inside, strict=True)):
-            target = f"{rows}[{number}]"
-            if first:
-                self._writer.line(f"RAMMER_TILE_PADDING({target}, {first});")
-                target, place = f"{target} + {first}", f"{place} + {first}"
-            if is_inside:
-                self._writer.line(f"RAMMER_TILE_ROW({target}, {place}, {count});")
-            else:
-                self._writer.line(f"RAMMER_TILE_PADDING({target}, {count});")
-        self._writer.line(f"RAMMER_TILE_LOAD({_ROW_TILE + half}, {rows}, {_TILE_BYTES});")
+        first = sum(map(len, self._halves[:half]))
+        row = scope.enter(block.positions_of_row(f"({first} + row)" if first else "row"), settled)
+        there = sum(1 << number for number, is_inside in enumerate(inside) if is_inside)
+        with parameters(self._writer) as given:
+            given.constant("PLACE(row)", f"(in{load.slot} + {row.address(address)})")
+            copies = f"{len(points)}, {there:#x}, {skipped * QUAD}, {self._steps.quads * QUAD}"
+            self._writer.line(f"RAMMER_TILE_COPY({half}, {copies}, PLACE)")
 
     def _is_inside(self, offsets: Sequence[int], point: Mapping[Axis, int]) -> bool:
         """Whether no settled border is crossed by a row."""
         starts = self._block.starts
         rows = {axis: starts[axis] + offset for axis, offset in zip(self._block.rows, offsets, strict=True)}
         return all(border.inside({**rows, **point}) for border in self._edges.settled)
+
+
+def _of_halves(numbers: Iterable[int]) -> int:
+    """The tiles of rows, as the skeleton has them."""
+    return sum(1 << number for number in numbers)

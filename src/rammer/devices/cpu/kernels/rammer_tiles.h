@@ -31,14 +31,16 @@ typedef struct {
         };                                                                                                            \
         __asm__ volatile("ldtilecfg %0" ::"m"(shapes));                                                               \
     } while (0)
+#define RAMMER_TEXT(number) RAMMER_TEXT_OF(number)
+#define RAMMER_TEXT_OF(number) #number
 #define RAMMER_TILES_END __asm__ volatile("tilerelease" ::)
-#define RAMMER_TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile ::)
+#define RAMMER_TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" RAMMER_TEXT(tile)::)
 #define RAMMER_TILE_LOAD(tile, address, stride)                                                                       \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(address), "r"((int64_t)(stride)) : "memory")
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" RAMMER_TEXT(tile)::"r"(address), "r"((int64_t)(stride)) : "memory")
 #define RAMMER_TILE_STORE(tile, address, stride)                                                                      \
-    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(address), "r"((int64_t)(stride)) : "memory")
+    __asm__ volatile("tilestored %%tmm" RAMMER_TEXT(tile) ", (%0,%1,1)" ::"r"(address), "r"((int64_t)(stride)) : "memory")
 #define RAMMER_TILE_DOT(sums, rows, lanes)                                                                            \
-    __asm__ volatile("tdpbusd %%tmm" #lanes ", %%tmm" #rows ", %%tmm" #sums ::)
+    __asm__ volatile("tdpbusd %%tmm" RAMMER_TEXT(lanes) ", %%tmm" RAMMER_TEXT(rows) ", %%tmm" RAMMER_TEXT(sums)::)
 
 #else
 

@@ -78,6 +78,11 @@
 #define RAMMER_VECTORS_31(vector, ...) RAMMER_VECTORS_30(vector, __VA_ARGS__) vector(30, __VA_ARGS__)
 #define RAMMER_VECTORS_32(vector, ...) RAMMER_VECTORS_31(vector, __VA_ARGS__) vector(31, __VA_ARGS__)
 
+/* to[lane]: all vectors of a row, each of `width` lanes. */
+#define RAMMER_STORE_VECTORS(count, vector, width, to, sums)                                                          \
+    RAMMER_VECTORS(count, RAMMER_STORE_VECTOR, vector, width, to, sums)
+#define RAMMER_STORE_VECTOR(v, vector, width, to, sums) RAMMER_STORE(vector, &to[v * (width)], sums[v]);
+
 /* A row of sums += factor * vectors. The factor is a name: of a scalar, or of as many vectors; or of a scalar of four bytes,
  * by vectors of such. */
 #define RAMMER_ADD_PRODUCTS(count, sums, factor, vectors)                                                             \

@@ -23,13 +23,14 @@ from rammer.errors import (
 )
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.dispatch import Imported
+from rammer.frontends.fourier import Complex
 from rammer.frontends.moves import transposed
 from rammer.frontends.node import ModelNode
 from rammer.frontends.torch.calls import trusting
 from rammer.frontends.torch.converters import CONVERTERS
 from rammer.frontends.torch.importer import Importer
 from rammer.frontends.torch.private import check_version, constant_inputs, for_inference, has_tangent
-from rammer.frontends.torch.types import array_of, tensor_of, type_of
+from rammer.frontends.torch.types import tensor_of, type_of
 from rammer.ir.calling import CallForm, Leaf, Nest
 from rammer.ir.graph import SourceLocation
 from rammer.ir.types import TensorType
@@ -200,8 +201,7 @@ class _Program:
         names: list[str] = []
         for position, node in enumerate(placeholders):
             if position in constant:
-                array = array_of(args[position], f"'{node.name}'")
-                importer.values[node] = builder.constant(array, node.name)
+                importer.values[node] = importer.constant(args[position], f"'{node.name}'", node.name)
             else:
                 strides = _strides_of(args[position], node.name)
                 importer.values[node] = _input(layout, node, strides)
@@ -245,6 +245,8 @@ class _Program:
         if node in placeholders:
             return _Given(placeholders.index(node))
         value = importer.values[node]
+        if isinstance(value, Complex):
+            type_of(node.meta["val"], f"result '{node}'")  # which says that there are none
         if not isinstance(value, Operand):
             return _Number(value)
         strides = _strides_of(node.meta["val"], str(node))

@@ -12,14 +12,20 @@ from torch.fx import Node as FxNode
 
 from rammer.errors import ShapeDisagreementError, UnsupportedOperatorsError
 from rammer.frontends.builder import FoldingBuilder, Operand
+from rammer.frontends.fourier import Complex
 from rammer.frontends.torch.converters import CONVERTERS
+from rammer.frontends.torch.converters.complex import CONVERTERS as OF_COMPLEX
+from rammer.frontends.torch.converters.complex import of_complex
 from rammer.frontends.torch.lstm_layers import NAMESPACE
-from rammer.frontends.torch.node import Node
+from rammer.frontends.torch.node import Node, Result
 from rammer.frontends.torch.private import schema_arguments
 from rammer.frontends.torch.randomness import RandomStreams
 from rammer.frontends.torch.sources import location_of
-from rammer.frontends.torch.types import array_of, type_of
+from rammer.frontends.torch.types import array_of, part_type_of
 from rammer.ir.types import TensorType
+
+_OF_LIBRARIES: Mapping[str, str] = {"transformers::grouped_mm_fallback": "_grouped_mm"}
+"""Operators that libraries define, and which of PyTorch's they stand in for."""
 
 _CHECKS = frozenset({"_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range"})
 """Operators that compute nothing: what they check holds for the shapes that were captured."""
@@ -53,9 +59,22 @@ class Importer:
         for node in nodes:
             if node.op == "get_attr":
                 name = str(node.target)
-                self.values[node] = self.builder.constant(array_of(attribute(name), f"'{name}' of {self.model}"), name)
+                self.values[node] = self.constant(attribute(name), f"'{name}' of {self.model}", name)
             elif node.op == "call_function":
                 self.values[node] = self._call(node)
+
+    def constant(self, tensor: torch.Tensor, where: str, name: str) -> Operand | Complex:
+        """A tensor of the program as a constant, or the parts of a complex one.
+
+        Raises:
+            UnsupportedFeatureError: its element type or layout is none of ours.
+        """
+        if not tensor.is_complex():
+            return self.builder.constant(array_of(tensor, where), name)
+        parts = {"real": tensor.detach().real, "imag": tensor.detach().imag}
+        return Complex(
+            *(self.builder.constant(array_of(part, where), f"{name}.{side}") for side, part in parts.items())
+        )
 
     def _call(self, node: FxNode) -> Value:
         known = node.meta.get("val")
@@ -74,7 +93,7 @@ class Importer:
         captured = _arguments(target, node.args, node.kwargs)
         found = node.meta.get("val")
         results = tuple(found) if isinstance(found, tuple | list) else (found,)
-        types = tuple(type_of(r, str(location)) if isinstance(r, torch.Tensor) else None for r in results)
+        types = tuple(part_type_of(r, str(location)) if isinstance(r, torch.Tensor) else None for r in results)
         call = Node(
             location=location,
             builder=self.builder,
@@ -86,8 +105,8 @@ class Importer:
             random=self.random,
             sums=self.sums,
         )
-        given = CONVERTERS[call.operator](call)
-        if isinstance(given, Operand):
+        given = _given(call, complex_results=[isinstance(r, torch.Tensor) and r.is_complex() for r in results])
+        if isinstance(given, Operand | Complex):
             self._check_type(given, types[0], location)
             return given
         for operand, type_ in zip(given, types, strict=True):
@@ -95,7 +114,8 @@ class Importer:
                 self._check_type(operand, type_, location)
         return list(given)
 
-    def _check_type(self, operand: Operand, expected: TensorType | None, location: object) -> None:
+    def _check_type(self, operand: Operand | Complex, expected: TensorType | None, location: object) -> None:
+        operand = operand.real if isinstance(operand, Complex) else operand
         if operand.type != expected:
             raise ShapeDisagreementError(
                 f"PyTorch makes {expected} here, Rammer's operators {operand.type}",
@@ -109,6 +129,19 @@ class Importer:
         if isinstance(argument, list | tuple):
             return [self._value(element) for element in argument]
         return argument
+
+
+def _given(call: Node, complex_results: Sequence[bool]) -> Result:
+    """The results of a call."""
+    convert = CONVERTERS[call.operator]
+    has_complex = any(complex_results) or any(_holds_complex(value) for value in call.arguments.values())
+    if not has_complex or call.operator in OF_COMPLEX:
+        return convert(call)
+    return of_complex(call, convert, gives_complex=any(complex_results))
+
+
+def _holds_complex(value: object) -> bool:
+    return isinstance(value, Complex) or (isinstance(value, list) and any(map(_holds_complex, value)))
 
 
 def missing_operators(nodes: Sequence[FxNode], model: str) -> list[tuple[str, str]]:
@@ -133,15 +166,21 @@ def _is_known(node: FxNode) -> bool:
         return True
     if isinstance(target, torch._ops.OpOverload):
         name = _name(target)
-        return target.namespace in ("aten", "prims", NAMESPACE) and (name in CONVERTERS or name in _CHECKS)
+        known = target.namespace in ("aten", "prims", NAMESPACE) or _full_name(target) in _OF_LIBRARIES
+        return known and (name in CONVERTERS or name in _CHECKS)
     return getattr(target, "__module__", "") in ("_operator", "math")
 
 
 @cache
 def _name(target: Any) -> str:
     """The operator's name without namespace and overload."""
+    full = _full_name(target)
+    return _OF_LIBRARIES.get(full, full.partition("::")[2])
+
+
+def _full_name(target: Any) -> str:
     name: str = target.name()
-    return name.partition("::")[2].partition(".")[0]
+    return name.partition(".")[0]
 
 
 def _arguments(target: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:

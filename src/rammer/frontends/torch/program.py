@@ -13,6 +13,7 @@ from torch.fx import Node as FxNode
 from rammer.errors import MutatedInputError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.dispatch import Imported
+from rammer.frontends.fourier import Complex
 from rammer.frontends.torch.forms import form_of
 from rammer.frontends.torch.importer import Importer
 from rammer.frontends.torch.types import array_of, type_of
@@ -67,8 +68,8 @@ def add_inputs(
             case InputKind.PARAMETER | InputKind.BUFFER if spec.target in kept:
                 continue
             case InputKind.PARAMETER | InputKind.BUFFER | InputKind.CONSTANT_TENSOR:
-                array = array_of(_tensor(program, spec), f"'{spec.target}' of {importer.model}")
-                importer.values[node] = importer.builder.constant(array, str(spec.target))
+                where = f"'{spec.target}' of {importer.model}"
+                importer.values[node] = importer.constant(_tensor(program, spec), where, str(spec.target))
             case InputKind.USER_INPUT if isinstance(spec.arg, TensorArgument):
                 type_ = type_of(node.meta["val"], f"input '{node.name}' of {importer.model}")
                 name = next(own_names, node.name)
@@ -154,6 +155,8 @@ def _outputs(
         if isinstance(value, Operand):
             outputs.append(value)
             constants.append(None)
+        elif isinstance(value, Complex):
+            type_of(node.meta["val"], f"a result of {importer.model}")  # which says that there are none
         else:
             constants.append(Fixed(constant_of(value, f"a result of {importer.model}")))
     return outputs, constants, written

@@ -209,8 +209,11 @@ def _logarithm(base: float) -> Converter:
 
 
 def _atan2(node: Node) -> Result:
-    """The angle of the point (other, self); signs of zeros count."""
-    y, x = node.typed("self"), node.typed("other")
+    return angle_of(node, node.typed("self"), node.typed("other"))
+
+
+def angle_of(node: Node, y: Operand, x: Operand) -> Operand:
+    """The angle of the point (x, y); signs of zeros count."""
     zero, pi = node.scalar(0, y.dtype), node.scalar(math.pi, y.dtype)
     steep = node.add("Less", node.add("Abs", x), node.add("Abs", y))
     ratio = node.add("Where", steep, node.add("Div", x, y), _ratio(node, y, x))

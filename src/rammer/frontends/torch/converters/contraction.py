@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from rammer.frontends.builder import Operand
 from rammer.frontends.einsum import einsum
-from rammer.frontends.moves import reshaped
+from rammer.frontends.moves import converted, reshaped
 from rammer.frontends.torch.node import Converter, Node, Result
+from rammer.ir.types import DType
 
 
 def _product(node: Node) -> Result:
@@ -78,12 +81,39 @@ def _trilinear(node: Node) -> Result:
     return node.add("ReduceSum", product, axes=node.dimensions("sumdim", product.rank), keepdims=False)
 
 
+def _grouped_product(node: Node) -> Result:
+    """Rows times the matrix of their group: rows are sorted by groups, `offs` says where each group ends.
+
+    Rows behind the last group are 0.
+    """
+    x, weight = (
+        node.operand(name) for name in (("input", "weight") if "input" in node.arguments else ("self", "mat2"))
+    )
+    if (x.rank, weight.rank) == (3, 3):
+        y = node.add("MatMul", x, weight)
+    elif (x.rank, weight.rank) == (2, 3):
+        y = _rows_by_groups(node, x, weight, node.operand("offs"))
+    else:
+        raise node.unsupported("a grouped product whose groups are of columns or summed", "multiply each group alone")
+    if node.has("bias"):
+        y = node.add("Add", y, node.operand("bias"))
+    return converted(node, y, node.dtype)
+
+
+def _rows_by_groups(node: Node, x: Operand, weight: Operand, ends: Operand) -> Operand:
+    rows = node.constant(np.arange(x.shape[0], dtype=ends.dtype.numpy).reshape(-1, 1))
+    behind = node.add("Cast", node.add("LessOrEqual", reshaped(node, ends, (1, *ends.shape)), rows), to=DType.INT64)
+    group = node.add("ReduceSum", behind, axes=(1,), keepdims=False)
+    return node.add("GroupedMatMul", x, weight, group)
+
+
 def _einsum(node: Node) -> Result:
     return einsum(node, node.text("equation"), node.operands("tensors"))
 
 
 CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(("bmm", "dot", "matmul", "mm", "mv"), _product),
+    "_grouped_mm": _grouped_product,
     "_trilinear": _trilinear,
     "addmm": _added_product,
     "addmv": _added_vector_product,

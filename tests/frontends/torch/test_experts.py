@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rammer.errors import UnsupportedFeatureError  # noqa: E402 - after the check for PyTorch
-from tests.support.torch_modules import check, imported, kinds, normal  # noqa: E402
+from tests.support.torch_modules import Module, check, imported, kinds, normal  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
@@ -17,13 +17,16 @@ def by_library():
     """What the library transformers calls where PyTorch has no grouped product of an element type."""
     if not hasattr(torch.ops.transformers, "grouped_mm_fallback"):
 
-        @torch.library.custom_op("transformers::grouped_mm_fallback", mutates_args=())
-        def grouped(input: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+        def by_groups(input, weight, offs):
             result = input.new_zeros(input.shape[0], weight.shape[2])
             for group, (start, end) in enumerate(zip([0, *offs.tolist()], offs.tolist(), strict=False)):
                 result[start:end] = input[start:end] @ weight[group]
             return result
 
+        schema = "(Tensor input, Tensor weight, Tensor offs) -> Tensor"
+        grouped = torch.library.custom_op(
+            "transformers::grouped_mm_fallback", by_groups, mutates_args=(), schema=schema
+        )
         grouped.register_fake(lambda input, weight, offs: input.new_empty(input.shape[0], weight.shape[2]))
     return torch.ops.transformers.grouped_mm_fallback
 
@@ -49,7 +52,7 @@ def test_products_of_bfloat16():
 
 
 def test_an_expert_is_chosen_for_each_row():
-    class Experts(torch.nn.Module):
+    class Experts(Module):
         def __init__(self):
             super().__init__()
             self.router = torch.nn.Linear(6, 4)

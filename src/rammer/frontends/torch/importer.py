@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Node as FxNode
 
-from rammer.errors import ShapeDisagreementError, UnsupportedOperatorsError
+from rammer.errors import DataDependentError, ShapeDisagreementError, UnsupportedOperatorsError
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.fourier import Complex
 from rammer.frontends.torch.converters import CONVERTERS
@@ -28,7 +28,7 @@ _OF_LIBRARIES: Mapping[str, str] = {"transformers::grouped_mm_fallback": "_group
 """Operators that libraries define, and which of PyTorch's they stand in for."""
 
 _CHECKS = frozenset({"_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range"})
-"""Operators that compute nothing: what they check holds for the shapes that were captured."""
+"""Operators that compute nothing: a static program checks no values, and shapes were checked as they were captured."""
 
 Value = object
 """What stands for a node of the program: an operand, a list of them, or a number."""
@@ -53,10 +53,15 @@ class Importer:
 
         Raises:
             UnsupportedOperatorsError: some operators have no converter; all are listed.
+            DataDependentError: a shape depends on the values of tensors.
             ModelError: a call has a form that Rammer does not have.
         """
         refuse(missing_operators(nodes, self.model), self.model)
+        unread = _read_by_checks(nodes)
         for node in nodes:
+            if node in unread:
+                continue
+            _check_known(node, self.model)
             if node.op == "get_attr":
                 name = str(node.target)
                 self.values[node] = self.constant(attribute(name), f"'{name}' of {self.model}", name)
@@ -84,8 +89,6 @@ class Importer:
             values = [self._value(argument) for argument in node.args]
             result: Value = node.target(*values)
             return result
-        if _name(node.target) in _CHECKS:
-            return None
         return self._converted(node, node.target)
 
     def _converted(self, node: FxNode, target: Any) -> Value:
@@ -146,7 +149,9 @@ def _holds_complex(value: object) -> bool:
 
 def missing_operators(nodes: Sequence[FxNode], model: str) -> list[tuple[str, str]]:
     """The operators among the nodes that have no converter, each with its place in the model."""
-    places = [location_of(node, model) for node in nodes if node.op == "call_function" and not _is_known(node)]
+    unread = _read_by_checks(nodes)
+    calls = [node for node in nodes if node.op == "call_function" and node not in unread]
+    places = [location_of(node, model) for node in calls if not _is_known(node)]
     return [(place.op_type, place.node) for place in places]
 
 
@@ -160,9 +165,40 @@ def refuse(missing: Sequence[tuple[str, str]], model: str) -> None:
         raise UnsupportedOperatorsError(missing, where=model, hint="rewrite these parts with other operators")
 
 
+def _read_by_checks(nodes: Sequence[FxNode]) -> set[FxNode]:
+    """Checks, and what is computed for them alone."""
+    unread: set[FxNode] = set()
+    for node in reversed(nodes):
+        if node.op == "call_function" and (_is_check(node) or (node.users and unread.issuperset(node.users))):
+            unread.add(node)
+    return unread
+
+
+def _is_check(node: FxNode) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and _name(node.target) in _CHECKS
+
+
+def _check_known(node: FxNode, model: str) -> None:
+    """Check that a call's numbers and shapes do not depend on the values of tensors.
+
+    Raises:
+        DataDependentError: they do.
+    """
+    found = node.meta.get("val")
+    results = found if isinstance(found, tuple | list) else (found,)
+    extents = [extent for result in results if isinstance(result, torch.Tensor) for extent in result.shape]
+    if any(isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) for value in (*results, *extents)):
+        place = location_of(node, model)
+        raise DataDependentError(
+            "a shape or a number in Python depends on the values of tensors",
+            where=str(place),
+            hint="choose with torch.where or masks, or compute it outside of the module and pass it as an argument",
+        )
+
+
 def _is_known(node: FxNode) -> bool:
     target = node.target
-    if isinstance(node.meta.get("val"), bool | int | float):
+    if isinstance(node.meta.get("val"), bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
         return True
     if isinstance(target, torch._ops.OpOverload):
         name = _name(target)

@@ -24,6 +24,7 @@ from rammer.frontends.torch.converters import (
     recurrent,
     reduction,
     resize,
+    sampling,
     scatter,
     sorting,
 )
@@ -49,6 +50,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **recurrent.CONVERTERS,
         **reduction.CONVERTERS,
         **resize.CONVERTERS,
+        **sampling.CONVERTERS,
         **scatter.CONVERTERS,
         **sorting.CONVERTERS,
     }

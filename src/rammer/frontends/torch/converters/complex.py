@@ -12,7 +12,7 @@ from rammer.frontends.builder import Operand
 from rammer.frontends.fourier import Complex, mirrored, transform
 from rammer.frontends.moves import concatenated, expanded, part, reshaped, transposed
 from rammer.frontends.torch.converters import creation, indexing, movement, parts
-from rammer.frontends.torch.converters.arithmetic import angle_of
+from rammer.frontends.torch.converters.arithmetic import angle_of, length_of
 from rammer.frontends.torch.node import Converter, Node, Result
 
 _EACH = frozenset(
@@ -163,14 +163,7 @@ def _complex(node: Node, name: str) -> tuple[Operand, Operand]:
 
 
 def _size(node: Node) -> Result:
-    """The absolute value, by a quotient that neither overflows nor vanishes; an infinite part counts more than NaN."""
-    a, b = (node.add("Abs", x) for x in _complex(node, "self"))
-    longer, shorter = node.add("Max", a, b), node.add("Min", a, b)
-    zero, endless = node.scalar(0, a.dtype), node.scalar(math.inf, a.dtype)
-    ratio = node.add("Where", node.add("Equal", longer, zero), zero, node.add("Div", shorter, longer))
-    square = node.add("Add", node.add("Mul", ratio, ratio), node.scalar(1, a.dtype))
-    infinite = node.add("Or", node.add("Equal", a, endless), node.add("Equal", b, endless))
-    return node.add("Where", infinite, endless, node.add("Mul", longer, node.add("Sqrt", square)))
+    return length_of(node, *_complex(node, "self"))
 
 
 def _angle(node: Node) -> Result:

@@ -166,6 +166,11 @@ def test_all_missing_operators_are_named_at_once():
     assert all("(test_module.py:" in place for _, place in caught.value.operators)
 
 
+def test_operators_with_effects_are_named():
+    with pytest.raises(errors.UnsupportedOperatorsError, match="linalg_inv_ex"):
+        compiled(Function(torch.linalg.inv), torch.eye(3))
+
+
 def test_explanations_say_what_is_there_and_what_is_missing():
     class Partly(Module):
         def __init__(self):

@@ -110,6 +110,17 @@ def test_running_products():
     check(lambda x: (x.cumprod(1), (x * 9).long().cumprod(0), x.sum().cumprod(0)), X)
 
 
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("unitriangular", [False, True])
+def test_triangular_systems(upper, left, unitriangular):
+    a, options = normal(3, 5, 5) / 5 + torch.eye(5), {"upper": upper, "left": left, "unitriangular": unitriangular}
+    a = a.triu() if upper else a.tril()
+    check(lambda a, b: torch.linalg.solve_triangular(a, b, **options), a, normal(3, 5, 5))
+    check(lambda a, b: torch.linalg.solve_triangular(a, b, **options), a[:1], normal(2, 1, 5, 5))
+    check(lambda a, b: torch.linalg.solve_triangular(a, b, **options), a[:, :1, :1], normal(1, 1))
+
+
 def test_medians():
     check(lambda x: (*x.median(1), *x.median(-1, keepdim=True), x.median(), *x.kthvalue(2, 1), *x.kthvalue(3)), X)
     holes = torch.tensor([[3.0, math.nan, 1.0], [2.0, 5.0, math.inf]])

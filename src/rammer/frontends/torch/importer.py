@@ -151,8 +151,17 @@ def missing_operators(nodes: Sequence[FxNode], model: str) -> list[tuple[str, st
     """The operators among the nodes that have no converter, each with its place in the model."""
     unread = _read_by_checks(nodes)
     calls = [node for node in nodes if node.op == "call_function" and node not in unread]
-    places = [location_of(node, model) for node in calls if not _is_known(node)]
-    return [(place.op_type, place.node) for place in places]
+    missing = [(node, location_of(node, model)) for node in calls if not _is_known(node)]
+    return [(str(node.args[1]) if _has_effect(node) else place.op_type, place.node) for node, place in missing]
+
+
+def has_effects(nodes: Sequence[FxNode]) -> bool:
+    """Whether there are operators that PyTorch keeps in order by tokens, among the program's inputs."""
+    return any(_has_effect(node) for node in nodes)
+
+
+def _has_effect(node: FxNode) -> bool:
+    return getattr(node.target, "__name__", "") == "with_effects"
 
 
 def refuse(missing: Sequence[tuple[str, str]], model: str) -> None:

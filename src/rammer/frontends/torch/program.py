@@ -15,7 +15,7 @@ from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.dispatch import Imported
 from rammer.frontends.fourier import Complex
 from rammer.frontends.torch.forms import form_of
-from rammer.frontends.torch.importer import Importer
+from rammer.frontends.torch.importer import Importer, has_effects, missing_operators, refuse
 from rammer.frontends.torch.types import array_of, type_of
 from rammer.ir.calling import Fixed, Leaf, Structure
 from rammer.ir.graph import SourceLocation, State
@@ -34,6 +34,8 @@ def import_program(program: ExportedProgram, name: str, forward: Callable[..., o
     """
     importer = Importer(model=name, builder=FoldingBuilder(name))
     nodes = list(program.graph.nodes)
+    if has_effects(nodes):
+        refuse(missing_operators(nodes, name), name)
     kept = {name: name for name in written_buffers(program)}
     arguments = add_inputs(program, importer, kept)
     states = [state for state, _ in add_states(program, importer, kept).values()]

@@ -9,9 +9,12 @@ import numpy as np
 
 from rammer.frontends.builder import Operand
 from rammer.frontends.einsum import einsum
-from rammer.frontends.moves import converted, reshaped
+from rammer.frontends.moves import converted, expanded, reshaped, strided, transposed
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.types import DType
+
+_MOST_ROWS = 256
+"""A triangular system takes three operators for each row."""
 
 
 def _product(node: Node) -> Result:
@@ -107,6 +110,46 @@ def _rows_by_groups(node: Node, x: Operand, weight: Operand, ends: Operand) -> O
     return node.add("GroupedMatMul", x, weight, group)
 
 
+def _triangular_solution(node: Node) -> Result:
+    """The x with `A x = B`, or with `x A = B`: half of the rows first, then the others less their share of these."""
+    a, b = node.operand("self"), node.operand("B")
+    upper, unit = node.flag("upper"), node.flag("unitriangular")
+    if a.shape[-1] > _MOST_ROWS:
+        raise node.unsupported(
+            f"a triangular system of {a.shape[-1]} rows, which are more than {_MOST_ROWS}", "solve it in blocks"
+        )
+    if node.flag("left"):
+        return expanded(node, _solved(node, a, b, upper=upper, unit=unit), node.shape)
+    turned = _solved(node, _turned(node, a), _turned(node, b), upper=not upper, unit=unit)
+    return expanded(node, _turned(node, turned), node.shape)
+
+
+def _solved(node: Node, a: Operand, b: Operand, *, upper: bool, unit: bool) -> Operand:
+    count = a.shape[-1]
+    if count == 0 or (count == 1 and unit):
+        return b
+    if count == 1:
+        return node.add("Div", b, a)
+    first = range(count // 2, count) if upper else range(count // 2)
+    others = range(count // 2) if upper else range(count // 2, count)
+
+    def block(x: Operand, rows: range, columns: range | None = None) -> Operand:
+        ranges = {x.rank - 2: rows} if columns is None else {x.rank - 2: rows, x.rank - 1: columns}
+        return strided(node, x, ranges)
+
+    begun = _solved(node, block(a, first, first), block(b, first), upper=upper, unit=unit)
+    rest = node.add("Sub", block(b, others), node.add("MatMul", block(a, others, first), begun))
+    ended = _solved(node, block(a, others, others), rest, upper=upper, unit=unit)
+    lead = rest.shape[:-2]
+    begun = expanded(node, begun, (*lead, *begun.shape[-2:]))
+    ended = expanded(node, ended, (*lead, *ended.shape[-2:]))
+    return node.add("Concat", *((ended, begun) if upper else (begun, ended)), axis=len(lead))
+
+
+def _turned(node: Node, x: Operand) -> Operand:
+    return transposed(node, x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
+
+
 def _einsum(node: Node) -> Result:
     return einsum(node, node.text("equation"), node.operands("tensors"))
 
@@ -119,6 +162,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "addmv": _added_vector_product,
     "baddbmm": _added_batched_product,
     "einsum": _einsum,
+    "linalg_solve_triangular": _triangular_solution,
     "linear": _linear,
     "outer": _outer,
 }

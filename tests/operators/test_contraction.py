@@ -103,6 +103,29 @@ def test_a_gemm_that_does_not_fit_is_refused(shapes):
         run_operator("Gemm", [normal(*shape) for shape in shapes], alpha=1.0, beta=1.0, trans_a=False, trans_b=False)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_rows_times_the_matrices_of_their_groups(dtype):
+    a, b = normal(6, 4), normal(3, 4, 5, seed=1)
+    group = np.array([0, 2, 2, -1, 3, 1], dtype)  # the fourth and the fifth are in none
+    expected = np.stack(
+        [row @ b[g] if 0 <= g < 3 else np.zeros(5, np.float32) for row, g in zip(a, group, strict=True)]
+    )
+    np.testing.assert_allclose(run_operator("GroupedMatMul", [a, b, group]), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_nobody_names_does_not_reach_rows_without_a_group():
+    b = np.full((1, 2, 3), np.inf, np.float32)
+    np.testing.assert_array_equal(run_operator("GroupedMatMul", [normal(1, 2), b, np.array([1])]), np.zeros((1, 3)))
+
+
+@pytest.mark.parametrize("shapes", [((6, 4), (3, 5, 4), (6,)), ((6, 4), (3, 4, 5), (5,)), ((6, 4), (4, 5), (6,))])
+def test_grouped_products_that_do_not_fit_are_refused(shapes):
+    dtypes = (DType.FLOAT32, DType.FLOAT32, DType.INT64)
+    types = [TensorType(dtype, shape) for dtype, shape in zip(dtypes, shapes, strict=True)]
+    with pytest.raises(InvalidModelError, match="GroupedMatMul"):
+        expression("GroupedMatMul", types)
+
+
 def test_operands_of_two_element_types_are_refused():
     with pytest.raises(InvalidModelError, match="several element types"):
         run_operator("MatMul", [normal(3, 4), normal(4, 5, dtype=np.float16)])

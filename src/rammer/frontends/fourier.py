@@ -45,6 +45,17 @@ def transform(node: ModelNode, x: Complex, *, inverse: bool) -> Complex:
     return _each(node, outer, (lines, factor, rest), (0, 2, 1), (lines, extent))
 
 
+def mirrored(node: ModelNode, x: Complex, length: int) -> Complex:
+    """All frequencies `[lines, length]` of real signals from the first half: the others are their conjugates."""
+    numbers = np.arange(length)
+    sources = node.constant(np.minimum(numbers, length - numbers).astype(np.int64))
+    real = node.add("Gather", x.real, sources, axis=1)
+    if x.imaginary is None:
+        return Complex(real, None)
+    signs = node.constant(np.where(numbers <= length // 2, 1, -1).astype(real.dtype.numpy))
+    return Complex(real, node.add("Mul", node.add("Gather", x.imaginary, sources, axis=1), signs))
+
+
 def _factor(node: ModelNode, extent: int) -> int:
     """How many elements the inner transforms have: the greatest divisor that is short, or the least prime factor."""
     if extent <= _SHORT:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rammer.ir.expr import Axis, Expr, Reduce, ReduceFn, TensorExpr, const, load
+from rammer.ir.expr import Axis, Expr, Reduce, ReduceFn, TensorExpr, cast, const, load
 from rammer.ir.graph import Attributes
-from rammer.ir.types import TensorType
+from rammer.ir.types import DType, TensorType
 from rammer.operators.attributes import flag, number
 from rammer.operators.registry import OperatorDef, register, require
+from rammer.operators.scalars import choose, clamp, equal
 from rammer.operators.shapes import (
+    INDICES,
     NUMBERS,
     broadcast_load,
     broadcast_shape,
     check_broadcasts_to,
+    check_dtype,
     check_operands,
     plain_result,
 )
@@ -70,9 +73,31 @@ def gemm(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
     return plain_result(inputs, a.dtype, (m, n), body)
 
 
+def grouped_matmul(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
+    """Each row of a times the matrix of b that a third operand names: layers of experts.
+
+    Slots: a `[m, k]`, b `[groups, k, n]` of one dtype, the row's group, int32 or int64 `[m]`. Output: `[m, n]`; rows
+    whose group is none of `range(groups)` are 0.
+
+    Raises:
+        InvalidModelError: the shapes or dtypes do not fit.
+    """
+    check_operands("GroupedMatMul", inputs[:2], (2, 2), NUMBERS)
+    a, b, group = inputs
+    check_dtype("GroupedMatMul by groups", group, INDICES)
+    fits = a.rank == 2 and b.rank == 3 and a.shape[1] == b.shape[1] and group.shape == a.shape[:1] and b.shape[0] > 0
+    require(fits, f"GroupedMatMul of {a}, {b} and {group}: the shapes do not fit")
+    m, n, k = Axis("m", a.shape[0]), Axis("n", b.shape[2]), Axis("k", a.shape[1])
+    named = cast(DType.INT64, load(2, group, (m,)))
+    matrix = clamp(named, 0, b.shape[0] - 1)
+    total = Reduce(ReduceFn.SUM, (k,), load(0, a, (m, k)) * load(1, b, (matrix, k, n)))
+    return plain_result(inputs, a.dtype, (m, n), choose(equal(named, matrix), total, const(0, total.dtype)))
+
+
 def _scaled(value: Expr, factor: float) -> Expr:
     return value if factor == 1 else value * const(factor, value.dtype)
 
 
 register(OperatorDef(kind="MatMul", build=matmul))
 register(OperatorDef(kind="Gemm", build=gemm))
+register(OperatorDef(kind="GroupedMatMul", build=grouped_matmul))

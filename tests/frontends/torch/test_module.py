@@ -13,7 +13,7 @@ import rammer  # noqa: E402 - after the check for PyTorch
 from rammer import errors  # noqa: E402
 from rammer.frontends.dispatch import Example  # noqa: E402
 from rammer.frontends.torch import load_model  # noqa: E402
-from tests.support.torch_modules import Each, Function, Module, imported  # noqa: E402
+from tests.support.torch_modules import Each, Function, Module, imported, kinds  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -166,6 +166,11 @@ def test_all_missing_operators_are_named_at_once():
     assert all("(test_module.py:" in place for _, place in caught.value.operators)
 
 
+def test_operators_with_effects_are_named():
+    with pytest.raises(errors.UnsupportedOperatorsError, match="linalg_inv_ex"):
+        compiled(Function(torch.linalg.inv), torch.eye(3))
+
+
 def test_explanations_say_what_is_there_and_what_is_missing():
     class Partly(Module):
         def __init__(self):
@@ -240,15 +245,38 @@ def test_modules_that_are_refused():
     refused(errors.RammerError, lambda: compiled(sized, x))
     refused(errors.CaptureError, lambda: compiled(layer()), "'input'")
     refused(errors.MutatedInputError, lambda: compiled(Function(lambda x: x.add_(1)), x), "return the new value")
-    complex_ = Function(lambda x: torch.view_as_complex(x.view(2, 2, 2)).abs())
+    complex_ = Function(lambda x: torch.view_as_complex(x.view(2, 2, 2)))
     refused(errors.RammerError, lambda: compiled(complex_, x), "complex")
     refused(errors.NotAModelError, lambda: rammer.compile(x), "Tensor")
     refused(errors.OptionError, lambda: rammer.compile(layer().eval(), args=(x,), input_shapes={"x": (2, 4)}))
 
 
-def test_packed_sequences_and_projections_are_refused():
+def test_projections_of_very_many_steps_are_refused():
     lstm = torch.nn.LSTM(3, 4, proj_size=2)
-    refused(errors.UnsupportedFeatureError, lambda: compiled(lstm, torch.ones(2, 1, 3)), "proj_size=0")
+    refused(errors.UnsupportedFeatureError, lambda: compiled(lstm, torch.ones(1025, 1, 3)), "proj_size=0")
+
+
+def test_what_depends_on_values_has_a_place():
+    refused(errors.DataDependentError, lambda: compiled(Function(lambda x: x[x > 0]), torch.ones(4)), "aten.index")
+    number = Function(lambda x: x * x.argmax().item())
+    refused(errors.DataDependentError, lambda: compiled(number, torch.ones(4)), "aten._local_scalar_dense")
+
+
+def test_checks_of_values_are_left_out():
+    def checked(x):
+        torch._check(x.max().item() < 2)
+        torch._assert_async((x > 0).all())
+        return x * 2
+
+    assert kinds(checked, torch.ones(3)) == ["Mul"]
+
+
+def test_results_of_unknown_classes_are_refused():
+    class Cache:
+        def __init__(self, x):
+            self.keys = x
+
+    refused(errors.CaptureError, lambda: compiled(Function(Cache), torch.ones(3)), "Cache'>, which", "use_cache=False")
 
 
 def test_calls_that_are_refused():

@@ -17,13 +17,15 @@ def check_declared(
     symbols: Symbols,
     where: str,
 ) -> None:
-    """Compare declared types with those of the values; a symbol has to stand for one extent everywhere.
+    """Compare declared types with those of the values; a symbol of the inputs has to stand for one extent.
+
+    Exporters invent names for further extents, and may give one to several: such names say nothing.
 
     Args:
         declared: what the file says about inner values and outputs.
         scope: the values; those that do not exist are passed over.
         makers: the node that made each.
-        symbols: values of the symbols so far.
+        symbols: values of the inputs' symbols.
         where: the model, for messages.
 
     Raises:
@@ -54,7 +56,7 @@ def _difference(declaration: Declaration, operand: Operand, symbols: Symbols) ->
             continue
         if isinstance(extent, int) and extent != ours:
             return f"dimension {dim} differs"
-        if isinstance(extent, str):
+        if isinstance(extent, str) and symbols.value(extent) is not None:
             other = symbols.bind(extent, ours, f"'{declaration.name}'")
             if other is not None:
                 return f"dimension {dim} differs: {other}"

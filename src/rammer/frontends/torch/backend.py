@@ -23,13 +23,14 @@ from rammer.errors import (
 )
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.dispatch import Imported
+from rammer.frontends.fourier import Complex
 from rammer.frontends.moves import transposed
 from rammer.frontends.node import ModelNode
 from rammer.frontends.torch.calls import trusting
 from rammer.frontends.torch.converters import CONVERTERS
 from rammer.frontends.torch.importer import Importer
 from rammer.frontends.torch.private import check_version, constant_inputs, for_inference, has_tangent
-from rammer.frontends.torch.types import array_of, tensor_of, type_of
+from rammer.frontends.torch.types import tensor_of, type_of
 from rammer.ir.calling import CallForm, Leaf, Nest
 from rammer.ir.graph import SourceLocation
 from rammer.ir.types import TensorType
@@ -157,9 +158,14 @@ class _Lazy:
 
 @dataclass(frozen=True, slots=True)
 class _Strides:
-    """A tensor whose dimensions lie in another order: `order[0]` varies slowest."""
+    """A tensor whose dimensions lie in another order: `order[0]` varies slowest.
+
+    `spread` has the strides of one whose elements leave gaps or share memory, as a part of another tensor's may; the
+    program's own then lies row by row.
+    """
 
     order: tuple[int, ...]
+    spread: tuple[int, ...] | None = None
 
     @property
     def inverse(self) -> tuple[int, ...]:
@@ -167,7 +173,16 @@ class _Strides:
 
     @property
     def is_row_major(self) -> bool:
-        return self.order == tuple(range(len(self.order)))
+        return self.spread is None and self.order == tuple(range(len(self.order)))
+
+    def laid_out(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The program's tensor as the graph's."""
+        if self.spread is None:
+            return tensor.permute(self.inverse)
+        once = tuple(1 if stride == 0 else extent for extent, stride in zip(tensor.shape, self.spread, strict=True))
+        result = torch.empty_strided(once, self.spread, dtype=tensor.dtype, device=tensor.device)
+        result.copy_(tensor[tuple(map(slice, once))])
+        return result.expand(tensor.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,15 +212,17 @@ class _Program:
         importer, layout = Importer(model=_NAME, builder=builder), ModelNode(location=source, builder=builder)
         self._inputs: list[int] = []
         self._turned: list[tuple[int, tuple[int, ...]]] = []  # inputs that do not lie row by row
+        self._gathered: list[int] = []  # inputs that leave gaps: they are copied
         names: list[str] = []
         for position, node in enumerate(placeholders):
             if position in constant:
-                array = array_of(args[position], f"'{node.name}'")
-                importer.values[node] = builder.constant(array, node.name)
+                importer.values[node] = importer.constant(args[position], f"'{node.name}'", node.name)
             else:
                 strides = _strides_of(args[position], node.name)
                 importer.values[node] = _input(layout, node, strides)
-                if not strides.is_row_major:
+                if strides.spread is not None:
+                    self._gathered.append(len(self._inputs))
+                elif not strides.is_row_major:
                     self._turned.append((len(self._inputs), strides.order))
                 self._inputs.append(position)
                 names.append(node.name)
@@ -226,7 +243,8 @@ class _Program:
         self._call = built.call_arrays
         self._are_results = all(isinstance(each, _Strides) and each.is_row_major for each in self._results)
         self.trusting: Callable[[Sequence[Any]], Sequence[Any]] = self.run
-        if self._inputs and all(isinstance(each, _Strides) for each in self._results) and not writes:
+        lie = all(isinstance(each, _Strides) and each.spread is None for each in self._results)
+        if self._inputs and lie and not writes and not self._gathered:
             self.trusting = trusting(built.addressed(), self._inputs, [node.meta["val"] for node in given])
 
     def _result(
@@ -245,6 +263,8 @@ class _Program:
         if node in placeholders:
             return _Given(placeholders.index(node))
         value = importer.values[node]
+        if isinstance(value, Complex):
+            type_of(node.meta["val"], f"result '{node}'")  # which says that there are none
         if not isinstance(value, Operand):
             return _Number(value)
         strides = _strides_of(node.meta["val"], str(node))
@@ -262,6 +282,8 @@ class _Program:
         tensors = [args[i].detach() if args[i].requires_grad else args[i] for i in self._inputs]
         for i, order in self._turned:
             tensors[i] = tensors[i].permute(order)
+        for i in self._gathered:
+            tensors[i] = tensors[i].contiguous()
         found = self._call(tensors)
         if not tensors:
             found = [tensor_of(array) for array in found]
@@ -291,7 +313,7 @@ class _Program:
         for result in self._results:
             match result:
                 case _Strides():
-                    results.append(next(tensors).permute(result.inverse))
+                    results.append(result.laid_out(next(tensors)))
                 case _Given():
                     results.append(args[result.position])
                 case _:
@@ -318,12 +340,18 @@ def _strides_of(tensor: torch.Tensor, name: str) -> _Strides:
     """The order of a tensor's dimensions in memory.
 
     Raises:
-        LayoutError: its elements do not lie side by side.
+        LayoutError: elements of different indices may share memory.
     """
     order = tuple(sorted(range(tensor.dim()), key=lambda dim: (-tensor.stride(dim), dim)))
-    if not tensor.permute(order).is_contiguous():
-        raise LayoutError(
-            f"'{name}' of shape {list(tensor.shape)} has strides {tensor.stride()}, they leave gaps or overlap",
-            hint="call .contiguous() on it",
-        )
-    return _Strides(order)
+    if tensor.permute(order).is_contiguous():
+        return _Strides(order)
+    reach = 1
+    for dim in reversed(order):
+        if tensor.stride(dim) and tensor.shape[dim] > 1:
+            if tensor.stride(dim) < reach:
+                raise LayoutError(
+                    f"'{name}' of shape {list(tensor.shape)} has strides {tensor.stride()}, its elements overlap",
+                    hint="call .contiguous() on it",
+                )
+            reach += tensor.stride(dim) * (tensor.shape[dim] - 1)
+    return _Strides(tuple(range(tensor.dim())), spread=tuple(tensor.stride()))

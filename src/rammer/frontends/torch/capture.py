@@ -118,6 +118,10 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     }
 
 
+def _between(text: str, before: str, after: str) -> str:
+    return text.partition(before)[2].partition(after)[0]
+
+
 def _capture_error(error: Exception, name: str, hint: str = "") -> CaptureError | DataDependentError:
     message = str(error).strip() or type(error).__name__
     if is_data_dependent(error):
@@ -125,6 +129,13 @@ def _capture_error(error: Exception, name: str, hint: str = "") -> CaptureError 
             f"control flow or a shape depends on the values of tensors: {message.splitlines()[0]}",
             where=name,
             hint="choose with torch.where, or compute the choice outside of the module and pass it as an argument",
+        )
+    if "need to register a pytree" in message:
+        return CaptureError(
+            f"the module gives {_between(message, 'Found ', ' in output')}, which PyTorch cannot take apart",
+            where=name,
+            hint="give tensors, in tuples, lists, dictionaries or dataclasses (with use_cache=False, a model of "
+            "transformers gives no cache), or let PyTorch know the class: torch.utils._pytree.register_pytree_node",
         )
     return CaptureError(
         f"PyTorch cannot capture the module: {type(error).__name__}: {message}",

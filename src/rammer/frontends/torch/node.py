@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from rammer.frontends.builder import Operand
+from rammer.frontends.fourier import Complex
 from rammer.frontends.moves import converted
 from rammer.frontends.node import ModelNode
 from rammer.frontends.torch.randomness import RandomStreams
@@ -16,7 +17,7 @@ from rammer.frontends.torch.types import dtype_of
 from rammer.ir.types import DType, TensorType
 
 Number = bool | int | float
-Result = Operand | Sequence[Operand | None]
+Result = Operand | Complex | Sequence[Operand | Complex | None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -25,7 +26,7 @@ class Node(ModelNode):
 
     Attributes:
         operator: its name in ATen, without the overload: "add".
-        arguments: by the names of PyTorch's schema, defaults included; tensors are operands.
+        arguments: by the names of PyTorch's schema, defaults included; tensors are operands, complex ones two.
         captured: the same as PyTorch captured them: tensors without data, whose types and strides are known.
         results: types of the results, None for one that is no tensor.
         used: whether something reads each result.

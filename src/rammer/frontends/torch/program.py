@@ -13,8 +13,9 @@ from torch.fx import Node as FxNode
 from rammer.errors import MutatedInputError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.dispatch import Imported
+from rammer.frontends.fourier import Complex
 from rammer.frontends.torch.forms import form_of
-from rammer.frontends.torch.importer import Importer
+from rammer.frontends.torch.importer import Importer, has_effects, missing_operators, refuse
 from rammer.frontends.torch.types import array_of, type_of
 from rammer.ir.calling import Fixed, Leaf, Structure
 from rammer.ir.graph import SourceLocation, State
@@ -33,6 +34,8 @@ def import_program(program: ExportedProgram, name: str, forward: Callable[..., o
     """
     importer = Importer(model=name, builder=FoldingBuilder(name))
     nodes = list(program.graph.nodes)
+    if has_effects(nodes):
+        refuse(missing_operators(nodes, name), name)
     kept = {name: name for name in written_buffers(program)}
     arguments = add_inputs(program, importer, kept)
     states = [state for state, _ in add_states(program, importer, kept).values()]
@@ -67,8 +70,8 @@ def add_inputs(
             case InputKind.PARAMETER | InputKind.BUFFER if spec.target in kept:
                 continue
             case InputKind.PARAMETER | InputKind.BUFFER | InputKind.CONSTANT_TENSOR:
-                array = array_of(_tensor(program, spec), f"'{spec.target}' of {importer.model}")
-                importer.values[node] = importer.builder.constant(array, str(spec.target))
+                where = f"'{spec.target}' of {importer.model}"
+                importer.values[node] = importer.constant(_tensor(program, spec), where, str(spec.target))
             case InputKind.USER_INPUT if isinstance(spec.arg, TensorArgument):
                 type_ = type_of(node.meta["val"], f"input '{node.name}' of {importer.model}")
                 name = next(own_names, node.name)
@@ -154,6 +157,8 @@ def _outputs(
         if isinstance(value, Operand):
             outputs.append(value)
             constants.append(None)
+        elif isinstance(value, Complex):
+            type_of(node.meta["val"], f"a result of {importer.model}")  # which says that there are none
         else:
             constants.append(Fixed(constant_of(value, f"a result of {importer.model}")))
     return outputs, constants, written

@@ -24,6 +24,12 @@ def dtype_of(dtype: torch.dtype, where: str) -> DType:
         UnsupportedFeatureError: there is none (complex, quantised, 8-bit floating-point numbers, ...).
     """
     found = _DTYPES.get(dtype)
+    if found is None and dtype.is_complex:
+        raise UnsupportedFeatureError(
+            f"element type {dtype} of what the model takes, gives or keeps",
+            where=where,
+            hint="take and give real and imaginary parts, as torch.view_as_real does",
+        )
     if found is None:
         raise UnsupportedFeatureError(
             f"element type {dtype}", where=where, hint=f"Rammer has {', '.join(d.value for d in MODEL_DTYPES)}"
@@ -65,3 +71,13 @@ def type_of(tensor: torch.Tensor, where: str) -> TensorType:
         UnsupportedFeatureError: its element type is none of ours.
     """
     return TensorType(dtype_of(tensor.dtype, where), tuple(int(extent) for extent in tensor.shape))
+
+
+def part_type_of(tensor: torch.Tensor, where: str) -> TensorType:
+    """The type of a tensor, that of the real and the imaginary part if it is complex.
+
+    Raises:
+        UnsupportedFeatureError: its element type is none of ours.
+    """
+    dtype = tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype
+    return TensorType(dtype_of(dtype, where), tuple(int(extent) for extent in tensor.shape))

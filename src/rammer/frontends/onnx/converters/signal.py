@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.fourier import Complex, transform
+from rammer.frontends.fourier import Complex, mirrored, transform
 from rammer.frontends.moves import concatenated, converted, part, reshaped, transposed
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.tensors import dtype_of
@@ -46,7 +46,7 @@ def _along(node: Node, x: Operand, axis: int, length: int, *, inverse: bool, one
     sides = [reshaped(node, part(node, lines, x.rank - 1, s, 1), (math.prod(outer), given)) for s in range(x.shape[-1])]
     number = Complex(sides[0], sides[1] if len(sides) == 2 else None)
     if inverse and onesided:
-        number = _mirrored(node, number, length)
+        number = mirrored(node, number, length)
     result = transform(node, number, inverse=inverse)
     parts = [result.real] if inverse and onesided else [result.real, result.imaginary]
     kept = length // 2 + 1 if onesided and not inverse else length
@@ -69,17 +69,6 @@ def _resized(node: Node, x: Operand, axis: int, extent: int) -> Operand:
     pads = [0] * (2 * x.rank)
     pads[x.rank + axis] = missing
     return node.add("Pad", x, mode="constant", pads=tuple(pads), value=0.0)
-
-
-def _mirrored(node: Node, x: Complex, length: int) -> Complex:
-    """All frequencies of a real signal from the first half: the others are their conjugates."""
-    numbers = np.arange(length)
-    sources = node.constant(np.minimum(numbers, length - numbers).astype(np.int64))
-    real = node.add("Gather", x.real, sources, axis=1)
-    if x.imaginary is None:
-        return Complex(real, None)
-    signs = node.constant(np.where(numbers <= length // 2, 1, -1).astype(real.dtype.numpy))
-    return Complex(real, node.add("Mul", node.add("Gather", x.imaginary, sources, axis=1), signs))
 
 
 def _stft(node: Node) -> Sequence[Operand]:

@@ -9,6 +9,7 @@ from rammer.frontends.torch.converters import (
     activations,
     arithmetic,
     attention,
+    complex,
     contraction,
     convolution,
     creation,
@@ -23,6 +24,7 @@ from rammer.frontends.torch.converters import (
     recurrent,
     reduction,
     resize,
+    sampling,
     scatter,
     sorting,
 )
@@ -33,6 +35,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **activations.CONVERTERS,
         **arithmetic.CONVERTERS,
         **attention.CONVERTERS,
+        **complex.CONVERTERS,
         **contraction.CONVERTERS,
         **convolution.CONVERTERS,
         **creation.CONVERTERS,
@@ -47,6 +50,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **recurrent.CONVERTERS,
         **reduction.CONVERTERS,
         **resize.CONVERTERS,
+        **sampling.CONVERTERS,
         **scatter.CONVERTERS,
         **sorting.CONVERTERS,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import converted
@@ -209,8 +209,11 @@ def _logarithm(base: float) -> Converter:
 
 
 def _atan2(node: Node) -> Result:
-    """The angle of the point (other, self); signs of zeros count."""
-    y, x = node.typed("self"), node.typed("other")
+    return angle_of(node, node.typed("self"), node.typed("other"))
+
+
+def angle_of(node: Node, y: Operand, x: Operand) -> Operand:
+    """The angle of the point (x, y); signs of zeros count."""
     zero, pi = node.scalar(0, y.dtype), node.scalar(math.pi, y.dtype)
     steep = node.add("Less", node.add("Abs", x), node.add("Abs", y))
     ratio = node.add("Where", steep, node.add("Div", x, y), _ratio(node, y, x))
@@ -240,6 +243,65 @@ def _signed_like(node: Node, magnitude: Operand, sign: Operand) -> Operand:
     zero = node.scalar(0, sign.dtype)
     negative = node.add("Or", node.add("Less", sign, zero), node.add("Less", node.add("Reciprocal", sign), zero))
     return node.add("Where", negative, node.add("Neg", magnitude), magnitude)
+
+
+def _length(node: Node) -> Result:
+    """The hypotenuse."""
+    return length_of(node, node.typed("self"), node.typed("other"))
+
+
+def length_of(node: Node, a: Operand, b: Operand) -> Operand:
+    """`sqrt(a * a + b * b)` by a quotient that neither overflows nor vanishes; infinity counts more than NaN."""
+    a, b = node.add("Abs", a), node.add("Abs", b)
+    longer, shorter = node.add("Max", a, b), node.add("Min", a, b)
+    zero, endless = node.scalar(0, a.dtype), node.scalar(math.inf, a.dtype)
+    ratio = node.add("Where", node.add("Equal", longer, zero), zero, node.add("Div", shorter, longer))
+    square = node.add("Add", node.add("Mul", ratio, ratio), node.scalar(1, a.dtype))
+    infinite = node.add("Or", node.add("Equal", a, endless), node.add("Equal", b, endless))
+    return node.add("Where", infinite, endless, node.add("Mul", longer, node.add("Sqrt", square)))
+
+
+def _sign_bit(node: Node) -> Result:
+    x = node.operand("self")
+    one, zero = node.scalar(1, x.dtype), node.scalar(0, x.dtype)
+    return node.add("Less", _signed_like(node, one, x) if x.dtype.is_float else x, zero)
+
+
+def _copied_sign(node: Node) -> Result:
+    return _signed_like(node, node.add("Abs", node.typed("self")), node.typed("other"))
+
+
+_NEAR: tuple[float, ...] = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087)
+_NEAR += (-0.00125372503, -0.00417768164, 0.246640727, 1.50140941)
+_FAR: tuple[float, ...] = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773)
+_FAR += (-0.0076224613, 0.00943887047, 1.00167406, 2.83297682)
+"""Giles, "Approximating the erfinv function" (2011): polynomials in the logarithm of `1 - x * x`, for float32."""
+
+
+def _inverse_error_function(node: Node) -> Result:
+    """Polynomials for float32; for float64 two steps of Newton's method follow."""
+    x = node.typed("self")
+    one = node.scalar(1, x.dtype)
+    inside = node.add("Mul", node.add("Sub", one, x), node.add("Add", one, x))
+    w = node.add("Neg", node.add("Log", inside))
+    near = _polynomial(node, _NEAR, node.add("Sub", w, node.scalar(2.5, x.dtype)))
+    far = _polynomial(node, _FAR, node.add("Sub", node.add("Sqrt", w), node.scalar(3, x.dtype)))
+    y = node.add("Mul", node.add("Where", node.add("Less", w, node.scalar(5, x.dtype)), near, far), x)
+    for _ in range(2 if x.dtype is DType.FLOAT64 else 0):
+        slope = node.add("Exp", node.add("Neg", node.add("Mul", y, y)))
+        off = node.add("Div", node.add("Sub", node.add("Erf", y), x), slope)
+        y = node.add("Sub", y, node.add("Mul", off, node.scalar(math.sqrt(math.pi) / 2, x.dtype)))
+    endless = node.add("Mul", x, node.scalar(math.inf, x.dtype))
+    return node.add("Where", node.add("Equal", node.add("Abs", x), one), endless, y)
+
+
+def _polynomial(node: Node, coefficients: Sequence[float], x: Operand) -> Operand:
+    """Coefficients of the highest powers first."""
+    first, *others = coefficients
+    total = node.scalar(first, x.dtype)
+    for coefficient in others:
+        total = node.add("Add", node.add("Mul", total, x), node.scalar(coefficient, x.dtype))
+    return total
 
 
 def _clamp(node: Node) -> Result:
@@ -297,12 +359,15 @@ _OWN: Mapping[str, Callable[[Node], Result]] = {
     "clamp": _clamp,
     "clamp_max": _clamp,
     "clamp_min": _clamp,
+    "copysign": _copied_sign,
     "div": _quotient,
+    "erfinv": _inverse_error_function,
     "exp2": _exp2,
     "expm1": _expm1,
     "floor_divide": _floor_divide,
     "fma": _fused_multiply_add,
     "fmod": _fmod,
+    "hypot": _length,
     "log10": _logarithm(10),
     "log1p": _log1p,
     "log2": _logarithm(2),
@@ -315,6 +380,7 @@ _OWN: Mapping[str, Callable[[Node], Result]] = {
     "rsqrt": _rsqrt,
     "sgn": _sign,
     "sign": _sign,
+    "signbit": _sign_bit,
     "rsub": _reversed_difference,
     "square": _square,
     "sub": _sum_of("Sub"),

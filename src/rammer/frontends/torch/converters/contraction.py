@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from rammer.frontends.builder import Operand
 from rammer.frontends.einsum import einsum
-from rammer.frontends.moves import reshaped
+from rammer.frontends.moves import converted, expanded, reshaped, strided, transposed
 from rammer.frontends.torch.node import Converter, Node, Result
+from rammer.ir.types import DType
+
+_MOST_ROWS = 256
+"""A triangular system takes three operators for each row."""
 
 
 def _product(node: Node) -> Result:
@@ -78,17 +84,85 @@ def _trilinear(node: Node) -> Result:
     return node.add("ReduceSum", product, axes=node.dimensions("sumdim", product.rank), keepdims=False)
 
 
+def _grouped_product(node: Node) -> Result:
+    """Rows times the matrix of their group: rows are sorted by groups, `offs` says where each group ends.
+
+    Rows behind the last group are 0.
+    """
+    x, weight = (
+        node.operand(name) for name in (("input", "weight") if "input" in node.arguments else ("self", "mat2"))
+    )
+    if (x.rank, weight.rank) == (3, 3):
+        y = node.add("MatMul", x, weight)
+    elif (x.rank, weight.rank) == (2, 3):
+        y = _rows_by_groups(node, x, weight, node.operand("offs"))
+    else:
+        raise node.unsupported("a grouped product whose groups are of columns or summed", "multiply each group alone")
+    if node.has("bias"):
+        y = node.add("Add", y, node.operand("bias"))
+    return converted(node, y, node.dtype)
+
+
+def _rows_by_groups(node: Node, x: Operand, weight: Operand, ends: Operand) -> Operand:
+    rows = node.constant(np.arange(x.shape[0], dtype=ends.dtype.numpy).reshape(-1, 1))
+    behind = node.add("Cast", node.add("LessOrEqual", reshaped(node, ends, (1, *ends.shape)), rows), to=DType.INT64)
+    group = node.add("ReduceSum", behind, axes=(1,), keepdims=False)
+    return node.add("GroupedMatMul", x, weight, group)
+
+
+def _triangular_solution(node: Node) -> Result:
+    """The x with `A x = B`, or with `x A = B`: half of the rows first, then the others less their share of these."""
+    a, b = node.operand("self"), node.operand("B")
+    upper, unit = node.flag("upper"), node.flag("unitriangular")
+    if a.shape[-1] > _MOST_ROWS:
+        raise node.unsupported(
+            f"a triangular system of {a.shape[-1]} rows, which are more than {_MOST_ROWS}", "solve it in blocks"
+        )
+    if node.flag("left"):
+        return expanded(node, _solved(node, a, b, upper=upper, unit=unit), node.shape)
+    turned = _solved(node, _turned(node, a), _turned(node, b), upper=not upper, unit=unit)
+    return expanded(node, _turned(node, turned), node.shape)
+
+
+def _solved(node: Node, a: Operand, b: Operand, *, upper: bool, unit: bool) -> Operand:
+    count = a.shape[-1]
+    if count == 0 or (count == 1 and unit):
+        return b
+    if count == 1:
+        return node.add("Div", b, a)
+    first = range(count // 2, count) if upper else range(count // 2)
+    others = range(count // 2) if upper else range(count // 2, count)
+
+    def block(x: Operand, rows: range, columns: range | None = None) -> Operand:
+        ranges = {x.rank - 2: rows} if columns is None else {x.rank - 2: rows, x.rank - 1: columns}
+        return strided(node, x, ranges)
+
+    begun = _solved(node, block(a, first, first), block(b, first), upper=upper, unit=unit)
+    rest = node.add("Sub", block(b, others), node.add("MatMul", block(a, others, first), begun))
+    ended = _solved(node, block(a, others, others), rest, upper=upper, unit=unit)
+    lead = rest.shape[:-2]
+    begun = expanded(node, begun, (*lead, *begun.shape[-2:]))
+    ended = expanded(node, ended, (*lead, *ended.shape[-2:]))
+    return node.add("Concat", *((ended, begun) if upper else (begun, ended)), axis=len(lead))
+
+
+def _turned(node: Node, x: Operand) -> Operand:
+    return transposed(node, x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
+
+
 def _einsum(node: Node) -> Result:
     return einsum(node, node.text("equation"), node.operands("tensors"))
 
 
 CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(("bmm", "dot", "matmul", "mm", "mv"), _product),
+    "_grouped_mm": _grouped_product,
     "_trilinear": _trilinear,
     "addmm": _added_product,
     "addmv": _added_vector_product,
     "baddbmm": _added_batched_product,
     "einsum": _einsum,
+    "linalg_solve_triangular": _triangular_solution,
     "linear": _linear,
     "outer": _outer,
 }

@@ -65,6 +65,13 @@ def _eye(node: Node) -> Result:
     return node.constant(np.eye(rows, columns, dtype=node.dtype.numpy))
 
 
+def _triangle_indices(node: Node) -> Result:
+    row, column, offset = (node.integer(name) for name in ("row", "col", "offset"))
+    corner = np.tril if node.operator == "tril_indices" else np.triu
+    places = np.stack(np.nonzero(corner(np.ones((row, column), bool), offset)))
+    return node.constant(places.astype(node.dtype.numpy))
+
+
 def _passed_through(node: Node) -> Result:
     """The tensor itself: memory, and who shares it, is the compiler's affair."""
     return node.operand("self")
@@ -77,4 +84,6 @@ CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(("alias", "clone", "contiguous", "detach", "lift_fresh_copy"), _passed_through),
     "arange": _arange,
     "eye": _eye,
+    "tril_indices": _triangle_indices,
+    "triu_indices": _triangle_indices,
 }

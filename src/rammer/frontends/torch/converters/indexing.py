@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import converted, counted_from_front, reshaped, transposed
+from rammer.frontends.moves import concatenated, converted, counted_from_front, part, reshaped, transposed
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.types import DType
 
@@ -100,7 +100,46 @@ def _take(node: Node) -> Result:
     return node.add("Gather", reshaped(node, x, (x.type.size,)), as_positions(node, node.operand("index")), axis=0)
 
 
+def _embedding_bag(node: Node) -> Result:
+    """Rows of each bag, summed, averaged or the greatest; a bag ends where the next one begins."""
+    positions, offsets = node.operand("indices"), as_positions(node, node.operand("offsets"))
+    rows = node.add("Gather", node.operand("weight"), as_positions(node, positions), axis=0)
+    if any(node.used[1:]):
+        raise node.unsupported("what an embedding bag gives beside its rows")
+    if node.has("per_sample_weights"):
+        weights = converted(node, node.operand("per_sample_weights"), rows.dtype)
+        rows = node.add("Mul", rows, reshaped(node, weights, (weights.shape[0], 1)))
+    bags, count = node.shape[0], positions.shape[0]
+    begins = reshaped(node, part(node, offsets, 0, 0, bags), (bags, 1))
+    end = reshaped(node, node.constant(np.array([count], dtype=np.int64)), (1,))
+    rest = part(node, offsets, 0, 1, offsets.shape[0] - 1)
+    ends = rest if node.flag("include_last_offset") else concatenated(node, [rest, end], 0)
+    places = node.constant(np.arange(count, dtype=np.int64).reshape(1, -1))
+    inside = node.add("LessOrEqual", begins, places)
+    inside = node.add("And", inside, node.add("Less", places, reshaped(node, ends, (bags, 1))))
+    if node.integer("padding_idx") >= 0:
+        padding = node.constant(np.array(node.integer("padding_idx"), positions.dtype.numpy))
+        inside = node.add("And", inside, node.add("Not", node.add("Equal", positions, padding)))
+    return [_of_bags(node, rows, inside), None, None, None]
+
+
+def _of_bags(node: Node, rows: Operand, inside: Operand) -> Operand:
+    """What the rows `[m, d]` that are `inside [bags, m]` each bag come to: `[bags, d]`, zeros for an empty one."""
+    mode = ("sum", "mean", "max")[node.integer("mode")]
+    column = reshaped(node, inside, (*inside.shape, 1))
+    zero = node.scalar(0, rows.dtype)
+    counts = node.add("ReduceSum", node.add("Cast", inside, to=rows.dtype), axes=(1,), keepdims=True)
+    if mode == "max":
+        least = node.add("Where", column, rows, node.scalar(-math.inf, rows.dtype))
+        found = node.add("ReduceMax", least, axes=(1,), keepdims=False)
+        return node.add("Where", node.add("Equal", counts, zero), zero, found)
+    total = node.add("ReduceSum", node.add("Where", column, rows, zero), axes=(1,), keepdims=False)
+    return total if mode == "sum" else node.add("Div", total, node.add("Max", counts, node.scalar(1, rows.dtype)))
+
+
 CONVERTERS: Mapping[str, Converter] = {
+    "_embedding_bag": _embedding_bag,
+    "_embedding_bag_forward_only": _embedding_bag,
     "embedding": _embedding,
     "gather": _gather,
     "index": _index,

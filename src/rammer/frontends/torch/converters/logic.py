@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import converted
 from rammer.frontends.torch.node import Converter, Node, Result
@@ -54,6 +56,22 @@ def _bitwise_not(node: Node) -> Result:
     return node.add("Not" if node.dtype is DType.BOOL else "BitwiseNot", node.typed("self"))
 
 
+def _shift(node: Node) -> Result:
+    """By a number of places: a product with a power of two, or a quotient rounded down."""
+    if node.dtype is DType.BOOL or isinstance(node.arguments["other"], Operand):
+        raise node.unsupported("bits shifted by numbers of places that a tensor holds", "multiply by powers of two")
+    x, places, bits = node.typed("self"), node.integer("other"), 8 * node.dtype.numpy.itemsize
+    if not 0 <= places < bits:
+        raise node.unsupported(f"bits of {node.dtype.value} shifted by {places} places")
+    if node.operator in ("__lshift__", "bitwise_left_shift"):
+        factor = np.left_shift(np.array(1, node.dtype.numpy), places).astype(node.dtype.numpy)
+        return node.add("Mul", x, node.constant(factor))
+    for step in [places] if places < bits - 1 else [places - 1, 1]:  # the power has to fit into the type
+        power = node.constant(np.array(1 << step, node.dtype.numpy))
+        x = node.add("Div", node.add("Sub", x, node.add("Mod", x, power, fmod=False)), power)
+    return x
+
+
 def _is_nan(node: Node) -> Result:
     x = node.operand("self")
     return node.add("IsNaN", x) if x.dtype.is_float else never(node, x)
@@ -82,6 +100,7 @@ CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(_BITWISE, _bitwise),
     **dict.fromkeys(_COMPARISONS, _comparison),
     **dict.fromkeys(_LOGICAL, _logical),
+    **dict.fromkeys(("__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift"), _shift),
     "bitwise_not": _bitwise_not,
     "isinf": _is_infinite,
     "isnan": _is_nan,

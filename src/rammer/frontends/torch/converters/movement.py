@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import converted, expanded, part, repeated, reshaped, strided, transposed
 from rammer.frontends.torch.node import Converter, Node, Result
+from rammer.ir.graph import Array
 
 _VIEWS = ("_unsafe_view", "flatten", "reshape", "squeeze", "unflatten", "unsqueeze", "view", "view_copy")
 """Operators that keep the order of the elements; the result's shape says all."""
@@ -128,29 +130,43 @@ def _as_strided(node: Node) -> Result:
     """Elements by their place in memory, as PyTorch would have laid the operand out."""
     x = node.operand("self")
     size, stride = node.integers("size"), node.integers("stride")
-    offset = node.integer("storage_offset") if node.has("storage_offset") else 0
-    strides = _captured_strides(node)
-    if offset == 0 and size == x.shape and _alike(size, stride, strides):
+    if not node.arguments.get("storage_offset") and size == x.shape and _alike(size, stride, _captured_strides(node)):
         return x
-    if strides != _row_strides(x.shape):
-        raise node.unsupported("as_strided of a tensor that does not lie row by row", "call contiguous() before it")
+    places = strided_places(node, x)
+    return node.add("Gather", reshaped(node, x, (x.type.size,)), node.constant(places), axis=0)
+
+
+def strided_places(node: Node, x: Operand) -> Array:
+    """The elements of a view by their numbers in the operand, as `size`, `stride` and `storage_offset` say."""
+    size, stride = node.integers("size"), node.integers("stride")
+    offset = node.integer("storage_offset") if node.has("storage_offset") else 0
+    order = _order_in_memory(node)
+    if order is None:
+        raise node.unsupported("as_strided of a tensor that leaves gaps", "call contiguous() before it")
     places = np.full((1,) * len(size), offset, dtype=np.int64)
     for dim, (extent, step) in enumerate(zip(size, stride, strict=True)):
         shape = [-1 if other == dim else 1 for other in range(len(size))]
         places = places + np.arange(extent, dtype=np.int64).reshape(shape) * step
     if places.size and (places.min() < 0 or places.max() >= x.type.size):
         raise node.unsupported("as_strided beyond the elements of its operand")
-    return node.add("Gather", reshaped(node, x, (x.type.size,)), node.constant(places.reshape(size)), axis=0)
+    numbers = np.arange(x.type.size).reshape(x.shape).transpose(order).reshape(-1)  # of the elements, in memory's order
+    found: Array = numbers[places.reshape(size)] if x.type.size else places.reshape(size)
+    return found
+
+
+def _order_in_memory(node: Node) -> tuple[int, ...] | None:
+    """The dimensions of the operand as it was captured, the one that varies slowest first; None if it leaves gaps."""
+    captured = node.captured["self"]
+    if not isinstance(captured, torch.Tensor):
+        return None
+    order = tuple(sorted(range(captured.dim()), key=lambda dim: (-captured.stride(dim), dim)))
+    return order if captured.permute(order).is_contiguous() else None
 
 
 def _captured_strides(node: Node) -> tuple[int, ...]:
     captured = node.captured["self"]
     strides: Sequence[int] = captured.stride() if hasattr(captured, "stride") else ()
     return tuple(int(stride) for stride in strides)
-
-
-def _row_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
 def _alike(size: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:

@@ -122,11 +122,12 @@ def _norm(node: Node) -> Result:
     return node.add("Pow", reduced(node, "ReduceSum", powers), node.scalar(1 / order, x.dtype))
 
 
-def _running_sum(node: Node) -> Result:
+def _running(node: Node) -> Result:
     x = node.typed("self")
     if x.rank == 0:
         return x
-    return node.add("CumSum", x, axis=node.dimension("dim", x.rank), exclusive=False, reverse=False)
+    kind = "CumProd" if node.operator == "cumprod" else "CumSum"
+    return node.add(kind, x, axis=node.dimension("dim", x.rank), exclusive=False, reverse=False)
 
 
 CONVERTERS: Mapping[str, Converter] = {
@@ -136,7 +137,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "aminmax": _extremes,
     "argmax": _arg_extreme,
     "argmin": _arg_extreme,
-    "cumsum": _running_sum,
+    "cumprod": _running,
+    "cumsum": _running,
     "linalg_vector_norm": _norm,
     "std": _deviation,
     "std_mean": _variance_and_mean,

@@ -6,6 +6,7 @@ a whole dimension, as in a cache, that is a comparison and a choice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,7 +14,9 @@ import numpy as np
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import converted, counted_from_front, expanded, reshaped, transposed
 from rammer.frontends.torch.converters.indexing import as_positions, flattened, indexed_dimensions
+from rammer.frontends.torch.converters.movement import strided_places
 from rammer.frontends.torch.node import Converter, Node, Result
+from rammer.ir.graph import Array
 from rammer.ir.types import DType
 
 
@@ -111,11 +114,16 @@ def _hits(node: Node, x: Operand, axis: int, positions: Operand) -> Operand:
 
 def _scatter(node: Node) -> Result:
     """`self` with an element replaced at each position; of several for one place the last counts."""
-    if node.has("reduce"):
-        raise node.unsupported("scatter with a reduction", "use scatter_add")
-    numbers, hits, source = _scattered(node, "src" if node.has("src") else "value")
     x = node.operand("self")
     axis = node.dimension("dim", x.rank)
+    name = "src" if node.has("src") else "value"
+    if node.has("reduce") or _is_part(node, x, axis):
+        index = as_positions(node, node.operand("index"))
+        source = node.typed(name)
+        source = expanded(node, source, index.shape) if source.rank == 0 else source
+        how = {"add": "add", "multiply": "mul"}[node.text("reduce")] if node.has("reduce") else "none"
+        return _written(node, x, index, source, axis, how)
+    numbers, hits, source = _scattered(node, name)
     if hits.shape[axis + 1] == 1:
         places = counted_from_front(
             node, as_positions(node, node.operand("index")), node.constant(np.array(x.shape[axis], dtype=np.int64))
@@ -131,14 +139,131 @@ def _scatter(node: Node) -> Result:
     return node.add("Where", named, node.add("GatherElements", source, found, axis=axis), x)
 
 
+def _is_part(node: Node, x: Operand, axis: int) -> bool:
+    """Whether the positions are for some of the lines along an axis only."""
+    index = node.operand("index")
+    return any(dim != axis and extent != x.shape[dim] for dim, extent in enumerate(index.shape))
+
+
 def _scatter_add(node: Node) -> Result:
     """`self` plus all elements of `src` whose positions name a place."""
-    _, hits, source = _scattered(node, "src")
     x = node.operand("self")
     axis = node.dimension("dim", x.rank)
+    if _is_part(node, x, axis):
+        return _written(node, x, as_positions(node, node.operand("index")), node.typed("src"), axis, "add")
+    _, hits, source = _scattered(node, "src")
     spread = reshaped(node, source, (*source.shape[:axis], 1, *source.shape[axis:]))
     landed = node.add("Where", hits, spread, node.scalar(0, x.dtype))
     return node.add("Add", x, node.add("ReduceSum", landed, axes=(axis + 1,), keepdims=False))
+
+
+_REDUCTIONS: Mapping[str, tuple[str, float]] = {
+    "amax": ("max", -math.inf),
+    "amin": ("min", math.inf),
+    "mean": ("add", 0),
+    "prod": ("mul", 1),
+    "sum": ("add", 0),
+}
+"""How elements for one place are combined, and what changes nothing."""
+
+
+def _scatter_reduce(node: Node) -> Result:
+    """`self` combined with all elements of `src` whose positions name a place; without it, where there are some."""
+    x, index, source = node.operand("self"), as_positions(node, node.operand("index")), node.typed("src")
+    return _combined(node, x, index, source, node.dimension("dim", x.rank))
+
+
+def _index_reduce(node: Node) -> Result:
+    """The same with rows."""
+    x, source = node.operand("self"), node.typed("source")
+    axis = node.dimension("dim", x.rank)
+    index = as_positions(node, node.operand("index"))
+    column = reshaped(node, index, tuple(index.type.size if dim == axis else 1 for dim in range(x.rank)))
+    return _combined(node, x, expanded(node, column, source.shape), source, axis)
+
+
+def _combined(node: Node, x: Operand, index: Operand, source: Operand, axis: int) -> Operand:
+    how, nothing = _REDUCTIONS[node.text("reduce")]
+    own = node.flag("include_self")
+    first = x if own else _where_named(node, x, index, axis, _limit(node, nothing, x.dtype))
+    total = _written(node, first, index, source, axis, how)
+    if node.text("reduce") != "mean":
+        return total
+    ones = expanded(node, node.scalar(1, DType.INT64), source.shape)
+    none = expanded(node, node.scalar(int(own), DType.INT64), x.shape)
+    count = node.add("Max", _written(node, none, index, ones, axis, "add"), node.scalar(1, DType.INT64))
+    count = converted(node, count, x.dtype)
+    if x.dtype.is_float:
+        return node.add("Div", total, count)
+    return node.add("Div", node.add("Sub", total, node.add("Mod", total, count, fmod=False)), count)
+
+
+def _limit(node: Node, nothing: float, dtype: DType) -> Operand:
+    """A number as an element type has it, the least or greatest one for an infinity that it lacks."""
+    if math.isinf(nothing) and not dtype.is_float:
+        bounds = np.iinfo(dtype.value)
+        return node.scalar(bounds.max if nothing > 0 else bounds.min, dtype)
+    return node.scalar(nothing, dtype)
+
+
+def _where_named(node: Node, x: Operand, index: Operand, axis: int, value: Operand) -> Operand:
+    """`x` with a value at all places that are named."""
+    ones = expanded(node, node.scalar(1, DType.INT64), index.shape)
+    zeros = expanded(node, node.scalar(0, DType.INT64), x.shape)
+    named = node.add("Less", zeros, _written(node, zeros, index, ones, axis, "add"))
+    return node.add("Where", named, value, x)
+
+
+def _written(node: Node, x: Operand, index: Operand, source: Operand, axis: int, how: str) -> Operand:
+    """`x` with each element of `source` written to its position along an axis, or combined with what is there.
+
+    `index` may be shorter than `x` along any dimension: the lines beyond are written to nowhere.
+    """
+    if source.shape != index.shape:
+        source = node.add("Slice", source, starts=(0,) * source.rank, steps=(1,) * source.rank, sizes=index.shape)
+    if x.rank == 0:
+        x, index, source = (reshaped(node, each, (1,)) for each in (x, index, source))
+        return reshaped(node, _written(node, x, index, source, 0, how), ())
+    positions = counted_from_front(node, index, node.constant(np.array(x.shape[axis], dtype=np.int64)))
+    missing = [0 if dim == axis else x.shape[dim] - extent for dim, extent in enumerate(index.shape)]
+    if any(missing):
+        pads = (*(0 for _ in missing), *missing)
+        positions = node.add("Pad", positions, mode="constant", pads=pads, value=-1.0)
+        source = node.add("Pad", source, mode="constant", pads=pads, value=0.0)
+    order = [*(dim for dim in range(x.rank) if dim != axis), axis]
+    lines = math.prod(x.shape[dim] for dim in order[:-1])
+
+    def in_lines(each: Operand, *columns: int) -> Operand:
+        return reshaped(node, transposed(node, each, order), (lines, each.shape[axis], *columns))
+
+    result = node.add("Scatter", in_lines(x, 1), in_lines(positions), in_lines(source, 1), reduction=how)
+    back = sorted(range(x.rank), key=order.__getitem__)
+    return transposed(node, reshaped(node, result, [x.shape[dim] for dim in order]), back)
+
+
+def _masked_scatter(node: Node) -> Result:
+    """`self` with the elements of `source`, in order, at the places of a mask."""
+    x, source = node.operand("self"), node.operand("source")
+    mask = expanded(node, node.operand("mask"), x.shape)
+    flat = reshaped(node, converted(node, mask, DType.INT64), (x.type.size,))
+    number = node.add("CumSum", flat, axis=0, exclusive=True, reverse=False)
+    taken = node.add("Gather", reshaped(node, source, (source.type.size,)), number, axis=0)
+    return node.add("Where", mask, reshaped(node, taken, x.shape), x)
+
+
+def _strided_scatter(node: Node) -> Result:
+    """`self` with `src` at the places that a view of it would have."""
+    x, source = node.operand("self"), node.typed("src")
+    if node.operator == "diagonal_scatter":
+        numbers = np.arange(x.type.size).reshape(x.shape)
+        places: Array = np.diagonal(numbers, node.integer("offset"), node.integer("dim1"), node.integer("dim2"))
+    else:
+        places = strided_places(node, x)
+    found = np.full(x.type.size, -1, np.int64)
+    found[places.reshape(-1)] = np.arange(places.size)
+    taken = node.add("Gather", reshaped(node, source, (source.type.size,)), node.constant(np.maximum(found, 0)), axis=0)
+    is_there = node.constant((found >= 0).reshape(x.shape))
+    return node.add("Where", is_there, reshaped(node, taken, x.shape), x) if places.size else x
 
 
 def _scattered(node: Node, name: str) -> tuple[Operand, Operand, Operand]:
@@ -148,9 +273,6 @@ def _scattered(node: Node, name: str) -> tuple[Operand, Operand, Operand]:
     """
     x, index = node.operand("self"), as_positions(node, node.operand("index"))
     axis = node.dimension("dim", x.rank)
-    for dim, (extent, full) in enumerate(zip(index.shape, x.shape, strict=True)):
-        if dim != axis and extent != full:
-            raise node.unsupported("scatter into a part of the other dimensions", "slice the tensor first")
     source = node.typed(name)
     if source.rank and source.shape != index.shape:
         source = node.add("Slice", source, starts=(0,) * source.rank, steps=(1,) * source.rank, sizes=index.shape)
@@ -163,10 +285,15 @@ def _scattered(node: Node, name: str) -> tuple[Operand, Operand, Operand]:
 
 
 CONVERTERS: Mapping[str, Converter] = {
+    "as_strided_scatter": _strided_scatter,
+    "diagonal_scatter": _strided_scatter,
     "index_add": _index_add,
     "index_copy": _index_copy,
     "index_fill": _index_fill,
     "index_put": _index_put,
+    "index_reduce": _index_reduce,
+    "masked_scatter": _masked_scatter,
     "scatter": _scatter,
     "scatter_add": _scatter_add,
+    "scatter_reduce": _scatter_reduce,
 }

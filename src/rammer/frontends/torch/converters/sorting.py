@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import converted, expanded, reshaped
+from rammer.frontends.moves import converted, expanded, part, reshaped
 from rammer.frontends.torch.converters.indexing import as_positions
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.types import DType
@@ -39,6 +39,48 @@ def _ordered(node: Node, count: int | None, *, largest: bool) -> list[Operand]:
     values, positions = node.add_all("TopK", lines, axis=axis, k=k, largest=largest)
     shape = values.shape if x.rank else ()
     return [reshaped(node, converted(node, values, x.dtype), shape), reshaped(node, positions, shape)]
+
+
+def _kth_value(node: Node) -> Result:
+    return _kth(node, node.operand("self"), node.integer("k"))
+
+
+def _median(node: Node) -> Result:
+    """The lower one of two in the middle; NaN where there is one."""
+    x = node.operand("self")
+    if not node.has("dim"):
+        flat = reshaped(node, x, (x.type.size,))
+        values, places = node.add_all("TopK", flat, axis=0, k=x.type.size, largest=False)
+        return reshaped(node, node.add("Gather", values, _middle(node, flat, values, 0), axis=0), ())
+    if x.rank == 0:
+        return [x, node.scalar(0, DType.INT64)]
+    axis = node.dimension("dim", x.rank)
+    values, places = node.add_all("TopK", x, axis=axis, k=x.shape[axis], largest=False)
+    middle = _middle(node, x, values, axis)
+    picked = (node.add("GatherElements", each, middle, axis=axis) for each in (values, places))
+    return [reshaped(node, each, node.shape) for each in picked]
+
+
+def _middle(node: Node, x: Operand, ascending: Operand, axis: int) -> Operand:
+    """The place of the median in each line in order, behind whose numbers NaN stands: the first NaN if there is one."""
+    count = x.shape[axis]
+    place = node.scalar((count - 1) // 2, DType.INT64)
+    shape = tuple(1 if dim == axis else extent for dim, extent in enumerate(x.shape))
+    if not x.dtype.is_float:
+        return expanded(node, place, shape)
+    numbers = node.add("Cast", node.add("Not", node.add("IsNaN", ascending)), to=DType.INT64)
+    before = node.add("ReduceSum", numbers, axes=(axis,), keepdims=True)
+    whole = node.add("Equal", before, node.scalar(count, DType.INT64))
+    return node.add("Where", whole, place, before)
+
+
+def _kth(node: Node, x: Operand, k: int) -> list[Operand]:
+    """The kth smallest element of each line, and where it is."""
+    if x.rank == 0:
+        return [x, node.scalar(0, DType.INT64)]
+    axis = node.dimension("dim", x.rank)
+    found = node.add_all("TopK", x, axis=axis, k=k, largest=False)
+    return [reshaped(node, part(node, each, axis, k - 1, 1), node.shape) for each in found]
 
 
 def _search_sorted(node: Node) -> Result:
@@ -100,6 +142,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "argsort": _arg_sort,
     "bucketize": _bucketize,
     "histc": _histogram,
+    "kthvalue": _kth_value,
+    "median": _median,
     "searchsorted": _search_sorted,
     "sort": _sort,
     "topk": _top_k,

@@ -91,6 +91,13 @@ def test_too_little_memory():
         check(api, "cuStreamSynchronize", (Status.CUDA_ERROR_LAUNCH_FAILED,))
 
 
+def test_memory_is_zeroed_before_streams_of_their_own_use_it():
+    driver, api = fake(cuMemAlloc=(Status.CUDA_SUCCESS, 4096))
+    memory = Memory(driver)
+    assert memory.device(1) == 4096
+    assert api.log == ["cuMemAlloc", "cuMemsetD8", "cuStreamSynchronize"]
+
+
 def test_memory_is_given_back_in_reverse():
     driver, api = fake(cuMemAlloc=(Status.CUDA_SUCCESS, 4096))
     memory = Memory(driver, lambda: api.log.append("waited"))

@@ -80,14 +80,15 @@ class Exchange:
             if isinstance(array, np.ndarray):  # of the host; NumPy refuses to be asked for an order with a stream
                 return None
             number = self._default_stream(array) if stream == LEGACY_STREAM else stream
+        view_of = self._view_of
         try:
-            seen = self._view_of(array, stream_ptr=number)
+            seen = view_of(array, stream_ptr=number)
         except Exception:  # noqa: BLE001 - each library has an error of its own where no stream means anything
             told: Any = getattr(array, "__dlpack_device__", None)
             if told is None or told()[0] != CUDA:  # an array of the host
                 return None
             self._driver.enter()  # `cuda.core` takes the context of the thread, and a new one has none
-            seen = self._view_of(array, stream_ptr=number)
+            seen = view_of(array, stream_ptr=number)
         if seen.device_id != self._driver.ordinal:  # -1 is the host
             return None
         return seen.ptr, seen.dtype, seen.shape, seen.strides, not seen.readonly

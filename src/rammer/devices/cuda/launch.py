@@ -30,7 +30,7 @@ from rammer.devices.cuda.build import CUBIN, TRACED, compile_source
 from rammer.devices.cuda.call_buffers import CallBuffers
 from rammer.devices.cuda.capture import capture_of, refuse_while_capturing, unrestricted
 from rammer.devices.cuda.constants import Constants
-from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver, check, find_driver
+from rammer.devices.cuda.driver import LEGACY_STREAM, Driver, check, find_driver
 from rammer.devices.cuda.encoded_maps import encoded
 from rammer.devices.cuda.kernel import Kernel, LoadedCode
 from rammer.devices.cuda.laps import EventLap, Events, ProgramsLap
@@ -42,6 +42,7 @@ from rammer.devices.cuda.spans import Spans
 from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.state import GpuState
 from rammer.devices.cuda.tables import CLOCK, COUNTER, DONE, SPAN, STATUS, TENSOR_MAP, VEU, program_type, record_dtype
+from rammer.devices.cuda.upload import upload
 from rammer.errors import RunTimeoutError, StreamCaptureError
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
@@ -148,7 +149,6 @@ class LoadedModel:
         self._segments[CONSTANT] = self._constants.address
         table = np.frombuffer(source.files[TENSOR_MAPS], dtype=TENSOR_MAP)
         self._segments[self._callers.stop] = memory.copied(encoded(driver.api, table, self._segments))
-        driver.call("cuStreamSynchronize", NULL_STREAM)  # the model's stream does not wait for what was done there
 
     def _new_buffers(self) -> CallBuffers:
         inputs, outputs = (
@@ -305,7 +305,8 @@ class LoadedModel:
             with self._lock:
                 if len(self._buffers) == _IN_FLIGHT:
                     break
-                self._buffers.append(self._new_buffers())
+                with unrestricted(self._driver):
+                    self._buffers.append(self._new_buffers())
         buffers = self._buffers[next(self._turns) % _IN_FLIGHT]
         buffers.lock.acquire()
         return buffers
@@ -361,7 +362,7 @@ class LoadedModel:
         """Copy an array to the GPU; see `Resident.fill`."""
         if array.nbytes:
             self._driver.enter()
-            self._driver.call("cuMemcpyHtoD", address, array.ctypes.data, array.nbytes)
+            upload(self._driver, address, array)
 
     def new_state(self, types: Sequence[TensorType], in_place: Sequence[int] = ()) -> GpuState:
         """Memory for states; see `Resident.new_state`."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.cuda.capture import is_capturing, unrestricted
-from rammer.devices.cuda.driver import Driver, check
+from rammer.devices.cuda.driver import NULL_STREAM, Driver, check
 from rammer.devices.cuda.upload import upload
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Memory:
         return thing
 
     def device(self, size_bytes: int) -> int:
-        """The address of zeroed memory on the GPU.
+        """The address of memory on the GPU, zeroed when this returns: a model has streams of its own.
 
         Raises:
             DeviceUnavailableError: there is too little.
@@ -52,6 +52,7 @@ class Memory:
         size_bytes = max(size_bytes, _ALIGNMENT_BYTES)
         address = self._allocate(size_bytes)
         self._driver.call("cuMemsetD8", address, 0, size_bytes)
+        self._driver.call("cuStreamSynchronize", NULL_STREAM)
         return address
 
     def copied(self, array: Array) -> int:

@@ -53,7 +53,6 @@ class GpuState:
         self.written = [others.get(position, place) for position, place in enumerate(self.read)]
         self.turn_count = driver.attribute("MULTIPROCESSOR_COUNT") * MOST_BLOCKS
         self.turns = self._memory.device(self.turn_count * np.dtype(np.uint32).itemsize)
-        driver.call("cuStreamSynchronize", NULL_STREAM)  # streams that runs are given to do not wait for it
         self.lock = threading.RLock()
         self.wait: weakref.WeakMethod[Callable[[], None]] | None = None
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -286,6 +287,23 @@ def test_streams_are_numbers_or_tell_one():
     for wrong in (-1, "fast", 1.0, object()):
         with pytest.raises(OptionError, match="stream="):
             stream_of(wrong)
+
+
+def test_a_program_may_be_freed_while_an_order_is_changed():
+    driver, api = fake()
+    order = Order(driver)
+
+    def recorded(*_):
+        api._answers.clear()
+        order.outlast()  # as what frees a program does
+        return (Status.CUDA_SUCCESS,)
+
+    api._answers["cuEventRecord"] = recorded
+    thread = threading.Thread(target=order.after, args=(4096,), daemon=True)
+    thread.start()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert "cuEventSynchronize" in api.log
 
 
 def test_what_is_captured():

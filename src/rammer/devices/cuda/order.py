@@ -32,7 +32,7 @@ class Order:
             self._memory.own("cuEventDestroy", driver.call("cuEventCreate", self._untimed)) for _ in range(2)
         )
         self._capture: Capture | None = None
-        self._lock = threading.RLock()  # Python may end another program of the model meanwhile, which looks here, too
+        self._lock = threading.RLock()  # inside, Python may free another program of the model, which calls `outlast`
         self._last: int | None = None
         self._lasts = False
         self.steady: int | None = None

@@ -1,18 +1,26 @@
 """What records ask for ahead of the rTask that reads it: the right part of the right constant, and not too much."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from benchmarks.networks.builder import GraphBuilder
 from rammer.devices.codegen.tables import ARENA, CONSTANT, EXECUTE, RECORD, SLOT
 from rammer.devices.cuda.ahead import Streamed, ahead_limit_bytes, look_ahead
 from rammer.devices.cuda.records import device_records
+from rammer.devices.cuda.source import source_of
+from rammer.devices.cuda.source_files import CODE, DEVICE_RECORDS, LAUNCH
+from rammer.devices.cuda.tables import record_dtype
 from rammer.devices.registry import find_device
+from rammer.frontends.onnx import load_graph
 from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, TensorExpr, load
 from rammer.ir.kernel_form import GemvForm
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import plan_graph
 
 
 def streaming(features=8, channels=8192, rows=2):
@@ -77,5 +85,35 @@ def test_constants_that_do_not_lie_together_are_not_asked_for():
 def test_constants_that_fit_the_cache_are_not_asked_for():
     vdevice = find_device("cuda:sm_90").describe(CompileOptions(device="cuda:sm_90"))
     cache_bytes = next(level.capacity_bytes for level in vdevice.levels if level.name == "L2")
-    assert ahead_limit_bytes(vdevice, cache_bytes) == 0
-    assert 0 < ahead_limit_bytes(vdevice, cache_bytes + 1) * vdevice.veu_count < cache_bytes / 4
+    half = cache_bytes // 2
+    assert ahead_limit_bytes(vdevice, streamed_bytes=half, kept_bytes=half) == 0
+    limit_bytes = ahead_limit_bytes(vdevice, streamed_bytes=half + 1, kept_bytes=half)
+    assert 0 < limit_bytes * vdevice.veu_count < cache_bytes / 4
+
+
+def test_nothing_is_asked_for_where_all_constants_are_streamed():
+    vdevice = find_device("cuda:sm_90").describe(CompileOptions(device="cuda:sm_90"))
+    cache_bytes = next(level.capacity_bytes for level in vdevice.levels if level.name == "L2")
+    assert ahead_limit_bytes(vdevice, streamed_bytes=9 * cache_bytes, kept_bytes=cache_bytes // 100) == 0
+    assert ahead_limit_bytes(vdevice, streamed_bytes=9 * cache_bytes, kept_bytes=cache_bytes // 10) > 0
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["matrices alone", "and others"])
+def test_streamed_constants_make_room_for_others(kept):
+    options = CompileOptions(device="cuda:sm_90", veus=2, figures="described")
+    net, rng = GraphBuilder("chain"), np.random.default_rng(0)
+    value = net.input("x", (1, 512))
+    for number in range(3):
+        weight = net.parameter(f"w{number}", rng.standard_normal((512, 512), dtype=np.float32))
+        value = net.node("Tanh", f"y{number}", [net.node("MatMul", f"p{number}", [value, weight], (1, 512))], (1, 512))
+    if kept:
+        table = net.parameter("table", rng.standard_normal((64, 512), dtype=np.float32))
+        value = net.node("Add", "sum", [value, table], (64, 512))
+    vdevice = find_device(options.device).describe(options)
+    levels = tuple(replace(level, capacity_bytes=1 << 20) if level.name == "L2" else level for level in vdevice.levels)
+    vdevice = replace(vdevice, levels=levels)
+    source = source_of(plan_graph(load_graph(net.build(value)), vdevice, options), vdevice)
+    assert (b"rammer_load_now<true>" in bytes(source.files[CODE])) == kept
+    slots = json.loads(bytes(source.files[LAUNCH]))["slots"]
+    records = np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(slots))
+    assert records["ahead_bytes"].any() == kept

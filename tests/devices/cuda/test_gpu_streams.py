@@ -87,7 +87,7 @@ def test_streams(name, precision, tolerance, stays, monkeypatch, tmp_path):
     vdevice = device.describe(options)
     plan = plan_with(GemvRowsForm if name in BY_ROWS else GemvForm, graph, vdevice, options)
     if not stays:
-        monkeypatch.setattr(cuda_source, "ahead_limit_bytes", lambda *_: 1 << 16)
+        monkeypatch.setattr(cuda_source, "ahead_limit_bytes", lambda *_, **__: 1 << 16)
     source = device.emit(plan, vdevice)
     loaded = device.load(source, device.build(source, options), options)
     arrays = [inputs[graph.values[number].name] for number in graph.inputs]

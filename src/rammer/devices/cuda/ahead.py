@@ -2,7 +2,9 @@
 
 Each record names a part of the constants that the next rTask of its vEU streams, at most `limit_bytes` of it, and half
 as much more of one of several matrices, so that memory stays busy while vEUs hand over. More would only take its turn
-from what rTasks read now (ADR 0015). Where all fit L2 they are there from run to run, and nothing is asked for.
+from what rTasks read now (ADR 0015). Where all constants fit L2 they are there from run to run, and nothing is asked for;
+nor where hardly any are left beside those that are streamed, as in decoders: vEUs then hand over sooner, and L2 keeps
+what it will (docs/experiments/decode.md).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from rammer.ir.vdevice import VDevice
 _HANDOVERS = 2  # that memory is kept busy for: results on their way, then the first loads
 _OF_SEVERAL = 1.5  # times as much for an rTask of several matrices, which waits longest (docs/experiments/decode.md)
 _LEAST_BYTES = 16 << 10  # less comes soon enough without being asked for
+_LEAST_KEPT = 1 / 64  # of the shared cache: constants worth keeping there while others are streamed
 _GRAIN_BYTES = 16  # addresses and sizes that a bulk prefetch takes are multiples of it
 
 
@@ -35,9 +38,18 @@ class Streamed:
     slots: tuple[int, ...]
 
 
-def ahead_limit_bytes(vdevice: VDevice, constants_bytes: int) -> int:
-    """What a vEU may ask for ahead, 0 where all constants of a model fit the cache that the vEUs share."""
-    if constants_bytes <= max((level.capacity_bytes for level in vdevice.levels[:-1] if level.shared), default=0):
+def ahead_limit_bytes(vdevice: VDevice, *, streamed_bytes: int, kept_bytes: int) -> int:
+    """What a vEU may ask for ahead; 0 where constants need no room made for them in the cache that the vEUs share.
+
+    That is where all fit it, or where there are hardly any but those that are streamed.
+
+    Args:
+        vdevice: the machine.
+        streamed_bytes: of the constants that rTasks stream from memory if they do not fit.
+        kept_bytes: of all others.
+    """
+    shared_bytes = max((level.capacity_bytes for level in vdevice.levels[:-1] if level.shared), default=0)
+    if streamed_bytes + kept_bytes <= shared_bytes or kept_bytes < shared_bytes * _LEAST_KEPT:
         return 0
     return int(_HANDOVERS * vdevice.handover_us.value * vdevice.levels[-1].bandwidth_bytes_per_us.value)
 

@@ -134,7 +134,8 @@ def code_of(graph: TaskGraph, schedule: Schedule, vdevice: VDevice) -> Code:
     check_room(arrays, slots, where_of(widest), shared.capacity_bytes - _scratch_bytes(chosen))
     unwritten = _slots_of(graph, chosen, {TensorRole.CONSTANT, TensorRole.INPUT})
     emitted: dict[RKernel, KernelText] = {}
-    ahead_bytes = ahead_limit_bytes(vdevice, _constant_bytes(graph))
+    streamed_bytes, kept_bytes = _constant_bytes(graph, chosen)
+    ahead_bytes = ahead_limit_bytes(vdevice, streamed_bytes=streamed_bytes, kept_bytes=kept_bytes)
 
     def emit(kernel: RKernel, symbol: str) -> str:
         emitted[kernel] = emit_kernel(kernel, symbol, unwritten=unwritten[kernel], constants_stay=ahead_bytes == 0)
@@ -296,9 +297,17 @@ def _far_outputs(graph: TaskGraph) -> bool:
     return not outputs & read and sum(graph.tensors[i].nbytes for i in outputs) <= _FAR_BYTES
 
 
-def _constant_bytes(graph: TaskGraph) -> int:
-    """What all constants take, the room between them left out."""
-    return sum(t.nbytes for t in graph.tensors if t.role is TensorRole.CONSTANT and t.alias_of is None)
+def _constant_bytes(graph: TaskGraph, chosen: Sequence[RKernel]) -> tuple[int, int]:
+    """What constants take that matrix-vector products read, and all others; the room between them left out."""
+    read = {
+        graph.root(binding.tensor).id
+        for operator, kernel in zip(graph.operators, chosen, strict=True)
+        if isinstance(kernel.form, GemvForm | GemvRowsForm)
+        for binding in operator.reads
+    }
+    constants = [t for t in graph.tensors if t.role is TensorRole.CONSTANT and t.alias_of is None]
+    streamed_bytes = sum(t.nbytes for t in constants if t.id in read)
+    return streamed_bytes, sum(t.nbytes for t in constants) - streamed_bytes
 
 
 def _slots_of(

@@ -6,9 +6,9 @@
     z = Transpose(Reshape(x)), the Reshape merging dimensions    ->  z = Reshape(Transpose(x))
     z = Reshape(Transpose(x)), the Reshape splitting dimensions  ->  z = Transpose(Reshape(x))
 
-A `Reshape` costs nothing: lowering lets it share its operand's storage. By the last two rules a transposition has as many
-dimensions as there are, and stands beside the operators that see them all (the rows and columns of an image beside a
-convolution), which then read and write through it; pixels in one dimension are the same bytes.
+A `Reshape` costs nothing: lowering lets it share its operand's storage. By the last two rules a transposition has as
+many dimensions as there are, and stands beside the operators that see them all (the rows and columns of an image beside
+a convolution), which then read and write through it; pixels in one dimension are the same bytes.
 
 Ordering restriction: before the passes that change expressions, because a `Transpose` is known by its attributes.
 """

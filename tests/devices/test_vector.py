@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from rammer.devices.vector.lane import choose_lane, transposed_with
-from rammer.devices.vector.register import register_tiles
+from rammer.devices.vector.register import efficiency, register_tiles
 from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, TensorExpr, load
-from rammer.ir.kernel_form import MapForm
+from rammer.ir.kernel_form import MapForm, MicroKernelForm
 from rammer.ir.types import DType, TensorType
 from rammer.roller.model import predict
 from rammer.tiling.pattern import contraction
@@ -42,6 +42,19 @@ def test_rows_that_are_whole_pages_apart_do_not_crowd_a_set_of_the_cache(k, crow
     assert found is not None
     best = min(register_tiles(expr, found, row_major(expr), AVX512), key=lambda tile: tile.slots)
     assert (best.sizes[0] <= 8) is crowded
+
+
+@pytest.mark.parametrize(("features", "vector"), [(3, 4), (4, 4), (5, 8), (8, 8), (9, 16), (40, 16)])
+def test_few_lanes_are_in_short_vectors(features, vector):
+    expr = conv((1, 8 * features, 14, 14), (8 * features, features, 3, 3), group=8)
+    for kernel in Bound(expr, {1}, AVX512, {0, 2}).kernels:
+        assert isinstance(kernel.form, MicroKernelForm)
+        assert kernel.tile.lane is not None
+        assert kernel.expr.axes[kernel.tile.lane].extent == features
+        assert kernel.form.vector == vector
+        assert kernel.form.register[kernel.tile.lane] % vector == 0
+        # A multiply-add of a short vector takes as long as one of a whole vector.
+        assert efficiency(kernel, AVX512) <= features / (16 * math.ceil(features / 16))
 
 
 def test_rows_of_a_block_stay_within_one_padded_axis():

@@ -7,7 +7,7 @@ import pytest
 
 from rammer.ir.region import affine
 from rammer.ir.types import DType
-from rammer.passes import eliminate_dead, inline_numbers, inline_views, simplify_views
+from rammer.passes import eliminate_dead, fuse, hoist_pointwise, inline_numbers, inline_views, simplify_views
 from tests.support.passes import Net, expression_of, kinds, only, rewritten, source_nodes
 
 
@@ -82,6 +82,73 @@ def test_a_transpose_there_and_back_is_gone():
     x = net.add("Neg", net.input(2, 3))
     y = net.add("Transpose", net.add("Transpose", x, perm=(1, 0)), perm=(1, 0))
     assert kinds(simplified(net.build(net.add("Relu", y)))) == ["Neg", "Relu"]
+
+
+def test_pixels_in_one_dimension_are_transposed_as_rows_and_columns():
+    net = Net()
+    image = net.add("Neg", net.input(2, 3, 4, 5))
+    rows = net.add("Transpose", net.add("Reshape", image, shape=(2, 3, 20)), perm=(0, 2, 1))
+    graph = simplified(net.build(net.add("Relu", rows)))
+    assert kinds(graph) == ["Neg", "Transpose", "Reshape", "Relu"]
+    assert graph.operators[1].attributes["perm"] == (0, 2, 3, 1)
+
+
+def test_rows_that_become_an_image_are_transposed_as_rows_and_columns():
+    net = Net()
+    rows = net.add("Neg", net.input(2, 20, 3))
+    image = net.add("Reshape", net.add("Transpose", rows, perm=(0, 2, 1)), shape=(2, 3, 4, 5))
+    graph = simplified(net.build(net.add("Relu", image)))
+    assert kinds(graph) == ["Neg", "Reshape", "Transpose", "Relu"]
+    assert graph.operators[2].attributes["perm"] == (0, 3, 1, 2)
+
+
+def test_a_transposition_among_merged_heads_cancels_the_reshapes_around_it():
+    net = Net()
+    keys = net.add("Neg", net.input(2, 3, 4, 5))
+    merged = net.add("Transpose", net.add("Reshape", keys, shape=(6, 4, 5)), perm=(0, 2, 1))
+    graph = simplified(net.build(net.add("Relu", net.add("Reshape", merged, shape=(2, 3, 5, 4)))))
+    assert kinds(graph) == ["Neg", "Transpose", "Relu"]
+    assert graph.operators[1].attributes["perm"] == (0, 1, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "first", "perm", "second"),
+    [
+        ((2, 3, 4), (6, 4), (1, 0), (4, 3, 2)),
+        ((2, 1, 6, 1), (2, 6), (1, 0), (3, 2, 1, 2)),
+        ((1, 6, 4), (1, 1, 24), (2, 0, 1), (4, 6)),
+        ((4, 6), (8, 3), (1, 0), (6, 4)),
+        ((6, 1, 1), (6,), (0,), (2, 3, 1)),
+        ((2, 3, 4), (24,), (0,), (4, 3, 2)),
+    ],
+)
+def test_transpositions_between_reshapes_keep_every_element(shape, first, perm, second):
+    net = Net()
+    x = net.add("Neg", net.input(*shape))
+    moved = net.add("Transpose", net.add("Reshape", x, shape=first), perm=perm)
+    graph = simplified(net.build(net.add("Relu", net.add("Reshape", moved, shape=second))))
+    assert kinds(graph).count("Transpose") <= 1
+
+
+def test_what_stands_between_two_rows_of_pixels_is_the_epilogue_of_a_convolution():
+    net = Net()
+    weights = net.constant(np.ones((3, 1, 3, 3), np.float32))
+    rows = net.add("Softmax", net.input(1, 20, 3), axis=2)
+    image = net.add("Reshape", net.add("Transpose", rows, perm=(0, 2, 1)), shape=(1, 3, 4, 5))
+    windows = net.add(
+        "Conv",
+        image,
+        weights,
+        strides=(1, 1),
+        dilations=(1, 1),
+        pads=(1, 1, 1, 1),
+        group=3,
+        finite_weights=True,
+    )
+    turned = net.add("Transpose", net.add("Reshape", windows, shape=(1, 3, 20)), perm=(0, 2, 1))
+    steps = (simplify_views.run, hoist_pointwise.run, inline_views.run, eliminate_dead.run, fuse.run)
+    graph = rewritten(net.build(net.add("Sigmoid", turned)), *steps)
+    assert kinds(graph) == ["Softmax", "Reshape", "Conv+Sigmoid", "Reshape"]
 
 
 def test_a_chain_of_views_is_read_through():

@@ -6,7 +6,9 @@ The views stay for readers that need them (a `Concat` or `Reshape`, which loweri
 output) and are dead otherwise. A padded load keeps reading a `Slice`: lowering binds it to the part of the tensor, and
 then the operator's other loads read the `Slice`, too: branches on different parts stay equal. So do reductions that
 many operators have in common, as the steps of a recurrent layer do, where they read slices that lowering only binds.
-Products of bytes read padding from memory: several bytes are one load where none of them is a condition.
+A padded load that may not go through a view of a view goes through the last of them at least: of rows that become an
+image it reads the `Reshape`. Products of bytes read padding from memory: several bytes are one load where none of them
+is a condition.
 
 Ordering restriction: before `fuse`, which combines loads of the same data only; `eliminate_dead` should follow.
 """
@@ -49,6 +51,7 @@ class _Inlining:
         self._bound = _bound_parts(graph)
         self._cut = {operator.outputs[0] for operator in graph.operators if operator.kind == "Slice"}
         self._views: dict[int, View | Joined] = {}
+        self._last: dict[int, View] = {}  # views of what may be a view itself
         self._sources: dict[int, tuple[SourceLocation, ...]] = {}
 
     def visit(self, operator: Operator) -> Operator:
@@ -58,6 +61,9 @@ class _Inlining:
         if view is not None:
             (output,) = operator.outputs
             self._views[output] = view
+            last = view_of(operator)
+            if last is not None and last != view:
+                self._last[output] = last
             self._sources[output] = () if isinstance(view, Joined) else changed.sources
         return operator if operator.kind in PLACED_KINDS else changed
 
@@ -127,6 +133,8 @@ class _Inlining:
             element = view.through(load)
         else:
             element = view.through(load, self._type(view.value).shape)
+        if element is None and (last := self._last.get(load.slot)) is not None:
+            element = last.through(load, self._type(last.value).shape)
         if element is None:
             return load
         sources.update(dict.fromkeys(self._sources[load.slot]))

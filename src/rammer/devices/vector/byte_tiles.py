@@ -64,7 +64,7 @@ def byte_tiles(expr: TensorExpr, layouts: Sequence[Layout], vdevice: VDevice) ->
                 lane=expr.axes.index(lane),
                 blocks=math.prod(-(-axis.extent // size) for axis, size in sizes.items()),
                 slots=_slots(expr, layouts, product, sizes),
-                dtype=DType.INT32,
+                vector=vdevice.vector_bytes // DType.INT32.itemsize_bytes,
                 scratch_bytes=math.prod(sizes.values()) * DType.INT32.itemsize_bytes,
                 instruction=Instruction.TDPBUSD,
             )

@@ -85,7 +85,7 @@ def _micro_kernel(workload: Workload, vdevice: VDevice, register: RegisterTile, 
         kind=product_skeleton(found, expr.axes[register.lane]),
         scratch_bytes=register.scratch_bytes,
         register=register.sizes,
-        vector=vdevice.vector_bytes // register.dtype.itemsize_bytes,
+        vector=register.vector,
         instruction=register.instruction,
         ahead_bytes=vdevice.stream_ahead_bytes if register.streams else 0,
     )

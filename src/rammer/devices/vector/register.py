@@ -32,6 +32,7 @@ from rammer.tiling.pattern import (
 
 _MAX_ROWS = 16
 _MAX_VECTORS = 8
+_LEAST_VECTOR_BYTES = 16
 # Accumulators that hide the latency of a multiply-add.
 _MIN_ACCUMULATORS = 8
 # A vector of the lane operand mostly comes from the second cache level; what rows load stays in the first.
@@ -57,16 +58,17 @@ _HIDDEN = 0.1
 class RegisterTile:
     """A block of accumulators: sizes over the spatial axes; that of axis number `lane` is whole vectors.
 
-    `slots` is what all blocks together cost, of vectors for one reduction point; `scratch_bytes` holds the sums of a
-    block, in `dtype`, and the copies of its lane operands. Registers are vectors, or those of an `instruction`. The
-    lane operand may be one that `streams`: it is read once, from further away than units' own caches.
+    `vector` is the elements of a vector. `slots` is what all blocks together cost, of vectors for one reduction point;
+    `scratch_bytes` holds the sums of a block and the copies of its lane operands. Registers are vectors, or those of an
+    `instruction`. The lane operand may be one that `streams`: it is read once, from further away than units' own
+    caches.
     """
 
     sizes: tuple[int, ...]
     lane: int
     blocks: int
     slots: float
-    dtype: DType
+    vector: int
     scratch_bytes: int
     instruction: Instruction | None = None
     streams: bool = False
@@ -89,7 +91,7 @@ def register_tiles(
                         lane=expr.axes.index(lane),
                         blocks=math.prod(-(-axis.extent // size) for axis, size in sizes.items()),
                         slots=micro.slots(sizes),
-                        dtype=found.terms[0].reduce.dtype,
+                        vector=micro.vector,
                         scratch_bytes=micro.scratch_bytes(sizes),
                         streams=micro.streams,
                     )
@@ -136,6 +138,7 @@ class _Micro:
     found: Contraction
     lane: Axis
     vector: int
+    whole_vector: int
     layouts: Sequence[Layout]
     scattered: tuple[tuple[Group, Expr], ...]
     converted: frozenset[Expr]
@@ -156,7 +159,8 @@ class _Micro:
             expr=expr,
             found=found,
             lane=lane,
-            vector=vdevice.vector_bytes // found.terms[0].reduce.dtype.itemsize_bytes,
+            vector=_elements(found, lane, vdevice),
+            whole_vector=vdevice.vector_bytes // found.terms[0].reduce.dtype.itemsize_bytes,
             layouts=layouts,
             scattered=scattered,
             converted=frozenset(
@@ -170,7 +174,7 @@ class _Micro:
     @property
     def ideal_slots(self) -> float:
         """Multiply-adds of whole vectors for one reduction point, over the domain."""
-        return len(self.found.terms) * math.prod(axis.extent for axis in self.expr.axes) / self.vector
+        return len(self.found.terms) * math.prod(axis.extent for axis in self.expr.axes) / self.whole_vector
 
     def fits(self, rows: Mapping[Axis, int], vectors: int, registers: int) -> bool:
         """Whether a block stays in the register file. A lane operand that is used once comes from memory."""
@@ -286,6 +290,22 @@ def pieces(extent: int, size: int) -> list[tuple[int, int]]:
     """(how many, size) of the whole pieces and of the rest."""
     whole, rest = divmod(extent, size)
     return [(count, length) for count, length in ((whole, size), (1, rest)) if count and length]
+
+
+def _elements(found: Contraction, lane: Axis, vdevice: VDevice) -> int:
+    """The elements of a vector along a lane: a half or a quarter of a whole one where that holds all lanes.
+
+    Vectors with empty lanes cannot be loaded and stored as such, but where memory is padded.
+    """
+    dtype = found.terms[0].reduce.dtype
+    size_bytes = vdevice.vector_bytes
+    while (
+        dtype is not DType.INT32
+        and size_bytes > _LEAST_VECTOR_BYTES
+        and 2 * lane.extent * dtype.itemsize_bytes <= size_bytes
+    ):
+        size_bytes //= 2
+    return size_bytes // dtype.itemsize_bytes
 
 
 def _streams(expr: TensorExpr, found: Contraction, lane: Axis, layouts: Sequence[Layout], vdevice: VDevice) -> bool:

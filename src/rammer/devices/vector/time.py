@@ -67,7 +67,8 @@ def _operations_us(kernel: RKernel, vdevice: VDevice) -> float:
         # Without the lane axis, lanes run along reductions that are long enough.
         in_lanes = lane in axes or any(a not in extents and a.extent >= 2 * vector for a in axes)
         slots += points * operations / (vector if in_lanes else 1)
-    return slots * 2 * vector / vdevice.flops_per_us[DType.FLOAT32].value
+    whole_vector = vdevice.vector_bytes // DType.FLOAT32.itemsize_bytes
+    return slots * 2 * whole_vector / vdevice.flops_per_us[DType.FLOAT32].value
 
 
 @lru_cache(maxsize=1024)

@@ -2,7 +2,7 @@
 
 Each record names a part of the constants that the next rTask of its vEU streams, at most `limit_bytes` of it, and half
 as much more of one of several matrices, so that memory stays busy while vEUs hand over. More would only take its turn
-from what rTasks read now (ADR 0015). Nothing is asked for where all constants fit L2, where they are from run to run,
+from what rTasks read now (ADR 0015). Nothing is asked for where all constants fit L2, which keeps them between runs,
 nor where hardly any are left beside those that are streamed, as in decoders: vEUs then hand over sooner, and L2 keeps
 what it will (docs/experiments/decode.md).
 """

@@ -298,7 +298,7 @@ def _far_outputs(graph: TaskGraph) -> bool:
 
 
 def _constant_bytes(graph: TaskGraph, chosen: Sequence[RKernel]) -> tuple[int, int]:
-    """What constants take that matrix-vector products read, and all others; the room between them left out."""
+    """Bytes of the constants that matrix-vector products read, and of all others; the room between them left out."""
     read = {
         graph.root(binding.tensor).id
         for operator, kernel in zip(graph.operators, chosen, strict=True)

@@ -66,8 +66,8 @@ def compile(
             (docs/numerics.md); "strict" sums what the model says, in an order that one rTask chooses.
         trees: of models with decision trees, the strategy that finds leaves: "gemm", "perfect", "traversal", and on
             processors "quickscorer" and "permutes" (docs/sklearn.md); "auto" chooses by predicted times.
-        tune: "measured" chooses rKernels, and what "auto" and several models leave open, by measured times, which are
-            kept for later; "none" by predicted ones.
+        tune: "none" chooses by predicted times; "programs" measures whole programs where "auto" and several models
+            leave a choice; "measured" all rKernels, too. Measured times are kept for later.
         veus: execution units to use; None takes all there are.
         input_shapes: of an ONNX model, shapes of inputs with symbolic dimensions by the input's name, or values of such
             dimensions by theirs: {"x": (8, 3)}, {"batch": 8}.

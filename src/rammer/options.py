@@ -23,7 +23,7 @@ POLICY_NAMES = ("wavefront", "sequential", "ios", "ios-tiles", "wavefront-fast",
 TREES = ("auto", "gemm", "perfect", "traversal", "quickscorer", "permutes")
 """Strategies for decision trees, which `rammer.ir.tree_forms.TreeStrategy` explains; "auto" leaves it to Roller."""
 
-TUNINGS = ("none", "measured")
+TUNINGS = ("none", "programs", "measured")
 _FIGURES = ("described", "measured")
 
 
@@ -69,8 +69,9 @@ class CompileOptions:
             up to twice as many, are two on each.
         input_shapes: shapes for inputs with symbolic dimensions, by name.
         states: inputs of an ONNX model that a run takes from an output of the run before, by the names of both.
-        tune: "none" takes the costs of rKernels from the micro-performance model; "measured" from the profile database,
-            and measures there what it lacks, which compiles and runs up to ten candidates of each rOperator.
+        tune: "none" predicts all times; "programs" measures whole programs where the policy "auto", or several models,
+            leave a choice; "measured" rKernels, too: their costs are those of the profile database, where what it lacks
+            is measured, which compiles and runs up to ten candidates of each rOperator.
         figures: of the machine (`RAMMER_FIGURES`): "described" from what it says about itself, so that alike machines
             give the same code; "measured" once and kept in the cache; None takes those of a processor as described
             unless `tune` measures, those of a GPU as measured.

@@ -19,7 +19,7 @@ from rammer.pipelines import compiler, together
 from rammer.pipelines.compiler import plan_graph
 from rammer.pipelines.together import Model, plan_together
 from rammer.profiler import whole
-from rammer.profiler.whole import measure_plan
+from rammer.profiler.whole import measure_plan, measure_plans
 from rammer.schedule.partitions import Partition
 from tests.support.small_models import mlp_model
 
@@ -93,20 +93,82 @@ def test_programs_of_another_machine_have_other_figures(planned):
     assert whole._key(source, vdevice) != whole._key(source, replace(vdevice, name="another"))
 
 
-def test_auto_takes_what_is_measured_to_be_quickest(monkeypatch, tmp_path):
-    measured = []
+class EarlyClock(Clock):
+    """One whose code is the same wherever tensors lie."""
 
-    def measure(plan, device, vdevice, options):
-        measured.append(plan.schedule.policy)
-        return Figure(9.0 - len(measured), "made up")
+    def __init__(self, times_us):
+        super().__init__(times_us)
+        self.built = []
 
-    monkeypatch.setattr(compiler, "measure_plan", measure)
+    def code(self, graph, schedule, vdevice):
+        return Source(device="cpu", files=MappingProxyType({"code": repr(schedule.choice).encode()}))
+
+    def complete(self, plan, vdevice, code):
+        raise AssertionError("nobody asks for that")
+
+    def build(self, source, options, progress=None):
+        self.built += source.files
+        return super().build(source, options)
+
+
+def test_several_programs_are_built_before_any_is_measured(planned):
+    plan, vdevice, options = planned
+    other = replace(plan, schedule=replace(plan.schedule, policy="another"))
+    device: Any = EarlyClock([7.0, 5.0])
+    assert [one.value for one in measure_plans([plan, other], device, [vdevice, vdevice], options)] == [7.0, 5.0]
+    assert device.built == ["code", "code", "plan", "plan"]
+
+
+@pytest.mark.parametrize("tune", ["programs", "measured"])
+def test_auto_takes_what_is_measured_to_be_quickest(monkeypatch, tmp_path, tune):
+    tried: list[str] = []
+    profiled: list[Any] = []
+
+    def measure(plans, device, vdevices, options):
+        tried.extend(plan.schedule.policy for plan in plans)
+        return [Figure(float(len(plans) - place), "made up") for place in range(len(plans))]
+
+    def profile(kernels, *_):
+        profiled.extend(kernels)
+        return {}
+
+    monkeypatch.setattr(compiler, "measure_plans", measure)
+    monkeypatch.setattr(compiler, "profile", profile)
     monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compiler, "measure_kernels", lambda *_: {})
-    net = rammer.compile(NETWORKS["resnext"](seed=0, **SMALL["resnext"]), "cpu", policy="auto", tune="measured", veus=2)
-    assert len(measured) > 1
-    assert measured[0] == "wavefront"
-    assert net.report["policy"] == measured[-1]
+    net = rammer.compile(NETWORKS["resnext"](seed=0, **SMALL["resnext"]), "cpu", policy="auto", tune=tune, veus=2)
+    assert len(tried) > 1
+    assert tried[0] == "wavefront"
+    assert net.report["policy"] == tried[-1]
+    assert bool(profiled) == (tune == "measured")
+
+
+@pytest.mark.parametrize(
+    ("quick", "veus", "tune", "tried"),
+    [
+        (264, None, "programs", {132, 264}),
+        (132, None, "programs", {132, 264}),
+        (100, 100, "programs", {100}),
+        (132, None, "none", set()),
+    ],
+    ids=["in halves", "as it is", "a number was named", "nothing is measured"],
+)
+def test_auto_divides_a_gpu_as_is_measured_to_be_quickest(monkeypatch, tmp_path, quick, veus, tune, tried):
+    seen: set[int] = set()
+
+    def measure(plans, device, vdevices, options):
+        assert len(plans) == len(vdevices)
+        seen.update(one.veu_count for one in vdevices)
+        return [Figure(1.0 if one.veu_count == quick else 2.0, "made up") for one in vdevices]
+
+    monkeypatch.setattr(compiler, "measure_plans", measure)
+    options = CompileOptions(device="cuda:sm_90", policy="auto", tune=tune, veus=veus, dump_dir=tmp_path)
+    device, vdevice = compiler.find_target(options)
+    found = compiler.schedule_graph(load_graph(mlp_model()), device, vdevice, options)
+    assert found.vdevice.veu_count == quick
+    assert seen == tried
+    assert len(found.schedule.programs[0].steps) == quick
+    divided = {path.name for path in tmp_path.glob("division-*")}
+    assert divided == ({"division-1", "division-2"} if len(tried) > 1 else set())
 
 
 def test_partitions_follow_from_measured_times(monkeypatch):

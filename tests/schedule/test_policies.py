@@ -304,8 +304,19 @@ def test_auto_takes_the_best_of_those_that_it_tries_once_each(graph, target, cos
     assert found == tried[found.policy]
     assert times_us[found.policy] == min(times_us.values())
     each = auto.schedules(graph, target, cost)
-    assert all(one == tried[one.policy] for one in each)
+    assert all(one == tried[one.policy] for one in each if one.policy != "critical-path")
     assert len({(one.choice, one.programs) for one in each}) == len(each)
+
+
+@given(graph=task_graphs, target=devices, cost=costs)
+def test_auto_measures_what_may_be_the_quickest(graph, target, cost):
+    def total_us(one):
+        return simulate(graph, one, target, cost).total_us
+
+    each, worth = auto.schedules(graph, target, cost), auto.worth_measuring(graph, target, cost)
+    least_us = min(map(total_us, each))
+    assert least_us in map(total_us, worth)
+    assert list(worth) == [one for one in each if total_us(one) <= 1.25 * least_us]
 
 
 def test_auto_without_operators_gives_an_empty_program():
@@ -316,6 +327,15 @@ def test_auto_without_operators_gives_an_empty_program():
 
 
 # --- critical-path ---------------------------------------------------------------------------------------
+
+
+@given(graph=task_graphs, target=devices, cost=costs)
+def test_critical_path_is_the_best_of_its_sweeps(graph, target, cost):
+    found = critical_path.sweeps(graph, target, cost)
+    times_us = [simulate(graph, one, target, cost).total_us for one in found]
+    best = critical_path.schedule(graph, target, cost)
+    assert best == found[times_us.index(min(times_us))]
+    assert {one.policy for one in found} == {"critical-path"}
 
 
 @given(graph=task_graphs, veus=veu_counts, cost=costs, early=st.booleans())

@@ -79,6 +79,15 @@ def test_how_threads_share_rows(elements, dtype, across, turns):
     assert form.vector * dtype.itemsize_bytes == 16
 
 
+@pytest.mark.parametrize(("elements", "turns", "batch"), [(8192, 8, 2), (9216, 9, 1), (10240, 10, 1), (11264, 0, 0)])
+def test_long_rows_of_few_threads_come_one_at_a_time(elements, turns, batch):
+    expr, halves = matmul(4096, elements, dtype=DType.FLOAT32), replace(H200, stationary_bytes=0, threads=256)
+    found = [kernel.form for kernel in Bound(expr, {1}, halves, elements=16).kernels]
+    forms = [form for form in found if isinstance(form, GemvRowsForm)]
+    assert {(form.across, form.turns) for form in forms} == ({(256, turns)} if turns else set())
+    assert max((form.batch for form in forms), default=0) == batch
+
+
 def of_few_bits(points, elements, *, bits=4, block=32, rows=1):
     shapes = ((points, elements * bits // 8), (points, elements // block))
     operands = [*types((rows, elements), dtype=F16), TensorType(DType.UINT8, shapes[0]), TensorType(F16, shapes[1])]

@@ -43,7 +43,8 @@ def _compile_options(
     ] = "default",
     trees: Annotated[str, typer.Option(help=f"How decision trees find leaves: {', '.join(TREES)}.")] = "auto",
     tune: Annotated[
-        str, typer.Option(help=f"How rKernels are chosen, by predicted (none) or measured times: {', '.join(TUNINGS)}.")
+        str,
+        typer.Option(help=f"What is measured, not predicted (programs: whole ones alone): {', '.join(TUNINGS)}."),
     ] = "none",
     veus: Annotated[
         int | None,

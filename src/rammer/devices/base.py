@@ -426,6 +426,19 @@ class Placing(Protocol):
         ...
 
 
+@runtime_checkable
+class Divisible(Protocol):
+    """A `Device` that can be cut into execution units in several ways."""
+
+    def divisions(self, options: CompileOptions) -> Sequence[VDevice]:
+        """Other descriptions than that of `Device.describe`; none where the options name a number of execution units.
+
+        Raises:
+            DeviceUnavailableError: as for `Device.describe`.
+        """
+        ...
+
+
 _Code = TypeVar("_Code", bound=Source)
 
 

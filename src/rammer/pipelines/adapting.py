@@ -16,22 +16,10 @@ from rammer.inspection.dump import Dump
 from rammer.ir.sizes import check_arrays
 from rammer.options import CompileOptions
 from rammer.pipelines.apart import ArmsApart
-from rammer.pipelines.compiler import (
-    build_plan,
-    choose_schedule,
-    find_target,
-    interface_of,
-    lower_graph,
-    measure_kernels,
-    plan_memory,
-    run_times,
-    silent,
-)
+from rammer.pipelines.compiler import build_plan, find_target, interface_of, plan_memory, schedule_graph, silent
 from rammer.pipelines.exploring import Explored, Written, digest_of, digest_of_model
 from rammer.pipelines.guarded import guarded
 from rammer.pipelines.kinds import read_with
-from rammer.profiler.costs import MeasuredCosts
-from rammer.roller.model import ModelCosts
 from rammer.runtime.adaptive import AdaptiveModel
 from rammer.runtime.beside import Beside
 from rammer.runtime.executable import Executable
@@ -65,12 +53,11 @@ def adapt_with(
         raise OptionError("adapt() of a model with state", hint="compile it: a state cannot change its program")
     device, vdevice = find_target(options)
     check_arrays(graph, vdevice)
-    tasks = lower_graph(graph, vdevice, options, Dump(options.dump_dir))
-    measured = measure_kernels(tasks, device, vdevice, options)
-    costs = MeasuredCosts(measured, ModelCosts(vdevice))
+    found = schedule_graph(graph, device, vdevice, options)
+    tasks, measured, vdevice = found.tasks, found.measured, found.vdevice
     explored = Explored(
         tasks=tasks,
-        first=choose_schedule(tasks, vdevice, costs, options, run_times(device, options)),
+        first=found.schedule,
         measured=measured,
         device=device,
         vdevice=replace(vdevice, externs=()),  # users' functions, which have made their rKernels by now

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from rammer.devices.base import Binary, Device, Early, Placing, Source
+from rammer.devices.base import Binary, Device, Divisible, Early, Placing, Source
 from rammer.devices.registry import find_device
 from rammer.errors import OptionError
 from rammer.extending import kernels_for
@@ -38,7 +38,7 @@ from rammer.pipelines.merging import merge_for_stages
 from rammer.profiler.admission import admit
 from rammer.profiler.costs import MeasuredCosts
 from rammer.profiler.measure import profile
-from rammer.profiler.whole import measure_plan
+from rammer.profiler.whole import measure_plan, measure_plans
 from rammer.roller.model import ModelCosts
 from rammer.roller.trees import check_strategy, check_use
 from rammer.runtime.executable import Executable
@@ -81,17 +81,72 @@ def compile_graph(
     device, vdevice = find_target(options)
     check_arrays(graph, vdevice)
     _log.info("%s: %d operators, for %s, %d vEUs", graph.name, len(graph.operators), vdevice.name, vdevice.veu_count)
+    one = schedule_graph(graph, device, vdevice, options, progress)
+    made = partial(kind, **interface_of(graph, one.tasks.in_place))
+    with begin(device, one.tasks, one.schedule, one.vdevice, options, progress) as begun:
+        plan = lay_out(one.tasks, one.schedule, one.vdevice)
+        proof = partial(prove, plan, one.vdevice, one.dump)
+        return build_plan(plan, one.measured, device, one.vdevice, options, progress, made, proof, begun)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """A model scheduled for one description of a device.
+
+    Attributes:
+        vdevice: the description.
+        tasks: verified rOperators.
+        measured: times of rKernels that the schedule was made with.
+        schedule: what runs where.
+        dump: where intermediate forms go.
+    """
+
+    vdevice: VDevice
+    tasks: TaskGraph
+    measured: Mapping[RKernel, Figure]
+    schedule: Schedule
+    dump: Dump
+
+
+def schedule_graph(
+    graph: Graph, device: Device, vdevice: VDevice, options: CompileOptions, progress: Progress = silent
+) -> Scheduled:
+    """From an imported graph to a schedule by the policy that was asked for.
+
+    `auto`, if programs are to be measured, takes the quickest for the device as it is described or divided otherwise.
+
+    Raises:
+        ModelError: the model cannot be used.
+        OptionError: no such policy.
+        DeviceError: the machine cannot do what was asked.
+    """
     dump = Dump(options.dump_dir)
+    if options.policy != "auto" or options.tune == "none":
+        return next(_scheduled(graph, device, vdevice, options, dump, progress))
+    offers = list(_scheduled(graph, device, vdevice, options, dump, progress))
+    for number, other in enumerate(device.divisions(options) if isinstance(device, Divisible) else (), 1):
+        dump = Dump(None if options.dump_dir is None else options.dump_dir / f"division-{number}")
+        offers += _scheduled(graph, device, _as_asked(other, options), options, dump, progress)
+    plans = [plan_memory(one.tasks, one.schedule, one.vdevice, Dump(None)) for one in offers]
+    times_us = measure_plans(plans, device, [one.vdevice for one in offers], options)
+    return min(zip(offers, times_us, strict=True), key=lambda found: found[1].value)[0]
+
+
+def _scheduled(
+    graph: Graph, device: Device, vdevice: VDevice, options: CompileOptions, dump: Dump, progress: Progress
+) -> Iterator[Scheduled]:
+    """The schedule for a description of the device, or all that are worth measuring."""
     tasks = lower_graph(graph, vdevice, options, dump, progress)
     measured = measure_kernels(tasks, device, vdevice, options, progress)
     costs = MeasuredCosts(measured, ModelCosts(vdevice))
     progress("schedule", 0, 1)
-    schedule = choose_schedule(tasks, vdevice, costs, options, run_times(device, options))
-    made = partial(kind, **interface_of(graph, tasks.in_place))
-    with begin(device, tasks, schedule, vdevice, options, progress) as begun:
-        plan = lay_out(tasks, schedule, vdevice)
-        proof = partial(prove, plan, vdevice, dump)
-        return build_plan(plan, measured, device, vdevice, options, progress, made, proof, begun)
+    if options.policy == "auto" and options.tune != "none":
+        with timed("schedule"):
+            schedules = auto.worth_measuring(tasks, vdevice, costs)
+    else:
+        schedules = [choose_schedule(tasks, vdevice, costs, options)]
+    for schedule in schedules:
+        yield Scheduled(vdevice=vdevice, tasks=tasks, measured=measured, schedule=schedule, dump=dump)
 
 
 def find_target(options: CompileOptions) -> tuple[Device, VDevice]:
@@ -102,7 +157,11 @@ def find_target(options: CompileOptions) -> tuple[Device, VDevice]:
         DeviceError: the device is not here.
     """
     device = find_device(options.device)
-    vdevice = device.describe(options)
+    return device, _as_asked(device.describe(options), options)
+
+
+def _as_asked(vdevice: VDevice, options: CompileOptions) -> VDevice:
+    """A description with what the options and users' own rKernels add; raises OptionError as `find_target` does."""
     if externs := kernels_for(vdevice.kind):
         vdevice = replace(vdevice, externs=externs)
     vdevice = replace(vdevice, trees=options.trees)
@@ -111,7 +170,7 @@ def find_target(options: CompileOptions) -> tuple[Device, VDevice]:
         raise OptionError(
             f"precision '{options.precision}' on {options.device}", hint=f"it has {', '.join(vdevice.precisions)}"
         )
-    return device, vdevice
+    return vdevice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +351,7 @@ def lower_rewritten(
     """
     progress("lower", 0, 1)
     with timed("lower") as step:
-        tasks = lower(graph, vdevice, to_measure=options.tune != "none")
+        tasks = lower(graph, vdevice, to_measure=options.tune == "measured")
         candidates = {kernel for operator in tasks.operators for kernel in operator.kernels}
         step.made = f"{len(tasks.operators)} rOperators, {len(candidates)} rKernels"
     check_use(tasks, vdevice)
@@ -305,7 +364,7 @@ def lower_rewritten(
 def measure_kernels(
     tasks: TaskGraph, device: Device, vdevice: VDevice, options: CompileOptions, progress: Progress = silent
 ) -> dict[RKernel, Figure]:
-    """The measured times of all candidate rKernels, none where `options.tune` does not ask for them.
+    """The measured times of all candidate rKernels, none unless `options.tune` is "measured".
 
     Users' own rKernels are compared with their meaning first.
 
@@ -317,7 +376,7 @@ def measure_kernels(
     if vdevice.externs:
         with timed("admit"):
             admit(tuple(kernels), device, vdevice, options)
-    if options.tune == "none":
+    if options.tune != "measured":
         return {}
     with timed("measure"):
         return profile(tuple(kernels), device, vdevice, options, lambda done, total: progress("measure", done, total))
@@ -349,10 +408,10 @@ def schedule_tasks(
 def choose_schedule(
     tasks: TaskGraph, vdevice: VDevice, costs: CostModel, options: CompileOptions, run_us: RunUs | None = None
 ) -> Schedule:
-    """The schedule of the policy that was asked for; by `run_us`, if given, the quickest of those that `auto` tries."""
+    """The schedule of the policy that was asked for; by `run_us`, if given, the quickest of what `auto` offers."""
     with timed("schedule") as step:
         if options.policy == "auto" and run_us is not None:
-            tried = auto.schedules(tasks, vdevice, costs)
+            tried = auto.worth_measuring(tasks, vdevice, costs)
             schedule = min(tried, key=lambda one: run_us(plan_memory(tasks, one, vdevice, Dump(None)), vdevice))
         else:
             schedule = POLICIES[options.policy](tasks, vdevice, costs)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import statistics
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from rammer.devices.base import Clocked, Device, Loaded, Source
+from rammer.devices.base import Clocked, Device, Early, Loaded, Source
 from rammer.devices.cache import DATABASE
 from rammer.ir.graph import Array
 from rammer.ir.program import Plan
@@ -48,6 +50,29 @@ def measure_plan(plan: Plan, device: Device, vdevice: VDevice, options: CompileO
         if source.files:
             database.keep(known)
     return known[key]
+
+
+def measure_plans(
+    plans: Sequence[Plan], device: Device, vdevices: Sequence[VDevice], options: CompileOptions
+) -> list[Figure]:
+    """`measure_plan` for each of some plans, whose code is built side by side where a device's compiler can do that.
+
+    Args:
+        plans: verified plans.
+        device: where they run.
+        vdevices: its description for each.
+        options: compiler, cache and limits.
+
+    Raises:
+        CompilerNotFoundError: as `measure_plan`.
+        CompilerFailedError: likewise.
+        RunTimeoutError: likewise.
+    """
+    if isinstance(device, Early):
+        codes = [device.code(plan.graph, plan.schedule, one) for plan, one in zip(plans, vdevices, strict=True)]
+        with ThreadPoolExecutor(os.cpu_count()) as beside:
+            list(beside.map(lambda code: device.build(code, options), codes))  # into the cache
+    return [measure_plan(plan, device, one, options) for plan, one in zip(plans, vdevices, strict=True)]
 
 
 def _time_us(plan: Plan, loaded: Loaded) -> float:

@@ -35,9 +35,10 @@ _FLOAT_BYTES = 4
 _MULTIPLE = 8  # elements of 16 bits that are a vector, of which those of 32 bits are two
 _LEAST_BYTES = 40 << 10  # of a vEU: what is read once, and is less, comes soon enough however it lies
 _LOADS = 8  # of a thread that are on their way at a time: more hold up what vEUs hand over
+_MOST_LOADS = 10  # of a row: as many as a thread has registers for
 _PACKED_LOADS = 4  # likewise of numbers of few bits, which take longer to multiply than to bring
-_LEAST_BATCH = 2  # or a thread waits for each row
-_MOST_HELD = 32  # elements of vectors that a thread keeps
+_LEAST_BATCH = 2  # or a thread waits for each row, which costs little where it has asked for as many loads
+_MOST_HELD = 40  # elements of vectors that a thread keeps
 _SCRATCH_BYTES = 32 << 10  # for sums
 _STAGED_BYTES = 64 << 10  # for vectors
 
@@ -236,8 +237,8 @@ def _share(found: MatrixVector, threads: int) -> GemvRowsForm | None:
         across *= 2  # some threads have none, but none has more than it can keep
     turns = -(-vectors // across)
     loads = turns * len(found.rows)
-    if turns * vector * len(found.others) > _MOST_HELD or loads > _LOADS:
+    if turns * vector * len(found.others) > _MOST_HELD or loads > _MOST_LOADS:
         return None
     rows = max(1, (_PACKED_LOADS if found.is_packed else _LOADS) // loads)
-    batch = max(_LEAST_BATCH, 1 << (rows.bit_length() - 1))
+    batch = max(_LEAST_BATCH if loads <= _LOADS else 1, 1 << (rows.bit_length() - 1))
     return GemvRowsForm(threads=threads, vector=vector, across=across, turns=turns, batch=batch)

@@ -104,6 +104,20 @@ def test_two_on_a_multiprocessor_have_half_of_it_each(name):
         assert [half.levels[i].capacity_bytes for i in (1, 2)] == [one.levels[i].capacity_bytes for i in (1, 2)]
 
 
+def test_a_gpu_may_have_two_units_on_each_multiprocessor():
+    device = CudaDevice(architecture="sm_90")
+    assert device.divisions(CompileOptions(device="cuda:sm_90", veus=132)) == ()
+    whole = device.describe(CompileOptions(device="cuda:sm_90"))
+    even, waiting = device.divisions(CompileOptions(device="cuda:sm_90"))
+    assert even == device.describe(CompileOptions(device="cuda:sm_90", veus=264))
+    assert (whole.veu_count, waiting.veu_count, waiting.threads) == (132, 264, 256)
+    assert waiting.flops_per_us == whole.flops_per_us
+    rates = [[level.bandwidth_bytes_per_us.value for level in one.levels] for one in (even, waiting, whole)]
+    assert rates[1][:2] == rates[2][:2]  # its own, while the other waits
+    assert rates[1][2:] == rates[0][2:]  # memory is everybody's
+    assert [one.capacity_bytes for one in waiting.levels] == [one.capacity_bytes for one in even.levels]
+
+
 @pytest.mark.parametrize(("veus", "threads", "blocks"), [(132, 512, 1), (133, 256, 2)])
 def test_code_has_the_threads_of_the_vdevice(veus, threads, blocks):
     device, options = find_device("cuda:sm_90"), CompileOptions(device="cuda:sm_90", veus=veus)

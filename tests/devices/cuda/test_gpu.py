@@ -21,8 +21,10 @@ from rammer.devices.registry import find_device
 from rammer.errors import DeviceUnavailableError, RunTimeoutError
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
+from rammer.pipelines import compiler
 from rammer.pipelines.compiler import plan_graph
 from rammer.pipelines.kinds import compile_with
+from rammer.profiler.whole import measure_plans
 from rammer.schedule.policies import POLICIES
 from tests.end_to_end.test_onnx_backend import INCLUDED, prepared, tolerances
 from tests.support.agreement import compare, relative_difference, run_onnx_runtime, without_costs
@@ -248,6 +250,25 @@ def test_times_of_rkernels_are_kept(monkeypatch, tmp_path):
     np.testing.assert_allclose(tuned[0](**inputs), rammer.compile(model, "cuda")(**inputs), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["nasnet", "alexnet", "lstm_tc", "bert"])
+def test_auto_measures_programs_of_whole_and_half_multiprocessors(name, monkeypatch, tmp_path):
+    monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiler, "measure_plans", told := Told())
+    check_network(name, 20, 1e-5, policy="auto", tune="programs")
+    assert told.veus == {in_halves() // 2, in_halves()}
+    assert all(0 < time_us < 1e4 for time_us in told.times_us)
+
+
+class Told:
+    """`measure_plans`, and what it was asked and said."""
+
+    def __call__(self, plans, device, vdevices, options):
+        found = measure_plans(plans, device, vdevices, options)
+        self.veus = {one.veu_count for one in vdevices}
+        self.times_us = [one.value for one in found]
+        return found
+
+
 def test_calls_from_several_threads(cache):
     plans = [chain(length=3 + i, veus=1 + 60 * i, tiles=2) for i in range(3)]
     models = [compiled(plan, cache) for plan in plans]
@@ -276,8 +297,9 @@ def test_model_that_is_too_large(cache):
     np.testing.assert_array_equal(run(compiled(plan, cache), X), expected(plan, X))
 
 
+@pytest.mark.parametrize("blocks", [1, 2])
 @pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 2e-3), ("fp16", 2e-3), ("bf16", 2e-2)])
-def test_products_of_warpgroups(precision, tolerance, cache):
+def test_products_of_warpgroups(precision, tolerance, blocks, cache):
     """A layer's two products and what is between them, at the sizes of a transformer."""
     if read_gpu(find_driver()).capability != (9, 0):
         pytest.skip("only Hopper has them")
@@ -294,7 +316,8 @@ def test_products_of_warpgroups(precision, tolerance, cache):
     ]
     shape = (FLOAT, (197, 768))
     model = small_model(nodes, {"x": shape}, {"y": shape}, {"wide": wide, "narrow": narrow})
-    net = compile_with(model, CompileOptions(device="cuda", precision=precision, cache_dir=cache))
+    veus = in_halves() if blocks == 2 else None
+    net = compile_with(model, CompileOptions(device="cuda", precision=precision, veus=veus, cache_dir=cache))
     chosen = [one["candidates"][one["chosen"]]["details"] for one in net.report["operators"]]
     assert sum("wgmma" in details for details in chosen) == 2
     inputs = {"x": rng.standard_normal((197, 768)).astype(np.float32)}

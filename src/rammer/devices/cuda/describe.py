@@ -45,7 +45,7 @@ DOUBLE_INSTRUCTIONS = (Instruction.MMA_F64,)
 """What multiprocessors of compute capability 9.0 have beside these, with as many multiply-adds a cycle as FFMA."""
 
 WARPGROUP_INSTRUCTIONS = (Instruction.WGMMA_TF32, Instruction.WGMMA_BF16, Instruction.WGMMA_F16)
-"""What blocks that have such a multiprocessor to themselves have, too."""
+"""What these have, too."""
 
 _HOPPER = (9, 0)
 _L2_PARTS, _IN_PARTS = 2, ((8, 0), _HOPPER)  # each keeps what its own half of the multiprocessors reads
@@ -121,7 +121,9 @@ class Peaks:
 NOT_MEASURED = Peaks(provenance="not measured here")
 
 
-def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_MEASURED) -> VDevice:
+def describe(
+    gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_MEASURED, *, others_wait: bool = False
+) -> VDevice:
     """The vDevice of a GPU with `veus` execution units; None takes one for each multiprocessor.
 
     More than that have half a multiprocessor each.
@@ -131,6 +133,8 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         veus: execution units.
         compiler: that makes its code, with its version.
         peaks: what was measured on it.
+        others_wait: whether a vEU computes as fast as it does while the other one of its multiprocessor stands still,
+            instead of by an even share; the truth lies between.
 
     Raises:
         DeviceUnavailableError: the GPU is too old.
@@ -139,7 +143,8 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
     count = gpu.multiprocessors if veus is None else veus
     blocks = _blocks(gpu, count)
     clock = f"{gpu.clock_ghz:g} GHz; {gpu.provenance}"
-    lanes = gpu.lanes_per_multiprocessor // blocks
+    sharing = 1 if others_wait else blocks
+    lanes = gpu.lanes_per_multiprocessor // sharing
     threads = MULTIPROCESSOR_THREADS // blocks
     return VDevice(
         kind=KIND,
@@ -147,7 +152,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         veus=tuple(VEU(index=i) for i in range(count)),
         vector_bytes=WARP * DType.FLOAT32.itemsize_bytes,
         vector_registers=gpu.registers_per_multiprocessor // WARP // blocks,
-        levels=_levels(gpu, blocks, clock),
+        levels=_levels(gpu, blocks, sharing, clock),
         flops_per_us={
             dtype: Figure(
                 2 * lanes * gpu.clock_ghz * 1e3 / _slowdown(dtype),
@@ -166,7 +171,7 @@ def describe(gpu: Gpu, veus: int | None, compiler: str = "", peaks: Peaks = NOT_
         starts_early=True,
         skeletons=SKELETONS,
         rules=GpuRules(),
-        instructions=_instructions(gpu, blocks),
+        instructions=_instructions(gpu),
         byte_products=ByteProducts.PLAIN,
         threads=threads,
         alignment_bytes=WARP * DType.FLOAT32.itemsize_bytes,
@@ -202,11 +207,9 @@ def _blocks(gpu: Gpu, count: int) -> int:
     return blocks
 
 
-def _instructions(gpu: Gpu, blocks: int) -> tuple[Instruction, ...]:
-    """What multiplies in one of so many blocks of a multiprocessor."""
-    if gpu.capability != _HOPPER:
-        return INSTRUCTIONS
-    return INSTRUCTIONS + DOUBLE_INSTRUCTIONS + (WARPGROUP_INSTRUCTIONS if blocks == 1 else ())
+def _instructions(gpu: Gpu) -> tuple[Instruction, ...]:
+    """What multiplies."""
+    return INSTRUCTIONS if gpu.capability != _HOPPER else INSTRUCTIONS + DOUBLE_INSTRUCTIONS + WARPGROUP_INSTRUCTIONS
 
 
 def _slowdown(dtype: DType) -> int:
@@ -214,9 +217,10 @@ def _slowdown(dtype: DType) -> int:
     return 2 if dtype is DType.FLOAT64 else 1
 
 
-def _levels(gpu: Gpu, blocks: int, clock: str) -> tuple[MemoryLevel, ...]:
+def _levels(gpu: Gpu, blocks: int, sharing: int, clock: str) -> tuple[MemoryLevel, ...]:
+    """The memories of one of so many blocks of a multiprocessor, of which `sharing` use its own at a time."""
     share = gpu.memory_bytes_per_us / (blocks * gpu.multiprocessors)
-    shared_bytes, l2_bytes = _SHARED_BYTES_PER_CYCLE // blocks, _L2_BYTES_PER_CYCLE // blocks
+    shared_bytes, l2_bytes = _SHARED_BYTES_PER_CYCLE // sharing, _L2_BYTES_PER_CYCLE // sharing
     return (
         MemoryLevel(
             name="shared memory",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rammer.devices.base import Binary, Loaded, Progress, Source, no_progress
 from rammer.devices.codegen.source import outdated
-from rammer.devices.cuda.architecture import KIND, Gpu, named
+from rammer.devices.cuda.architecture import KIND, MOST_BLOCKS, Gpu, named
 from rammer.devices.cuda.build import CUBIN, build, mismatch
 from rammer.devices.cuda.deferred import DeferredModel
 from rammer.devices.cuda.driver import find_driver, read_gpu
@@ -43,13 +43,23 @@ class CudaDevice:
 
     def describe(self, options: CompileOptions) -> VDevice:
         """The GPU as data; see `Device.describe`."""
+        return self._described(options, options.veus)
+
+    def divisions(self, options: CompileOptions) -> tuple[VDevice, ...]:
+        """Two vEUs on each multiprocessor, which compute by turns or at the same time; see `Divisible.divisions`."""
+        if options.veus is not None:
+            return ()
+        count = MOST_BLOCKS * self._gpu().multiprocessors
+        return tuple(self._described(options, count, others_wait=others_wait) for others_wait in (False, True))
+
+    def _described(self, options: CompileOptions, veus: int | None, *, others_wait: bool = False) -> VDevice:
         from rammer.devices.cuda.describe import NOT_MEASURED, describe  # noqa: PLC0415 - loading a model needs none of it
         from rammer.devices.cuda.peaks import find_peaks  # noqa: PLC0415
 
         gpu = self._gpu()
         described = self.architecture is not None or options.figures == "described"
         peaks = NOT_MEASURED if described else find_peaks(gpu, options)
-        vdevice = describe(gpu, options.veus, _compiler(), peaks)
+        vdevice = describe(gpu, veus, _compiler(), peaks, others_wait=others_wait)
         return replace(vdevice, precision=options.precision, numerics=options.numerics)
 
     def emit(self, plan: Plan, vdevice: VDevice) -> Source:

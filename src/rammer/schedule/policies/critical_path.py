@@ -40,16 +40,28 @@ _ROUNDING_US = 1e-6
 
 def schedule(graph: TaskGraph, device: VDevice, costs: CostModel, *, most_placed: int = _MOST_PLACED) -> Schedule:
     """The best schedule that is found while up to `most_placed` rTasks are placed in trials."""
+    return min(
+        sweeps(graph, device, costs, most_placed=most_placed),
+        key=lambda found: simulate(graph, found, device, costs).total_us,
+    )
+
+
+def sweeps(
+    graph: TaskGraph, device: VDevice, costs: CostModel, *, most_placed: int = _MOST_PLACED
+) -> Sequence[Schedule]:
+    """What `schedule` takes the best of: that of `wavefront`, and after each sweep what was found."""
     estimates = Estimates(graph, device, costs)
-    best = wavefront.schedule_with(graph, device, estimates)
+    best = replace(wavefront.schedule_with(graph, device, estimates), policy="critical-path")
     best_us = simulate(graph, best, device, costs).total_us
+    tried = [best]
     search = _Search(graph, device, estimates, most_placed)
     for ahead in _AHEAD:
         found = search.sweep(best.choice, ahead)
         found_us = simulate(graph, found, device, costs).total_us
+        tried.append(found)
         if found_us < best_us:
             best, best_us = found, found_us
-    return replace(best, policy="critical-path")
+    return tried
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@
 
 Prints, for each network and policy, the simulated time and the bounds of `rammer.schedule.bound`; with `--measure` the
 measured time, too, how much of it is simulated, and for each network whether simulation orders its programs as
-measurement does. Without it no device is needed: times are predicted.
+measurement does. Without it no device is needed: times are predicted. `--divisions` has rows for other ways to cut the
+device into execution units, too: with `--measure`, what `auto` chooses from.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.console import Console
@@ -23,14 +24,14 @@ from benchmarks.harness.cases import FORMS
 from benchmarks.harness.ranking import kendall
 from benchmarks.networks import NETWORKS, SMALL
 from benchmarks.networks.precision import ELEMENT_TYPES, converted
+from rammer.devices.base import Divisible
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.graph import Graph
-from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import lower_graph, plan_memory
+from rammer.pipelines.compiler import RunUs, lower_graph, plan_memory
 from rammer.profiler.whole import measure_plan
 from rammer.roller.model import ModelCosts
 from rammer.schedule.bound import find_bounds, problem_of
@@ -50,20 +51,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--small", action="store_true", help="networks of little work")
     parser.add_argument("--measure", action="store_true", help="run the programs, too")
+    parser.add_argument("--divisions", action="store_true", help="divide the device in other ways, too")
     chosen = parser.parse_args(arguments)
     options = CompileOptions(device=chosen.device, precision=chosen.precision)
     device = find_device(chosen.device)
     vdevice = device.describe(options)
+    others = device.divisions(options) if chosen.divisions and isinstance(device, Divisible) else ()
     measured = ("measured, us", "simulated / measured") if chosen.measure else ()
     bounded = ("bound of its rKernels", "bound of any", "any, with hand-overs", "s")
-    heads = ("network", "policy", "simulated, us", *measured, *bounded)
-    table = Table(*heads, title=f"{vdevice.name}, {vdevice.veu_count} vEUs, {chosen.precision}")
+    heads = ("network", "vEUs", "policy", "simulated, us", *measured, *bounded)
+    table = Table(*heads, title=f"{vdevice.name}, {chosen.precision}")
     orders = []
     for name in chosen.networks.split(","):
         graph = _network(name, chosen.precision, small=chosen.small)
-        run_us = (lambda plan: measure_plan(plan, device, vdevice, options).value) if chosen.measure else None
-        pairs = _rows(table, name, graph, chosen.policies.split(","), vdevice, options, run_us)
+        run_us = (lambda plan, one: measure_plan(plan, device, one, options).value) if chosen.measure else None
+        policies = chosen.policies.split(",")
+        pairs = _rows(table, name, graph, policies, vdevice, options, run_us)
         orders.append(f"{name} {kendall(pairs, NOISE):.2f}")
+        for other in others:
+            _rows(table, name, graph, policies, other, options, run_us)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     if chosen.measure:
         print(f"Kendall's correlation, pairs within {NOISE:.0%} of each other left out: {', '.join(orders)}")
@@ -84,7 +90,7 @@ def _rows(
     policies: Sequence[str],
     vdevice: VDevice,
     options: CompileOptions,
-    run_us: Callable[[Plan], float] | None,
+    run_us: RunUs | None,
 ) -> list[tuple[float, float]]:
     """Add a row for each policy; the simulated and the measured time of each, where they are measured."""
     costs = ModelCosts(vdevice)
@@ -102,12 +108,12 @@ def _rows(
             simulated_us = simulate(tasks, schedule, vdevice, costs).total_us
             figures = [f"{simulated_us:.1f}"]
             if run_us is not None:
-                measured_us = run_us(plan_memory(tasks, schedule, vdevice, Dump(None)))
+                measured_us = run_us(plan_memory(tasks, schedule, vdevice, Dump(None)), vdevice)
                 pairs.append((simulated_us, measured_us))
                 figures += [f"{measured_us:.1f}", f"{simulated_us / measured_us:.2f}"]
             bounds = find_bounds(problem, schedule.choice)
             figures += [f"{bound:.1f}" for bound in (bounds.chosen_us, bounds.any_us, bounds.with_handovers_us)]
-            table.add_row(name, policy, *figures, f"{seconds:.1f}")
+            table.add_row(name, str(vdevice.veu_count), policy, *figures, f"{seconds:.1f}")
     return pairs
 
 

@@ -25,3 +25,11 @@ def test_measured_times_stand_beside_simulated_ones(capsys, monkeypatch):
     text = capsys.readouterr().out
     assert "simulated / measured" in text
     assert "pairs within 1% of each other left out: nasnet" in text
+
+
+def test_each_division_has_a_row(capsys):
+    pytest.importorskip("highspy")
+    arguments = ["--device", "cuda:sm_90", "--networks", "alexnet", "--small", "--policies", "wavefront"]
+    assert schedules.main([*arguments, "--divisions"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if "wavefront" in line]
+    assert [("132" in row, "264" in row) for row in rows] == [(True, False), (False, True), (False, True)]

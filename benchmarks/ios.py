@@ -22,7 +22,7 @@ from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.graph import Graph
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import lower_graph
+from rammer.pipelines.planning import lower_graph
 from rammer.roller.model import ModelCosts
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.policies import POLICIES, ios

@@ -30,7 +30,7 @@ from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.graph import Graph
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import lower_graph
+from rammer.pipelines.planning import lower_graph
 from rammer.roller.model import ModelCosts
 from rammer.runtime.arrays import random_inputs as random_arrays
 from rammer.schedule.policies import POLICIES

@@ -57,7 +57,7 @@ from rammer.ir.task import RKernel, ROperator
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import lower_graph
+from rammer.pipelines.planning import lower_graph
 from rammer.profiler.measure import emit, expected, measure, timed
 from rammer.roller.construct import construct, whole_us
 from rammer.roller.model import predict

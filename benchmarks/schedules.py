@@ -31,7 +31,7 @@ from rammer.inspection.dump import Dump
 from rammer.ir.graph import Graph
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import RunUs, lower_graph, plan_memory
+from rammer.pipelines.planning import RunUs, lower_graph, plan_memory
 from rammer.profiler.whole import measure_plan
 from rammer.roller.model import ModelCosts
 from rammer.schedule.bound import find_bounds, problem_of

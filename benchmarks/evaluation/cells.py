@@ -11,7 +11,7 @@ from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import lower_graph
+from rammer.pipelines.planning import lower_graph
 from rammer.roller.model import ModelCosts
 from rammer.schedule.policies import sequential, wavefront
 from rammer.schedule.simulator import simulate

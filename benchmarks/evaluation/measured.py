@@ -20,7 +20,7 @@ from rammer.ir.graph import Array
 from rammer.ir.program import Execute, Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import lower_graph
+from rammer.pipelines.planning import lower_graph
 from rammer.roller.model import ModelCosts
 from rammer.schedule.simulator import simulate
 

@@ -15,9 +15,9 @@ from rammer.frontends.dispatch import Example, Explanation, explain_model, is_es
 from rammer.ir.dimensions import GivenDynamic, dynamic_dimensions
 from rammer.options import CompileOptions
 from rammer.pipelines.adapting import adapt_with
-from rammer.pipelines.compiler import Progress, silent
 from rammer.pipelines.group import check_common, examples_of, priorities_of
 from rammer.pipelines.kinds import compile_dynamic, compile_estimator, compile_group, compile_training, compile_with
+from rammer.pipelines.planning import Progress, silent
 from rammer.runtime.adaptive import AdaptiveModel
 from rammer.runtime.dynamic import MODES
 from rammer.runtime.step import CompiledStep

@@ -18,7 +18,7 @@ from rammer.inspection.dump import Dump
 from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.program import Wait
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import lower_graph, plan_memory
+from rammer.pipelines.planning import lower_graph, plan_memory
 from rammer.roller.model import ModelCosts
 from rammer.schedule.policies import sequential, wavefront
 from tests.support.agreement import relative_difference, run_onnx_runtime

@@ -12,8 +12,9 @@ from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.options import CompileOptions
 from rammer.pipelines.apart import ArmsApart, _receive, _send
-from rammer.pipelines.compiler import choose_schedule, find_target, lower_graph
+from rammer.pipelines.compiler import find_target
 from rammer.pipelines.exploring import Explored
+from rammer.pipelines.planning import choose_schedule, lower_graph
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 

@@ -13,7 +13,7 @@ from rammer.errors import VerificationError
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import lower_graph, rewrite_graph, schedule_tasks
+from rammer.pipelines.planning import lower_graph, rewrite_graph, schedule_tasks
 from rammer.roller.model import ModelCosts
 from rammer.verify import program as verify_program
 from tests.support.agreement import check_agreement, pickers, without_costs

@@ -22,8 +22,8 @@ from rammer.frontends.onnx import load_graph
 from rammer.frontends.onnx.converters import control
 from rammer.options import CompileOptions
 from rammer.passes import cut_loops, fuse_loops, long_layers
-from rammer.pipelines.compiler import plan_graph
 from rammer.pipelines.kinds import compile_with
+from rammer.pipelines.planning import plan_graph
 from rammer.pipelines.survey import survey
 from tests.devices.cuda.conftest import gpu, libraries  # noqa: F401 - fixtures
 from tests.support.agreement import run_onnx_runtime

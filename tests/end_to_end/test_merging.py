@@ -6,7 +6,8 @@ import pytest
 from rammer.inspection.dump import Dump
 from rammer.ir.evaluate import evaluate_graph
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import compile_graph, find_target, lower_graph
+from rammer.pipelines.compiler import compile_graph, find_target
+from rammer.pipelines.planning import lower_graph
 from tests.support.passes import Net, random_inputs
 
 

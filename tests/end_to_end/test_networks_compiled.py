@@ -16,7 +16,8 @@ from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import build_plan, interface_of, lower_graph, schedule_tasks, silent
+from rammer.pipelines.compiler import build_plan, interface_of
+from rammer.pipelines.planning import lower_graph, schedule_tasks, silent
 from rammer.roller.model import ModelCosts
 from rammer.runtime.executable import Executable
 from tests.support.agreement import DISTINCT, relative_difference, run_onnx_runtime

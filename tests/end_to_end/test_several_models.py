@@ -19,7 +19,7 @@ from rammer.inspection.dump import Dump
 from rammer.ir.task import ROperator
 from rammer.options import CompileOptions
 from rammer.pipelines import together
-from rammer.pipelines.compiler import lower_rewritten, plan_graph, rewrite_graph, schedule_tasks
+from rammer.pipelines.planning import lower_rewritten, plan_graph, rewrite_graph, schedule_tasks
 from rammer.pipelines.together import Model, plan_together
 from rammer.roller.model import ModelCosts
 from rammer.schedule.partitions import Partition

@@ -8,7 +8,7 @@ from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.ir.kernel_form import WarpgroupGemmForm
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 from rammer.schedule.policies import POLICIES
 from tests.support.small_models import small_model
 

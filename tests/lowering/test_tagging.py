@@ -18,7 +18,7 @@ from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule, Sig
 from rammer.ir.task import RTask
 from rammer.options import CompileOptions
 from rammer.passes import unroll
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 from rammer.roller.model import ModelCosts
 from rammer.schedule.dependencies import find_tagged
 from rammer.schedule.simulator import simulate

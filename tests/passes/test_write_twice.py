@@ -9,7 +9,7 @@ from rammer.inspection.dump import Dump
 from rammer.ir.evaluate import evaluate_graph
 from rammer.options import CompileOptions
 from rammer.passes import unroll
-from rammer.pipelines.compiler import rewrite_graph
+from rammer.pipelines.planning import rewrite_graph
 from tests.support.agreement import relative_difference
 from tests.support.trained_layers import random_runs, trained_layers
 

@@ -15,8 +15,8 @@ from rammer.errors import DeviceUnavailableError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
-from rammer.pipelines import compiler, together
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines import compiler, planning, together
+from rammer.pipelines.planning import plan_graph
 from rammer.pipelines.together import Model, plan_together
 from rammer.profiler import whole
 from rammer.profiler.whole import measure_plan, measure_plans
@@ -133,7 +133,7 @@ def test_auto_takes_what_is_measured_to_be_quickest(monkeypatch, tmp_path, tune)
         return {}
 
     monkeypatch.setattr(compiler, "measure_plans", measure)
-    monkeypatch.setattr(compiler, "profile", profile)
+    monkeypatch.setattr(planning, "profile", profile)
     monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
     net = rammer.compile(NETWORKS["resnext"](seed=0, **SMALL["resnext"]), "cpu", policy="auto", tune=tune, veus=2)
     assert len(tried) > 1

@@ -31,7 +31,8 @@ from rammer.errors import (
     RammerError,
 )
 from rammer.frontends.onnx import load_graph
-from rammer.pipelines.compiler import plan_graph, signature_of
+from rammer.pipelines.compiler import signature_of
+from rammer.pipelines.planning import plan_graph
 from rammer.runtime.artifact import RebuiltWarning
 from rammer.runtime.container import open_container
 from rammer.runtime.executable import Executable

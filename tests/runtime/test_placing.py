@@ -31,7 +31,7 @@ from rammer.ir.schema import SchemaError
 from rammer.ir.task import TaskGraph
 from rammer.options import CompileOptions
 from rammer.pipelines import placing
-from rammer.pipelines.compiler import plan_graph, plan_memory
+from rammer.pipelines.planning import plan_graph, plan_memory
 from rammer.roller.model import ModelCosts
 from rammer.runtime.container import open_container
 from rammer.schedule.policies import POLICIES

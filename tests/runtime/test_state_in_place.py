@@ -10,8 +10,9 @@ import rammer
 from rammer.errors import CallError, RunTimeoutError, StateError
 from rammer.frontends.dispatch import Example, load_model
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import find_target, plan_graph
+from rammer.pipelines.compiler import find_target
 from rammer.pipelines.kinds import compile_with
+from rammer.pipelines.planning import plan_graph
 from tests.devices.cuda.conftest import gpu, libraries  # noqa: F401 - fixtures
 from tests.support.small_models import FLOAT, small_model
 from tests.support.updates import elements_written

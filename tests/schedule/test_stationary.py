@@ -17,7 +17,7 @@ from rammer.ir.kernel_form import PersistentRnnForm
 from rammer.ir.program import Execute
 from rammer.ir.task import TensorRole
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 from rammer.verify.program import verify
 from tests.support.trained_layers import trained_layers
 

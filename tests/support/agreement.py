@@ -20,7 +20,7 @@ from rammer.inspection.dump import Dump
 from rammer.ir.program import Plan, Schedule, Wait
 from rammer.ir.vdevice import Figure, VDevice
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import lower_graph, schedule_tasks
+from rammer.pipelines.planning import lower_graph, schedule_tasks
 from rammer.roller.model import ModelCosts
 from rammer.schedule.policies import POLICIES
 from tests.support.float64 import run_in_float64

@@ -19,7 +19,7 @@ from rammer.ir.program import Plan
 from rammer.ir.timeline import Timeline
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 from rammer.roller.model import ModelCosts
 from rammer.schedule.simulator import simulate
 from tests.support.run_picture import COLOURS, Words, drawn

@@ -11,7 +11,7 @@ from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.task import Binding
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import lower_graph, schedule_tasks
+from rammer.pipelines.planning import lower_graph, schedule_tasks
 from rammer.roller.model import ModelCosts
 from rammer.schedule.policies import POLICIES
 from rammer.verify import graph as verify_graph

@@ -16,10 +16,11 @@ from rammer.inspection.dump import Dump
 from rammer.ir.sizes import check_arrays
 from rammer.options import CompileOptions
 from rammer.pipelines.apart import ArmsApart
-from rammer.pipelines.compiler import build_plan, find_target, interface_of, plan_memory, schedule_graph, silent
+from rammer.pipelines.compiler import build_plan, find_target, interface_of, schedule_graph
 from rammer.pipelines.exploring import Explored, Written, digest_of, digest_of_model
 from rammer.pipelines.guarded import guarded
 from rammer.pipelines.kinds import read_with
+from rammer.pipelines.planning import plan_memory, silent
 from rammer.runtime.adaptive import AdaptiveModel
 from rammer.runtime.beside import Beside
 from rammer.runtime.executable import Executable

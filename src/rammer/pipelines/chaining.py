@@ -20,7 +20,8 @@ from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
 from rammer.passes import cut_loops, fuse_loops, long_layers
 from rammer.passes.cut_loops import Cut
-from rammer.pipelines.compiler import Progress, compile_graph, find_target, interface_of, silent
+from rammer.pipelines.compiler import compile_graph, find_target, interface_of
+from rammer.pipelines.planning import Progress, silent
 from rammer.runtime.chained import ChainedDevice, joined_binary, joined_source
 from rammer.runtime.executable import Executable
 from rammer.timings import timed

@@ -14,7 +14,8 @@ from rammer.ir.program import Plan, Schedule
 from rammer.ir.saved_tasks import saved_tasks
 from rammer.ir.task import RKernel, TaskGraph
 from rammer.ir.vdevice import Figure, VDevice
-from rammer.pipelines.compiler import explain, plan_memory
+from rammer.pipelines.compiler import explain
+from rammer.pipelines.planning import plan_memory
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 from rammer.runtime.contest import WHOLE, Arm, Parts

@@ -22,9 +22,10 @@ from rammer.ir.dimensions import Dynamic
 from rammer.ir.graph import Graph
 from rammer.options import CompileOptions
 from rammer.pipelines.chaining import compile_model
-from rammer.pipelines.compiler import Progress, signature_of, silent
+from rammer.pipelines.compiler import signature_of
 from rammer.pipelines.group import load_group
 from rammer.pipelines.guarded import guarded
+from rammer.pipelines.planning import Progress, silent
 from rammer.pipelines.saved import library_of, may_be_pickled
 from rammer.pipelines.shapes import check_rows, plan_shapes
 from rammer.pipelines.together import compile_together

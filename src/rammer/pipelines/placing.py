@@ -16,8 +16,9 @@ from rammer.inspection.dump import Dump
 from rammer.ir.saved_tasks import SavedTasks, read_tasks
 from rammer.ir.schema import SchemaError
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import choose_schedule, explain, plan_memory
+from rammer.pipelines.compiler import explain
 from rammer.pipelines.garbage import seldom_collected
+from rammer.pipelines.planning import choose_schedule, plan_memory
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 from rammer.runtime.chained import CHAIN

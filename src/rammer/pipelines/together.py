@@ -21,21 +21,19 @@ from rammer.ir.vdevice import CostModel, Figure, VDevice
 from rammer.lowering import join as joined_tasks
 from rammer.lowering.join import Member, named
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import (
+from rammer.pipelines.compiler import build_plan, find_target, signature_of
+from rammer.pipelines.garbage import seldom_collected
+from rammer.pipelines.planning import (
     Progress,
     RunUs,
-    build_plan,
     choose_schedule,
-    find_target,
     lower_rewritten,
     measure_kernels,
     plan_memory,
     rewrite_graph,
     run_times,
-    signature_of,
     silent,
 )
-from rammer.pipelines.garbage import seldom_collected
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 from rammer.runtime.executable import Executable

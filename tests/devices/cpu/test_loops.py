@@ -10,7 +10,7 @@ import rammer
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 from tests.support.random_graphs import random_model
 from tests.support.small_models import FLOAT, small_model
 

@@ -15,7 +15,7 @@ from rammer.frontends.onnx import load_graph
 from rammer.ir.evaluate import evaluate
 from rammer.ir.types import DType
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 from tests.support.emulated import CROSS_COMPILERS, EMULATOR, Job, Kernels, Model
 from tests.support.kernel_cases import CHANNELS_LAST, CONTRACTIONS, IMAGES, MAPS, REDUCTIONS, assert_close, filtered
 from tests.support.kernels import NEON, Bound, machine, random_array, types

@@ -20,7 +20,7 @@ from rammer.ir.kernel_form import GemvForm
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout, TensorType
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 
 
 def streaming(features=8, channels=8192, rows=2):

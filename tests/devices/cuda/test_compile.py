@@ -44,7 +44,7 @@ from rammer.devices.registry import find_device
 from rammer.errors import ArtifactVersionError, CompilerFailedError, DeviceUnavailableError
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 from tests.support.artifacts import of_another_version, rewrite
 from tests.support.random_branches import random_branches
 from tests.support.small_models import FLOAT, layer_model, small_model

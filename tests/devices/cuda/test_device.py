@@ -36,7 +36,7 @@ from rammer.errors import CompilerNotFoundError, DeviceUnavailableError, OptionE
 from rammer.frontends.onnx import load_graph
 from rammer.ir.types import DType
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 from rammer.tiling.persistent_rnn import Family, Stationary
 from tests.support.small_models import layer_model
 

@@ -22,8 +22,8 @@ from rammer.errors import DeviceUnavailableError, RunTimeoutError
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
 from rammer.pipelines import compiler
-from rammer.pipelines.compiler import plan_graph
 from rammer.pipelines.kinds import compile_with
+from rammer.pipelines.planning import plan_graph
 from rammer.profiler.whole import measure_plans
 from rammer.schedule.policies import POLICIES
 from tests.end_to_end.test_onnx_backend import INCLUDED, prepared, tolerances

@@ -12,7 +12,7 @@ from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.ir.kernel_form import GemmForm
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 from rammer.roller.construct import construct
 from tests.support.agreement import check_runs
 from tests.support.small_models import FLOAT, small_model

@@ -14,8 +14,8 @@ from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.kernel_form import GemvForm, GemvRowsForm
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import choose_schedule, lower_graph, plan_graph, plan_memory
 from rammer.pipelines.kinds import compile_with
+from rammer.pipelines.planning import choose_schedule, lower_graph, plan_graph, plan_memory
 from rammer.roller.model import ModelCosts
 from tests.support.agreement import check_runs, relative_difference, run_onnx_runtime
 from tests.support.small_models import FLOAT, small_model

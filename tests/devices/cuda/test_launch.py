@@ -21,7 +21,7 @@ from rammer.errors import RunTimeoutError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 from tests.support.cuda_driver import Api, Status
 from tests.support.small_models import FLOAT, pair_model, scale_model, small_model
 

@@ -14,7 +14,7 @@ from rammer.devices.cuda.tables import record_dtype
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 
 DEVICE = find_device("cuda:sm_90")
 LONG = 8

@@ -9,7 +9,8 @@ from rammer.devices.cuda.tiling.gemm_time import gemm_us
 from rammer.inspection.dump import Dump
 from rammer.ir.kernel_form import GemmForm, Instruction
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import find_target, lower_graph
+from rammer.pipelines.compiler import find_target
+from rammer.pipelines.planning import lower_graph
 from tests.support.passes import Net
 
 

@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch")
 import rammer  # noqa: E402 - after the check for PyTorch
 from rammer.frontends.dispatch import Example, load_model  # noqa: E402
 from rammer.options import CompileOptions  # noqa: E402
-from rammer.pipelines.compiler import find_target, plan_graph  # noqa: E402
+from rammer.pipelines.compiler import find_target  # noqa: E402
+from rammer.pipelines.planning import plan_graph  # noqa: E402
 from tests.support.torch_modules import Module  # noqa: E402
 from tests.support.updates import elements_written  # noqa: E402
 from tests.support.walkthroughs import ROOT  # noqa: E402

@@ -29,7 +29,7 @@ from rammer.ir.graph import Array
 from rammer.ir.program import Plan
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import plan_graph
+from rammer.pipelines.planning import plan_graph
 from tests.support.host_cuda.driver import ORDERS, Copies, HostApi, LaunchError, Numbering, Order, Policy, orders
 from tests.support.host_cuda.toolchain import HostToolchain, compiler
 

@@ -1,6 +1,6 @@
 """The policy `auto`: the best schedule of several other policies, by simulation.
 
-Where programs can be measured, `compiler.choose_schedule` measures these schedules instead.
+Where programs can be measured, `planning.choose_schedule` measures these schedules instead.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from rammer.frontends.dispatch import Example
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.pipelines.adapting import adapt_with
-from rammer.pipelines.compiler import lay_out, lower_graph
 from rammer.pipelines.kinds import compile_with
+from rammer.pipelines.planning import lay_out, lower_graph
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
 from rammer.runtime.recorded import Recorded

@@ -13,7 +13,8 @@ from rammer.errors import KernelRejectedError
 from rammer.expressions import DType, ReduceFn, load, plain_result, reduced, reduction_axes, spatial_axes
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
-from rammer.pipelines.compiler import compile_graph, find_target, plan_graph
+from rammer.pipelines.compiler import compile_graph, find_target
+from rammer.pipelines.planning import plan_graph
 
 CENTRE = "com.example.Centre"
 STAGED = """

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rammer.ir.kernel_form import PersistentRnnForm
-from rammer.pipelines.compiler import compile_graph, plan_graph
+from rammer.pipelines.compiler import compile_graph
+from rammer.pipelines.planning import plan_graph
 from tests.support.agreement import relative_difference
 from tests.support.host_cuda import ORDERS
 from tests.support.trained_layers import expected_runs, random_runs, trained_layers

@@ -1,6 +1,7 @@
 """The policy `auto`: the best schedule of several other policies, by simulation.
 
-Where programs can be measured, `planning.choose_schedule` measures these schedules instead.
+Where programs are to be measured, `compiler.schedule_graph` measures those that may be the quickest; where a device can
+be divided in other ways, those of its divisions, too.
 """
 
 from __future__ import annotations

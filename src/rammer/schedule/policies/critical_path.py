@@ -97,16 +97,17 @@ class _Search:
         times, builder = ProgramTimes(self._estimates.handovers, self._busy_us), ProgramBuilder(self._veus)
         for number, wave in enumerate(self._waves):
             self._improve(number, times)
-            for step in self._place(wave, times).steps:
+            trial = self._placed(wave, times)
+            times.add(trial)
+            for step in trial.steps:
                 builder.wait(step.job.task, step.job.awaited)
                 builder.append(step.job.task, step.veu)
         return Schedule(policy="critical-path", choice=tuple(self._choice), programs=(builder.build(),))
 
-    def _place(self, wave: Sequence[ROperator], times: ProgramTimes) -> Trial:
-        """A wave with the rKernels that are chosen, appended to an rProgram."""
+    def _placed(self, wave: Sequence[ROperator], times: ProgramTimes) -> Trial:
+        """A wave with the rKernels that are chosen, committed; to be appended to the rProgram of `times`."""
         trial = self._placer.place(wave, {operator.id: self._choice[operator.id] for operator in wave}, times)
         self._placer.commit(trial)
-        times.add(trial)
         return trial
 
     def _improve(self, number: int, times: ProgramTimes) -> None:
@@ -159,10 +160,14 @@ class _Search:
     def _ahead(self, number: int, times: ProgramTimes, keepers: Mapping[Constants, int]) -> _Ahead:
         """Place a wave and those behind it."""
         self._placer.go_back(keepers)
+        first = self._placed(self._waves[number], times)  # trial after trial has the same inputs, which `times` keeps
         ahead = times.copy()
-        steps: list[Step] = []
-        for wave in self._waves[number : number + 1 + self._waves_ahead]:
-            steps += self._place(wave, ahead).steps
+        ahead.add(first)
+        steps = list(first.steps)
+        for wave in self._waves[number + 1 : number + 1 + self._waves_ahead]:
+            trial = self._placed(wave, ahead)
+            ahead.add(trial)
+            steps += trial.steps
         self._left -= len(steps)
         return _Ahead(ahead.end_us, float(ahead.free_us.sum()), tuple(steps))
 

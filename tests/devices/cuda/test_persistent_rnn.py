@@ -17,7 +17,7 @@ from rammer.roller.construct import construct
 from rammer.roller.model import predict
 from rammer.tiling.gemm import WARP
 from rammer.tiling.gemv import gemv_form
-from rammer.tiling.persistent_rnn import can_be_pairs, persistent_rnn_form, plan_of
+from rammer.tiling.persistent_rnn import can_be_narrow, persistent_rnn_form, plan_of
 from rammer.tiling.rnn_shares import ways
 from tests.support.kernel_cases import CELLS
 from tests.support.kernels import Bound, lstm_cell
@@ -163,7 +163,7 @@ def test_pairs_that_take_more_registers_take_longer_and_so_do_those_in_shared_me
 def test_other_weights_are_not_kept_in_pairs(name):
     expr, constants = CELLS[name]
     workload = Bound(expr, constants, H200).workload
-    assert not can_be_pairs(workload.expr, workload.layouts, workload.constants)
+    assert not can_be_narrow(workload.expr, workload.layouts, workload.constants)
     assert not any(kernel.form.in_pairs for kernel, _ in persistent(name))
 
 

@@ -177,12 +177,6 @@ RAMMER_INLINE float rammer_widen_f16(uint16_t stored);
 RAMMER_INLINE uint16_t rammer_narrow_bf16(float x);
 RAMMER_INLINE uint16_t rammer_narrow_f16(float x);
 RAMMER_INLINE uint32_t rammer_narrow_tf32(float x);
-template <int number> RAMMER_INLINE float rammer_widen_bf16_here(uint32_t both) {
-    return rammer_widen_bf16((uint16_t)(both >> number * 16));
-}
-template <int number> RAMMER_INLINE float rammer_widen_f16_here(uint32_t both) {
-    return rammer_widen_f16((uint16_t)(both >> number * 16));
-}
 RAMMER_INLINE uint32_t rammer_narrow_bf16x2(float low, float high) {
     return rammer_narrow_bf16(low) | (uint32_t)rammer_narrow_bf16(high) << 16;
 }

@@ -77,13 +77,13 @@ def declare_cell(writer: Writer, plan: PersistentRnn, layouts: Sequence[Layout],
         end = shares.warps * WARP
         for part in together:
             sizes = [part.length, part.slice, part.pitch, part.elements, part.first_slot, part.slots]
-            sizes += [part.weights_at, part.vector_at, part.stored, part.stored_at, number, end, part is together[-1]]
+            sizes += [part.weights_at, part.vector_at, number, end, part is together[-1]]
             names.append(writer.name("part"))
             writer.line(f"typedef rammer_rnn_part<{_arguments(sizes)}> {names[-1]};")
             end = max(0, end - _loading_threads(part))
     sizes = [plan.units, len(plan.gates), shares.across, plan.column_pitch, meets]
     half = _HALVES.get(plan.weight_dtype)
-    words = "rammer_rnn_floats" if half is None else f"rammer_rnn_{'pairs' if shares.in_pairs else 'widened'}_{half}"
+    words = "rammer_rnn_floats" if half is None else f"rammer_rnn_widened_{half}"
     writer.line(f"typedef rammer_rnn<{_arguments(sizes)}, {', '.join([words, *names])}> rnn;")
 
 
@@ -262,7 +262,7 @@ def _emit_vector(scope: Scope, part: Part) -> str:
             value = f"looked.{field}"
             if load.slot in readers:
                 taken = f"{readers[load.slot]}(&in{load.slot}[{inside.element(load)[0]}], {value})"
-                value = writer.let("float", writer.name("taken"), taken)
+                value = writer.let(C_TYPES[load.dtype], writer.name("taken"), taken)
             inside.bind(load, value)
         writer.line(f"return {inside.value(part.vector)};")
     return f"rammer_vectors{{look_{name}, take_{name}}}"

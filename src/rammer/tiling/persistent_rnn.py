@@ -167,8 +167,8 @@ class PersistentRnn:
 
     @property
     def has_room(self) -> bool:
-        """Whether registers are left beside weights and sums for more of the vectors."""
-        return self.registers <= _MANY_REGISTERS
+        """Whether registers are left beside weights and sums for more of the vectors; of one a thread has little."""
+        return self.columns == 1 or self.registers <= _MANY_REGISTERS
 
     @property
     def registers(self) -> int:

@@ -88,7 +88,8 @@ struct rammer_rnn_batch {
     /* Whether a warp, one of those before number `end`, has no rows: in some teams the compiler sees that each has. */
     template <int end = WARPS> static RAMMER_MEMBER bool is_idle(void) { return GROUPS * slices < end && slice() >= slices; }
     static RAMMER_MEMBER uint32_t row(int slot) {
-        return threadIdx.x / 32 % GROUPS * slots * 8 + lane() / 4 * (format::IS_PAIRED ? 2 : 1) + behind(slot);
+        const uint32_t first = threadIdx.x / 32 % GROUPS * slots;
+        return format::IS_PAIRED ? first * 8 + behind(slot) + lane() / 4 * 2 : (first + slot) * 8 + lane() / 4;
     }
     /* How far the row of a slot is from that of the first one. */
     static RAMMER_MEMBER constexpr int behind(int slot) { return format::IS_PAIRED ? slot / 2 * 16 + slot % 2 : slot * 8; }

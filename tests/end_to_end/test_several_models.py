@@ -126,6 +126,25 @@ def test_a_narrow_model_hands_its_units_on():
     assert mean(counts["wide"][veu] for veu in counts["narrow"]) < 0.8 * mean(counts["wide"][veu] for veu in others)
 
 
+def test_constants_of_others_take_room_in_caches(monkeypatch):
+    """Then those of a model come from memory, which takes longer, however its units are shared out."""
+    options = CompileOptions(device="cuda:sm_90")
+    vdevice = find_device(options.device).describe(options)
+    model = Model(name="model", graph=load_graph(products("model", 1, 1024, 4)))
+    times_us = []
+
+    def find_partitions(veus, priorities, time_us, *_):
+        times_us.append(time_us(0, veus // 2))
+        return tuple(Partition(models=(number,), veus=range(66 * number, 66 * number + 66)) for number in range(2))
+
+    monkeypatch.setattr(together, "find_partitions", find_partitions)
+    for count in (1, 12):  # matrices of 4 MiB each: L2 has room for some seven, once in each half
+        other = Model(name="other", graph=load_graph(products("other", 1, 1024, count)))
+        plan_together([model, other], vdevice, options)
+    beside_few_us, beside_many_us = times_us
+    assert beside_many_us > 1.05 * beside_few_us
+
+
 def test_rkernels_are_those_for_as_many_units_as_a_model_has(monkeypatch):
     spans = [range(100), range(100, 132)]
     fix_lanes(monkeypatch, spans)

@@ -294,13 +294,14 @@ class _Planner:
 
     def _beside(self, share: VDevice) -> VDevice:
         """A part of the device with what other models leave of the caches that all share."""
-        levels = tuple(
+        *caches, memory = share.levels
+        left = [
             replace(level, capacity_bytes=max(0, level.capacity_bytes - level.copies * self._others_bytes))
             if level.shared
             else level
-            for level in share.levels
-        )
-        return replace(share, levels=levels)
+            for level in caches
+        ]
+        return replace(share, levels=(*left, memory))
 
     def _share(self, part: _Part) -> VDevice:
         """A part of the device's execution units."""

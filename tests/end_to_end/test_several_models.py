@@ -103,10 +103,10 @@ def test_a_random_model_that_takes_over_gives_what_it_gives_alone(seed, policy, 
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def products(name, rows, width, count):
-    """A chain of products."""
+def products(name, rows, width, count, step=0):
+    """A chain of products by matrices of ones, or of numbers that grow by so much from each to the next."""
     nodes = [helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(count)]
-    weights = {f"w{i}": np.ones((width, width), np.float32) for i in range(count)}
+    weights = {f"w{i}": np.full((width, width), 1 + i * step, np.float32) for i in range(count)}
     shape = (FLOAT, [rows, width])
     return small_model(nodes, {"x0": shape}, {f"x{count}": shape}, weights, name=name)
 
@@ -124,6 +124,25 @@ def test_a_narrow_model_hands_its_units_on():
     others = set(range(vdevice.veu_count)) - set(counts["narrow"])
     assert set(counts["narrow"]) < set(counts["wide"])
     assert mean(counts["wide"][veu] for veu in counts["narrow"]) < 0.8 * mean(counts["wide"][veu] for veu in others)
+
+
+def test_constants_of_others_take_room_in_caches(monkeypatch):
+    """Then those of a model come from memory, which takes longer, however its units are shared out."""
+    options = CompileOptions(device="cuda:sm_90")
+    vdevice = find_device(options.device).describe(options)
+    model = Model(name="model", graph=load_graph(products("model", 64, 1024, 4, step=1)))
+    times_us = []
+
+    def find_partitions(veus, priorities, time_us, *_):
+        times_us.append(time_us(0, veus // 2))
+        return tuple(Partition(models=(number,), veus=range(66 * number, 66 * number + 66)) for number in range(2))
+
+    monkeypatch.setattr(together, "find_partitions", find_partitions)
+    for count in (1, 12):  # matrices of 4 MiB each: L2 has room for some seven, once in each half
+        other = Model(name="other", graph=load_graph(products("other", 64, 1024, count, step=1)))
+        plan_together([model, other], vdevice, options)
+    beside_few_us, beside_many_us = times_us
+    assert beside_many_us > beside_few_us
 
 
 def test_rkernels_are_those_for_as_many_units_as_a_model_has(monkeypatch):

@@ -68,8 +68,8 @@ def test_what_is_left_of_all_shares_goes_to_the_first_layer(graph):
     assert [units[weights] for weights in sorted(units)] == [4, 2, 2]
 
 
-def test_layers_on_few_units_keep_weights_of_16_bits_in_pairs():
-    """Of 256 units, 13 rTasks keep float32, 7 pairs, fewer some of these in shared memory."""
+def test_layers_on_few_units_keep_weights_of_16_bits_as_they_are():
+    """Of 256 units, 13 rTasks keep float32, 7 or fewer 16 bits."""
     graph = load_graph(NETWORKS["lstm_tc"](layers=3, steps=3))
     for veus, chosen in ((39, {(13, False)}), (21, {(7, True)}), (15, {(5, True)})):
         options = replace(OPTIONS, precision="fp16")
@@ -77,7 +77,7 @@ def test_layers_on_few_units_keep_weights_of_16_bits_in_pairs():
         plan = plan_graph(graph, few, options)
         verify(plan, few)
         kept = [(one.task_count, one.form) for one in plan.kernels if isinstance(one.form, PersistentRnnForm)]
-        assert {(count, form.in_pairs) for count, form in kept} == chosen
+        assert {(count, form.is_narrow) for count, form in kept} == chosen
         assert len(kept) == 9
         by_veu = [set(own) for own in homes(plan) if own]
         assert len(by_veu) == veus

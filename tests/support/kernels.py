@@ -104,7 +104,7 @@ def conv(
 
 
 def lstm_cell(batch: int, width: int, n: int, weights: DType = DType.FLOAT32) -> TensorExpr:
-    """One step of an LSTM of n units: slots x, h, c, w, r, b; w and r are stored as `weights` and widened."""
+    """One step of an LSTM of n units: slots x, h, c, w, r, b; w and r are stored as `weights`, x and h rounded."""
     cell = expression(
         "LSTMCell",
         types((batch, width), (batch, n), (batch, n), (4 * n, width), (4 * n, n), (8 * n,)),
@@ -121,6 +121,8 @@ def lstm_cell(batch: int, width: int, n: int, weights: DType = DType.FLOAT32) ->
     def narrow(node: Expr) -> Expr | None:
         if isinstance(node, Load) and node.slot in (3, 4):
             return cast(DType.FLOAT32, Load(node.slot, node.indices, weights, node.fill))
+        if isinstance(node, Load) and node.slot in (0, 1):
+            return cast(DType.FLOAT32, cast(weights, node))
         return None
 
     bodies = rebuild(cell.roots, narrow)

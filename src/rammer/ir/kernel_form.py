@@ -434,8 +434,7 @@ class PersistentRnnForm(KernelForm):
     Vectors, `columns` of them (elements of the batch), are cut into `slices`; warps that have the same one have other
     rows (gates of units), and so have `across` lanes of a warp. Weights are `weight_bytes` and take `weight_registers`
     of each thread; those of `stored` elements of a lane lie in shared memory. Vectors that are `overlaid` take each
-    other's place there. `teams` are the slices of each operand that is a vector, if each has warps of its own. Weights
-    of 16 bits that multiply-adds take are `in_pairs`, two in a register, or float32.
+    other's place there. `teams` are the slices of each operand that is a vector, if each has warps of its own.
     """
 
     instruction: Instruction
@@ -447,13 +446,17 @@ class PersistentRnnForm(KernelForm):
     stored: int = 0
     overlaid: bool = False
     teams: tuple[int, ...] = ()
-    in_pairs: bool = False
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether weights that one vector is multiplied with stay 16 bits, for tensor cores."""
+        return self.columns == 1 and self.instruction is not Instruction.FFMA
 
     @property
     def kept_bytes(self) -> int:
         """See `KernelForm`."""
         register_bytes = self.weight_registers * self.threads * _WORD_BYTES
-        return min(self.weight_bytes, register_bytes) if self.in_pairs else self.weight_bytes
+        return min(self.weight_bytes, register_bytes) if self.is_narrow else self.weight_bytes
 
     @property
     def skeleton(self) -> Skeleton:
@@ -463,10 +466,9 @@ class PersistentRnnForm(KernelForm):
     @property
     def details(self) -> str:
         """See `KernelForm`."""
-        columns = f", {self.columns} columns, {self.slices} slices, {self.instruction}" if self.columns > 1 else ""
-        weights = "pairs of weights" if self.in_pairs else "weights"
-        stored = f", those of {self.stored} elements in shared memory" if self.in_pairs and self.stored else ""
-        return f"{self.weight_registers} {weights} a thread{stored}, {self.across} rows across a warp{columns}"
+        is_plain = self.instruction is Instruction.FFMA
+        columns = "" if is_plain else f", {self.columns} columns, {self.slices} slices, {self.instruction}"
+        return f"{self.weight_registers} registers of weights a thread, {self.across} rows across a warp{columns}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

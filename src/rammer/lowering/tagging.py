@@ -59,7 +59,7 @@ def tagged_tensors(
                     others.add(root_id(tensors, binding))
             elif vectors.get(slot, type_.size) > _MAX_ELEMENTS:
                 others.add(root_id(tensors, binding))
-            elif slot in vectors and (stay or type_.dtype is DType.FLOAT32):
+            elif slot in vectors and (stay or type_.dtype is DType.FLOAT32 or staying.can_keep(work)):
                 wanted.add(root_id(tensors, binding))
         if vectors is None:
             others.update(root_id(tensors, binding) for binding in work.writes)
@@ -130,6 +130,10 @@ class _Staying:
             if kernel is None
             else {load.slot: part.length for part in plan_of(kernel).parts for load in part.loads}
         )
+
+    def can_keep(self, work: Work) -> bool:
+        """Whether there is an rKernel that keeps the weights, be there room for all or not."""
+        return self._kernel(work) is not None
 
     def _constants(self, work: Work) -> set[int]:
         """The constants that an rOperator reads."""

@@ -6,9 +6,9 @@
 The graph says what is rounded: the two operands of products that the device stages, for these are what tensor cores
 take; in attention queries, keys, values and weights, to 16 bits only, and the sum of the weights is of what they are
 before. Sums and all else stay float32. Products that stream their weights from memory gain from narrow weights alone,
-which are stored in 16 bits. So are weights that several operators share (the cells of a recurrent layer), where they
-stay on the units that use them: of narrow ones a unit keeps more. Staged weights with an odd number of elements summed
-are rounded to 16 bits when they are multiplied instead.
+which are stored in 16 bits. Where weights that several operators share (the cells of a recurrent layer) stay on the
+units that use them, both operands are rounded to 16 bits: of narrow ones a unit keeps more. Staged weights with an odd
+number of elements summed are rounded to 16 bits when they are multiplied instead.
 
 Ordering restriction: after `fuse`, when products have their last form; before `split_reduction` and `layout`, which
 decide by the rounded form.
@@ -67,13 +67,14 @@ def run(graph: Graph, device: VDevice) -> Graph:
             rewriter.insert(replace(operator, expr=rounded(operator.expr, device)))
             continue
         expr, inputs = operator.expr, list(operator.inputs)
-        staged = is_staged(expr, found, device)
+        staged, stays = is_staged(expr, found, device), False
         for slot in sorted(_weights(operator, found, graph)):
-            is_once = readers[operator.inputs[slot]] == 1 or device.stationary_bytes > 0
-            if _lies_in_words(found, dtype) if staged else dtype.is_half and is_once:
+            is_once = readers[operator.inputs[slot]] == 1
+            if _lies_in_words(found, dtype) if staged else dtype.is_half and (is_once or device.stationary_bytes > 0):
                 inputs[slot] = narrow(operator.inputs[slot])
                 expr = _with_narrow_slot(expr, slot, dtype)
-        if staged:
+                stays |= not is_once
+        if staged or stays:
             expr = _with_rounded_products(expr, dtype)
         rewriter.insert(replace(operator, expr=expr, inputs=tuple(inputs)))
     return rewriter.finish()

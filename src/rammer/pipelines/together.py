@@ -39,6 +39,7 @@ from rammer.roller.model import ModelCosts
 from rammer.runtime.executable import Executable
 from rammer.runtime.signature import Port, Signature
 from rammer.schedule import join as joined_schedules
+from rammer.schedule.estimates import busy_bytes
 from rammer.schedule.join import Placed
 from rammer.schedule.partitions import find_partitions
 from rammer.schedule.simulator import simulate
@@ -123,6 +124,8 @@ def plan_together(
             known[id(model.graph)] = _Planner(graph, vdevice, options, measure, run_us, even)
     planners = [known[id(model.graph)] for model in models]
     progress("schedule", 0, 1)
+    for number, planner in enumerate(planners):
+        planner.share_caches(sum(other.busy_bytes for other in planners[:number] + planners[number + 1 :]))
     with timed("partitions") as step:
         priorities = [model.priority for model in models]
 
@@ -195,7 +198,7 @@ class _Planner:
     the whole device, since what is next to a part is not idle.
 
     What simulation gets wrong of a model is much the same on any number of units, so that one measured run, on an even
-    share, corrects it.
+    share, corrects it. Beside others a model's constants may come from memory that would be in a cache without them.
     """
 
     def __init__(
@@ -214,9 +217,19 @@ class _Planner:
         self._measure = measure
         self._run_us = run_us
         self._even = even
+        self._others_bytes = 0
         self._lowered: dict[tuple[_Homes, int], tuple[TaskGraph, CostModel]] = {}
         self._schedules: dict[_Key, Schedule] = {}
         self._timelines: dict[_Key, Timeline] = {}
+
+    @property
+    def busy_bytes(self) -> int:
+        """What a run comes back to, on an even share."""
+        return busy_bytes(self.tasks(_Part(range(self._even))))
+
+    def share_caches(self, others_bytes: int) -> None:
+        """Count with what runs of other models come back to meanwhile, before the first time is asked for."""
+        self._others_bytes = others_bytes
 
     def tasks(self, part: _Part) -> TaskGraph:
         """The rOperators, with candidates for a part."""
@@ -259,7 +272,7 @@ class _Planner:
         if key not in self._timelines:
             tasks, costs = self._lower(part)
             schedule = self.schedule(part, quickly=quickly)
-            self._timelines[key] = simulate(tasks, schedule, self._share(part), costs)
+            self._timelines[key] = simulate(tasks, schedule, self._beside(self._share(part)), costs)
         return self._timelines[key]
 
     def _lower(self, part: _Part) -> tuple[TaskGraph, CostModel]:
@@ -278,6 +291,17 @@ class _Planner:
 
     def _homes(self, part: _Part) -> _Homes:
         return tuple(self._vdevice.veus[veu].home for veu in part.veus)
+
+    def _beside(self, share: VDevice) -> VDevice:
+        """A part of the device with what other models leave of the caches that all share."""
+        *caches, memory = share.levels
+        left = [
+            replace(level, capacity_bytes=max(0, level.capacity_bytes - level.copies * self._others_bytes))
+            if level.shared
+            else level
+            for level in caches
+        ]
+        return replace(share, levels=(*left, memory))
 
     def _share(self, part: _Part) -> VDevice:
         """A part of the device's execution units."""

@@ -70,7 +70,7 @@ class Estimates:
             for operator in graph.operators
         )
         shared = next((level for level in device.levels if level.shared), device.levels[-1])
-        self._is_far = device.streams_constants and shared.copies * _busy_bytes(graph) > shared.capacity_bytes
+        self._is_far = device.streams_constants and shared.copies * busy_bytes(graph) > shared.capacity_bytes
         self.load_us = tuple(
             tuple(
                 self._load_us(operator, kernel) if early_us > 0 else 0.0
@@ -176,7 +176,7 @@ class Estimates:
         return operator.kernels[pick].task_count * self.task_us[operator.id][pick]
 
 
-def _busy_bytes(graph: TaskGraph) -> int:
+def busy_bytes(graph: TaskGraph) -> int:
     """Bytes that a run comes back to: of all constants, and of other tensors as many as one rOperator moves."""
     constant_bytes = sum(
         tensor.nbytes for tensor in graph.tensors if tensor.role is TensorRole.CONSTANT and tensor.alias_of is None

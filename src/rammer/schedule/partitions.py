@@ -25,6 +25,8 @@ TakingOver = Callable[[int, int], float]
 _ROUNDS = 8
 _FIRST_SHARES = (3, 4, 6)
 """Of twelve parts of the vEUs, what is tried for the model that the other takes over from."""
+_FINER = (1.0, 0.5)
+"""Of these parts, how far from the best so far others are tried."""
 _EVEN = 0.02
 """Of the longest partition's time, how far the shortest one's may be from it; estimates can't say what is closer."""
 
@@ -86,16 +88,17 @@ class _Search:
         """The best of some ways in which one of two models takes the other's vEUs over; None if all cost `most`."""
         costs: dict[tuple[int, int], float] = {}
 
-        def try_shares(tried: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        def try_shares(tried: Sequence[tuple[int, float]]) -> tuple[int, int]:
             for first, twelfths in tried:
                 share = min(self._veus - 1, max(1, round(self._veus * twelfths / 12)))
-                if self._cost((first,), share) < min([most, *costs.values()]):
+                if (first, share) not in costs and self._cost((first,), share) < min([most, *costs.values()]):
                     costs[first, share] = cost_of(first, share)
             return min(costs, key=lambda one: costs[one], default=(0, 0))
 
         first, share = try_shares([(first, twelfths) for twelfths in _FIRST_SHARES for first in (0, 1)])
-        twelfths = round(12 * share / self._veus)
-        first, share = try_shares([(first, twelfths - 1), (first, twelfths + 1)])
+        for step in _FINER:
+            twelfths = 12 * share / self._veus
+            first, share = try_shares([(first, twelfths - step), (first, twelfths + step)])
         if costs.get((first, share), most) >= most or costs[first, share] <= self._cost((first,), share) * (1 + _EVEN):
             return None  # or nothing is left when the first has ended
         return (

@@ -87,9 +87,9 @@ def weight_dtype_of(products: Mapping[Term, CellProduct]) -> DType:
     return dtypes.pop() if len(dtypes) == 1 else DType.FLOAT32
 
 
-def multiplier_of(found: Contraction, columns: int) -> Instruction:
-    """What multiplies vectors of some columns."""
+def multiplier_of(found: Contraction, columns: int, *, narrow: bool) -> Instruction:
+    """What multiplies vectors of some columns; weights that one is multiplied with may be `narrow`, 16 bits."""
     instruction = instruction_of(found)
-    if columns == 1:
+    if columns == 1 and not narrow:
         return Instruction.FFMA
     return _OF_COLUMNS.get(instruction, instruction)

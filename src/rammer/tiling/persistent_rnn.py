@@ -7,8 +7,7 @@ tile has some gates (`gates.py`); number `gate * units + unit` is a *row*.
 
 Warps multiply slices of every vector (`rnn_shares.py`). So parts are multiplied one after another, as they come, and
 nothing is added over warps before the last of them. A weight is multiplied with the vectors of all columns of the tile,
-of several by tensor cores. Of one vector, weights of 16 bits may be two in a register: an instruction more for each,
-and half of the registers.
+of several by tensor cores. So may be one vector by weights of 16 bits, which are `narrow` then, two in a register.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from rammer.ir.expr import Axis, Expr, Load, TensorExpr, nodes
-from rammer.ir.kernel_form import PersistentRnnForm
+from rammer.ir.kernel_form import Instruction, PersistentRnnForm
 from rammer.ir.task import RKernel, RTile
 from rammer.ir.types import DType, Layout
 from rammer.tiling.addresses import Accesses, accesses_of
 from rammer.tiling.cell_products import CellProduct, columns_of, lengths_of, multiplier_of, products_of, weight_dtype_of
 from rammer.tiling.gates import Gate, find_gates
-from rammer.tiling.gemm import WARP
+from rammer.tiling.gemm import WARP, instruction_of
 from rammer.tiling.pattern import Term, contraction, reduction_order
 from rammer.tiling.rnn_shares import TILE_COLUMNS, Shares, ways
 
@@ -168,8 +167,8 @@ class PersistentRnn:
 
     @property
     def has_room(self) -> bool:
-        """Whether registers are left beside weights and sums for more of the vectors."""
-        return self.registers <= _MANY_REGISTERS
+        """Whether registers are left beside weights and sums for more of the vectors; of one a thread has little."""
+        return self.columns == 1 or self.registers <= _MANY_REGISTERS
 
     @property
     def registers(self) -> int:
@@ -178,9 +177,10 @@ class PersistentRnn:
 
     @property
     def weight_bytes(self) -> int:
-        """All weights, as float32 or in pairs."""
+        """All weights, as float32 or as they are."""
         weights = sum(len(part.tables) * part.length for part in self.parts) * self.units
-        return weights * DType.FLOAT32.itemsize_bytes // (1 + self.shares.in_pairs)
+        is_narrow = self.columns == 1 and self.shares.tensor is not None
+        return weights * (self.weight_dtype if is_narrow else DType.FLOAT32).itemsize_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,7 @@ def persistent_rnn_form(
     stationary_bytes: int,
     room_bytes: int,
     *,
-    in_pairs: bool = False,
+    narrow: bool = False,
 ) -> PersistentRnnForm | None:
     """The form of rTasks of a tile; None where there are no weights to keep, or too many.
 
@@ -225,19 +225,19 @@ def persistent_rnn_form(
         threads: of a block.
         stationary_bytes: weights that a block keeps at most.
         room_bytes: of shared memory.
-        in_pairs: whether to keep weights of one vector as 16 bits, two in a register: None where they are none.
+        narrow: whether to keep weights of one vector as the 16 bits that they are: None where they are none.
     """
     found = contraction(expr)
     if found is None or not constants:
         return None
     products = products_of(layouts, found, constants)
-    if products is None or (in_pairs and not can_be_pairs(expr, layouts, constants)):
+    if products is None or (narrow and not can_be_narrow(expr, layouts, constants)):
         return None
     accesses = accesses_of(expr, layouts)
 
     def plan_with(stored: int, *, overlaid: bool = False, apart: bool = False) -> PersistentRnn:
         plans = _plans(
-            expr, tile, products, constants, threads // WARP, stored, overlaid=overlaid, apart=apart, in_pairs=in_pairs
+            expr, tile, products, constants, threads // WARP, stored, overlaid=overlaid, apart=apart, narrow=narrow
         )
         return min(plans, key=lambda one: one.words)
 
@@ -245,18 +245,18 @@ def persistent_rnn_form(
         return _scratch_bytes(accesses, plan) <= room_bytes
 
     most = stationary_bytes // (threads * DType.FLOAT32.itemsize_bytes)
-    with_room = partial(_with_room, most=most, has_place=has_place)
-    plan = with_room(plan_with)
-    if plan.shares.tensor is not None and len(plan.parts) == _TEAMS and plan.columns <= _MOST_APART:
-        apart = with_room(partial(plan_with, apart=True))
+    plan = _with_room(plan_with, has_place)
+    if plan.shares.tensor is not None and len(plan.parts) == _TEAMS and plan.columns <= _MOST_APART and not narrow:
+        apart = _with_room(partial(plan_with, apart=True), has_place)
         plan = apart if has_place(apart) and apart.has_room and apart.at_once == apart.shares.padded else plan
     elif plan.shares.tensor is not None and not plan.has_room and len({part.length for part in plan.parts}) == 1:
-        overlaid = with_room(partial(plan_with, overlaid=True))
+        overlaid = _with_room(partial(plan_with, overlaid=True), has_place)
         plan = overlaid if overlaid.has_room else plan
     rows, scratch_bytes = plan.shares.rows, _scratch_bytes(accesses, plan)
     fits = rows <= _MAX_ROWS and has_place(plan)
     if plan.shares.tensor is not None:
-        fits &= plan.columns <= plan.shares.tensor.columns and plan.weight_bytes <= stationary_bytes
+        fits &= plan.columns <= plan.shares.tensor.columns
+        fits &= plan.weights <= most if narrow else plan.weight_bytes <= stationary_bytes
     else:
         fits &= plan.weights <= most and plan.points <= plan.points_per_warp * plan.shares.warps
     if not fits or not plan.at_once:
@@ -273,20 +273,17 @@ def persistent_rnn_form(
         stored=plan.shares.stored,
         overlaid=plan.shares.overlaid,
         teams=plan.shares.teams,
-        in_pairs=in_pairs,
     )
 
 
-def _with_room(
-    plan_with: Callable[[int], PersistentRnn], most: int, has_place: Callable[[PersistentRnn], bool]
-) -> PersistentRnn:
-    """The plan that stores as many weights as leave a thread with few registers of them, or as have a place.
+def _with_room(plan_with: Callable[[int], PersistentRnn], has_place: Callable[[PersistentRnn], bool]) -> PersistentRnn:
+    """The plan that stores as many weights as leave a thread few registers of them and of sums, or as have a place.
 
-    Of tensor cores, sums count, too; for multiply-adds pairs alone are stored, where they take more than `most`.
+    For multiply-adds none are stored.
     """
     plan = plan_with(0)
-    tensor, in_pairs = plan.shares.tensor, plan.shares.in_pairs
-    while (plan.registers > tensor.registers) if tensor is not None else (in_pairs and plan.weights > most):
+    tensor = plan.shares.tensor
+    while tensor is not None and plan.registers > tensor.registers:
         other = plan_with(plan.shares.stored + plan.shares.step)
         if other.weights == plan.weights or not has_place(other):
             break
@@ -307,13 +304,13 @@ def column_axes(expr: TensorExpr, layouts: tuple[Layout, ...], constants: frozen
     return None if found is None or products is None else columns_of(found, products)
 
 
-def can_be_pairs(expr: TensorExpr, layouts: tuple[Layout, ...], constants: frozenset[int]) -> bool:
-    """Whether the weights of a product of one vector are numbers of 16 bits, which two fit in a register."""
+def can_be_narrow(expr: TensorExpr, layouts: tuple[Layout, ...], constants: frozenset[int]) -> bool:
+    """Whether a product of one vector is one of numbers of 16 bits, of which two fit in a register."""
     found = contraction(expr)
     products = None if found is None else products_of(layouts, found, constants)
     if found is None or products is None or math.prod(axis.extent for axis in columns_of(found, products)) > 1:
         return False
-    return weight_dtype_of(products).is_half
+    return weight_dtype_of(products).is_half and instruction_of(found) in {Instruction.MMA_F16, Instruction.MMA_BF16}
 
 
 @lru_cache(maxsize=256)
@@ -336,7 +333,7 @@ def plan_of(kernel: RKernel) -> PersistentRnn:
         form.stored,
         overlaid=form.overlaid,
         apart=bool(form.teams),
-        in_pairs=form.in_pairs,
+        narrow=form.is_narrow,
     )
     return next(plan for plan in plans if (plan.shares.across, plan.shares.slices) == (form.across, form.slices))
 
@@ -366,7 +363,7 @@ def _plans(
     *,
     overlaid: bool,
     apart: bool,
-    in_pairs: bool,
+    narrow: bool,
 ) -> list[PersistentRnn]:
     """How threads may share out products; `Shares` says what the last ones are."""
     found = contraction(expr)
@@ -382,7 +379,7 @@ def _plans(
     for number, gate in enumerate(gates):
         for term in gate.terms:
             members[parts[products[term].key]][number] = products[term]
-    lengths = lengths_of(members)
+    lengths, weight_dtype = lengths_of(members), weight_dtype_of(products)
     return [
         PersistentRnn(
             tile=(expr.axes, tile.task),
@@ -392,10 +389,10 @@ def _plans(
             parts=_parts(members, units, shares),
             shares=shares,
             kept=tuple(sorted(constants)),
-            weight_dtype=weight_dtype_of(products),
+            weight_dtype=weight_dtype,
         )
         for shares in ways(
-            multiplier_of(found, columns),
+            multiplier_of(found, columns, narrow=narrow),
             warps,
             units * len(gates),
             columns,
@@ -403,7 +400,6 @@ def _plans(
             stored=stored,
             overlaid=overlaid,
             apart=apart,
-            in_pairs=in_pairs,
         )
     ]
 

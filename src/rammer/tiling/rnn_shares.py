@@ -6,6 +6,7 @@ slice have different rows. Within a warp `across` lanes have different rows and 
 One vector is multiplied by multiply-adds: each warp has a slice and all rows. Several are the columns of what tensor
 cores multiply: a warp then has few rows, so that few sums have to be added. All warps multiply a slice of every part,
 or, of few columns, each part has a team of warps of its own: what one brings and multiplies takes the others no time.
+So is one vector, where its weights stay as the 16 bits that they are: twice as many then have registers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ _TENSOR_ACROSS = 8
 _TILE_ROWS = 16  # of an instruction of a tensor core, two of each lane
 TILE_COLUMNS = 8
 """Columns of an instruction of a tensor core."""
-_QUAD = 4  # words of stored weights that one load brings, for multiply-adds
 _MAX_REGISTERS = 108  # of a thread, for weights and sums of tensor cores: with more, the compiler stores some
 _SLICE_COST = 2
 _TEAM_SLICE_COST = 4
@@ -56,6 +56,7 @@ RNN_PRODUCTS: Mapping[Instruction, RnnProducts] = {
     Instruction.MMA_F16: RnnProducts(),
 }
 """By instruction."""
+_LONE = RnnProducts(registers=84, columns=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +65,7 @@ class Shares:
 
     Weights of a lane's first `stored` elements lie in shared memory, for want of registers. Vectors that are
     `overlaid` take each other's place there. `teams` are the slices of each part, if each has warps of its own: those
-    of the last part are the first ones, and `slices` are all. Weights that multiply-adds take are a word each, or of 16
-    bits `in_pairs` of neighbours.
+    of the last part are the first ones, and `slices` are all.
     """
 
     warps: int
@@ -77,12 +77,12 @@ class Shares:
     stored: int = 0
     overlaid: bool = False
     teams: tuple[int, ...] = ()
-    in_pairs: bool = False
 
     @property
     def tensor(self) -> RnnProducts | None:
         """How tensor cores multiply, if they do."""
-        return _BESIDE if self.is_beside else RNN_PRODUCTS.get(self.instruction)
+        products = RNN_PRODUCTS.get(self.instruction)
+        return _BESIDE if self.is_beside else _LONE if products is not None and self.columns == 1 else products
 
     @property
     def is_beside(self) -> bool:
@@ -136,29 +136,27 @@ class Shares:
     @property
     def step(self) -> int:
         """Neighbouring elements whose weights a lane has together."""
-        return 1 + self.in_pairs if self.tensor is None else self.tensor.elements
+        return 1 if self.tensor is None else self.tensor.elements
 
     def words(self, elements: int) -> int:
         """Words that hold a lane's weights of a row."""
         return elements // self.step * (1 if self.tensor is None else self.tensor.words)
 
     def stored_words(self, slots: int, stored: int) -> int:
-        """Words of shared memory for a lane's weights of so many rows and elements; one load brings four."""
-        return (_up(slots, _QUAD) if self.tensor is None else slots) * self.words(stored)
+        """Words of shared memory for a lane's weights of so many rows and elements."""
+        return slots * self.words(stored)
 
     def stored_of(self, lengths: Sequence[int]) -> list[int]:
         """Of how many of a lane's elements of each vector the weights are stored.
 
-        Of tensor cores registers keep about as many of each: what is stored takes as long to be read as it takes to be
-        multiplied. Of multiply-adds the first parts' are stored, which come while others are waited for.
+        Registers keep about as many of each: what is stored takes as long to be read as it takes to be multiplied.
         """
         elements, stored = self.elements_of(lengths), [0] * len(lengths)
         for _ in range(self.stored // self.step):
             left = [of_part - done for of_part, done in zip(elements, stored, strict=True)]
             if not any(left):
                 break
-            number = next(i for i, one in enumerate(left) if one == max(left) or (self.tensor is None and one))
-            stored[number] += self.step
+            stored[left.index(max(left))] += self.step
         return stored
 
     @property
@@ -192,7 +190,6 @@ def ways(
     stored: int = 0,
     overlaid: bool = False,
     apart: bool = False,
-    in_pairs: bool = False,
 ) -> Iterator[Shares]:
     """The ways to share out the products of an rTask that may be worth it, of tensor cores the best.
 
@@ -205,7 +202,6 @@ def ways(
         stored: elements of a lane whose weights lie in shared memory.
         overlaid: whether vectors take each other's place.
         apart: whether each part has warps of its own, of tensor cores.
-        in_pairs: whether a word holds two weights, of multiply-adds.
     """
 
     def one(across: int, slices: int, teams: tuple[int, ...] = ()) -> Shares:
@@ -219,7 +215,6 @@ def ways(
             stored=stored,
             overlaid=overlaid,
             teams=teams,
-            in_pairs=in_pairs,
         )
 
     if instruction not in RNN_PRODUCTS:
@@ -230,6 +225,8 @@ def ways(
         tensor = [one(_TENSOR_ACROSS, sum(each), each) for each in teams]
     else:
         tensor = [one(_TENSOR_ACROSS, slices) for slices in range(1, warps + 1)]
+    if columns == 1:  # of one slice, products wait for each other: they add to the same sums
+        tensor = [shares for shares in tensor if shares.slices > 1 and shares.at_once(_LONE.registers)] or tensor
     yield min(tensor, key=lambda shares: _cost(shares, lengths))
 
 

@@ -33,7 +33,7 @@ from rammer.tiling.gemm import of_float32, staged_product, whole_form
 from rammer.tiling.gemv_rows import gemv_rows_form
 from rammer.tiling.patches import window_product
 from rammer.tiling.pattern import contraction
-from rammer.tiling.persistent_rnn import can_be_pairs, plan_of
+from rammer.tiling.persistent_rnn import can_be_narrow, plan_of
 from rammer.tiling.trees import tree_sum
 from rammer.tiling.warpgroup_gemm import INSTRUCTIONS, matrix_product
 
@@ -48,7 +48,7 @@ _ANY_BYTES = 1 << 31  # of shared memory
 
 def form_fault(kernel: RKernel) -> tuple[str, str] | None:
     """The rule that an rKernel's tile and form break, and how, or None."""
-    return _tile_fault(kernel) or _expression_fault(kernel) or _inner_fault(kernel) or _pairs_fault(kernel)
+    return _tile_fault(kernel) or _expression_fault(kernel) or _inner_fault(kernel) or _narrow_fault(kernel)
 
 
 def _tile_fault(kernel: RKernel) -> tuple[str, str] | None:
@@ -163,16 +163,16 @@ def _patch_fault(kernel: RKernel, form: GemmForm) -> tuple[str, str] | None:
     return None
 
 
-def _pairs_fault(kernel: RKernel) -> tuple[str, str] | None:
-    """How weights that are kept in pairs do not fit the expression, or have no place."""
+def _narrow_fault(kernel: RKernel) -> tuple[str, str] | None:
+    """How weights that are kept as 16 bits do not fit the expression, or have no place."""
     form = kernel.form
-    if not isinstance(form, PersistentRnnForm) or not form.in_pairs:
+    if not isinstance(form, PersistentRnnForm) or not form.is_narrow:
         return None
-    if form.instruction is not Instruction.FFMA or not can_be_pairs(kernel.expr, kernel.layouts, kernel.constants):
-        return "T10", "keeps weights in pairs, which are not 16 bits that one vector is multiplied with"
+    if not can_be_narrow(kernel.expr, kernel.layouts, kernel.constants):
+        return "T10", "keeps weights as they are, which are not 16 bits that one vector is multiplied with"
     plan = plan_of(kernel)
     if (form.weight_registers, form.weight_bytes) != (plan.weights, plan.weight_bytes):
-        return "T09", f"keeps {form.weight_registers} pairs a thread, {form.weight_bytes} bytes, not {plan.weights}"
+        return "T09", f"has {form.weight_registers} registers a thread, {form.weight_bytes} bytes, not {plan.weights}"
     if form.scratch_bytes < plan.kept_at * DType.FLOAT32.itemsize_bytes:
         return "T09", f"has {form.scratch_bytes} bytes of shared memory for {plan.kept_at} words"
     return None

@@ -210,7 +210,7 @@ def recurrent(name, units, length, columns=1, steps=5, threads=256, tolerance=1e
 
 def persistent_rnn(units, length, across, words="floats", **macros):
     weight = "float" if words == "floats" else "uint16_t"
-    macros = {"TOGETHER": "false", "WORDS": f"rammer_rnn_{words}", "WEIGHT": weight, "STORED": 0} | macros
+    macros = {"TOGETHER": "false", "WORDS": f"rammer_rnn_{words}", "WEIGHT": weight} | macros
     return recurrent("persistent_rnn", units, length, half=KEPT_AS.get(words.split("_")[-1]), ACROSS=across, **macros)
 
 
@@ -220,7 +220,7 @@ TEAMS = {"APART": 1, "BRINGERS": QUARTER, "NEIGHBOURS": 2}
 
 def persistent_rnn_batch(units, length, columns, slices, precision="f32", at_once=None, tolerance=1e-5, **macros):
     macros |= {"COLUMNS": columns, "SLICES": slices, "FORMAT": f"rammer_rnn_{precision}"}
-    macros["HAS_ROOM"] = str(precision == "f16" or "APART" in macros).lower()
+    macros["HAS_ROOM"] = str(precision == "f16" or columns == 1 or "APART" in macros).lower()
     macros["AT_ONCE"] = at_once or -(-columns // 8) * 8
     return recurrent(
         "persistent_rnn_batch",
@@ -415,11 +415,6 @@ PROGRAMS = {
     "persistent RNN, several elements of a thread": persistent_rnn(16, 300, 32),
     "persistent RNN, weights of 16 bits": persistent_rnn(24, 100, 16, "widened_f16"),
     "persistent RNN, weights of 16 bits, odd": persistent_rnn(3, 50, 1, "widened_bf16"),
-    "persistent RNN, pairs": persistent_rnn(20, 128, 8, "pairs_f16"),
-    "persistent RNN, pairs, odd": persistent_rnn(12, 90, 4, "pairs_f16", TOGETHER="true"),
-    "persistent RNN, pairs of bf16, one row across": persistent_rnn(3, 50, 1, "pairs_bf16"),
-    "persistent RNN, pairs in shared memory": persistent_rnn(40, 128, 32, "pairs_f16", STORED=6, MEETS="true"),
-    "persistent RNN, all pairs of a part in shared memory": persistent_rnn(36, 64, 8, "pairs_bf16", STORED=2),
     "persistent RNN of a batch": persistent_rnn_batch(20, 100, 3, slices=2),
     "persistent RNN of a batch, lanes apart": persistent_rnn_batch(12, 72, 9, slices=1, MEETS="true"),
     "persistent RNN of a batch, some columns at once": persistent_rnn_batch(32, 64, 16, slices=3, at_once=8),
@@ -449,6 +444,14 @@ PROGRAMS = {
     "persistent RNN of a batch, TF32": persistent_rnn_batch(24, 100, 20, 2, "tf32", 8, 1e-3, NEIGHBOURS=4),
     "persistent RNN of a batch, fp16": persistent_rnn_batch(
         20, 70, 16, 2, "f16", tolerance=1e-3, NEIGHBOURS=2, BRINGERS=QUARTER
+    ),
+    "persistent RNN by tensor cores": persistent_rnn_batch(20, 100, 1, 2, "f16", tolerance=1e-3),
+    "persistent RNN by tensor cores, pairs": persistent_rnn_batch(20, 100, 1, 2, "f16_pairs", tolerance=1e-3),
+    "persistent RNN by tensor cores, pairs, lanes apart": persistent_rnn_batch(
+        40, 70, 1, 4, "f16_pairs", tolerance=1e-3, STORED=8, MEETS="true"
+    ),
+    "persistent RNN by tensor cores, pairs of bf16": persistent_rnn_batch(
+        36, 64, 1, 3, "bf16_pairs", tolerance=1e-2, STORED=4, NEIGHBOURS=4
     ),
     "persistent RNN of a batch, bf16": persistent_rnn_batch(36, 64, 11, 3, "bf16", tolerance=1e-2, NEIGHBOURS=4),
 }

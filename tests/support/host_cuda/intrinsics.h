@@ -59,6 +59,13 @@ template <typename To, typename From> static inline To host_bits(From from) {
 static inline uint32_t __float_as_uint(float x) { return host_bits<uint32_t>(x); }
 static inline int32_t __float_as_int(float x) { return host_bits<int32_t>(x); }
 static inline float __uint_as_float(uint32_t bits) { return host_bits<float>(bits); }
+static inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t chosen) {
+    const uint64_t both = low | (uint64_t)high << 32;
+    uint32_t bytes = 0;
+    for (int i = 0; i < 4; ++i)
+        bytes |= (uint32_t)(both >> (chosen >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    return bytes;
+}
 static inline float __int_as_float(int32_t bits) { return host_bits<float>(bits); }
 static inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 static inline int __clz(int bits) { return bits ? __builtin_clz((unsigned)bits) : 32; }
@@ -177,12 +184,6 @@ RAMMER_INLINE float rammer_widen_f16(uint16_t stored);
 RAMMER_INLINE uint16_t rammer_narrow_bf16(float x);
 RAMMER_INLINE uint16_t rammer_narrow_f16(float x);
 RAMMER_INLINE uint32_t rammer_narrow_tf32(float x);
-template <int number> RAMMER_INLINE float rammer_widen_bf16_here(uint32_t both) {
-    return rammer_widen_bf16((uint16_t)(both >> number * 16));
-}
-template <int number> RAMMER_INLINE float rammer_widen_f16_here(uint32_t both) {
-    return rammer_widen_f16((uint16_t)(both >> number * 16));
-}
 RAMMER_INLINE uint32_t rammer_narrow_bf16x2(float low, float high) {
     return rammer_narrow_bf16(low) | (uint32_t)rammer_narrow_bf16(high) << 16;
 }

@@ -3,19 +3,18 @@
  * x is STEPS x LENGTH; W and U are the rows of `input`, V is `recurrent`; b and c are the rows of `bias`; states is
  * (STEPS + 1) x UNITS, of which the first is given. */
 constexpr int DEEP = 32 / ACROSS, WARPS = RAMMER_THREADS / 32, SLOTS = (2 * UNITS + ACROSS - 1) / ACROSS;
-constexpr int STEP = WORDS::WEIGHTS; /* neighbours that a lane has together */
 RAMMER_MEMBER constexpr int slice_of(int length) { return (length + WARPS - 1) / WARPS; }
-RAMMER_MEMBER constexpr int elements_of(int length) { return (slice_of(length) + DEEP * STEP - 1) / (DEEP * STEP) * STEP; }
+RAMMER_MEMBER constexpr int elements_of(int length) { return (slice_of(length) + DEEP - 1) / DEEP; }
 constexpr int X_ELEMENTS = elements_of(LENGTH), H_ELEMENTS = elements_of(UNITS);
 constexpr int X_VECTORS = WARPS * DEEP * X_ELEMENTS, VECTORS = X_VECTORS + WARPS * DEEP * H_ELEMENTS;
 constexpr int H_END = TOGETHER ? RAMMER_THREADS - (LENGTH + 31) / 32 * 32 : RAMMER_THREADS;
 
 typedef rammer_rnn_part<
-    LENGTH, slice_of(LENGTH), DEEP * X_ELEMENTS, X_ELEMENTS, 0, SLOTS, 0, 0, STORED, 0, 0, RAMMER_THREADS, !TOGETHER>
+    LENGTH, slice_of(LENGTH), DEEP * X_ELEMENTS, X_ELEMENTS, 0, SLOTS, 0, 0, 0, RAMMER_THREADS, !TOGETHER>
     x_part;
 typedef rammer_rnn_part<
-    UNITS, slice_of(UNITS), DEEP * H_ELEMENTS, H_ELEMENTS, 0, SLOTS, SLOTS * (X_ELEMENTS - STORED) / STEP, X_VECTORS, 0, 0,
-    TOGETHER ? 0 : 1, H_END, true>
+    UNITS, slice_of(UNITS), DEEP * H_ELEMENTS, H_ELEMENTS, 0, SLOTS, SLOTS * X_ELEMENTS, X_VECTORS, TOGETHER ? 0 : 1, H_END,
+    true>
     h_part;
 typedef rammer_rnn<UNITS, 2, ACROSS, VECTORS, MEETS, WORDS, x_part, h_part> rnn;
 
@@ -42,7 +41,7 @@ RAMMER_MEMBER half_row row_of(const uint16_t *row, uint32_t length, bool is_ther
 extern "C" __global__ void rammer_run(
     const float *x, const WEIGHT *input, const WEIGHT *recurrent, const float *bias, const float *scale, float *states
 ) {
-    float weights[SLOTS * (X_ELEMENTS - STORED + H_ELEMENTS) / STEP] = {};
+    float weights[SLOTS * (X_ELEMENTS + H_ELEMENTS)] = {};
     float *shared = (float *)rammer_scratch;
     const auto of_x = [&](uint32_t gate, uint32_t unit) {
         return row_of(input + (min(gate, 1u) * UNITS + unit) * LENGTH, LENGTH, true);

@@ -49,6 +49,30 @@ struct poll_twice {
     }
 };
 
+/* A row of weights; where they come in pairs, those of the next row, too. */
+struct weight_row {
+    const float *row;
+    uint32_t length;
+    bool is_there;
+    RAMMER_MEMBER float at(uint32_t element, bool present, uint32_t next) const {
+        return present && is_there && element < length ? row[next * length + element] : 0.0f;
+    }
+    RAMMER_MEMBER void operator()(uint32_t element, bool present, float (&values)[STEP]) const {
+        for (uint32_t i = 0; i < STEP; ++i)
+            values[i] = at(element + i, present, 0);
+    }
+    RAMMER_MEMBER void operator()(uint32_t element, bool present, uint32_t (&pairs)[STEP]) const {
+        for (uint32_t i = 0; i < STEP; ++i) {
+            uint16_t both[2];
+            for (uint32_t next = 0; next < 2; ++next) {
+                const float value[1] = {at(element + i, present, next)};
+                format::template put<0>(&both[next], value);
+            }
+            pairs[i] = both[0] | (uint32_t)both[1] << 16;
+        }
+    }
+};
+
 enum { STATES = 15 }; /* a barrier */
 struct early {};
 
@@ -85,19 +109,9 @@ extern "C" __global__ void rammer_run(
     float weights[WEIGHTS] = {};
     float *shared = (float *)rammer_scratch;
     const auto of_x = [&](uint32_t gate, uint32_t unit) {
-        const float *row = input + (min(gate, 1u) * UNITS + unit) * LENGTH;
-        return [=](uint32_t element, bool present, float (&values)[STEP]) {
-            for (uint32_t i = 0; i < STEP; ++i)
-                values[i] = present && element + i < LENGTH ? row[element + i] : 0.0f;
-        };
+        return weight_row{input + (min(gate, 1u) * UNITS + unit) * LENGTH, LENGTH, true};
     };
-    const auto of_h = [&](uint32_t gate, uint32_t unit) {
-        const float *row = recurrent + unit * UNITS;
-        return [=](uint32_t element, bool present, float (&values)[STEP]) {
-            for (uint32_t i = 0; i < STEP; ++i)
-                values[i] = present && gate == 1 && element + i < UNITS ? row[element + i] : 0.0f;
-        };
-    };
+    const auto of_h = [&](uint32_t gate, uint32_t unit) { return weight_row{recurrent + unit * UNITS, UNITS, gate == 1}; };
     rnn::load_weights(shared, weights, of_x, of_h);
     for (uint32_t i = threadIdx.x; i < PITCH * PLANES * sizeof(format::element) / sizeof(float); i += RAMMER_THREADS)
         shared[i] = 0.0f;

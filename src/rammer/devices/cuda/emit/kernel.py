@@ -209,7 +209,7 @@ def _emit_persistent_rnn(kernel: RKernel, symbol: str, unwritten: Collection[int
             yield Scope(writer, operands, fold), tile_sides(writer, kernel)
 
     with writer.block(f"struct {symbol}", ";"):
-        declare_cell(writer, plan, kernel.layouts, meets=takes_any_apart(kernel))
+        declare_cell(writer, kernel, plan, meets=takes_any_apart(kernel))
         with function("load_weights", "float *shared, float *weights", stationary.weights) as (scope, sides):
             emit_load_weights(scope, sides, plan)
         with function("keep_constants", "float *shared", plan.kept) as (scope, sides):

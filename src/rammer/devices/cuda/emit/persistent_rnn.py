@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from rammer.devices.codegen.scalar import C_TYPES, call_text
-from rammer.devices.codegen.scope import Position, Scope
+from rammer.devices.codegen.scope import Operands, Position, Scope
 from rammer.devices.codegen.writer import Writer
 from rammer.devices.cuda.emit.loads import Early
 from rammer.devices.cuda.emit.points import Side, decode, decode_inside, guarded, lane_first
@@ -31,6 +31,7 @@ _FORMATS: Mapping[Instruction, str] = {
 _HALVES: Mapping[DType, str] = {DType.FLOAT16: "f16", DType.BFLOAT16: "bf16"}
 _TOGETHER = (8, 4, 2, 1)  # such weights of a row, by one load where they lie so
 _VECTOR_BYTES = 16  # of a load
+_PAIR = 2  # units, whose weights are a word
 _LOOK_BYTES = 64  # that a thread asks for together, where registers are left
 
 
@@ -55,9 +56,9 @@ def emit_walk(symbol: str, family: Family, members: Mapping[int, str], runs: Map
     return writer.text()
 
 
-def declare_cell(writer: Writer, plan: PersistentRnn, layouts: Sequence[Layout], *, meets: bool) -> None:
+def declare_cell(writer: Writer, kernel: RKernel, plan: PersistentRnn, *, meets: bool) -> None:
     """Write the sizes of a cell: the type `rnn`."""
-    shares = plan.shares
+    shares, layouts = plan.shares, kernel.layouts
     if shares.tensor is not None:
         names = []
         for part in plan.parts:
@@ -68,7 +69,8 @@ def declare_cell(writer: Writer, plan: PersistentRnn, layouts: Sequence[Layout],
             writer.line(f"typedef rammer_rnn_batch_part<{_arguments(sizes)}> {names[-1]};")
         sizes = [plan.units, plan.columns, len(plan.gates), shares.slices, shares.slots, plan.at_once]
         sizes += [plan.has_room, plan.column_pitch, shares.row_pitch, meets]
-        format_ = _FORMATS[shares.instruction] + ("_beside" if shares.is_beside else "")
+        kind = "_beside" if shares.is_beside else "_pairs" if _come_in_pairs(Operands(kernel), plan) else ""
+        format_ = _FORMATS[shares.instruction] + kind
         types = ", ".join([format_, *names])
         writer.line(f"typedef rammer_rnn_batch<{_arguments(sizes)}, {types}> rnn;")
         return
@@ -77,13 +79,13 @@ def declare_cell(writer: Writer, plan: PersistentRnn, layouts: Sequence[Layout],
         end = shares.warps * WARP
         for part in together:
             sizes = [part.length, part.slice, part.pitch, part.elements, part.first_slot, part.slots]
-            sizes += [part.weights_at, part.vector_at, part.stored, part.stored_at, number, end, part is together[-1]]
+            sizes += [part.weights_at, part.vector_at, number, end, part is together[-1]]
             names.append(writer.name("part"))
             writer.line(f"typedef rammer_rnn_part<{_arguments(sizes)}> {names[-1]};")
             end = max(0, end - _loading_threads(part))
     sizes = [plan.units, len(plan.gates), shares.across, plan.column_pitch, meets]
     half = _HALVES.get(plan.weight_dtype)
-    words = "rammer_rnn_floats" if half is None else f"rammer_rnn_{'pairs' if shares.in_pairs else 'widened'}_{half}"
+    words = "rammer_rnn_floats" if half is None else f"rammer_rnn_widened_{half}"
     writer.line(f"typedef rammer_rnn<{_arguments(sizes)}, {', '.join([words, *names])}> rnn;")
 
 
@@ -143,6 +145,9 @@ def _emit_weight(scope: Scope, part: Part, plan: PersistentRnn, at_units: Mappin
             value = at_element("element").value(part.weight)
             writer.line(f"return {conditions} ? {value} : 0.0f;")
         return
+    if _come_in_pairs(scope.operands, plan):
+        _emit_pairs(scope, part, plan, at_units)
+        return
     width, loaded = tensor.elements, writer.name("loaded")
     with writer.block(f"return [=](uint32_t element, bool present, float (&values)[{width}])", ";"):
         writer.line(f"const auto *const in{load.slot} = chosen;")
@@ -190,6 +195,40 @@ def _emit_halves(scope: Scope, part: Part, plan: PersistentRnn, at_units: Mappin
             inside = [" && ".join([f"{i} < left", *_adds(part, plan)]) for i in ("i", "i + 1")]
             both = [f"({one} ? {halves}[i + {i}] : 0u) << {i * 16}" for i, one in enumerate(inside[:width])]
             writer.line(f"pairs[i / 2] = {' | '.join(both)};")
+
+
+def _emit_pairs(scope: Scope, part: Part, plan: PersistentRnn, at_units: Mapping[Axis, Position]) -> None:
+    """Write what some neighbouring weights of two rows are: of each a word, the first row in its lower half."""
+    writer, load = scope.writer, _weight_load(part)
+    elements = [Side.whole(axis) for axis in part.fastest_first(scope.operands.kernel.layouts)]
+    assert plan.shares.tensor is not None  # pairs are of its formats
+    width = plan.shares.tensor.elements
+    with writer.block(f"return [=](uint32_t element, bool present, uint32_t (&pairs)[{width}])", ";"):
+        writer.line(f"const auto *const in{load.slot} = chosen;")
+        writer.line(f"__builtin_assume(__isGlobal(in{load.slot}));")
+        writer.line("#pragma unroll")
+        with writer.block(f"for (uint32_t i = 0; i < {width}; ++i)"):
+            at = scope.enter({**at_units, **decode(writer, f"min(element + i, {part.length - 1}u)", elements)[0]})
+            inside = " && ".join(["present", *_adds(part, plan), f"element + i < {part.length}u"])
+            # Units beyond the axis are its last one, whose word begins with the one before.
+            place = f"({at.element(load)[0]}) / 2 * 2"
+            writer.line(f"pairs[i] = {inside} ? *(const uint32_t *)&in{load.slot}[{place}] : 0u;")
+
+
+def _come_in_pairs(operands: Operands, plan: PersistentRnn) -> bool:
+    """Whether one load brings the weights of two units that stay as they are."""
+    kernel, shares = operands.kernel, plan.shares
+    lane = kernel.tile.lane
+    if shares.tensor is None or plan.columns > 1 or not plan.weight_dtype.is_half or lane is None:
+        return False
+    axis, extent = kernel.expr.axes[lane], kernel.tile.task[lane]
+    loads = [_weight_load(part) for part in plan.parts]
+    slots = {slot for part in plan.parts for slot in part.tables.values()}
+    return (
+        axis.extent % _PAIR == extent % _PAIR == 0
+        and all(operands.loads_vectors(load, axis, _PAIR, kernel.alignments) for load in loads)
+        and all(kernel.alignments[slot] % _PAIR == 0 for slot in slots)
+    )
 
 
 def _weight_load(part: Part) -> Load:
@@ -262,7 +301,7 @@ def _emit_vector(scope: Scope, part: Part) -> str:
             value = f"looked.{field}"
             if load.slot in readers:
                 taken = f"{readers[load.slot]}(&in{load.slot}[{inside.element(load)[0]}], {value})"
-                value = writer.let("float", writer.name("taken"), taken)
+                value = writer.let(C_TYPES[load.dtype], writer.name("taken"), taken)
             inside.bind(load, value)
         writer.line(f"return {inside.value(part.vector)};")
     return f"rammer_vectors{{look_{name}, take_{name}}}"

@@ -37,24 +37,6 @@ RAMMER_INLINE uint16_t rammer_narrow_f16(float x) {
     return stored;
 }
 
-/* One of two in a register, where it stands: what is made of a word that stays would else stay, too, in a register more. */
-template <int number> RAMMER_INLINE float rammer_widen_bf16_here(uint32_t both) {
-    uint32_t bits;
-    if constexpr (number == 0)
-        asm volatile("shl.b32 %0, %1, 16;" : "=r"(bits) : "r"(both));
-    else
-        asm volatile("and.b32 %0, %1, 0xffff0000;" : "=r"(bits) : "r"(both));
-    return __uint_as_float(bits);
-}
-template <int number> RAMMER_INLINE float rammer_widen_f16_here(uint32_t both) {
-    float x;
-    if constexpr (number == 0)
-        asm volatile("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\tcvt.f32.f16 %0, low;\n\t}" : "=f"(x) : "r"(both));
-    else
-        asm volatile("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\tcvt.f32.f16 %0, high;\n\t}" : "=f"(x) : "r"(both));
-    return x;
-}
-
 /* Two in a register, `low` in its lower half. */
 RAMMER_INLINE uint32_t rammer_narrow_bf16x2(float low, float high) {
     uint32_t both;

@@ -188,7 +188,7 @@ template <bool whole> struct rammer_flagged_poll {
  * anything else is done (ADR 0014). */
 template <bool whole> struct rammer_flagged_loader {
     const rammer_record *record;
-    __device__ __forceinline__ float operator()(const rammer_tagged *from) const {
+    template <typename Tagged> __device__ __forceinline__ auto operator()(const Tagged *from) const {
         return (*this)(from, rammer_look(from));
     }
     __device__ __forceinline__ float operator()(const rammer_tagged *from, uint64_t word) const {
@@ -197,8 +197,7 @@ template <bool whole> struct rammer_flagged_loader {
             atomicMin(&rammer_queue.late, record->step + record->wait_count);
         return value;
     }
-    template <typename Tagged> __device__ __forceinline__ auto operator()(const Tagged *from) const {
-        auto word = rammer_look(from);
+    template <typename Tagged> __device__ __forceinline__ auto operator()(const Tagged *from, uint32_t word) const {
         const rammer_tag tag = rammer_tag::now();
         rammer_flagged_poll<whole>{record}([&] { return tag.is_in(from, word); }, [&] { word = rammer_look(from); });
         return rammer_element(from, word);

@@ -10,8 +10,6 @@
  *
  * A cell has `units` units of some gates; number `gate * units + unit` is a row, and each unit a point of the epilogue.
  * Neighbouring lanes have neighbouring rows, `across` of them; the lanes that are left over split a warp's slice of a vector.
- * A register holds a weight, or two of 16 bits that are neighbours in a row (persistent_rnn_words.cuh). Weights for which there are
- * no registers lie in shared memory.
  */
 #ifndef RAMMER_PERSISTENT_RNN_CUH
 #define RAMMER_PERSISTENT_RNN_CUH
@@ -70,12 +68,11 @@ template <int pitch> RAMMER_INLINE float rammer_sum_warps(const float *from) {
 
 /* A vector of `length` elements, and the weights that it is multiplied with. Each warp has a slice of it, whose lanes have
  * `elements` each; slices begin at element `vector_at` of shared memory, `pitch` apart. A lane's weights are those of `slots`
- * rows from its row number `first_slot` on: of its first `stored` elements in shared memory, from word `stored_at` of those on, of
- * the others at `weights_at` among its registers. Parts of one `group` are loaded together, each by the threads before number
- * `end`; one of them is the `last`. */
+ * rows from its row number `first_slot` on, at `weights_at` among its registers. Parts of one `group` are loaded together, each by
+ * the threads before number `end`; one of them is the `last`. */
 template <
-    int length, int slice, int pitch, int elements, int first_slot, int slots, int weights_at, int vector_at, int stored,
-    int stored_at, int group, int end, bool last>
+    int length, int slice, int pitch, int elements, int first_slot, int slots, int weights_at, int vector_at, int group, int end,
+    bool last>
 struct rammer_rnn_part {
     enum {
         LENGTH = length,
@@ -86,9 +83,6 @@ struct rammer_rnn_part {
         SLOTS = slots,
         WEIGHTS_AT = weights_at,
         VECTOR_AT = vector_at,
-        STORED = stored,
-        STORED_AT = stored_at,
-        QUADS = (slots + 3) / 4, /* of words that lie together, of all slots */
         GROUP = group,
         LAST = last,
         END = end,
@@ -104,8 +98,8 @@ template <typename Look, typename Take> struct rammer_vectors {
 };
 template <typename Look, typename Take> rammer_vectors(Look, Take) -> rammer_vectors<Look, Take>;
 
-/* A cell. `pitch` elements of shared memory have the slices of all parts. Behind them lie the sums of warps, stored weights, and
- * the constants of the epilogue. Where threads may wait one by one for elements, `meets`. */
+/* A cell. `pitch` elements of shared memory have the slices of all parts. Behind them lie the sums of warps, and the constants of
+ * the epilogue. Where threads may wait one by one for elements, `meets`. */
 template <int units, int gates, int across, int pitch, bool meets, typename Words, typename... Parts> struct rammer_rnn {
     enum {
         WARPS = RAMMER_THREADS / 32,
@@ -118,15 +112,14 @@ template <int units, int gates, int across, int pitch, bool meets, typename Word
         POINT_WARPS = (POINTS + POINTS_PER_WARP - 1) / POINTS_PER_WARP,
         LOOKS = 4, /* of a thread together */
         SUMS_AT = pitch,
-        STORED_AT = SUMS_AT + WARPS * ROWS,
-        BIASES_AT = STORED_AT + (0 + ... + ((int)Parts::STORED / (int)Words::WEIGHTS * (int)Parts::QUADS)) * 4 * RAMMER_THREADS,
+        BIASES_AT = SUMS_AT + WARPS * ROWS,
         KEPT_AT = BIASES_AT + ROWS
     };
     typedef float totals[gates];
 
     /* weight(gate, unit), one functor for each part, has the weights of a row: see Words::load. */
-    template <typename... Weights> static RAMMER_MEMBER void load_weights(float *shared, float *weights, Weights... weight) {
-        (load_weights_of<Parts>(shared, weights, weight), ...);
+    template <typename... Weights> static RAMMER_MEMBER void load_weights(float *, float *weights, Weights... weight) {
+        (load_weights_of<Parts>(weights, weight), ...);
     }
 
     /* constants(gate, point, float *kept) returns the bias of a gate, and has `count` other constants of a point. */
@@ -184,7 +177,7 @@ template <int units, int gates, int across, int pitch, bool meets, typename Word
 
     /* All loads are on their way together. */
     template <typename Part, typename Weight>
-    static RAMMER_MEMBER void load_weights_of(float *shared, float *weights, Weight weight) {
+    static RAMMER_MEMBER void load_weights_of(float *weights, Weight weight) {
         constexpr bool IS_EVEN = Part::LENGTH == WARPS * Part::PITCH;
         constexpr int TOGETHER = Words::template together<Part::ELEMENTS>();
 #pragma unroll
@@ -197,25 +190,18 @@ template <int units, int gates, int across, int pitch, bool meets, typename Word
                 const uint32_t element = threadIdx.x / 32 * Part::SLICE + number;
                 const uint32_t inside = IS_EVEN ? element : min(element, Part::LENGTH - 1u);
                 const int left = IS_EVEN ? TOGETHER : min((int)(Part::SLICE - number), (int)(Part::LENGTH - element));
-                float words[TOGETHER / Words::WEIGHTS];
-                Words::load(words, of_row, inside, left);
+                float values[TOGETHER];
+                Words::load(values, of_row, inside, left);
 #pragma unroll
-                for (int k = 0; k < TOGETHER; k += Words::WEIGHTS)
-                    if (j + k < Part::STORED)
-                        shared[stored_at<Part>(i, j + k)] = words[k / Words::WEIGHTS];
-                    else
-                        weights[register_of<Part>(i, j + k)] = words[k / Words::WEIGHTS];
+                for (int k = 0; k < TOGETHER; ++k)
+                    weights[register_of<Part>(i, j + k)] = values[k];
             }
         }
     }
 
-    /* Where the word with a lane's weight of a slot and an element is: in shared memory those of four slots side by side. */
-    template <typename Part> static RAMMER_MEMBER uint32_t stored_at(int slot, int element) {
-        const int quad = element / Words::WEIGHTS * Part::QUADS + slot / 4;
-        return STORED_AT + Part::STORED_AT + (quad * RAMMER_THREADS + threadIdx.x) * 4 + slot % 4;
-    }
+    /* Of a lane's weight of a slot and an element. */
     template <typename Part> static RAMMER_MEMBER constexpr int register_of(int slot, int element) {
-        return Part::WEIGHTS_AT + (slot * (Part::ELEMENTS - Part::STORED) + element - Part::STORED) / Words::WEIGHTS;
+        return Part::WEIGHTS_AT + slot * Part::ELEMENTS + element;
     }
 
     /* The last threads first: the first ones may still be finishing points of the record before. Whole warps load flagged
@@ -271,27 +257,11 @@ template <int units, int gates, int across, int pitch, bool meets, typename Word
                 float vector[Part::VECTOR];
                 rammer_load_vector<Part::VECTOR>(vector, slice + j);
 #pragma unroll
-                for (int k = 0; k < Part::VECTOR; k += Words::WEIGHTS)
-                    multiply_words<Part>(sums, shared, weights, j + k, vector + k);
-            }
-        }
-    }
-
-    /* The products of a word of each slot, from an element on. */
-    template <typename Part>
-    static RAMMER_MEMBER void multiply_words(
-        float *sums, const float *shared, const float *weights, int element, const float *vector
-    ) {
-        float stored[4];
+                for (int k = 0; k < Part::VECTOR; ++k)
 #pragma unroll
-        for (int i = 0; i < Part::SLOTS; ++i) {
-            if (element < Part::STORED && i % 4 == 0)
-                rammer_load_vector<4>(stored, shared + stored_at<Part>(i, element));
-            const float word = element < Part::STORED ? stored[i % 4] : weights[register_of<Part>(i, element)];
-            float &sum = sums[Part::FIRST_SLOT + i];
-            sum += Words::template weight<0>(word) * vector[0];
-            if constexpr (Words::WEIGHTS == 2)
-                sum += Words::template weight<1>(word) * vector[1];
+                    for (int i = 0; i < Part::SLOTS; ++i)
+                        sums[Part::FIRST_SLOT + i] += weights[register_of<Part>(i, j + k)] * vector[k];
+            }
         }
     }
 

@@ -87,7 +87,12 @@ struct rammer_rnn_batch {
     }
     /* Whether a warp, one of those before number `end`, has no rows: in some teams the compiler sees that each has. */
     template <int end = WARPS> static RAMMER_MEMBER bool is_idle(void) { return GROUPS * slices < end && slice() >= slices; }
-    static RAMMER_MEMBER uint32_t row(int slot) { return (threadIdx.x / 32 % GROUPS * slots + slot) * 8 + lane() / 4; }
+    static RAMMER_MEMBER uint32_t row(int slot) {
+        const uint32_t first = threadIdx.x / 32 % GROUPS * slots;
+        return format::IS_PAIRED ? first * 8 + behind(slot) + lane() / 4 * 2 : (first + slot) * 8 + lane() / 4;
+    }
+    /* How far the row of a slot is from that of the first one. */
+    static RAMMER_MEMBER constexpr int behind(int slot) { return format::IS_PAIRED ? slot / 2 * 16 + slot % 2 : slot * 8; }
 
     /* Where a lane's weights of an element lie: the words of two rows, four together as they are multiplied. */
     template <typename Part> static RAMMER_MEMBER uint32_t stored_at(int element, int pair, int word) {
@@ -430,7 +435,7 @@ struct rammer_rnn_batch {
                 for (int k = 0; k < 2; ++k) {
                     const bool has_row = ROWS % (GROUPS * slots * 8) == 0 || row(i) < ROWS;
                     if (has_row && (columns % 8 == 0 || first + n + lane() % 4 * 2 + k < columns))
-                        visit(&own[i / 2][n / 8][i % 2 * 2 + k], at + (n + k) * row_pitch + i * 8);
+                        visit(&own[i / 2][n / 8][i % 2 * 2 + k], at + (n + k) * row_pitch + behind(i));
                 }
     }
 

@@ -6,6 +6,7 @@
  *     put<plane>(element *to, const float (&values)[lanes]): writes elements of a vector into shared memory, what is left of them
  *         `plane` behind
  *     keep(float *words, const float *weights): the words of STEP weights
+ *     IS_PAIRED: whether the rows of a lane are pairs of neighbours
  *     rows, columns: what is multiplied, from two rows' words and from an element on
  *     multiply(sums, lesser, rows, columns): adds the products to sums, of which some may be kept apart in units of LESSER
  *     gather(sums): what is to be done with the sums of all
@@ -38,7 +39,7 @@ struct rammer_rnn_columns {
 #define RAMMER_RNN_HALVES(name)                                                                                           \
     struct rammer_rnn_##name {                                                                                            \
         typedef uint16_t element;                                                                                         \
-        enum { STEP = 4, WORDS = 2, PLANES = 1, IS_BESIDE = false, IS_SCALED = false };                                   \
+        enum { STEP = 4, WORDS = 2, PLANES = 1, IS_BESIDE = false, IS_SCALED = false, IS_PAIRED = false };                \
         static constexpr float LESSER = 1.0f;                                                                             \
         typedef rammer_rnn_rows rows;                                                                                     \
         typedef rammer_rnn_columns columns;                                                                               \
@@ -64,6 +65,14 @@ struct rammer_rnn_columns {
 
 RAMMER_RNN_HALVES(f16)
 RAMMER_RNN_HALVES(bf16)
+
+/* The same, of weights that come as they are, those of two neighbouring rows together. */
+struct rammer_rnn_f16_pairs : rammer_rnn_f16 {
+    enum { IS_PAIRED = true };
+};
+struct rammer_rnn_bf16_pairs : rammer_rnn_bf16 {
+    enum { IS_PAIRED = true };
+};
 
 /* Numbers of a larger range as float16, whose 11 bits are those of TF32: weights are scaled so that the largest of an rTask is
  * just below 2^14, elements in units that depend on the band of their exponents. Band 0 is all below 2^7, and nearly always
@@ -103,7 +112,7 @@ struct rammer_rnn_tf32 : rammer_rnn_f16, rammer_rnn_scaled {
 /* Float32: of the 22 leading bits of a number the first 11 and what is left of it, in units of LESSER. */
 struct rammer_rnn_split : rammer_rnn_scaled {
     typedef uint16_t element;
-    enum { STEP = 4, WORDS = 4 };
+    enum { STEP = 4, WORDS = 4, IS_PAIRED = false };
     static constexpr float LESSER = 1.0f / 2048;
     struct rows {
         rammer_rnn_rows high, low;

@@ -13,7 +13,10 @@ template <typename Cell> struct rammer_rnn_weights {
         float scale = 1.0f;
         if constexpr (Format::IS_SCALED)
             scale = scale_of<Parts...>(shared, weight...);
-        (load_part<Parts>(shared, weights, scale, weight), ...);
+        if constexpr (Format::IS_PAIRED)
+            (load_pairs<Parts>(shared, weights, weight), ...);
+        else
+            (load_part<Parts>(shared, weights, scale, weight), ...);
     }
 
   private:
@@ -84,6 +87,38 @@ template <typename Cell> struct rammer_rnn_weights {
 #pragma unroll
             for (int i = 0; i < ALL; ++i)
                 own[i] = i < LEFT ? own[i + ALL - LEFT] : words[(i - LEFT) / Format::WORDS][(i - LEFT) % Format::WORDS];
+        }
+    }
+    /* The same of two rows at a time, whose weights of an element come as a word. */
+    template <typename Part, typename Weight>
+    static RAMMER_MEMBER void load_pairs(float *shared, float *weights, Weight weight) {
+        constexpr int STEPS = Part::ELEMENTS / Format::STEP, STORED = Part::STORED / Format::STEP;
+        constexpr int OF_ROW = (STEPS - STORED) * Format::WORDS, ALL = Cell::SLOTS * OF_ROW, LEFT = ALL - 2 * OF_ROW;
+        float *const own = weights + Part::WEIGHTS_AT;
+#pragma unroll 1
+        for (int slot = 0; slot < Cell::SLOTS; slot += 2) {
+            const auto of_rows = weight(Cell::row(slot) / Cell::UNITS, Cell::row(slot) % Cell::UNITS);
+            uint32_t loaded[STEPS][Format::STEP];
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step) {
+                const uint32_t element = (step * 4 + Cell::lane() % 4) * Format::STEP;
+                of_rows(Cell::template slice_of<Part>() * Part::PITCH + element, !Cell::is_idle(), loaded[step]);
+            }
+            /* A word has neighbouring elements of a row. */
+            const auto word_of = [&](int step, int row, int word) {
+                const uint32_t *both = loaded[step] + 2 * word;
+                return __uint_as_float(__byte_perm(both[0], both[1], row == 0 ? 0x5410 : 0x7632));
+            };
+#pragma unroll
+            for (int step = 0; step < STORED; ++step)
+#pragma unroll
+                for (int i = 0; i < 2 * Format::WORDS; ++i) /* in the order in which they are multiplied */
+                    shared[Cell::template stored_at<Part>(step * Format::STEP, slot / 2, 0) + i] = word_of(step, i % 2, i / 2);
+#pragma unroll
+            for (int i = 0; i < ALL; ++i) {
+                const int row = (i - LEFT) / max(OF_ROW, 1), word = (i - LEFT) % max(OF_ROW, 1);
+                own[i] = i < LEFT ? own[i + ALL - LEFT] : word_of(STORED + word / Format::WORDS, row, word % Format::WORDS);
+            }
         }
     }
     /* So many steps that none is left over. */

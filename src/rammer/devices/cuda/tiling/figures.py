@@ -78,8 +78,9 @@ class ThreadFigures:
         l2_us, memory_us: a byte from or to L2 and memory, while all multiprocessors read and write.
         exchange_us: a value, within a warp.
         barrier_us: a barrier of several warps, and what passes through shared memory there.
-        stationary_us: of an rTask that loads weights into registers to keep them, of each of these registers; of each
-            pair of weights of 16 bits, and what it takes longer if it is in shared memory.
+        stationary_us: of an rTask that loads weights into registers to keep them, and of each of these registers.
+        narrow_us: likewise, where weights stay 16 bits, of each word of them, and what it takes longer if there is no
+            register for it.
     """
 
     provenance: str
@@ -92,7 +93,8 @@ class ThreadFigures:
     memory_us: float
     exchange_us: float
     barrier_us: float
-    stationary_us: tuple[float, float, float, float]
+    stationary_us: tuple[float, float]
+    narrow_us: tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +244,8 @@ H200_THREADS = ThreadFigures(
     memory_us=2.71e-5,
     exchange_us=0.0142,
     barrier_us=0.149,
-    stationary_us=(0.8, 0.02, 0.051, 0.017),
+    stationary_us=(0.8, 0.02),
+    narrow_us=(1.5, 0.02, 0.06),
 )
 
 H200_WARPGROUPS = WarpgroupFigures(

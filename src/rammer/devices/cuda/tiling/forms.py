@@ -41,9 +41,9 @@ def product_form(workload: Workload, tile: RTile, vdevice: VDevice) -> KernelFor
 
 
 def staying_form(
-    workload: Workload, tile: RTile, vdevice: VDevice, *, in_pairs: bool = False
+    workload: Workload, tile: RTile, vdevice: VDevice, *, narrow: bool = False
 ) -> PersistentRnnForm | None:
-    """The form of a product whose weights stay, those of 16 bits `in_pairs` in a register; None where they cannot."""
+    """The form of a product whose weights stay, `narrow` ones as 16 bits; None where they cannot."""
     form = persistent_rnn_form(
         workload.expr,
         workload.layouts,
@@ -52,7 +52,7 @@ def staying_form(
         vdevice.threads,
         vdevice.stationary_bytes,
         _shared_bytes(vdevice, _STAYING),
-        in_pairs=in_pairs,
+        narrow=narrow,
     )
     if form is not None and form.instruction is Instruction.MMA_3XF16 and vdevice.numerics == "strict":
         return None

@@ -1,6 +1,6 @@
 """rTiles whose weights stay on a vEU: the fewest rTasks that leave each with no more weights than a vEU keeps.
 
-Only for few vectors times weights. Weights of 16 bits that one vector is multiplied with may be kept in pairs, those
+Only for few vectors times weights. Weights of 16 bits that one vector is multiplied with may be kept as they are, those
 for which no registers are left in shared memory: fewer rTasks then, each of which takes longer. Which is best follows
 from how many vEUs there are.
 """
@@ -18,16 +18,16 @@ from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.tile import scale_out
 from rammer.tiling.pattern import Contraction, contraction
-from rammer.tiling.persistent_rnn import can_be_pairs, column_axes
+from rammer.tiling.persistent_rnn import can_be_narrow, column_axes
 
 _LANES = 4  # what an rTask's size is a multiple of: a gate's sums are shared out among lanes evenly
-_PAIR = 2
-_SHARES = (1.0, 0.875, 0.75, 0.625)  # of the rTasks whose pairs all have registers
+_PAIR = 2  # of 16 bits, in a register
+_SHARES = (1.0, 0.875, 0.75, 0.625)  # of the rTasks whose narrow weights all have registers
 _MAX_COLUMNS = 64  # with more, weights are used often enough within one rTask
 
 
 def persistent_kernels(workload: Workload, vdevice: VDevice) -> tuple[RKernel, ...]:
-    """Candidates whose weights stay on their vEUs, if there are any: as float32, then fewer rTasks by pairs.
+    """Candidates whose weights stay on their vEUs, if there are any: as float32, then fewer rTasks by 16 bits.
 
     Of several vectors, they or results have to be tagged: such rKernels are slow where weights do not stay from one to
     the next.
@@ -57,18 +57,18 @@ def persistent_kernels(workload: Workload, vdevice: VDevice) -> tuple[RKernel, .
         if not columns:
             break
         count *= 2  # fewer points of all columns
-    if can_be_pairs(expr, layouts, workload.constants):
-        others = _in_pairs(workload, units, lane, vdevice)
+    if can_be_narrow(expr, layouts, workload.constants):
+        others = _narrow(workload, units, lane, vdevice)
         kernels += [other for other in others if not kernels or other.task_count < kernels[0].task_count]
     return tuple(kernels)
 
 
-def _in_pairs(workload: Workload, units: tuple[int, ...], lane: int, vdevice: VDevice) -> Iterator[RKernel]:
-    """Candidates that keep weights in pairs: as many rTasks as registers ask for, and fewer."""
+def _narrow(workload: Workload, units: tuple[int, ...], lane: int, vdevice: VDevice) -> Iterator[RKernel]:
+    """Candidates that keep weights as 16 bits: as many rTasks as registers ask for, and fewer."""
     most = -(-_task_count(workload.expr, (), vdevice) // _PAIR)
     for count in dict.fromkeys(max(1, int(most * share)) for share in _SHARES):
         tile = RTile(task=scale_out(workload.expr, units, count), lane=lane)
-        form = staying_form(workload, tile, vdevice, in_pairs=True)
+        form = staying_form(workload, tile, vdevice, narrow=True)
         if form is not None and count <= vdevice.veu_count:
             yield workload.kernel(tile, form)
 

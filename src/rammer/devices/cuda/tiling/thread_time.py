@@ -16,17 +16,19 @@ from rammer.ir.task import RKernel
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 
-_PAIR_BYTES = 4
+_REGISTER_BYTES = 4
+_NARROW_WORDS = 80  # of weights of 16 bits, that registers have room for
 _CACHED = 0.3  # of shared memory, which operands of products leave to the cache
 
 
 def stationary_us(form: PersistentRnnForm, figures: ThreadFigures) -> float:
     """Time of an rTask that keeps its weights and has loaded them first, in microseconds."""
-    fixed_us, register_us, pair_us, stored_us = figures.stationary_us
-    if not form.in_pairs:
-        return fixed_us + form.weight_registers * register_us
-    pairs = form.weight_bytes / (form.threads * _PAIR_BYTES)
-    return fixed_us + pairs * pair_us + max(0.0, pairs - form.weight_registers) * stored_us
+    if form.is_narrow:
+        fixed_us, word_us, beyond_us = figures.narrow_us
+        words = form.weight_bytes / (form.threads * _REGISTER_BYTES)
+        return fixed_us + words * word_us + max(0.0, words - _NARROW_WORDS) * beyond_us
+    fixed_us, register_us = figures.stationary_us
+    return fixed_us + form.weight_registers * register_us
 
 
 def straight_instructions(kernel: RKernel) -> float:

@@ -61,6 +61,7 @@ def pickled(thing: object) -> list[memoryview]:
 
 
 def write(pipe: Any, parts: Sequence[memoryview]) -> None:  # noqa: ANN401 - any stream
+    """Write an object that is pickled."""
     pipe.write(struct.pack(f"<Q{len(parts)}Q", len(parts), *(part.nbytes for part in parts)))
     for part in parts:
         pipe.write(part)

@@ -1,8 +1,8 @@
 """The policy `auto`: the best schedule of several other policies, by simulation.
 
-Where programs are to be measured, `compiler.schedule_graph` measures those that may be the quickest; where a device can
-be divided in other ways, those of its divisions, too. Simulation does not tell programs apart that are within a few
-percent, and `critical-path` finds others if it believes something else of hand-overs. So it then searches several times.
+Where programs are to be measured, `schedule_graph` measures those that may be the quickest; where a device can be
+divided in other ways, those of its divisions, too. Simulation does not tell programs apart that are within a few
+percent, and `critical-path` finds others if it believes something else of hand-overs: it then searches several times.
 """
 
 from __future__ import annotations

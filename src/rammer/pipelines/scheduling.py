@@ -127,7 +127,7 @@ def _offers(made: Sequence[_Costed]) -> list[tuple[Scheduled, float]]:
 
 
 def as_asked(vdevice: VDevice, options: CompileOptions) -> VDevice:
-    """A description with what the options and users' own rKernels add; raises OptionError as `compiler.find_target` does."""
+    """A description with what the options and users' own rKernels add; raises OptionError as `find_target` does."""
     if externs := kernels_for(vdevice.kind):
         vdevice = replace(vdevice, externs=externs)
     vdevice = replace(vdevice, trees=options.trees)

@@ -11,9 +11,10 @@ from rammer.errors import DeviceError, OutOfMemoryError
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.options import CompileOptions
-from rammer.pipelines.apart import ArmsApart, _receive, _send
+from rammer.pipelines.apart import ArmsApart
 from rammer.pipelines.compiler import find_target
 from rammer.pipelines.exploring import Explored
+from rammer.pipelines.pipes import receive, send
 from rammer.pipelines.planning import choose_schedule, lower_graph
 from rammer.profiler.costs import MeasuredCosts
 from rammer.roller.model import ModelCosts
@@ -92,9 +93,9 @@ def test_errors_are_those_of_the_process(explored):
 def test_arrays_travel_as_they_are(tmp_path):
     things = {"whole": np.arange(1 << 20), "view": np.arange(12).reshape(3, 4)[:, ::2], "text": "x", "none": None}
     with (tmp_path / "pipe").open("wb") as pipe:
-        _send(pipe, things)
+        send(pipe, things)
     with (tmp_path / "pipe").open("rb") as pipe:
-        found = _receive(pipe)
+        found = receive(pipe)
     for name in ("whole", "view"):
         np.testing.assert_array_equal(found[name], things[name])
     assert (found["text"], found["none"]) == ("x", None)

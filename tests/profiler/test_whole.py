@@ -15,7 +15,8 @@ from rammer.errors import DeviceUnavailableError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
-from rammer.pipelines import compiler, planning, together
+from rammer.pipelines import planning, scheduling, together
+from rammer.pipelines.compiler import find_target
 from rammer.pipelines.planning import plan_graph
 from rammer.pipelines.together import Model, plan_together
 from rammer.profiler import whole
@@ -132,7 +133,7 @@ def test_auto_takes_what_is_measured_to_be_quickest(monkeypatch, tmp_path, tune)
         profiled.extend(kernels)
         return {}
 
-    monkeypatch.setattr(compiler, "measure_plans", measure)
+    monkeypatch.setattr(scheduling, "measure_plans", measure)
     monkeypatch.setattr(planning, "profile", profile)
     monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
     net = rammer.compile(NETWORKS["resnext"](seed=0, **SMALL["resnext"]), "cpu", policy="auto", tune=tune, veus=2)
@@ -160,10 +161,10 @@ def test_auto_divides_a_gpu_as_is_measured_to_be_quickest(monkeypatch, tmp_path,
         seen.update(one.veu_count for one in vdevices)
         return [Figure(1.0 if one.veu_count == quick else 2.0, "made up") for one in vdevices]
 
-    monkeypatch.setattr(compiler, "measure_plans", measure)
+    monkeypatch.setattr(scheduling, "measure_plans", measure)
     options = CompileOptions(device="cuda:sm_90", policy="auto", tune=tune, veus=veus, dump_dir=tmp_path)
-    device, vdevice = compiler.find_target(options)
-    found = compiler.schedule_graph(load_graph(mlp_model()), device, vdevice, options)
+    device, vdevice = find_target(options)
+    found = scheduling.schedule_graph(load_graph(mlp_model()), device, vdevice, options)
     assert found.vdevice.veu_count == quick
     assert seen == tried
     assert len(found.schedule.programs[0].steps) == quick

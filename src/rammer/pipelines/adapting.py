@@ -16,11 +16,12 @@ from rammer.inspection.dump import Dump
 from rammer.ir.sizes import check_arrays
 from rammer.options import CompileOptions
 from rammer.pipelines.apart import ArmsApart
-from rammer.pipelines.compiler import build_plan, find_target, interface_of, schedule_graph
+from rammer.pipelines.compiler import build_plan, find_target, interface_of
 from rammer.pipelines.exploring import Explored, Written, digest_of, digest_of_model
 from rammer.pipelines.guarded import guarded
 from rammer.pipelines.kinds import read_with
 from rammer.pipelines.planning import plan_memory, silent
+from rammer.pipelines.scheduling import schedule_graph
 from rammer.runtime.adaptive import AdaptiveModel
 from rammer.runtime.beside import Beside
 from rammer.runtime.executable import Executable

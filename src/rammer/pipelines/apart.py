@@ -1,30 +1,25 @@
 """Another process that schedules and writes programs, so that calls of this one never wait for Python's lock.
 
-The two speak by pipes, in pickled objects. Large arrays travel beside them, and files of a program that the first one
-has as well do not travel at all.
+The two speak by `pipes`. Files of a program that the first one has as well do not travel.
 """
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
-import struct
 import subprocess
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from rammer.errors import DeviceError, RammerError
 from rammer.pipelines.exploring import Explored, Written
+from rammer.pipelines.pipes import begin, pickled, receive, send, write
 from rammer.runtime.contest import Arm, Parts
 
 _NICENESS = 10
-_SERVE = "import sys; sys.path[:] = sys.argv[1:]; from rammer.pipelines.apart import serve; serve()"
 _NEXT, _BUILD, _BESIDE = "next", "build", "beside"
 
 Gains = list[Mapping[str, bool]]
@@ -46,7 +41,7 @@ class ArmsApart:
 
     def __init__(self, explored: Explored) -> None:
         """Nothing is begun before the first arm is asked for; but pickling, which holds Python's lock, is done now."""
-        self._explored = _pickled(explored)
+        self._explored = pickled(explored)
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
@@ -93,8 +88,8 @@ class ArmsApart:
                     self._process.kill()
             assert self._process.stdin is not None
             assert self._process.stdout is not None
-            _send(self._process.stdin, (what, gains))
-            answer = _receive(self._process.stdout)
+            send(self._process.stdin, (what, gains))
+            answer = receive(self._process.stdout)
         except (OSError, EOFError) as error:
             raise DeviceError(f"the process that schedules ended: {error}", hint="call adapt() anew") from error
         if isinstance(answer, RammerError):
@@ -105,10 +100,9 @@ class ArmsApart:
         """The process, which knows the model."""
         if self._stopped:
             raise EOFError("it was not wanted any more")
-        command = [sys.executable, "-c", _SERVE, *sys.path]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = begin(__name__)
         assert process.stdin is not None
-        _write(process.stdin, self._explored)
+        write(process.stdin, self._explored)
         self._explored = []
         return process
 
@@ -131,7 +125,7 @@ def serve() -> None:
 
 
 def _answer(questions: BinaryIO, answers: BinaryIO) -> None:
-    explored: Explored = _receive(questions)
+    explored: Explored = receive(questions)
     known = cache(lambda: explored.written(explored.first).source.files)
     arms = explored.arms()
     arm: Arm[Written] | None = None
@@ -158,76 +152,9 @@ def _answer(questions: BinaryIO, answers: BinaryIO) -> None:
         return _Offer(name=arm.name, digest=arm.digest, predicted=arm.predicted, programs=programs, beside=beside)
 
     while True:
-        what, gains = _receive(questions)
+        what, gains = receive(questions)
         try:
             found = answer(what, gains)
         except RammerError as error:
             found = error
-        _send(answers, found)
-
-
-class _Pickler(pickle.Pickler):
-    """For what pickle has no way by itself."""
-
-    def reducer_override(self, thing: object) -> Any:  # noqa: ANN401 - as pickle wants it
-        """How to make it again."""
-        if isinstance(thing, MappingProxyType):
-            return _proxy, (dict(thing),)
-        if isinstance(thing, RammerError):
-            return _error, (type(thing), thing.args, thing.__dict__)
-        if isinstance(thing, memoryview):
-            return bytes, (bytes(thing),)
-        return NotImplemented
-
-
-def _proxy(content: dict[Any, Any]) -> MappingProxyType[Any, Any]:
-    return MappingProxyType(content)
-
-
-def _error(kind: type[RammerError], arguments: tuple[Any, ...], state: dict[str, Any]) -> RammerError:
-    error = kind.__new__(kind, *arguments)
-    error.__dict__.update(state)
-    return error
-
-
-def _send(pipe: Any, thing: object) -> None:  # noqa: ANN401 - any stream
-    """Write an object."""
-    _write(pipe, _pickled(thing))
-
-
-def _pickled(thing: object) -> list[memoryview]:
-    """An object as bytes, and its arrays, which are not copied."""
-    buffers: list[pickle.PickleBuffer] = []
-    text = io.BytesIO()
-    _Pickler(text, protocol=5, buffer_callback=buffers.append).dump(thing)
-    return [text.getbuffer(), *(buffer.raw() for buffer in buffers)]
-
-
-def _write(pipe: Any, parts: Sequence[memoryview]) -> None:  # noqa: ANN401 - any stream
-    pipe.write(struct.pack(f"<Q{len(parts)}Q", len(parts), *(part.nbytes for part in parts)))
-    for part in parts:
-        pipe.write(part)
-    pipe.flush()
-
-
-def _receive(pipe: Any) -> Any:  # noqa: ANN401 - any stream, any object
-    """Read an object.
-
-    Raises:
-        EOFError: nobody writes any more.
-    """
-    (count,) = struct.unpack("<Q", _read(pipe, 8))
-    sizes = struct.unpack(f"<{count}Q", _read(pipe, 8 * count))
-    text, *buffers = [_read(pipe, size) for size in sizes]
-    return pickle.loads(text, buffers=buffers)  # noqa: S301 - of a process that this one began
-
-
-def _read(pipe: Any, size_bytes: int) -> bytearray:  # noqa: ANN401 - any stream
-    found = bytearray(size_bytes)
-    view, done = memoryview(found), 0
-    while done < size_bytes:
-        count = pipe.readinto(view[done:])
-        if not count:
-            raise EOFError("it said nothing more")
-        done += count
-    return found
+        send(answers, found)

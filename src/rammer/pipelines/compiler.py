@@ -18,11 +18,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from rammer.devices.base import Binary, Device, Divisible, Early, Placing, Source
+from rammer.devices.base import Binary, Device, Early, Placing, Source
 from rammer.devices.registry import find_device
-from rammer.errors import OptionError
-from rammer.extending import kernels_for
-from rammer.inspection.dump import Dump
 from rammer.inspection.report import Explained, build_report
 from rammer.ir.graph import Graph
 from rammer.ir.program import Plan, Schedule
@@ -34,23 +31,17 @@ from rammer.options import CompileOptions
 from rammer.pipelines.garbage import seldom_collected
 from rammer.pipelines.planning import (
     Progress,
-    choose_schedule,
     lay_out,
-    lower_graph,
-    measure_kernels,
-    plan_memory,
     prove,
     silent,
 )
+from rammer.pipelines.scheduling import as_asked, schedule_graph
 from rammer.profiler.costs import MeasuredCosts
-from rammer.profiler.whole import measure_plans
 from rammer.roller.model import ModelCosts
-from rammer.roller.trees import check_strategy
 from rammer.runtime.executable import Executable
 from rammer.runtime.signature import Port, Signature
 from rammer.schedule.bound import find_edges
 from rammer.schedule.estimates import Estimates
-from rammer.schedule.policies import auto
 from rammer.schedule.simulator import simulate
 from rammer.timings import timed
 
@@ -82,66 +73,6 @@ def compile_graph(
         return build_plan(plan, one.measured, device, one.vdevice, options, progress, made, proof, begun)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduled:
-    """A model scheduled for one description of a device.
-
-    Attributes:
-        vdevice: the description.
-        tasks: verified rOperators.
-        measured: times of rKernels that the schedule was made with.
-        schedule: what runs where.
-        dump: where intermediate forms go.
-    """
-
-    vdevice: VDevice
-    tasks: TaskGraph
-    measured: Mapping[RKernel, Figure]
-    schedule: Schedule
-    dump: Dump
-
-
-def schedule_graph(
-    graph: Graph, device: Device, vdevice: VDevice, options: CompileOptions, progress: Progress = silent
-) -> Scheduled:
-    """From an imported graph to a schedule by the policy that was asked for.
-
-    `auto`, if programs are to be measured, takes the quickest for the device as it is described or divided otherwise.
-
-    Raises:
-        ModelError: the model cannot be used.
-        OptionError: no such policy.
-        DeviceError: the machine cannot do what was asked.
-    """
-    dump = Dump(options.dump_dir)
-    if options.policy != "auto" or options.tune == "none":
-        return next(_scheduled(graph, device, vdevice, options, dump, progress))
-    offers = list(_scheduled(graph, device, vdevice, options, dump, progress))
-    for number, other in enumerate(device.divisions(options) if isinstance(device, Divisible) else (), 1):
-        dump = Dump(None if options.dump_dir is None else options.dump_dir / f"division-{number}")
-        offers += _scheduled(graph, device, _as_asked(other, options), options, dump, progress)
-    plans = [plan_memory(one.tasks, one.schedule, one.vdevice, Dump(None)) for one in offers]
-    times_us = measure_plans(plans, device, [one.vdevice for one in offers], options)
-    return min(zip(offers, times_us, strict=True), key=lambda found: found[1].value)[0]
-
-
-def _scheduled(
-    graph: Graph, device: Device, vdevice: VDevice, options: CompileOptions, dump: Dump, progress: Progress
-) -> Iterator[Scheduled]:
-    """The schedule for a description of the device, or all that are worth measuring."""
-    tasks = lower_graph(graph, vdevice, options, dump, progress)
-    measured = measure_kernels(tasks, device, vdevice, options, progress)
-    costs = MeasuredCosts(measured, ModelCosts(vdevice))
-    progress("schedule", 0, 1)
-    if options.policy == "auto" and options.tune != "none":
-        with timed("schedule"):
-            schedules = auto.worth_measuring(tasks, vdevice, costs)
-    else:
-        schedules = [choose_schedule(tasks, vdevice, costs, options)]
-    for schedule in schedules:
-        yield Scheduled(vdevice=vdevice, tasks=tasks, measured=measured, schedule=schedule, dump=dump)
-
-
 def find_target(options: CompileOptions) -> tuple[Device, VDevice]:
     """The device and its description.
 
@@ -150,20 +81,7 @@ def find_target(options: CompileOptions) -> tuple[Device, VDevice]:
         DeviceError: the device is not here.
     """
     device = find_device(options.device)
-    return device, _as_asked(device.describe(options), options)
-
-
-def _as_asked(vdevice: VDevice, options: CompileOptions) -> VDevice:
-    """A description with what the options and users' own rKernels add; raises OptionError as `find_target` does."""
-    if externs := kernels_for(vdevice.kind):
-        vdevice = replace(vdevice, externs=externs)
-    vdevice = replace(vdevice, trees=options.trees)
-    check_strategy(vdevice)
-    if options.precision not in vdevice.precisions:
-        raise OptionError(
-            f"precision '{options.precision}' on {options.device}", hint=f"it has {', '.join(vdevice.precisions)}"
-        )
-    return vdevice
+    return device, as_asked(device.describe(options), options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.task import TaskGraph
@@ -43,7 +43,7 @@ class GroupTimes:
         self._of_group: dict[tuple[int, ...], tuple[float, ...]] = {}
         self._kinds: dict[tuple[float, ...], int] = {}
         self._times: list[tuple[float, ...]] = []
-        self._of_kinds: dict[tuple[int, ...], tuple[tuple[int, ...], float]] = {}
+        self._stage_us: dict[tuple[int, ...], float] = {}
 
     def work(self, operator: int) -> object:
         """What two rOperators have in common that take the same time on any vEUs."""
@@ -73,9 +73,12 @@ class GroupTimes:
             self._times.append(times)
         return self._kinds[times]
 
-    def stage_us(self, kinds: tuple[int, ...]) -> float:
-        """The time of a stage of groups of these kinds: `stage(groups).total_us` in short."""
-        return self._division(kinds)[1] + self._estimates.program_us
+    def stage_us(self, kinds: Iterable[int]) -> float:
+        """The time of a stage of groups of these kinds, in any order: `stage(groups).total_us` in short."""
+        key = tuple(sorted(kinds))
+        if key not in self._stage_us:
+            self._stage_us[key] = self._division(key)[1] + self._estimates.program_us
+        return self._stage_us[key]
 
     def stage(self, groups: Sequence[tuple[int, ...]]) -> Stage:
         """Groups under the division of the vEUs with which the slowest ends first."""
@@ -90,26 +93,24 @@ class GroupTimes:
 
     def _division(self, kinds: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
         """The vEUs of each group and the time of the slowest."""
-        if kinds not in self._of_kinds:
-            times = tuple(self._times[kind] for kind in kinds)
-            self._of_kinds[kinds] = _divided(times, self._shares, self._veus)
-        return self._of_kinds[kinds]
+        return _divided([self._times[kind] for kind in kinds], self._shares, self._veus)
 
 
-def _divided(times: tuple[tuple[float, ...], ...], shares: Sequence[int], veus: int) -> tuple[tuple[int, ...], float]:
+def _divided(times: Sequence[tuple[float, ...]], shares: Sequence[int], veus: int) -> tuple[tuple[int, ...], float]:
     """The vEUs of each group and the time of the slowest."""
     if len(times) > veus:
         loads = [0.0] * veus
         for time_us in sorted((time[0] for time in times), reverse=True):
             loads[loads.index(min(loads))] += time_us
         return (1,) * len(times), max(loads)
-    limits = sorted({time_us for time in times for time_us in time})
+    limits = sorted(set().union(*times))
+    falling = [[-time_us for time_us in time] for time in times]
 
     def needed(limit_us: float) -> list[int] | None:
         """The fewest vEUs of each group with which it ends within a limit; none where one cannot."""
         found = []
-        for time in times:
-            place = bisect_left(time, -limit_us, key=lambda time_us: -time_us)
+        for time in falling:
+            place = bisect_left(time, -limit_us)
             if place == len(time):
                 return None
             found.append(shares[place])

@@ -73,15 +73,15 @@ class Arrivals:
         else:
             own.others_us = max(own.others_us, end_us)
 
-    def seen_us(self, veu: int) -> float:
-        """When a vEU has them all."""
+    def seen_us(self, veu: int, late_us: float = 0.0) -> float:
+        """When a vEU has them all; those of others come so much later."""
         times = []
         for home, own in self._lasts.items():
             handover_us = float(self._handovers.from_home(home)[veu])
             if veu == own.giver:
-                times.append(max(own.last_us, own.others_us + handover_us))
+                times.append(max(own.last_us, own.others_us + handover_us + late_us))
             else:
-                times.append(own.last_us + handover_us)
+                times.append(own.last_us + handover_us + late_us)
         return max(times)
 
     def seen_by_all_us(self) -> Times:

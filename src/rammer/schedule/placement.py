@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -45,11 +45,32 @@ _PAIR = 2  # vEUs that may get what both read by one request: multiprocessors of
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """What an rTask waits for: when each vEU has it at hand, the first of these times, and how much each vEU made."""
+    """What an rTask waits for: when each vEU has it at hand, the first of these times, and how much each vEU made.
+
+    `makers` are the vEUs that made any of it, ascending, and `shares` how much each did; None: as much as any other.
+    """
 
     ready_us: Times
     first_us: float
-    made: IntArray
+    made: Mapping[int, int]
+    makers: IntArray
+    shares: IntArray | None
+
+    @staticmethod
+    def of(ready_us: Times, made: Mapping[int, int]) -> _Inputs:
+        """What vEUs made, and when each has it."""
+        makers = sorted(made)
+        shares = None if len(set(made.values())) == 1 else np.array([made[veu] for veu in makers], dtype=np.int64)
+        return _Inputs(ready_us, float(ready_us.min()), made, np.array(makers, dtype=np.int64), shares)
+
+    def maker(self, starts_us: Times, equal_us: float) -> int | None:
+        """Of the vEUs that could start by `equal_us`, which made most; of these the first to start. None made any."""
+        own_us = starts_us[self.makers]
+        if self.shares is not None:
+            shares = np.where(own_us <= equal_us, self.shares, 0)
+            own_us = np.where(shares == shares.max(), own_us, np.inf)
+        place = own_us.argmin()
+        return int(self.makers[place]) if own_us[place] <= equal_us else None
 
 
 class Job(NamedTuple):
@@ -166,13 +187,12 @@ class ProgramTimes:
 
     def _inputs(self, places: Sequence[tuple[int, float]]) -> _Inputs:
         """Of rTasks, each given by its vEU and end: other vEUs go on a hand-over after the last of them."""
-        made = np.zeros(len(self.free_us), dtype=np.int64)
+        made: Counter[int] = Counter()
         arrivals = Arrivals(self._handovers)
         for veu, end_us in places:
             made[veu] += 1
             arrivals.note(veu, end_us)
-        ready_us = arrivals.seen_by_all_us()
-        return _Inputs(ready_us, float(ready_us.min()), made)
+        return _Inputs.of(arrivals.seen_by_all_us(), made)
 
 
 def _merged(parts: Sequence[_Inputs]) -> _Inputs | None:
@@ -180,8 +200,10 @@ def _merged(parts: Sequence[_Inputs]) -> _Inputs | None:
     if len(parts) < 2:
         return parts[0] if parts else None
     ready_us = np.maximum.reduce([part.ready_us for part in parts])
-    made = np.sum([part.made for part in parts], axis=0)
-    return _Inputs(ready_us, float(ready_us.min()), made)
+    made: Counter[int] = Counter()
+    for part in parts:
+        made.update(part.made)
+    return _Inputs.of(ready_us, made)
 
 
 class Placer:
@@ -284,9 +306,8 @@ class Placer:
         equal_us = float(starts_us[veu]) + max(0.0, self._estimates.handover_us - job.load_us)
         if job.keeper is not None and starts_us[job.keeper] <= equal_us:
             veu = job.keeper
-        elif job.inputs is not None:
-            made = np.where(starts_us <= equal_us, job.inputs.made, 0)
-            veu = int(np.where(made == made.max(), starts_us, np.inf).argmin())
+        elif job.inputs is not None and (maker := job.inputs.maker(starts_us, equal_us)) is not None:
+            veu = maker
         return veu, float(starts_us[veu])
 
     def _jobs(self, operator: ROperator, pick: int, times: ProgramTimes) -> Iterator[Job]:
@@ -295,12 +316,12 @@ class Placer:
         early_us = self._estimates.early_us[operator.id][pick] + load_us
         kernel, turns = operator.kernels[pick], self._takes_turns(operator, pick)
         rows = zip(*self._predecessors_of(operator, pick), self._constants(operator, pick), _ranks(kernel), strict=True)
-        found = self._stationary.get(operator.id)
+        found, takes_late = self._stationary.get(operator.id), kernel.form.takes_late
+        costs, settled = (task_us, early_us, load_us), found is not None
         for index, (predecessors, awaited, constants, rank) in enumerate(rows):
             keeper = found.veus[index] if found else self._keepers.get(constants)
-            inputs = times.inputs(awaited if kernel.form.takes_late else predecessors)
-            task, settled = RTask(operator.id, index), found is not None
-            costs = task_us, early_us, load_us
+            inputs = times.inputs(awaited if takes_late else predecessors)
+            task = RTask(operator.id, index)
             yield Job(task, rank, *costs, predecessors, awaited, constants, keeper, settled, turns, inputs)
 
     def _takes_turns(self, operator: ROperator, pick: int) -> bool:

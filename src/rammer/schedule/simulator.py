@@ -185,6 +185,7 @@ class _ProgramRun:
         self.spans: list[list[Span]] = [[] for _ in range(program.veus)]
         self._positions = [0] * program.veus
         self._signals: list[list[tuple[float, int]]] = [[] for _ in range(program.counter_count)]
+        self._arrivals = [Arrivals(self._handovers) for _ in range(program.counter_count)]
         self._waiters: dict[tuple[int, int], list[int]] = {}
         waits = Counter(step.counter for queue in program.steps for step in queue if isinstance(step, Wait))
         self._late_us = {counter: estimates.late_us(count) for counter, count in waits.items()}
@@ -257,6 +258,7 @@ class _ProgramRun:
             case Signal(counter):
                 signals = self._signals[counter]
                 signals.append((self.times[veu], veu))
+                self._arrivals[counter].note(veu, self.times[veu])
                 runnable += self._waiters.pop((counter, len(signals)), ())
         self._positions[veu] = position + 1
         return runnable
@@ -264,6 +266,8 @@ class _ProgramRun:
     def _seen_us(self, veu: int, counter: int, threshold: int) -> float:
         """When `threshold` of a counter's signals, which are in the order of time, are seen by a vEU."""
         late_us = self._late_us[counter]
+        if 0 < threshold == len(self._signals[counter]):
+            return self._arrivals[counter].seen_us(veu, late_us)
         seen = sorted(
             time if giver == veu else time + self._handovers.between_us(giver, veu) + late_us
             for time, giver in self._signals[counter]

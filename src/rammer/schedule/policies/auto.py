@@ -1,45 +1,80 @@
 """The policy `auto`: the best schedule of several other policies, by simulation.
 
-Where programs are to be measured, `compiler.schedule_graph` measures those that may be the quickest; where a device can
-be divided in other ways, those of its divisions, too.
+Where programs are to be measured, `schedule_graph` measures those that may be the quickest; where a device can be
+divided in other ways, those of its divisions, too. Simulation does not tell programs apart that are within a few
+percent, and `critical-path` finds others if it believes something else of hand-overs: it then searches several times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rammer.ir.program import Schedule
 from rammer.ir.task import TaskGraph
-from rammer.ir.vdevice import CostModel, VDevice
+from rammer.ir.vdevice import CostModel, Figure, VDevice
 from rammer.schedule.policies import critical_path, ios, sequential, wavefront, wavefront_fast
 from rammer.schedule.simulator import simulate
 
 _WORTH = 1.25
 """How much longer than the best a schedule may take by simulation, which is right within 12 %, to be measured."""
+_BELIEVED = (0.8, 1.25)
+"""Of the time of hand-overs, what `critical-path` believes in other searches."""
+SEARCHES = len(_BELIEVED) + 2
+"""In how many parts `search` finds what is to be measured."""
 
 
-def schedules(graph: TaskGraph, device: VDevice, costs: CostModel) -> Sequence[Schedule]:
-    """The schedules that `auto` chooses from, each once, the first of equals as the policy that is preferred."""
+def search(graph: TaskGraph, device: VDevice, costs: CostModel, number: int) -> Sequence[Schedule]:
+    """Some schedules that may be worth measuring, in the order of preference; some may be equal.
+
+    Args:
+        graph: the task graph, whose constants are not looked at.
+        device: what it is for.
+        costs: the times of rTasks.
+        number: of the search, below `SEARCHES`.
+    """
+    if number == 0:
+        return [wavefront.schedule(graph, device, costs), *critical_path.sweeps(graph, device, costs)]
+    if number <= len(_BELIEVED):
+        return [critical_path.schedule(graph, _believing(device, _BELIEVED[number - 1]), costs)]
     others = wavefront_fast.schedule, ios.schedule_by_tiles, sequential.schedule
-    tried = [
-        wavefront.schedule(graph, device, costs),
-        *critical_path.sweeps(graph, device, costs),
-        *(policy(graph, device, costs) for policy in others),
-    ]
-    found: list[Schedule] = []
-    for schedule in tried:
-        if all((schedule.choice, schedule.programs) != (other.choice, other.programs) for other in found):
-            found.append(schedule)
-    return found
+    return [policy(graph, device, costs) for policy in others]
 
 
-def worth_measuring(graph: TaskGraph, device: VDevice, costs: CostModel) -> Sequence[Schedule]:
-    """Those of `schedules` that may be the quickest: none is simulated to take much longer than the best."""
-    found = schedules(graph, device, costs)
-    times_us = [simulate(graph, one, device, costs).total_us for one in found]
-    return [one for one, time_us in zip(found, times_us, strict=True) if time_us <= _WORTH * min(times_us)]
+def worth_measuring(
+    graph: TaskGraph, device: VDevice, costs: CostModel, found: Iterable[Schedule]
+) -> list[tuple[Schedule, float]]:
+    """Those of some schedules that may be the quickest, each once, with their simulated times in microseconds."""
+    different = _different(found)
+    times_us = [simulate(graph, one, device, costs).total_us for one in different]
+    most_us = _WORTH * min(times_us)
+    return [(one, time_us) for one, time_us in zip(different, times_us, strict=True) if time_us <= most_us]
 
 
 def schedule(graph: TaskGraph, device: VDevice, costs: CostModel) -> Schedule:
     """The schedule that ends first, named after the policy that it is of."""
-    return min(schedules(graph, device, costs), key=lambda found: simulate(graph, found, device, costs).total_us)
+    found = _different([*search(graph, device, costs, 0), *search(graph, device, costs, SEARCHES - 1)])
+    return min(found, key=lambda one: simulate(graph, one, device, costs).total_us)
+
+
+def _different(schedules: Iterable[Schedule]) -> list[Schedule]:
+    """Each once, the first of equals as the policy that is preferred."""
+    found: list[Schedule] = []
+    for one in schedules:
+        if all((one.choice, one.programs) != (other.choice, other.programs) for other in found):
+            found.append(one)
+    return found
+
+
+def _believing(device: VDevice, factor: float) -> VDevice:
+    """A device whose hand-overs take so many times as long."""
+
+    def times(figure: Figure) -> Figure:
+        return replace(figure, value=figure.value * factor)
+
+    tagged = device.tagged_handover_us
+    return replace(
+        device,
+        handover_us=times(device.handover_us),
+        tagged_handover_us=None if tagged is None else times(tagged),
+    )

@@ -15,6 +15,7 @@ the result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +24,7 @@ from rammer.ir.task import RKernel, ROperator, TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.builder import ProgramBuilder
 from rammer.schedule.estimates import Estimates
-from rammer.schedule.placement import Constants, Placer, ProgramTimes, Step, Trial
+from rammer.schedule.placement import Constants, Placer, ProgramTimes, Selection, Step
 from rammer.schedule.policies import wavefront
 from rammer.schedule.simulator import simulate
 from rammer.schedule.stationary import find_stationary
@@ -97,22 +98,23 @@ class _Search:
         times, builder = ProgramTimes(self._estimates.handovers, self._busy_us), ProgramBuilder(self._veus)
         for number, wave in enumerate(self._waves):
             self._improve(number, times)
-            for step in self._place(wave, times).steps:
+            trial = self._placer.place(wave, self._selection(wave), times)
+            self._placer.commit(trial)
+            times.add(trial)
+            for step in trial.steps:
                 builder.wait(step.job.task, step.job.awaited)
                 builder.append(step.job.task, step.veu)
         return Schedule(policy="critical-path", choice=tuple(self._choice), programs=(builder.build(),))
 
-    def _place(self, wave: Sequence[ROperator], times: ProgramTimes) -> Trial:
-        """A wave with the rKernels that are chosen, appended to an rProgram."""
-        trial = self._placer.place(wave, {operator.id: self._choice[operator.id] for operator in wave}, times)
-        self._placer.commit(trial)
-        times.add(trial)
-        return trial
+    def _selection(self, wave: Sequence[ROperator]) -> Selection:
+        """The rKernels of a wave that are chosen."""
+        return {operator.id: self._choice[operator.id] for operator in wave}
 
     def _improve(self, number: int, times: ProgramTimes) -> None:
         """Choose rKernels for a wave, given the rProgram before it."""
         keepers = self._placer.keepers()
         best = self._ahead(number, times, keepers)
+        assert best is not None  # nothing ends after infinity
         for selection in self._limited(self._waves[number]):
             best = self._try(selection, best, number, times, keepers)
         tried: set[frozenset[tuple[int, int]]] = set()
@@ -143,12 +145,13 @@ class _Search:
         if self._left <= 0 or before == selection:
             return best
         self._choose(selection)
-        found = self._ahead(number, times, keepers)
+        found = self._ahead(number, times, keepers, best.end_us)
         least_us = _GAIN * (best.end_us - times.end_us)
-        if found.end_us < best.end_us - least_us:
-            return found
-        if found.end_us <= best.end_us and found.load_us < best.load_us - least_us * self._veus:
-            return found
+        if found is not None:
+            if found.end_us < best.end_us - least_us:
+                return found
+            if found.load_us < best.load_us - least_us * self._veus:
+                return found
         self._choose(before)
         return best
 
@@ -156,14 +159,23 @@ class _Search:
         for operator, pick in selection.items():
             self._choice[operator] = pick
 
-    def _ahead(self, number: int, times: ProgramTimes, keepers: Mapping[Constants, int]) -> _Ahead:
-        """Place a wave and those behind it."""
+    def _ahead(
+        self, number: int, times: ProgramTimes, keepers: Mapping[Constants, int], latest_us: float = math.inf
+    ) -> _Ahead | None:
+        """Place a wave and those behind it; None if one of them ends after `latest_us`."""
+        waves = self._waves[number : number + 1 + self._waves_ahead]
+        self._left -= sum(operator.kernels[self._choice[operator.id]].task_count for wave in waves for operator in wave)
         self._placer.go_back(keepers)
-        ahead = times.copy()
         steps: list[Step] = []
-        for wave in self._waves[number : number + 1 + self._waves_ahead]:
-            steps += self._place(wave, ahead).steps
-        self._left -= len(steps)
+        ahead = times  # which keeps what the first wave waits for, the same in all trials
+        for wave in waves:
+            trial = self._placer.place_by(latest_us, wave, self._selection(wave), ahead)
+            if trial is None:
+                return None
+            self._placer.commit(trial)
+            ahead = ahead.copy() if ahead is times else ahead
+            ahead.add(trial)
+            steps += trial.steps
         return _Ahead(ahead.end_us, float(ahead.free_us.sum()), tuple(steps))
 
     def _limited(self, wave: Sequence[ROperator]) -> Iterator[Mapping[int, int]]:

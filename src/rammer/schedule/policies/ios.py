@@ -239,32 +239,45 @@ def _solve(
 ) -> _Solution:
     """The dynamic program over one block: from all operators to none, larger states first."""
     branches = Branches(dag, [(times.work(number), merges.kinds.get(number)) for number in numbers])
-    canonical = cache(branches.canonical)
     kind = cache(lambda part: times.kind(tuple(numbers[i] for i in members(part))))
     merged_us = cache(lambda ending: _merged_us(ending, numbers, merges))
+    transitions = _transitions(dag, branches, pruning, most_transitions)
+    if transitions is None:
+        return _greedy(dag, numbers, times)
     best = {dag.everything: _Best(0.0, 0, _Stage((), False))}
-    waiting: list[set[Set]] = [set() for _ in range(len(numbers) + 1)]
-    waiting[-1].add(dag.everything)
-    transitions = 0
-    for size in range(len(numbers), 0, -1):
-        for state in sorted(waiting[size]):
-            before_us = best[state].total_us
-            for ending in endings(dag, state, pruning):
-                transitions += 1
-                if transitions > most_transitions:
-                    return _greedy(dag, numbers, times)
-                beside_us, as_one_us = times.stage_us(tuple(map(kind, ending))), merged_us(ending)
-                total_us = before_us + min(beside_us, as_one_us)
-                left = canonical(state & ~sum(ending))
-                if left not in best or total_us < best[left].total_us:
-                    best[left] = _Best(total_us, state, _Stage(ending, as_one_us < beside_us))
-                    waiting[left.bit_count()].add(left)
+    for state, ending, left in transitions:
+        beside_us, as_one_us = times.stage_us(map(kind, ending)), merged_us(ending)
+        total_us = best[state].total_us + min(beside_us, as_one_us)
+        if left not in best or total_us < best[left].total_us:
+            best[left] = _Best(total_us, state, _Stage(ending, as_one_us < beside_us))
     return _Solution(
         stages=_walked(dag, branches, best),
         total_us=best[0].total_us,
         states=len(best) - 1,
-        transitions=transitions,
+        transitions=len(transitions),
     )
+
+
+def _transitions(
+    dag: Dag, branches: Branches, pruning: Pruning, most: int
+) -> list[tuple[Set, tuple[Set, ...], Set]] | None:
+    """States, larger ones first, each with an ending and the state that it leaves; None if there are more than `most`.
+
+    They do not depend on times, which take longer to find and are not needed then.
+    """
+    canonical = cache(branches.canonical)
+    found: list[tuple[Set, tuple[Set, ...], Set]] = []
+    waiting: list[set[Set]] = [set() for _ in range(dag.everything.bit_count() + 1)]
+    waiting[-1].add(dag.everything)
+    for size in range(len(waiting) - 1, 0, -1):
+        for state in sorted(waiting[size]):
+            for ending in endings(dag, state, pruning):
+                if len(found) == most:
+                    return None
+                left = canonical(state & ~sum(ending))
+                found.append((state, ending, left))
+                waiting[left.bit_count()].add(left)
+    return found
 
 
 def _merged_us(ending: Sequence[Set], numbers: Sequence[int], merges: Merges) -> float:

@@ -110,12 +110,15 @@ def _costed(
 
 
 def _offers(made: Sequence[_Costed]) -> list[tuple[Scheduled, float]]:
-    """The schedules that are worth measuring, with their simulated times; of large graphs they are searched beside."""
-    calls = [
-        (replace(one.tasks, constants={}, recipes={}), one.vdevice, one.costs, number)
-        for one in made
-        for number in range(auto.SEARCHES)
-    ]
+    """The schedules that are worth measuring, with their simulated times; of large graphs they are searched beside.
+
+    Neither constants nor users' functions, which another process would not find, are part of the question.
+    """
+    calls = []
+    for one in made:
+        tasks, vdevice = replace(one.tasks, constants={}, recipes={}), replace(one.vdevice, externs=())
+        costs = MeasuredCosts(one.measured, ModelCosts(vdevice))
+        calls += [(tasks, vdevice, costs, number) for number in range(auto.SEARCHES)]
     is_large = max(len(one.tasks.operators) for one in made) >= _LARGE
     found = each_beside(auto.search, calls) if is_large else [auto.search(*call) for call in calls]
     offers = []

@@ -105,19 +105,25 @@ class EarlyClock(Clock):
         return Source(device="cpu", files=MappingProxyType({"code": repr(schedule.choice).encode()}))
 
     def complete(self, plan, vdevice, code):
-        raise AssertionError("nobody asks for that")
+        assert code.files == self.code(plan.graph, plan.schedule, vdevice).files
+        return super().emit(plan, vdevice)
+
+    def emit(self, plan, vdevice):
+        raise AssertionError("there is code by now")
 
     def build(self, source, options, progress=None):
         self.built += source.files
         return super().build(source, options)
 
 
-def test_several_programs_are_built_before_any_is_measured(planned):
+def test_different_codes_are_built_before_any_program_is_measured(planned):
     plan, vdevice, options = planned
-    other = replace(plan, schedule=replace(plan.schedule, policy="another"))
-    device: Any = EarlyClock([7.0, 5.0])
-    assert [one.value for one in measure_plans([plan, other], device, [vdevice, vdevice], options)] == [7.0, 5.0]
-    assert device.built == ["code", "code", "plan", "plan"]
+    like = replace(plan, schedule=replace(plan.schedule, policy="another"))  # other tables, the same code
+    other = replace(plan, schedule=replace(plan.schedule, choice=(0,) * 99))
+    device: Any = EarlyClock([7.0, 5.0, 6.0])
+    found = measure_plans([plan, like, other], device, [vdevice] * 3, options)
+    assert [one.value for one in found] == [7.0, 5.0, 6.0]
+    assert device.built == ["code", "code", "plan", "plan", "plan"]
 
 
 @pytest.mark.parametrize("tune", ["programs", "measured"])

@@ -40,7 +40,11 @@ def measure_plan(plan: Plan, device: Device, vdevice: VDevice, options: CompileO
         CompilerFailedError: the compiler ended with an error, or not at all.
         RunTimeoutError: a run stopped making progress.
     """
-    source = device.emit(plan, vdevice)
+    return _measured(plan, device.emit(plan, vdevice), device, vdevice, options)
+
+
+def _measured(plan: Plan, source: Source, device: Device, vdevice: VDevice, options: CompileOptions) -> Figure:
+    """`measure_plan`, given what `Device.emit` returns."""
     database, key = Database(options.cache_dir / DATABASE), _key(source, vdevice)
     known = database.find([key]) if source.files else {}
     if key not in known:
@@ -55,7 +59,7 @@ def measure_plan(plan: Plan, device: Device, vdevice: VDevice, options: CompileO
 def measure_plans(
     plans: Sequence[Plan], device: Device, vdevices: Sequence[VDevice], options: CompileOptions
 ) -> list[Figure]:
-    """`measure_plan` for each of some plans, whose code is built side by side where a device's compiler can do that.
+    """`measure_plan` for each of some plans, whose codes are built side by side where a device's compiler can do that.
 
     Args:
         plans: verified plans.
@@ -68,11 +72,16 @@ def measure_plans(
         CompilerFailedError: likewise.
         RunTimeoutError: likewise.
     """
-    if isinstance(device, Early):
-        codes = [device.code(plan.graph, plan.schedule, one) for plan, one in zip(plans, vdevices, strict=True)]
-        with ThreadPoolExecutor(os.cpu_count()) as beside:
-            list(beside.map(lambda code: device.build(code, options), codes))  # into the cache
-    return [measure_plan(plan, device, one, options) for plan, one in zip(plans, vdevices, strict=True)]
+    if not isinstance(device, Early):
+        return [measure_plan(plan, device, one, options) for plan, one in zip(plans, vdevices, strict=True)]
+    codes = [device.code(plan.graph, plan.schedule, one) for plan, one in zip(plans, vdevices, strict=True)]
+    different = {tuple((name, bytes(content)) for name, content in code.files.items()): code for code in codes}
+    with ThreadPoolExecutor(os.cpu_count()) as beside:
+        list(beside.map(lambda code: device.build(code, options), different.values()))  # into the cache
+    return [
+        _measured(plan, device.complete(plan, one, code), device, one, options)
+        for plan, one, code in zip(plans, vdevices, codes, strict=True)
+    ]
 
 
 def _time_us(plan: Plan, loaded: Loaded) -> float:

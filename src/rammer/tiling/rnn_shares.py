@@ -81,8 +81,14 @@ class Shares:
     @property
     def tensor(self) -> RnnProducts | None:
         """How tensor cores multiply, if they do."""
-        products = RNN_PRODUCTS.get(self.instruction)
-        return _BESIDE if self.is_beside else _LONE if products is not None and self.columns == 1 else products
+        if self.is_beside:
+            return _BESIDE
+        return _LONE if self.is_lone else RNN_PRODUCTS.get(self.instruction)
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether tensor cores multiply one vector, by weights that stay as they are."""
+        return self.columns == 1 and self.instruction in {Instruction.MMA_F16, Instruction.MMA_BF16}
 
     @property
     def is_beside(self) -> bool:

@@ -217,9 +217,8 @@ def _emit_pairs(scope: Scope, part: Part, plan: PersistentRnn, at_units: Mapping
 
 def _come_in_pairs(operands: Operands, plan: PersistentRnn) -> bool:
     """Whether one load brings the weights of two units that stay as they are."""
-    kernel, shares = operands.kernel, plan.shares
-    lane = kernel.tile.lane
-    if shares.tensor is None or plan.columns > 1 or not plan.weight_dtype.is_half or lane is None:
+    kernel, lane = operands.kernel, operands.kernel.tile.lane
+    if not plan.shares.is_lone or not plan.weight_dtype.is_half or lane is None:
         return False
     axis, extent = kernel.expr.axes[lane], kernel.tile.task[lane]
     loads = [_weight_load(part) for part in plan.parts]

@@ -73,6 +73,18 @@ def test_a_model_takes_over_the_units_of_one_that_cannot_use_more():
     assert last == Partition(models=(1,), veus=range(12), taken_over=4)
 
 
+def test_shares_are_tried_in_steps_of_a_24th():
+    """One model is quick on 11 units of 24 or more, and the other takes over the sooner the fewer the first one has."""
+
+    def cost_of(first, share):
+        return float(share) if (first, share >= 11) == (0, True) else 1e9
+
+    times_us = (lambda veus: 5.0 if veus >= 11 else 1e3), (lambda _: 100.0)
+    first, last = find_partitions(24, (1, 1), lambda model, veus: times_us[model](veus), cost_of)
+    assert (first.models, first.veus) == ((0,), range(11))
+    assert (last.models, last.taken_over) == ((1,), 11)
+
+
 def test_nobody_takes_over_where_both_end_together():
     partitions = taking_over(12, (120, 120), (6, 6))
     assert [partition.taken_over for partition in partitions] == [0] * len(partitions)

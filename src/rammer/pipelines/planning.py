@@ -164,7 +164,7 @@ def choose_schedule(
     """The schedule of the policy that was asked for; by `run_us`, if given, the quickest of what `auto` offers."""
     with timed("schedule") as step:
         if options.policy == "auto" and run_us is not None:
-            found = [one for number in range(auto.SEARCHES) for one in auto.search(tasks, vdevice, costs, number)]
+            found = auto.all_searched(tasks, vdevice, costs)
             tried = [one for one, _ in auto.worth_measuring(tasks, vdevice, costs, found)]
             schedule = min(tried, key=lambda one: run_us(plan_memory(tasks, one, vdevice, Dump(None)), vdevice))
         else:

@@ -179,7 +179,7 @@ class PersistentRnn:
     def weight_bytes(self) -> int:
         """All weights, as float32 or as they are."""
         weights = sum(len(part.tables) * part.length for part in self.parts) * self.units
-        return weights * (self.weight_dtype if self.shares.is_lone else DType.FLOAT32).itemsize_bytes
+        return weights * (self.weight_dtype if self.shares.is_narrow else DType.FLOAT32).itemsize_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ RNN_PRODUCTS: Mapping[Instruction, RnnProducts] = {
     Instruction.MMA_F16: RnnProducts(),
 }
 """By instruction."""
-_LONE = RnnProducts(registers=84, columns=1)
+_NARROW = RnnProducts(registers=84, columns=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +83,11 @@ class Shares:
         """How tensor cores multiply, if they do."""
         if self.is_beside:
             return _BESIDE
-        return _LONE if self.is_lone else RNN_PRODUCTS.get(self.instruction)
+        return _NARROW if self.is_narrow else RNN_PRODUCTS.get(self.instruction)
 
     @property
-    def is_lone(self) -> bool:
-        """Whether tensor cores multiply one vector, by weights that stay as they are."""
+    def is_narrow(self) -> bool:
+        """Whether tensor cores multiply one vector, by weights that stay the 16 bits that they are."""
         return self.columns == 1 and self.instruction in {Instruction.MMA_F16, Instruction.MMA_BF16}
 
     @property
@@ -232,7 +232,7 @@ def ways(
     else:
         tensor = [one(_TENSOR_ACROSS, slices) for slices in range(1, warps + 1)]
     if columns == 1:  # of one slice, products wait for each other: they add to the same sums
-        tensor = [shares for shares in tensor if shares.slices > 1 and shares.at_once(_LONE.registers)] or tensor
+        tensor = [shares for shares in tensor if shares.slices > 1 and shares.at_once(_NARROW.registers)] or tensor
     yield min(tensor, key=lambda shares: _cost(shares, lengths))
 
 

@@ -41,6 +41,11 @@ def search(graph: TaskGraph, device: VDevice, costs: CostModel, number: int) -> 
     return [policy(graph, device, costs) for policy in others]
 
 
+def all_searched(graph: TaskGraph, device: VDevice, costs: CostModel) -> list[Schedule]:
+    """What all searches find, one after another."""
+    return [one for number in range(SEARCHES) for one in search(graph, device, costs, number)]
+
+
 def worth_measuring(
     graph: TaskGraph, device: VDevice, costs: CostModel, found: Iterable[Schedule]
 ) -> list[tuple[Schedule, float]]:

@@ -263,7 +263,7 @@ def _transitions(
 ) -> list[tuple[Set, tuple[Set, ...], Set]] | None:
     """States, larger ones first, each with an ending and the state that it leaves; None if there are more than `most`.
 
-    They do not depend on times, which take longer to find and are not needed then.
+    They do not depend on times, which take longer to find, and which nobody needs where there are too many of them.
     """
     canonical = cache(branches.canonical)
     found: list[tuple[Set, tuple[Set, ...], Set]] = []

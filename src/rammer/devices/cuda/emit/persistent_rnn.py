@@ -218,7 +218,7 @@ def _emit_pairs(scope: Scope, part: Part, plan: PersistentRnn, at_units: Mapping
 def _come_in_pairs(operands: Operands, plan: PersistentRnn) -> bool:
     """Whether one load brings the weights of two units that stay as they are."""
     kernel, lane = operands.kernel, operands.kernel.tile.lane
-    if not plan.shares.is_lone or not plan.weight_dtype.is_half or lane is None:
+    if not plan.shares.is_narrow or not plan.weight_dtype.is_half or lane is None:
         return False
     axis, extent = kernel.expr.axes[lane], kernel.tile.task[lane]
     loads = [_weight_load(part) for part in plan.parts]

@@ -107,7 +107,7 @@ def test_not_of_what_another_product_reads_too(is_shared):
 def test_gates_stay_apart_where_computing_them_takes_longer():
     graph = rewritten(gated(), fuse.run)
     assert not unchanged(graph, on())
-    rules = GpuRules(figures=replace(figures.H200, computed_cycles=1e5))
+    rules = GpuRules(doubles=replace(figures.H200_DOUBLES, computed_cycles=1e5))
     assert unchanged(graph, on(replace(H200, rules=rules)))
 
 

@@ -11,12 +11,16 @@ import pytest
 import rammer
 from rammer.devices.cpu.device import CpuDevice
 from rammer.errors import VerificationError
+from rammer.frontends.onnx import load_graph
+from rammer.inspection.dump import Dump
 from rammer.ir.evaluate import evaluate
 from rammer.ir.kernel_form import ReduceForm
 from rammer.ir.task import RTile
 from rammer.ir.types import DType
 from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
+from rammer.pipelines.compiler import find_target
+from rammer.pipelines.planning import lower_graph, measure_kernels
 from rammer.profiler import database as profile_database
 from rammer.profiler.costs import MeasuredCosts
 from rammer.profiler.database import Database, DatabaseWarning
@@ -25,7 +29,7 @@ from rammer.profiler.measure import difference, full_tasks, measure, operands_fo
 from rammer.roller.model import ModelCosts
 from tests.support.kernels import AVX512, Bound, conv, lstm_cell, types
 from tests.support.operators import expression
-from tests.support.small_models import layer_model, layer_result
+from tests.support.small_models import layer_model, layer_result, mlp_model
 
 CPU = CpuDevice()
 FIGURE = Figure(1.5, "measured in a test")
@@ -202,6 +206,27 @@ def test_operands_index_within_bounds():
     expr = expression("Gather", types((4, 3)) + types((2,), dtype=DType.INT64), axis=0)
     data, indices = operands_for(expr)
     assert evaluate(expr, [data, indices])[0].shape == (2, 3)
+
+
+def test_operands_are_rounded_as_their_type_is():
+    """Tensor cores take no more of a TF32 than its 11 bits."""
+    expr = product()
+    rounded = replace(expr, inputs=tuple(replace(one, dtype=DType.TF32) for one in expr.inputs))
+    for operand in operands_for(rounded):
+        assert operand.dtype == np.float32
+        assert not (operand.view(np.uint32) & 0x1FFF).any()
+        assert len(np.unique(operand)) > 10
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
+def test_a_gpu_measures_products_of_every_precision(precision, tmp_path):
+    options = CompileOptions(device="cuda", precision=precision, tune="measured", cache_dir=tmp_path)
+    device, vdevice = find_target(options)
+    tasks = lower_graph(load_graph(mlp_model(96, 2)), vdevice, options, Dump(None))
+    found = measure_kernels(tasks, device, vdevice, options)
+    assert found.keys() == {kernel for operator in tasks.operators for kernel in operator.kernels}
+    assert all(0.0 < figure.value < 1e3 for figure in found.values())
 
 
 class NotAgain(CpuDevice):

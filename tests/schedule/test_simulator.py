@@ -133,10 +133,9 @@ def test_an_rtask_that_has_waits_is_held_up_on_its_own_unit_by_looks_and_copies(
 
 
 # Constants of 160 bytes, and 8 and 8, or 12 and 12, that an rOperator reads and writes.
-@pytest.mark.parametrize(("memory_bytes", "copies"), [(184, 1), (368, 2), (183, 1), (367, 2)])
-def test_code_that_is_new_to_a_unit_comes_from_afar(memory_bytes, copies):
+@pytest.mark.parametrize(("memory_bytes", "copies", "longer_us"), [(184, 1, 1.0), (184, 2, 1.0), (183, 1, 6.0)])
+def test_code_that_is_new_to_a_unit_comes_from_afar(memory_bytes, copies, longer_us):
     """Where what a run comes back to leaves it no room all of it does, else what is in no loop."""
-    longer_us = 1.0 if memory_bytes % 2 == 0 else 6.0
     maker = TaskGraphMaker()
     maker.constant((40, 1))
     x = maker.input((1, 2))
@@ -156,6 +155,28 @@ def test_code_that_is_new_to_a_unit_comes_from_afar(memory_bytes, copies):
     )
     times = _times(simulate(graph, schedule, target, TileCosts(element_us=8.0)))
     assert [end - start for start, end in times.values()] == [16.0 + longer_us, 16.0, 24.0 + longer_us]
+
+
+def test_code_that_is_run_before_and_behind_many_constants_stays_near():
+    """An rKernel of the first and the last of three rOperators, the second of which reads nearly all constants."""
+    maker = TaskGraphMaker()
+    x = maker.input((1, 2))
+    first = maker.elementwise([x])
+    middle = maker.elementwise([maker.input((1, 40)), maker.constant((1, 40))])
+    graph = maker.finish([first, middle, maker.elementwise([x])])
+    steps = tuple(map(_execute, range(3)))
+    schedule = Schedule(policy="made", choice=(0,) * 3, programs=(RProgram(steps=(steps,), counter_count=0),))
+    plain = device(1)
+    target = replace(
+        plain,
+        rules=_Bringing(),
+        levels=(plain.levels[0], replace(plain.levels[1], capacity_bytes=479)),
+        instruction_fetch_us=(Figure(0.01, "assumed"), Figure(0.02, "assumed")),
+        streams_constants=True,
+    )
+    times = _times(simulate(graph, schedule, target, TileCosts(element_us=8.0)))
+    near_us, far_us = 1.0, 6.0
+    assert [end - start for start, end in times.values()] == [16.0 + near_us, 320.0 + far_us, 16.0]
 
 
 @pytest.mark.parametrize(("element_us", "share", "task_us"), [(0.01, 1.0, 4.0), (0.01, 0.5, 8.0), (5.0, 1.0, 50.0)])

@@ -27,7 +27,7 @@ from rammer.devices.base import Device, Loaded, Progress, Source
 from rammer.devices.cache import DATABASE
 from rammer.devices.codegen.constants import aligned_bytes
 from rammer.errors import VerificationError
-from rammer.ir.evaluate import evaluate, evaluate_tile
+from rammer.ir.evaluate import converted, evaluate, evaluate_tile
 from rammer.ir.expr import Load, TensorExpr, nodes
 from rammer.ir.graph import Array
 from rammer.ir.program import Execute, MemoryPlan, Plan, RProgram, Schedule
@@ -307,7 +307,7 @@ def operands_for(expr: TensorExpr) -> list[Array]:
     arrays: list[Array] = []
     for slot, type_ in enumerate(expr.inputs):
         if type_.dtype.is_float:
-            arrays.append(rng.uniform(-1, 1, type_.shape).astype(type_.dtype.numpy))
+            arrays.append(converted(rng.uniform(-1, 1, type_.shape), type_.dtype))
         else:
             arrays.append(np.full(type_.shape, slot not in indexing, type_.dtype.numpy))
     return arrays

@@ -69,8 +69,11 @@ class Estimates:
             )
             for operator in graph.operators
         )
+        self._first_read_bytes = _first_read_bytes(graph)
+        self._busy_bytes = busy_bytes(graph)
         shared = next((level for level in device.levels if level.shared), device.levels[-1])
-        self._is_far = device.streams_constants and shared.copies * busy_bytes(graph) > shared.capacity_bytes
+        self._shared_bytes = shared.capacity_bytes if device.streams_constants else math.inf
+        self._is_far = shared.copies * self._busy_bytes > self._shared_bytes
         self.load_us = tuple(
             tuple(
                 self._load_us(operator, kernel) if early_us > 0 else 0.0
@@ -128,13 +131,18 @@ class Estimates:
         rate = self._device.early_bytes_per_us
         return 0.0 if rate is None else size_bytes / rate.value
 
-    def code_us(self, kernel: RKernel) -> float:
-        """What the first rTask of an rKernel on a vEU takes longer, since its code comes from far; likewise."""
+    def code_us(self, kernel: RKernel, first: int, last: int) -> float:
+        """What the first rTask of an rKernel on a vEU takes longer, since its code comes from far; likewise.
+
+        It does where the level that all vEUs share does not hold what is read from the `last` rOperator that it is
+        chosen for until the `first` one of the next run. That counts once, for what one vEU reads few others do.
+        """
         near, far = self._device.instruction_fetch_us
         if near.value == far.value == 0.0:
             return 0.0
         brought = self._device.rules.brought(kernel)
-        return brought.instructions * far.value if self._is_far else brought.straight_instructions * near.value
+        is_far = self._busy_bytes - sum(self._first_read_bytes[first:last]) > self._shared_bytes
+        return brought.instructions * far.value if is_far else brought.straight_instructions * near.value
 
     def _load_us(self, operator: ROperator, kernel: RKernel) -> float:
         """What an rTask takes to bring what no rTask writes, where it does so before it waits."""
@@ -187,6 +195,18 @@ def busy_bytes(graph: TaskGraph) -> int:
         others = (root.nbytes for root in roots.values() if root.role is not TensorRole.CONSTANT)
         moved_bytes = max(moved_bytes, sum(others))
     return constant_bytes + moved_bytes
+
+
+def _first_read_bytes(graph: TaskGraph) -> list[int]:
+    """By rOperator, the bytes of constants that it is the first to read."""
+    seen: set[int] = set()
+    found = []
+    for operator in graph.operators:
+        roots = {graph.root(binding.tensor).id: graph.root(binding.tensor) for binding in operator.reads}
+        new = [root for root in roots.values() if root.role is TensorRole.CONSTANT and root.id not in seen]
+        seen.update(root.id for root in new)
+        found.append(sum(root.nbytes for root in new))
+    return found
 
 
 @lru_cache(maxsize=4096)

@@ -8,9 +8,9 @@ them late, makes its own results then. Where rTasks wait by themselves, their ov
 much before what they wait for is seen, but not before the rTask ahead has ended; constants that are copied first, and
 the look at what they wait for, come before that, too. What keeps weights on its vEU fetches them before it waits, where
 others took their place or there are none yet, and looks at what others made then; the time of tagged results has that
-in it. Code that a vEU runs for the first time comes from afar, and so do all constants of a model that has too many.
-The first rProgram starts when the device has started; others follow as `Estimates.program_us` says. A vEU that other
-models have first begins when they have ended.
+in it. Code that a vEU runs for the first time comes from afar if too many constants are read between runs of it, and so
+do all constants of a model that has too many. The first rProgram starts when the device has started; others follow as
+`Estimates.program_us` says. A vEU that other models have first begins when they have ended.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ class _Code:
 
     def __init__(self, graph: TaskGraph, choice: Sequence[int], estimates: Estimates) -> None:
         self._kernels = kernels_of(graph, choice)
-        self._fetch_us = {kernel: estimates.code_us(kernel) for kernel in dict.fromkeys(self._kernels)}
+        first = {kernel: number for number, kernel in reversed(list(enumerate(self._kernels)))}
+        last = {kernel: number for number, kernel in enumerate(self._kernels)}
+        self._fetch_us = {kernel: estimates.code_us(kernel, first[kernel], last[kernel]) for kernel in first}
         self._run: set[tuple[int, RKernel]] = set()
 
     def fetch_us(self, veu: int, task: RTask) -> float:

@@ -413,6 +413,9 @@ def _warp_tile(product: _Product, threads: int, room_bytes: int, height: int, wi
         block_m, block_n = _threadblock_tile(product, threads, room_bytes, (height, width), (m, n))
         return _power_below(threads // WARP * m * n // (block_m * block_n))
 
+    if product.instruction is Instruction.MMA_F64:
+        while slices() > 1 and 32 in (m, n):
+            m, n = (16, n) if m > 16 else (m, 16)
     while (product.held * m * n > _MAX_HELD * WARP or slices() > most) and (m > 16 or n > 8):
         m, n = (m // 2, n) if m > 16 and m >= n else (m, n // 16 * 8)
     return m, n, min(slices(), _power_below(most))
@@ -452,13 +455,14 @@ def _slices_in_line(of_k: InstructionTile, room: int, slices: int, extents: Sequ
 def _stage_k(room: int, least: int, extents: Sequence[int]) -> int:
     """Elements of the sums of a stage, a multiple of `least`; axes of `extents` are fastest first.
 
-    As many as there is room for; if possible as `moving_axes` wants it, else such that the last stage is about as full.
+    As many as there is room for; if possible in line with few axes, which spares indices, else such that the last
+    stage is about as full.
     """
     elements = math.prod(extents)
     most = max(least, min(room, _up(elements, least)) // least * least)
-    for step in range(most, max(most // 2, least - 1), -least):
-        if moving_axes(extents, step):
-            return step
+    steps = [step for step in range(most, max(most // 2, least - 1), -least) if moving_axes(extents, step)]
+    if steps:
+        return min(steps, key=lambda step: moving_axes(extents, step))
     return min(most, _up(-(-elements // -(-elements // most)), least))
 
 

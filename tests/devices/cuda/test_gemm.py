@@ -154,7 +154,7 @@ def test_stages_are_in_line_with_the_axes_where_they_can(name):
         assert moving_axes(extents, kernel.form.threadblock.k) > 0
 
 
-@pytest.mark.parametrize(("width", "of_warp"), [(3072, 24), (2304, 24), (1024, 32)])
+@pytest.mark.parametrize(("width", "of_warp"), [(3072, 24), (2304, 24), (1024, 16)])
 def test_warps_in_float64_leave_no_columns_over(width, of_warp):
     """Of 128 rows, 132 vEUs have tiles of 48, 72 and 64 columns."""
     kernels = Bound(expression("MatMul", types((128, 768), (768, width))), [1], H200).kernels
@@ -164,6 +164,42 @@ def test_warps_in_float64_leave_no_columns_over(width, of_warp):
     assert form.instruction is Instruction.MMA_F64
     assert kernel.tile.task[1] % form.warp.n == 0
     assert form.warp.n == of_warp
+
+
+@pytest.mark.parametrize(
+    ("task", "warp", "slices"),
+    [
+        ((64, 64), (16, 16), 1),
+        ((32, 64), (16, 16), 2),
+        ((16, 64), (16, 16), 4),
+        ((128, 64), (16, 32), 1),
+        ((64, 48), (16, 24), 2),
+    ],
+)
+def test_warps_in_float64_share_sums_with_as_few_others_as_can_be(task, warp, slices):
+    """Narrower tiles keep all 16 warps busy with fewer slices, of which each has all sums to be added."""
+    rows, columns = task
+    workload = Bound(expression("MatMul", types((128, 768), (768, 768))), [1], H200).workload
+    form = staged_form(workload, RTile(task=task, lane=1), H200)
+    assert form is not None
+    assert form.instruction is Instruction.MMA_F64
+    assert (form.threadblock.m, form.threadblock.n) == (rows, columns)
+    assert (form.warp.m, form.warp.n) == warp
+    assert form.slices == slices
+
+
+@pytest.mark.parametrize(("rows", "k", "axes"), [(4, 96, 2), (2, 192, 2)])
+def test_stages_move_along_few_axes(rows, k, axes):
+    """576 elements are 3 x 3 taps of 64 channels. 144 are in line, too, but move along all three axes."""
+    expr = conv((1, 64, 16, 16), (64, 64, 3, 3))
+    workload = Bound(expr, [1], H200, (0, len(expr.inputs))).workload
+    form = staged_form(workload, RTile(task=(64, rows, 16), lane=0), H200)
+    found = contraction(workload.expr)
+    assert form is not None
+    assert found is not None
+    extents = [axis.extent for axis in reversed(group_order(found.groups[0], workload.layouts))]
+    assert form.threadblock.k == k
+    assert moving_axes(extents, k) == axes < moving_axes(extents, 144)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])

@@ -18,7 +18,8 @@ _EARLY = 4  # places of a thread at the end of a tile, for which it keeps what i
 _EARLY_OF_HALVES = 8  # likewise, where operands take half the registers
 _EARLY_OF_BYTES = 16  # likewise, of bytes, where neighbouring places have the scales of their columns in common
 _PLAIN = 16  # of one whose epilogue reads nothing; more is more code only
-_WIDTH_OF_BYTES = 4  # neighbours that are stored as one word
+_WIDTHS = (4, 2)  # neighbours that a thread may take
+_WORD = 4  # bytes that are stored together
 
 
 def emit_epilogue(scope: Scope, tiles: Tiles, terms: Sequence[Term]) -> str:
@@ -37,18 +38,22 @@ def _early(instruction: Instruction) -> int:
 
 
 def _width(scope: Scope, tiles: Tiles) -> int:
-    """Neighbours of a row that a thread takes at a time: several of sums of bytes, if they are stored together."""
-    operands, lane, width = scope.operands, tiles.columns[0], _WIDTH_OF_BYTES
-    is_plain = not operands.chosen and not operands.expr.guards
-    if (
-        tiles.form.instruction is not Instruction.MMA_I8
-        or not is_plain
-        or lane.size % width
-        or lane.axis.extent % width
-    ):
+    """Neighbours of a row that a thread takes at a time: what is stored together, while no thread is idle for it.
+
+    Bytes are stored as words even so.
+    """
+    operands, lane, form = scope.operands, tiles.columns[0], tiles.form
+    if operands.chosen or operands.expr.guards:
         return 1
-    vector = Vector(axis=lane.axis, size=width)
-    return width if all(vector.is_stored(scope, output) for output in range(len(operands.kernel.expr.outputs))) else 1
+    outputs = range(len(operands.kernel.expr.outputs))
+    places = form.threadblock.m * form.threadblock.n // form.threads
+    for width in _WIDTHS:
+        vector = Vector(axis=lane.axis, size=width)
+        is_whole = lane.size % width == 0 and lane.axis.extent % width == 0
+        pays = width == _WORD if form.instruction is Instruction.MMA_I8 else width <= places
+        if is_whole and pays and all(vector.is_stored(scope, output) for output in outputs):
+            return width
+    return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

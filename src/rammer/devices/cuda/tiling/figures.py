@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rammer.ir.kernel_form import Instruction
 
@@ -15,10 +15,12 @@ class TensorCoreCycles:
     Attributes:
         product: 16 rows by 8 lanes of 16 elements, or 32 bytes.
         read: 4 elements, or 8 bytes, that each thread of a warp reads and rounds.
+        idle: how much longer a product takes if all warps but one are idle, and less in proportion if fewer are.
     """
 
     product: float
     read: float
+    idle: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +35,12 @@ class Figures:
         latency_us: pointers, the first operands, and what the rest reads, one after the other.
         window_cycles: of elements of an operand that are sums themselves: a turn of all threads, a load of a warp, each
             conversion that goes with it.
-        double_windows: how much longer that takes beside other models where products are in float64.
-        cut_windows: likewise where extents are no multiples of a tile's, so that rTasks at the end are smaller.
+        beside_windows: how much longer that takes beside other models.
+        cut_windows: likewise, and where extents are no multiples of a tile's, so that rTasks at the end are smaller.
         byte_windows: how much longer that takes where the sums are of bytes and rounded to bytes.
         computed_cycles: of elements of an operand that are elementwise work: until what they load is there.
         stage_cycles: a barrier, and the first reads after it.
-        copy_cycles: up to 16 bytes.
+        copy_cycles: up to 16 bytes of operands that are summed along one axis, along several.
         partial_sum_cycles: a sum of one slice.
         result_cycles: one result.
         instruction_cycles: one instruction for it, beyond its sums.
@@ -50,12 +52,12 @@ class Figures:
     provenance: str
     latency_us: float
     window_cycles: tuple[float, float, float]
-    double_windows: float
+    beside_windows: float
     cut_windows: float
     byte_windows: float
     computed_cycles: float
     stage_cycles: float
-    copy_cycles: float
+    copy_cycles: tuple[float, float]
     partial_sum_cycles: float
     result_cycles: float
     instruction_cycles: float
@@ -206,32 +208,44 @@ class TreeFigures:
 
 
 H200 = Figures(
-    provenance="fitted to 384 products of 14 networks, fp32 and fp16, on all multiprocessors of an NVIDIA H200: off by "
-    "1.13, rank correlation 0.98; tf32 by whole products; windows fitted to 84 products of NASNet, fp16: 1.08; "
-    "computed operands to 16 products of EfficientNet, fp16; windows beside other models to 101 products of NASNet "
-    "beside NASNet and beside ResNeXt, fp32; windows of bytes to 7 products of MobileNetV2, int8, whose other products "
-    "of bytes, and 49 of ResNet-50's, took what those of fp16 are predicted to take for half the elements",
+    provenance="fitted to 384 products of 14 networks, multiply-adds and fp16, on all multiprocessors of an NVIDIA "
+    "H200: off by 1.13, rank correlation 0.98; tf32 by whole products; windows fitted to 84 products of NASNet, fp16: "
+    "1.08; computed operands to 16 products of EfficientNet, fp16; windows of bytes to 7 products of MobileNetV2, "
+    "int8, whose other products of bytes, and 49 of ResNet-50's, took what those of fp16 are predicted to take for "
+    "half the elements",
     latency_us=0.43,
     window_cycles=(218, 3.4, 0.4),
-    double_windows=2.0,
+    beside_windows=1.0,
     byte_windows=1.64,
     cut_windows=2.0,
     computed_cycles=500,
     stage_cycles=619,
-    copy_cycles=1.21,
+    copy_cycles=(1.21, 1.21),
     partial_sum_cycles=0.142,
     result_cycles=0.908,
     instruction_cycles=0.0371,
     multiply_add_cycles=1.36,
     read_cycles=4.69,
     tensor_cores={
-        Instruction.MMA_F64: TensorCoreCycles(product=32.5, read=1.5),
         Instruction.MMA_TF32: TensorCoreCycles(product=10.0, read=14.0),
         Instruction.MMA_BF16: TensorCoreCycles(product=5.64, read=7.75),
         Instruction.MMA_F16: TensorCoreCycles(product=5.64, read=7.75),
         Instruction.MMA_I8: TensorCoreCycles(product=5.64, read=7.75),
     },
 )
+
+H200_DOUBLES = replace(
+    H200,
+    provenance="fitted to 221 products of six networks on all multiprocessors of an NVIDIA H200, windows apart: off by "
+    "1.06; idle warps by which of ConvNeXt's tiles is quicker; windows beside other models to 101 products of NASNet "
+    "beside NASNet and beside ResNeXt",
+    beside_windows=2.0,
+    copy_cycles=(0.93, 1.38),
+    partial_sum_cycles=0.376,
+    result_cycles=0.361,
+    tensor_cores={Instruction.MMA_F64: TensorCoreCycles(product=33.1, read=0.41, idle=4.0)},
+)
+"""The same of products in float64."""
 
 H200_THREADS = ThreadFigures(
     provenance="fitted to 1,170 rKernels of 14 networks, fp32 and fp16, on all 132 multiprocessors of an NVIDIA H200",

@@ -41,12 +41,14 @@ _COMPUTED_TOGETHER = 4  # by a thread, whose loads are in flight together
 class _Pass:
     """Sums over the same axes as a block runs through them, whatever its tile.
 
-    They are `terms` sums of `elements`. Of each operand of rows, then of each of lanes: how many elements a copy takes;
-    those whose elements are sums themselves; how many elements a thread computes at a time of what is computed.
+    They are `terms` sums of `elements` along so many `axes`. Of each operand of rows, then of each of lanes: how many
+    elements a copy takes; those whose elements are sums themselves; how many elements a thread computes at a time of
+    what is computed.
     """
 
     terms: int
     elements: int
+    axes: int
     copied: tuple[tuple[int, ...], tuple[int, ...]]
     windows: tuple[tuple[Expr, ...], tuple[Expr, ...]]
     computed: tuple[tuple[int, ...], tuple[int, ...]]
@@ -67,12 +69,12 @@ def gemm_times_us(
     found = []
     for tile, form in tiles:
         if (cycles := known.get(form)) is None:
-            factor = _window_factor(workload.expr, tile, form, figures) if vdevice.has_neighbours else 1.0
+            factor = _window_factor(workload.expr, tile, figures) if vdevice.has_neighbours else 1.0
             factor *= figures.byte_windows if form.instruction is Instruction.MMA_I8 else 1.0
             passes = _passes(workload.expr, workload.layouts, _lane(workload, tile), form.instruction)
             cycles = _cycles(workload.expr, workload.layouts, tile, form, figures, factor, passes)
             if form.patch:
-                cycles -= _spared_copies(workload, tile, form) * figures.copy_cycles / _quarters(form)
+                cycles -= _spared_copies(workload, tile, form) * figures.copy_cycles[1] / _quarters(form)
             elif not any(map(any, (one.windows for one in passes))):
                 known[form] = cycles
         found.append(cycles / (lanes_per_us / (_quarters(form) * WARP)) + figures.latency_us)
@@ -124,11 +126,10 @@ def _quarters(form: GemmForm) -> int:
     return form.threads // _QUARTER_THREADS
 
 
-def _window_factor(expr: TensorExpr, tile: RTile, form: GemmForm, figures: Figures) -> float:
+def _window_factor(expr: TensorExpr, tile: RTile, figures: Figures) -> float:
     """How much longer windows take beside other models."""
     is_cut = any(axis.extent % size for axis, size in zip(expr.axes, tile.task, strict=True))
-    is_double = form.instruction is Instruction.MMA_F64
-    return (figures.cut_windows if is_cut else 1.0) * (figures.double_windows if is_double else 1.0)
+    return (figures.cut_windows if is_cut else 1.0) * figures.beside_windows
 
 
 def _cycles(
@@ -156,7 +157,7 @@ def _cycles(
         stages = -(-one.elements // k)
         multiply = stages * k / form.slices * rounds * element_cycles * one.terms
         copies = sum(size / elements for size, side in zip(sides, one.copied, strict=True) for elements in side)
-        copy = stages * k * copies * figures.copy_cycles / quarters
+        copy = stages * k * copies * figures.copy_cycles[one.axes > 1] / quarters
         windows = (
             stages
             * window_factor
@@ -194,6 +195,7 @@ def _passes(expr: TensorExpr, layouts: tuple[Layout, ...], lane: Axis, instructi
         return _Pass(
             terms=len(group.terms),
             elements=math.prod(axis.extent for axis in group.axes),
+            axes=len(group.axes),
             copied=(tuple(map(copied, rows)), tuple(map(copied, lanes))),
             windows=(tuple(filter(window_points, rows)), tuple(filter(window_points, lanes))),
             computed=(tuple(map(copied, filter(computes, rows))), tuple(map(copied, filter(computes, lanes)))),
@@ -257,4 +259,6 @@ def _element_cycles(form: GemmForm, figures: Figures) -> float:
         return held_m * held_n * figures.multiply_add_cycles + (held_m + held_n) / 4 * figures.read_cycles
     tensor_core = figures.tensor_cores[form.instruction]
     products, reads = m / 16 * n / 8, (m + n) / 8
-    return (products * tensor_core.product + reads * tensor_core.read) / INSTRUCTION_TILES[form.instruction].k
+    idle = 1 - form.warps * form.slices * WARP / form.threads
+    cycles = products * (tensor_core.product + idle * tensor_core.idle) + reads * tensor_core.read
+    return cycles / INSTRUCTION_TILES[form.instruction].k

@@ -20,6 +20,7 @@ from rammer.devices.cuda.tiling.figures import (
     H200,
     H200_ATTENTION,
     H200_DEPTHWISE,
+    H200_DOUBLES,
     H200_THREADS,
     H200_TREES,
     H200_WARPGROUPS,
@@ -51,6 +52,7 @@ from rammer.ir.kernel_form import (
     FlashAttentionForm,
     GemmForm,
     GemvRowsForm,
+    Instruction,
     KernelForm,
     MapForm,
     PersistentRnnForm,
@@ -95,6 +97,7 @@ class GpuRules:
     """`TileRules` of a GPU."""
 
     figures: Figures = H200
+    doubles: Figures = H200_DOUBLES
     threads: ThreadFigures = H200_THREADS
     warpgroups: WarpgroupFigures = H200_WARPGROUPS
     attention: AttentionFigures = H200_ATTENTION
@@ -194,7 +197,7 @@ class GpuRules:
             case SharedTreesForm() as form:
                 return trees_us(kernel, form, vdevice, self.trees)
             case GemmForm() as form:
-                return gemm_us(kernel, form, vdevice, self.figures)
+                return gemm_us(kernel, form, vdevice, self._of_products(form))
             case WarpgroupGemmForm() as form:
                 return warpgroup_us(kernel, form, vdevice, self.warpgroups)
             case GemvRowsForm() as form:
@@ -202,6 +205,10 @@ class GpuRules:
             case PersistentRnnForm() as form:
                 return stationary_us(form, self.threads)
         return thread_us(kernel, vdevice, self.threads)
+
+    def _of_products(self, form: GemmForm) -> Figures:
+        """The figures of products of a form."""
+        return self.doubles if form.instruction is Instruction.MMA_F64 else self.figures
 
     @property
     def _attention_time(self) -> AttentionTime:
@@ -232,7 +239,8 @@ class GpuRules:
         """Candidates with their times; see `compute_us`."""
         tiles = list(tiles)
         products = [(tile, form) for tile, form in tiles if isinstance(form, GemmForm)]
-        of_products = iter(gemm_times_us(workload, products, vdevice, self.figures))
+        figures = self._of_products(products[0][1]) if products else self.figures  # all by the same instruction
+        of_products = iter(gemm_times_us(workload, products, vdevice, figures))
         found = []
         for tile, form in tiles:
             is_product = isinstance(form, GemmForm)

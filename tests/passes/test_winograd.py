@@ -479,6 +479,27 @@ def test_branches_have_their_share_of_the_units():
     assert outputs_of(winograd(between_images(64, 64, 8, branches=16), H200)) is None
 
 
+def with_code_from_memory(instruction_us, l2_bytes):
+    """The GPU with so much L2, where each instruction that comes from memory takes so long."""
+    private, shared, memory = H200.levels
+    levels = (private, replace(shared, capacity_bytes=l2_bytes), memory)
+    near, far = (Figure(value, "nominal: a test") for value in (0.0, instruction_us))
+    return replace(H200, levels=levels, instruction_fetch_us=(near, far))
+
+
+def test_code_that_constants_leave_no_room_for_forbids_it_there():
+    """2.6 MB of weights: three rKernels have more code than one."""
+    graph = between_images(192, 384, 13)
+    assert outputs_of(winograd(graph, with_code_from_memory(0.0, 1 << 20))) == 4
+    assert outputs_of(winograd(graph, with_code_from_memory(0.01, 1 << 20))) is None
+    assert outputs_of(winograd(graph, with_code_from_memory(0.01, 3 << 20))) == 4
+
+
+def test_equal_convolutions_share_their_code():
+    graph = between_images(64, 64, 32, branches=16)
+    assert outputs_of(winograd(graph, with_code_from_memory(0.01, 1 << 20))) == 4
+
+
 def filtered_before(graph, without):
     """What the pass makes of a graph where a pass that follows it is left out."""
     following = itertools.dropwhile(lambda entry: entry[0] != "winograd", PASSES)

@@ -2,21 +2,25 @@
 
 import itertools
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rammer.devices.registry import find_device
 from rammer.ir.evaluate import evaluate, evaluate_graph
 from rammer.ir.expr import Output, TensorExpr, load
 from rammer.ir.graph import State
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import Figure
+from rammer.options import CompileOptions
 from rammer.passes import eliminate_dead, finite_weights, fuse, hoist_pointwise, inline_views
+from rammer.passes import winograd as winograd_pass
 from rammer.passes.helpers.minimal_filtering import filtering, filterings
 from rammer.passes.pipeline import PASSES
 from tests.support.kernels import AVX512
-from tests.support.passes import Net, expression_of, filtered_outputs, kinds, only, random_inputs, rewritten, unchanged
+from tests.support.passes import Net, expression_of, kinds, only, random_inputs, rewritten, unchanged
 
 FIVE = ["ConvInputTransform", "ConvProduct", "ConvPixels", "ConvOrdinary", "ConvOutputTransform"]
 
@@ -56,6 +60,14 @@ def convolution(channels=32, features=48, size=12, *, batch=1, group=1, pad=1, b
     return net, net.conv(x, *weights, pad=pad, stride=stride, group=group)
 
 
+def outputs_of(graph):
+    """Outputs of a tile along one dimension, None where nothing was rewritten."""
+    product = [operator for operator in graph.operators if operator.kind == "ConvProduct"]
+    if not product:
+        return None
+    return {16: 2, 36: 4}[expression_of(product[0]).outputs[0].type.shape[-1]]
+
+
 @pytest.mark.parametrize(
     "form",
     [
@@ -74,14 +86,14 @@ def test_five_operators_compute_the_same(form):
     net, y = convolution(**form)
     after = rewritten(net.build(y), run_for())
     assert kinds(after) == FIVE
-    assert filtered_outputs(after) == 4
+    assert outputs_of(after) == 4
 
 
 @pytest.mark.parametrize("size", [3, 5, 13, 15])
 def test_what_tiles_compute_beyond_the_result_is_cut_off(size):
     net, y = convolution(size=size)
     after = rewritten(net.build(y), run_for())
-    whole = -(-size // filtered_outputs(after)) * filtered_outputs(after)
+    whole = -(-size // outputs_of(after)) * outputs_of(after)
     assert kinds(after) == [*FIVE, "Slice"]
     assert after.values[only(after, "ConvOutputTransform").outputs[0]].type.shape[2:] == (whole, whole)
 
@@ -212,9 +224,9 @@ def test_few_channels_do_not_pay_for_the_transforms(channels, features, size):
 def test_slow_memory_or_dear_handovers_forbid_it():
     net, y = convolution(64, 64, 32)
     graph = net.build(y)
-    assert filtered_outputs(winograd(graph, AVX512)) == 4
-    assert filtered_outputs(winograd(graph, with_figures(moving=100))) is None
-    assert filtered_outputs(winograd(graph, with_figures(handover=1000))) is None
+    assert outputs_of(winograd(graph, AVX512)) == 4
+    assert outputs_of(winograd(graph, with_figures(moving=100))) is None
+    assert outputs_of(winograd(graph, with_figures(handover=1000))) is None
 
 
 def test_rounded_products_forbid_it():
@@ -226,8 +238,8 @@ def test_weights_from_far_away_want_the_smaller_filtering():
     """Weights come from memory: four times as many cost more than they save, 1.8 times as many do not."""
     net, y = convolution(256, 256, 8)
     graph = net.build(y)
-    assert filtered_outputs(winograd(graph, AVX512)) == 2
-    assert filtered_outputs(winograd(graph, with_figures(arithmetic=10))) == 4
+    assert outputs_of(winograd(graph, AVX512)) == 2
+    assert outputs_of(winograd(graph, with_figures(arithmetic=10))) == 4
 
 
 def test_a_cache_that_holds_the_weights_only_before_they_grow_does_not_count():
@@ -239,9 +251,9 @@ def test_a_cache_that_holds_the_weights_only_before_they_grow_does_not_count():
     net, y = convolution(256, 256, 8)
     graph = net.build(y)
     weight_bytes = 256 * 256 * 9 * 4
-    assert filtered_outputs(winograd(graph, cached(5 * weight_bytes))) == 4
-    assert filtered_outputs(winograd(graph, cached(2 * weight_bytes))) == 2
-    assert filtered_outputs(winograd(graph, cached(weight_bytes + 4096))) is None
+    assert outputs_of(winograd(graph, cached(5 * weight_bytes))) == 4
+    assert outputs_of(winograd(graph, cached(2 * weight_bytes))) == 2
+    assert outputs_of(winograd(graph, cached(weight_bytes + 4096))) is None
 
 
 def test_what_follows_joins_the_output_transform():
@@ -431,3 +443,51 @@ def test_branches_on_parts_of_one_value_stay_equal():
     graph = rewritten(net.build(*branches), run_for(), inline_views.run)
     first, second = (operator.expr for operator in graph.operators if operator.kind == "ConvInputTransform")
     assert first == second
+
+
+def between_images(channels, features, size, branches=1):
+    """Convolutions of one image, none of which is the model's input or output."""
+    net = Net()
+    x = net.add("Abs", net.input(1, channels, size, size))
+    return net.build(
+        *(
+            net.add("Neg", net.conv(x, net.weight(features, channels, 3, 3), net.weight(features), pad=1))
+            for _ in range(branches)
+        )
+    )
+
+
+H200 = find_device("cuda:sm_90").describe(CompileOptions())
+
+
+def test_where_operands_are_staged_predictions_decide():
+    """By its peaks, which such products are far from, a GPU would gain nothing."""
+    graph = between_images(192, 384, 13)
+    assert outputs_of(winograd(graph, replace(H200, products_reach_peak=True))) is None
+    assert outputs_of(winograd(graph, H200)) == 4
+
+
+def test_dear_handovers_forbid_it_there_too():
+    dear = Figure(10.0, "nominal: a test")
+    assert unchanged(between_images(192, 384, 13), run_for(replace(H200, handover_us=dear)))
+
+
+def test_branches_have_their_share_of_the_units():
+    """Enough work for some units is too little for all."""
+    assert outputs_of(winograd(between_images(64, 64, 32), H200)) is None
+    assert outputs_of(winograd(between_images(64, 64, 32, branches=16), H200)) == 4
+    assert outputs_of(winograd(between_images(64, 64, 8, branches=16), H200)) is None
+
+
+def filtered_before(graph, without):
+    """What the pass makes of a graph where a pass that follows it is left out."""
+    following = itertools.dropwhile(lambda entry: entry[0] != "winograd", PASSES)
+    rest = [run for name, run in following if name not in ("winograd", without)]
+    return winograd_pass.run(graph, H200, lambda part, device: reduce(lambda now, run: run(now, device), rest, part))
+
+
+def test_what_the_passes_that_follow_make_of_it_counts():
+    """Its long sum is split, or a convolution of few pixels would take longer than three operators."""
+    graph = between_images(512, 64, 8)
+    assert outputs_of(winograd(graph, H200)) is None
+    assert outputs_of(filtered_before(graph, without="split_reduction")) == 2

@@ -141,11 +141,3 @@ def expression_of(operator: Operator) -> TensorExpr:
 def source_nodes(operator: Operator) -> Sequence[str]:
     """The model's nodes that an operator stands for."""
     return [source.node for source in operator.sources]
-
-
-def filtered_outputs(graph: Graph) -> int | None:
-    """Outputs of a tile of minimal filtering along one dimension, None where no convolution was rewritten."""
-    product = [operator for operator in graph.operators if operator.kind == "ConvProduct"]
-    if not product:
-        return None
-    return {16: 2, 36: 4}[expression_of(product[0]).outputs[0].type.shape[-1]]

@@ -245,11 +245,6 @@ class VDevice:
         return tuple(veu.home for veu in self.veus)
 
     @property
-    def shared_level(self) -> MemoryLevel:
-        """The innermost memory that all vEUs share."""
-        return next((level for level in self.levels if level.shared), self.levels[-1])
-
-    @property
     def memories(self) -> int:
         """Number of memories, each as large as the outermost level: one but where vEUs have different homes."""
         return 1 + max(self.homes)

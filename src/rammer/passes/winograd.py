@@ -20,10 +20,9 @@ number. The input transform adds up the squares of what it reads anyway; the mea
 In exchange v and p are larger than the images, w' than w, the transforms have to be computed, and there are four more
 hand-overs. What takes least time is taken, which may be the convolution as it is. Where products run near the peak, the
 vDevice's figures say what that is; where they stage their operands, Roller's model does, by what the passes that follow
-make of a convolution and of the three on that share of the units that falls to it. Where the constants of a model leave
-code no room in the cache that all units share, that of three rKernels comes from memory, not of one. Groups of channels
-stay groups. Weights are float32. Constants are transformed in float64 here; others, which are trained, in each run, by
-one more operator (`ConvFilterTransform`), and only where they are neither cut into phases nor into groups.
+make of a convolution and of the three on that share of the units that falls to it. Groups of channels stay groups.
+Weights are float32. Constants are transformed in float64 here; others, which are trained, in each run, by one more
+operator (`ConvFilterTransform`), and only where they are neither cut into phases nor into groups.
 
 Ordering restriction: after `fold_batch_norm` and `merge_products`, which know convolutions by their kind; before
 `hoist_pointwise` and `fuse` lead what follows a convolution to its output transform.
@@ -33,7 +32,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -211,10 +209,6 @@ class _Predicted:
         self._graph = graph
         self._device = device
         self._rest = rest
-        self._uses = Counter(_form(operator, graph) for operator in graph.operators)
-        constant_bytes = sum(array.nbytes for array in graph.constants.values())
-        is_far = device.streams_constants and constant_bytes > device.shared_level.capacity_bytes
-        self._instruction_us = device.instruction_fetch_us[1].value if is_far else 0.0
 
     def time_us(self, operator: Operator, veus: int, filtered: Filtered | None, limit_us: float) -> float:
         """Time on so many units."""
@@ -229,12 +223,7 @@ class _Predicted:
         fixed = {end for value, end in ends if value in (*self._graph.inputs, *self._graph.outputs)}
         factor = 1.0 if filtered is None else _WITH_OUTLIERS
         limit_us /= factor
-        instruction_us = (
-            self._instruction_us / self._uses[_form(operator, self._graph)]
-        )  # equal ones find the code there
-        return factor * predicted_alone_us(
-            laid_out_alone(part, fixed), self._device, veus, self._rest, limit_us, instruction_us
-        )
+        return factor * predicted_alone_us(laid_out_alone(part, fixed), self._device, veus, self._rest, limit_us)
 
 
 def _replace(operator: Operator, filtered: Filtered, rewriter: Rewriter, *, blank: bool = False) -> None:

@@ -71,7 +71,7 @@ class Estimates:
         )
         self._first_read_bytes = _first_read_bytes(graph)
         self._busy_bytes = busy_bytes(graph)
-        shared = device.shared_level
+        shared = next((level for level in device.levels if level.shared), device.levels[-1])
         self._shared_bytes = shared.capacity_bytes if device.streams_constants else math.inf
         self._is_far = shared.copies * self._busy_bytes > self._shared_bytes
         self.load_us = tuple(

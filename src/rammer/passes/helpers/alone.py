@@ -16,7 +16,7 @@ import numpy as np
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.vdevice import VDevice
 from rammer.passes import channels_last
-from rammer.passes.helpers.predicted import quickest
+from rammer.passes.helpers.predicted import predicted_us
 from rammer.passes.helpers.rewrite import PLACED_KINDS
 
 
@@ -50,12 +50,7 @@ def laid_out_alone(part: Graph, fixed: Collection[int]) -> Graph:
 
 
 def predicted_alone_us(
-    graph: Graph,
-    device: VDevice,
-    veus: int,
-    rest: Callable[[Graph, VDevice], Graph],
-    limit_us: float = math.inf,
-    instruction_us: float = 0.0,
+    graph: Graph, device: VDevice, veus: int, rest: Callable[[Graph, VDevice], Graph], limit_us: float = math.inf
 ) -> float:
     """The time of operators that follow each other on `veus` units, each with its hand-over, in microseconds.
 
@@ -65,7 +60,6 @@ def predicted_alone_us(
         veus: so many of its units.
         rest: the passes that these operators have yet to go through.
         limit_us: infinity stands for any time that is not below.
-        instruction_us: what each instruction of their code takes to come from afar.
     """
     share = replace(device, veus=device.veus[:veus])
     done = rest(graph, share)
@@ -74,9 +68,7 @@ def predicted_alone_us(
         if operator.expr is not None and operator.kind not in PLACED_KINDS:
             layouts = tuple(done.values[value].storage for value in (*operator.inputs, *operator.outputs))
             constants = [slot for slot, value in enumerate(operator.inputs) if value in done.constants]
-            kernel, time_us = quickest(operator.expr, layouts, constants, share, veus)
-            code_us = instruction_us and instruction_us * device.rules.brought(kernel).instructions
-            total_us += time_us + code_us + device.handover_us.value
+            total_us += predicted_us(operator.expr, layouts, constants, share, veus) + device.handover_us.value
             if total_us >= limit_us:
                 return math.inf
     return total_us

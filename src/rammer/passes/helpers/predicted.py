@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 
 from rammer.ir.expr import TensorExpr
 from rammer.ir.kernel_form import WarpgroupGemmForm
-from rammer.ir.task import RKernel
 from rammer.ir.types import Layout
 from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
@@ -20,14 +19,7 @@ _ALIGNMENT = 16  # elements: of what is no part of a tensor
 def predicted_us(
     expr: TensorExpr, layouts: tuple[Layout, ...], constants: Collection[int], device: VDevice, veus: int
 ) -> float:
-    """The time of an operator in microseconds; see `quickest`."""
-    return quickest(expr, layouts, constants, device, veus)[1]
-
-
-def quickest(
-    expr: TensorExpr, layouts: tuple[Layout, ...], constants: Collection[int], device: VDevice, veus: int
-) -> tuple[RKernel, float]:
-    """The rKernel of an operator that has `veus` units to itself and is bound to whole tensors, and its time.
+    """The time of an operator that has `veus` units to itself and is bound to whole tensors, in microseconds.
 
     Args:
         expr: what it computes.
@@ -38,8 +30,7 @@ def quickest(
     """
     overhead_us = device.task_overhead_us.value
     kernels = construct(Workload(expr, layouts, (_ALIGNMENT,) * len(layouts), frozenset(constants)), device)
-    times_us = [-(-kernel.task_count // veus) * (predict(kernel, device).task_us + overhead_us) for kernel in kernels]
-    return min(zip(kernels, times_us, strict=True), key=lambda found: found[1])
+    return min(-(-kernel.task_count // veus) * (predict(kernel, device).task_us + overhead_us) for kernel in kernels)
 
 
 def evenly_us(

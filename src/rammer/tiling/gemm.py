@@ -413,7 +413,7 @@ def _warp_tile(product: _Product, threads: int, room_bytes: int, height: int, wi
         block_m, block_n = _threadblock_tile(product, threads, room_bytes, (height, width), (m, n))
         return _power_below(threads // WARP * m * n // (block_m * block_n))
 
-    if product.instruction is Instruction.MMA_F64:
+    if product.instruction is Instruction.MMA_F64:  # narrow tiles cost it little, sums of slices much
         while slices() > 1 and 32 in (m, n):
             m, n = (16, n) if m > 16 else (m, 16)
     while (product.held * m * n > _MAX_HELD * WARP or slices() > most) and (m > 16 or n > 8):

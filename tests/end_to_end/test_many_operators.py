@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 OPERATORS = 20_000
 MOST_BYTES = 300 * 2**20
 
-COMPILE = """
+COMPILE = r"""
 import re, sys, rammer
 rammer.compile(sys.argv[1], "cpu", veus=2)
 print(re.search(r"VmHWM:\s*(\d+)", open("/proc/self/status").read())[1])  # `getrusage` counts what pytest has, too

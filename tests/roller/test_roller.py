@@ -41,6 +41,19 @@ def test_data_tiles_of_a_gather_are_what_it_asks_for():
     assert footprint_bytes(few, (6, 8)) == 4 * 2 * 8 + 8 * 6 + 4 * 6 * 8
 
 
+def test_data_tiles_of_one_strided_load_are_what_it_asks_for():
+    pixels = conv((1, 2, 16, 16), (8, 2, 1, 1), pads=(0, 0, 0, 0), strides=(4, 2))
+    assert footprint_bytes(pixels, (1, 8, 2, 8)) == 4 * (2 * 2 * 8 + 8 * 2 + 8 * 2 * 8)
+    windows = conv((1, 2, 16, 16), (8, 2, 3, 3), pads=(0, 0, 0, 0), strides=(4, 4))
+    assert footprint_bytes(windows, (1, 8, 2, 2)) == 4 * (2 * 7 * 7 + 8 * 2 * 9 + 8 * 2 * 2)
+
+
+def test_padded_loads_count_together():
+    """Those of one tensor may be in several slots."""
+    padded = conv((1, 2, 16, 16), (8, 2, 1, 1), pads=(0, 0, 1, 1), strides=(4, 2))
+    assert footprint_bytes(padded, (1, 8, 2, 9)) == 4 * (2 * 5 * 16 + 8 * 2 + 8 * 2 * 9)
+
+
 def test_reuse_is_traffic_saved_per_byte():
     expr = matmul(64, 32, 48)
     saved = traffic_bytes(expr, (16, 48)) - traffic_bytes(expr, (32, 48))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 
-from rammer.ir.expr import Output, TensorExpr
-from rammer.ir.region import Box, Interval, box_size, depends_on_data, read_boxes, write_boxes
+from rammer.ir.expr import Expr, Output, TensorExpr
+from rammer.ir.region import Box, Interval, affine, box_size, depends_on_data, read_boxes, write_boxes
 from rammer.tiling.pattern import free_axes
 
 # What another vEU wrote takes longer to read: so much more traffic is worth it where most comes from the same one.
@@ -68,21 +69,37 @@ def stored_elements(expr: TensorExpr, output: Output, task: TaskTile) -> int | N
 
 
 def asked_elements(expr: TensorExpr, task: TaskTile) -> dict[int, int]:
-    """How many elements an rTask asks for, by slot, of those that it reads at places which depend on data."""
+    """How many elements an rTask asks for, by slot, of those that are not read as boxes (`_sparse_slots`)."""
     found: dict[int, int] = {}
-    if chosen := _chosen_slots(expr):
+    if sparse := _sparse_slots(expr):
         free, sizes = free_axes(*expr.roots), dict(zip(expr.axes, task, strict=True))
         for load in expr.loads:
-            if load.slot in chosen:
+            if load.slot in sparse:
                 asked = math.prod(min(sizes.get(axis, axis.extent), axis.extent) for axis in free[load])
                 found[load.slot] = found.get(load.slot, 0) + asked
     return found
 
 
 @lru_cache(maxsize=4096)
-def _chosen_slots(expr: TensorExpr) -> frozenset[int]:
-    """The slots that are read at places which depend on data."""
-    return frozenset(load.slot for load in expr.loads if any(map(depends_on_data, load.indices)))
+def _sparse_slots(expr: TensorExpr) -> frozenset[int]:
+    """The slots that are read at places which depend on data, and those of which one load leaves elements out.
+
+    Where loads are padded, those of one tensor may have several slots, and together read what lies between.
+    """
+    loads = Counter(load.slot for load in expr.loads)
+    padded = any(load.fill is not None for load in expr.loads)
+    return frozenset(
+        load.slot
+        for load in expr.loads
+        if any(map(depends_on_data, load.indices))
+        or (not padded and loads[load.slot] == 1 and any(map(_skips, load.indices)))
+    )
+
+
+def _skips(index: Expr) -> bool:
+    """Whether an index goes on by more than one along each of its axes."""
+    form = affine(index)
+    return form is not None and bool(form.terms) and all(abs(coefficient) > 1 for _, coefficient in form.terms)
 
 
 def traffic_bytes(expr: TensorExpr, task: TaskTile) -> int:

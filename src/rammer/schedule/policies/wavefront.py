@@ -6,8 +6,9 @@ rProgram is closed and P2 becomes it. Here starting P2 costs `Estimates.program_
 
 Within a wave, SelectRKernels takes the fastest rKernels where together they do not fill the device. Otherwise it keeps
 the rKernels with which the wave ends first: the fastest, the most efficient (both as in the paper), or, between these
-extremes, those that are fastest on the share of the vEUs that falls to their rOperator by its work, or those of least
-work in the shortest round of rTasks that has a vEU for each. How rTasks are then placed, `schedule.placement` says.
+extremes, those that are fastest on the share of the vEUs that falls to their rOperator by its work, the same without
+long rTasks of rOperators that have little, or those of least work in the shortest round of rTasks that has a vEU for
+each, or for as many as are short enough to follow each other. How rTasks are then placed, `schedule.placement` says.
 Where some of the next wave's rTasks bring something before they wait, as attention does the rows of a cache, the wave
 is also tried on as many vEUs less, which do so meanwhile; kept is that with which the next wave ends first.
 
@@ -18,6 +19,7 @@ what they hand on from their caches (`schedule.clusters`).
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from rammer.ir.program import RProgram, Schedule
@@ -145,9 +147,10 @@ class _Wavefront:
         work_us = [self._estimates.work_us(operator, efficient[operator.id]) for operator in wave]
         whole_us = sum(work_us)
         shares = [max(1, int(veus * work / whole_us)) if work > 0 else 1 for work in work_us]
-        best = self._placer.place(wave, self._fastest(wave, shares), times)
+        by_shares = self._fastest(wave, shares)
+        best = self._placer.place(wave, by_shares, times)
         tried = [best.selection]
-        for selection in (*self._rounds(wave, veus), efficient, fastest):
+        for selection in (self._evened(wave, shares, by_shares), *self._rounds(wave, veus), efficient, fastest):
             # No placement beats an even load, which spares most trials.
             load_us = sum(self._estimates.work_us(operator, selection[operator.id]) for operator in wave)
             if selection in tried or times.room_us(best.end_us) <= load_us:
@@ -158,17 +161,45 @@ class _Wavefront:
                 best = min(best, trial, key=lambda one: (one.end_us, float(one.free_us.sum())))
         return best
 
+    def _evened(self, wave: Sequence[ROperator], shares: Sequence[int], selection: Selection) -> Selection:
+        """As `selection`, but no rOperator whose share is one vEU has longer rTasks than those with several."""
+        times = {operator.id: self._estimates.task_us[operator.id] for operator in wave}
+        several = [operator.id for operator, share in zip(wave, shares, strict=True) if share > 1]
+        limit_us = max((times[number][selection[number]] for number in several), default=math.inf)
+        return {
+            operator.id: self._within(operator, max(limit_us, min(times[operator.id])))
+            if times[operator.id][selection[operator.id]] > limit_us
+            else selection[operator.id]
+            for operator in wave
+        }
+
     def _rounds(self, wave: Sequence[ROperator], veus: int) -> Iterator[Selection]:
-        """The rKernels of least work in the shortest round that has a vEU for each rTask, if there is any."""
+        """The rKernels of least work in the shortest round that the vEUs have room for, if there is any.
+
+        First the one where short rTasks follow each other on a vEU, then the one that has a vEU for each rTask.
+        """
         if len(wave) > veus:
             return
         times = [self._estimates.task_us[operator.id] for operator in wave]
         least_us = max(map(min, times))
+        is_first = True
         for limit_us in sorted({time_us for one in times for time_us in one if time_us >= least_us}):
             selection = {operator.id: self._within(operator, limit_us) for operator in wave}
             if sum(operator.kernels[selection[operator.id]].task_count for operator in wave) <= veus:
                 yield selection
                 return
+            if is_first and self._taken(wave, selection, limit_us) <= veus:
+                is_first = False
+                yield selection
+
+    def _taken(self, wave: Sequence[ROperator], selection: Selection, round_us: float) -> int:
+        """How many vEUs a round of that length takes, on each of which rTasks of one rOperator follow each other."""
+        taken = 0
+        for operator in wave:
+            pick = selection[operator.id]
+            in_turn = max(1, int(round_us / max(self._estimates.task_us[operator.id][pick], _ROUNDING)))
+            taken += -(-operator.kernels[pick].task_count // in_turn)
+        return taken
 
     def _within(self, operator: ROperator, limit_us: float) -> int:
         """The rKernel of least work among those whose rTasks take no longer, or that which is settled."""

@@ -268,14 +268,6 @@ def test_short_rtasks_of_a_round_follow_each_other():
     assert wavefront.schedule(maker.finish([*large, small]), device(17), cost).choice == (2, 2, 2, 2, 0)
 
 
-def test_an_operator_of_little_work_has_no_longer_rtasks_than_the_others():
-    maker = TaskGraphMaker()
-    large = [maker.elementwise([maker.input((12, 4))], tiles=[(2, 4), (3, 4)]) for _ in range(4)]
-    small = maker.elementwise([maker.input((8, 2))], tiles=[(8, 2), (2, 2), (1, 2)])
-    cost = TileCosts(by_tile={(2, 4): 5.0, (3, 4): 8.0, (8, 2): 12.0, (2, 2): 3.5, (1, 2): 2.0})
-    assert wavefront.schedule(maker.finish([*large, small]), device(20), cost).choice == (1, 1, 1, 1, 1)
-
-
 @pytest.mark.parametrize(("program_us", "tasks", "split"), [(0.0, 4, True), (1.0, 4, False), (1.0, 5, False)])
 def test_a_new_program_is_started_only_where_it_pays(program_us, tasks, split):
     maker = TaskGraphMaker()

@@ -113,7 +113,6 @@ class Rewriter:
         *,
         name: str,
         sources: Sequence[SourceLocation] = (),
-        layout: Layout | None = None,
     ) -> int:
         """Append an operator of a registered kind with one result, and return that.
 
@@ -124,9 +123,7 @@ class Rewriter:
         if isinstance(definition, CompositeDef):
             raise ValueError(f"{kind} is composite")
         expr = definition.build([self.type(i) for i in inputs], attributes)
-        return self.add_expression(
-            expr, inputs, kind=kind, name=name, sources=sources, attributes=attributes, layout=layout
-        )
+        return self.add_expression(expr, inputs, kind=kind, name=name, sources=sources, attributes=attributes)
 
     def add_expression(
         self,
@@ -137,11 +134,10 @@ class Rewriter:
         name: str,
         sources: Sequence[SourceLocation] = (),
         attributes: Attributes = MappingProxyType({}),
-        layout: Layout | None = None,
     ) -> int:
         """Append an operator that computes an expression with one output, and return its result."""
         (output,) = expr.outputs
-        result = self.value(output.type, name, layout)
+        result = self.value(output.type, name)
         self.insert(
             Operator(
                 kind=kind,

@@ -6,9 +6,9 @@ rProgram is closed and P2 becomes it. Here starting P2 costs `Estimates.program_
 
 Within a wave, SelectRKernels takes the fastest rKernels where together they do not fill the device. Otherwise it keeps
 the rKernels with which the wave ends first: the fastest, the most efficient (both as in the paper), or, between these
-extremes, those that are fastest on the share of the vEUs that falls to their rOperator by its work, the same without
-long rTasks of rOperators that have little, or those of least work in the shortest round of rTasks that has a vEU for
-each, or for as many as are short enough to follow each other. How rTasks are then placed, `schedule.placement` says.
+extremes, those that are fastest on the share of the vEUs that falls to their rOperator by its work, or those of least
+work in the shortest round of rTasks, where each has a vEU or short ones follow each other. How rTasks are then placed,
+`schedule.placement` says.
 Where some of the next wave's rTasks bring something before they wait, as attention does the rows of a cache, the wave
 is also tried on as many vEUs less, which do so meanwhile; kept is that with which the next wave ends first.
 
@@ -19,7 +19,6 @@ what they hand on from their caches (`schedule.clusters`).
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 
 from rammer.ir.program import RProgram, Schedule
@@ -147,10 +146,9 @@ class _Wavefront:
         work_us = [self._estimates.work_us(operator, efficient[operator.id]) for operator in wave]
         whole_us = sum(work_us)
         shares = [max(1, int(veus * work / whole_us)) if work > 0 else 1 for work in work_us]
-        by_shares = self._fastest(wave, shares)
-        best = self._placer.place(wave, by_shares, times)
+        best = self._placer.place(wave, self._fastest(wave, shares), times)
         tried = [best.selection]
-        for selection in (self._evened(wave, shares, by_shares), *self._rounds(wave, veus), efficient, fastest):
+        for selection in (*self._rounds(wave, veus), efficient, fastest):
             # No placement beats an even load, which spares most trials.
             load_us = sum(self._estimates.work_us(operator, selection[operator.id]) for operator in wave)
             if selection in tried or times.room_us(best.end_us) <= load_us:
@@ -160,18 +158,6 @@ class _Wavefront:
             if trial is not None:
                 best = min(best, trial, key=lambda one: (one.end_us, float(one.free_us.sum())))
         return best
-
-    def _evened(self, wave: Sequence[ROperator], shares: Sequence[int], selection: Selection) -> Selection:
-        """As `selection`, but no rOperator whose share is one vEU has longer rTasks than those with several."""
-        times = {operator.id: self._estimates.task_us[operator.id] for operator in wave}
-        several = [operator.id for operator, share in zip(wave, shares, strict=True) if share > 1]
-        limit_us = max((times[number][selection[number]] for number in several), default=math.inf)
-        return {
-            operator.id: self._within(operator, max(limit_us, min(times[operator.id])))
-            if times[operator.id][selection[operator.id]] > limit_us
-            else selection[operator.id]
-            for operator in wave
-        }
 
     def _rounds(self, wave: Sequence[ROperator], veus: int) -> Iterator[Selection]:
         """The rKernels of least work in the shortest round that the vEUs have room for, if there is any.

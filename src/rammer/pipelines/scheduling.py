@@ -40,7 +40,7 @@ _TRANSFORM = "ConvInputTransform"  # what minimal filtering begins with
 _ROUNDS = 2
 _GAIN = 1.003
 """How much quicker than before the quickest has to be, for another round."""
-_CLOSE = 1.04
+_CLOSE = 1.02
 """How much longer than the quickest that of another description may take, to be searched for again."""
 _MOST_TRACED = 2
 _COMPARED = 1.02

@@ -226,22 +226,15 @@ class Placer:
         """Give the rTasks of some rOperators their vEUs."""
         self._stationary = stationary
 
-    def place(
-        self,
-        operators: Sequence[ROperator],
-        selection: Selection,
-        times: ProgramTimes,
-        aside: Collection[int] = frozenset(),
-    ) -> Trial:
+    def place(self, operators: Sequence[ROperator], selection: Selection, times: ProgramTimes) -> Trial:
         """The rTasks of some rOperators, appended to an rProgram.
 
         Args:
             operators: do not depend on each other, and all producers of theirs are committed.
             selection: a candidate for each.
             times: the rProgram; left as it is.
-            aside: those of them that run where the others leave vEUs free, if they leave any.
         """
-        trial = self.place_by(math.inf, operators, selection, times, aside)
+        trial = self.place_by(math.inf, operators, selection, times)
         assert trial is not None  # nothing ends after that
         return trial
 
@@ -253,7 +246,10 @@ class Placer:
         times: ProgramTimes,
         aside: Collection[int] = frozenset(),
     ) -> Trial | None:
-        """As `place`; None as soon as an rTask ends after `latest_us`."""
+        """As `place`; None as soon as an rTask ends after `latest_us`.
+
+        rOperators that are `aside` run on the vEUs that the others leave free, if they leave any.
+        """
         free_us = times.free_us.copy()
         steps: dict[RTask, Step] = {}
         for is_aside in (False, True) if aside else (False,):

@@ -149,7 +149,8 @@ class _Search:
         self._placer.go_back({})
         times, builder = ProgramTimes(self._estimates.handovers, self._busy_us), ProgramBuilder(self._veus)
         for number in range(len(self._waves)):
-            arrangement = self._improved(number, arrangement, times)
+            if self._left > 0:
+                arrangement = self._improved(number, arrangement, times)
             trial = self._placed(math.inf, number, arrangement, times)
             assert trial is not None  # nothing ends after infinity
             self._placer.commit(trial)

@@ -80,10 +80,8 @@ def kept(graph):
         weight_bytes=4,
     )
     rows, products = graph.operators
-    return replace(
-        graph,
-        operators=(rows, replace(products, kernels=tuple(replace(one, form=form) for one in products.kernels))),
-    )
+    kernels = tuple(replace(kernel, form=form, constants=frozenset((1,))) for kernel in products.kernels)
+    return replace(graph, operators=(rows, replace(products, kernels=kernels)))
 
 
 def test_what_keeps_constants_is_not_read_from_a_run_and_not_scaled():
@@ -172,7 +170,8 @@ def test_plans_are_compared_in_turns():
 
     def load(source, _binary, _options):
         loaded.append(source)
-        return SimpleNamespace(measure_us=lambda _inputs, runs: [next(times)] * runs, run=None, trace=None, clone=None)
+        others = dict.fromkeys(("run", "trace", "clone"), print)
+        return SimpleNamespace(measure_us=lambda _inputs, runs: [next(times)] * runs, **others)
 
     clocked = SimpleNamespace(emit=lambda plan, _: plan, build=lambda source, _: source, load=load)
     graph = SimpleNamespace(tensors=(), inputs=(), outputs=())
@@ -184,10 +183,12 @@ def test_plans_are_compared_in_turns():
 # --- auto ----------------------------------------------------------------------------------------------------
 
 
-class Truth:
-    """A machine whose rKernels take other times than predicted: runs are simulated by them, and traced."""
+FACTORS = {"map": 2.5, "reduce": 0.4, "implicit_gemm": 1.3}
+"""By skeleton, how many times as long as predicted."""
 
-    factors = {"map": 2.5, "reduce": 0.4, "implicit_gemm": 1.3}
+
+class Truth:
+    """A machine whose rKernels take times of its own: runs are simulated by them, and traced."""
 
     def __init__(self):
         self.batches, self.traced, self.compared = [], [], []
@@ -196,7 +197,7 @@ class Truth:
         model = ModelCosts(vdevice)
 
         def task_us(kernel):
-            return Figure(model.task_us(kernel).value * self.factors.get(kernel.form.skeleton.value, 1.0), "the truth")
+            return Figure(model.task_us(kernel).value * FACTORS.get(kernel.form.skeleton.value, 1.0), "the truth")
 
         return SimpleNamespace(task_us=task_us)
 
@@ -261,7 +262,9 @@ def test_auto_compares_in_turns_what_is_about_as_quick(truth, monkeypatch):
 
     monkeypatch.setattr(scheduling, "measure_plans", measure)
     monkeypatch.setattr(scheduling, "trace_plan", lambda *_: [])
-    monkeypatch.setattr(scheduling, "compare_plans", lambda plans, *_: [float(len(plans) - n) for n in range(len(plans))])
+    monkeypatch.setattr(
+        scheduling, "compare_plans", lambda plans, *_: [float(len(plans) - n) for n in range(len(plans))]
+    )
     assert scheduled("nasnet", veus=16).schedule.policy == "critical-path"
 
 

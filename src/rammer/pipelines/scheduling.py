@@ -94,9 +94,11 @@ def schedule_graph(
     tried = _measured(offers, device, options)
     seen: dict[int, dict[RKernel, float]] = {}
     for _ in range(_ROUNDS):
-        before_us = min(one.time_us for one in tried)
-        tried += _measured(_searched_in_place(tried, seen, device, options), device, options)
-        if min(one.time_us for one in tried) > before_us / _GAIN:
+        again = _searched_in_place(tried, seen, device, options)
+        found = _measured(again, device, options) if again else []
+        least_us = min(one.time_us for one in tried)
+        tried += found
+        if not any(one.time_us * _GAIN < least_us for one in found):
             break
     return _quickest(tried, device, options)
 

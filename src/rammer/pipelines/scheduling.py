@@ -26,10 +26,10 @@ from rammer.options import CompileOptions
 from rammer.pipelines.beside import each_beside
 from rammer.pipelines.planning import Progress, choose_schedule, lower_graph, measure_kernels, plan_memory, silent
 from rammer.profiler.costs import MeasuredCosts
-from rammer.profiler.in_place import InPlaceCosts, as_seen, seen_us
 from rammer.profiler.whole import compare_plans, measure_plans, trace_plan
 from rammer.roller.model import ModelCosts
 from rammer.roller.trees import check_strategy
+from rammer.schedule.in_place import InPlaceCosts, as_seen, seen_us
 from rammer.schedule.policies import auto
 from rammer.schedule.simulator import simulate
 from rammer.timings import timed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +22,10 @@ from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
 from rammer.pipelines import scheduling
 from rammer.pipelines.planning import plan_graph
-from rammer.profiler.in_place import InPlaceCosts, as_seen, seen_us
 from rammer.profiler.whole import compare_plans, trace_plan
 from rammer.roller.model import ModelCosts
 from rammer.schedule.estimates import Estimates
+from rammer.schedule.in_place import InPlaceCosts, as_seen, seen_us
 from rammer.schedule.policies import wavefront
 from rammer.schedule.simulator import simulate
 from tests.support.small_models import FLOAT, mlp_model, small_model
@@ -173,10 +174,11 @@ def test_plans_are_compared_in_turns():
         others = dict.fromkeys(("run", "trace", "clone"), print)
         return SimpleNamespace(measure_us=lambda _inputs, runs: [next(times)] * runs, **others)
 
-    clocked = SimpleNamespace(emit=lambda plan, _: plan, build=lambda source, _: source, load=load)
+    clocked: Any = SimpleNamespace(emit=lambda plan, _: plan, build=lambda source, _: source, load=load)
     graph = SimpleNamespace(tensors=(), inputs=(), outputs=())
-    plans = [SimpleNamespace(graph=graph, name=name) for name in "ab"]
-    assert compare_plans(plans, clocked, [None, None], CompileOptions()) == [3.0, 5.0]
+    plans: list[Any] = [SimpleNamespace(graph=graph, name=name) for name in "ab"]
+    vdevice: Any = None
+    assert compare_plans(plans, clocked, [vdevice] * 2, CompileOptions()) == [3.0, 5.0]
     assert [plan.name for plan in loaded] == ["a", "b"] * 3
 
 
@@ -278,7 +280,7 @@ def convolution_model(channels, size):
 
 @pytest.mark.parametrize("quick", [4, 2, 1])
 def test_auto_filters_less_where_that_is_measured_to_be_quicker(monkeypatch, tmp_path, quick):
-    tried = set()
+    tried: set[int] = set()
 
     def measure(plans, _device, vdevices, _options):
         tried.update(one.most_filtered for one in vdevices)

@@ -33,7 +33,7 @@ from rammer.schedule.stationary import find_stationary
 
 _AHEAD = (1, 2, 1)
 """In each sweep, the waves that are placed behind one to see what its rKernels are worth."""
-_MOST_PLACED = 400_000
+_MOST_PLACED = 1_000_000
 """rTasks that are placed in trials: some ten seconds."""
 _MOST_LIMITS = 12
 _GAIN = 1e-3

@@ -89,6 +89,13 @@ def test_five_operators_compute_the_same(form):
     assert outputs_of(after) == 4
 
 
+@pytest.mark.parametrize(("most", "outputs"), [(4, 4), (3, 2), (2, 2), (1, None)])
+def test_tiles_have_no_more_results_than_are_asked_for(most, outputs):
+    net, y = convolution()
+    after = rewritten(net.build(y), run_for(replace(ARITHMETIC_COUNTS, most_filtered=most)))
+    assert outputs_of(after) == outputs
+
+
 @pytest.mark.parametrize("size", [3, 5, 13, 15])
 def test_what_tiles_compute_beyond_the_result_is_cut_off(size):
     net, y = convolution(size=size)

@@ -126,6 +126,14 @@ def test_different_codes_are_built_before_any_program_is_measured(planned):
     assert device.built == ["code", "code", "plan", "plan", "plan"]
 
 
+@pytest.fixture
+def untraced(monkeypatch):
+    """Programs are measured once: neither traced nor compared again."""
+    monkeypatch.setattr(scheduling, "trace_plan", lambda *_: [])
+    monkeypatch.setattr(scheduling, "compare_plans", lambda plans, *_: [1.0] * len(plans))
+
+
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize("tune", ["programs", "measured"])
 def test_auto_takes_what_is_measured_to_be_quickest(monkeypatch, tmp_path, tune):
     tried: list[str] = []
@@ -149,6 +157,7 @@ def test_auto_takes_what_is_measured_to_be_quickest(monkeypatch, tmp_path, tune)
     assert bool(profiled) == (tune == "measured")
 
 
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize(
     ("quick", "veus", "tune", "tried"),
     [

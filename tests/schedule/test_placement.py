@@ -112,6 +112,30 @@ def test_a_trial_that_would_end_too_late_is_given_up():
     assert again.steps == whole.steps
 
 
+@pytest.mark.parametrize(
+    ("veus", "aside", "own", "end_us"),
+    [(3, (), {0}, 5.0), (3, (2,), {2}, 4.5), (2, (2,), {0}, 5.0)],
+    ids=["where its inputs are", "aside", "aside, but nothing is free"],
+)
+def test_what_runs_aside_leaves_the_others_their_units(veus, aside, own, end_us):
+    """Two rTasks, then two that follow them at once, and a long one that reads both."""
+    maker = TaskGraphMaker()
+    rows = maker.elementwise([maker.input((2, 4))], tiles=[(1, 4)])
+    main = maker.elementwise([rows], tiles=[(1, 4)])
+    graph = maker.finish([main, maker.elementwise([rows], tiles=[(2, 4)])])
+    target, cost = device(veus, handover_us=0.5), TileCosts(by_tile={(1, 4): 1.0, (2, 4): 3.0})
+    placer, times = Placer(graph, Estimates(graph, target, cost)), ProgramTimes(Handovers(target))
+    first = placer.place(graph.operators[:1], {0: 0}, times)
+    placer.commit(first)
+    times.add(first)
+    trial = placer.place_by(99.0, graph.operators[1:], {1: 0, 2: 0}, times, aside)
+    assert trial is not None
+    assert {step.veu for step in trial.steps if step.job.task.operator == 1} == {0, 1}
+    assert {step.veu for step in trial.steps if step.job.task.operator == 2} == own
+    assert trial.end_us == max(trial.free_us) == end_us
+    assert placer.place_by(end_us - 0.25, graph.operators[1:], {1: 0, 2: 0}, times, aside) is None
+
+
 @pytest.mark.parametrize("keeps", [False, True])
 def test_what_loads_weights_to_keep_goes_where_it_can_load_them_while_it_waits(keeps):
     """Its input is made by vEU 0, which is free last: weights that vEU 1 loads are there when the input is."""

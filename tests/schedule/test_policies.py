@@ -377,6 +377,36 @@ def test_critical_path_tries_no_more_than_it_may():
     assert (found.choice, found.policy) == (waves.choice, "critical-path")
 
 
+def test_critical_path_keeps_what_is_not_on_it_off_the_units_of_the_next_wave():
+    """A step that only the end reads: by `wavefront` it is where its inputs were made, before the next step."""
+    maker = TaskGraphMaker()
+    made = maker.elementwise([maker.input((2, 4))], tiles=[(1, 4)])
+    steps = maker.elementwise([maker.elementwise([made], tiles=[(1, 4)])], tiles=[(1, 4)])
+    beside = maker.elementwise([made], tiles=[(2, 4)])
+    graph = maker.finish([maker.elementwise([steps, beside], tiles=[(1, 4)])])
+    target, cost = device(3, handover_us=0.5), TileCosts(by_tile={(1, 4): 1.0, (2, 4): 0.75})
+    waves, found = (POLICIES[name](graph, target, cost) for name in ("wavefront", "critical-path"))
+    assert (_veus_of(waves)[RTask(3, 0)], _veus_of(found)[RTask(3, 0)]) == (0, 2)
+    assert simulate(graph, waves, target, cost).total_us == 4.75
+    assert simulate(graph, found, target, cost).total_us == 4.0
+
+
+def test_critical_path_leaves_to_the_next_wave_what_that_does_not_read():
+    """A long step that only the end reads: `wavefront` begins with it, and has a unit idle later."""
+    maker = TaskGraphMaker()
+    x = maker.input((2, 4))
+    steps = maker.elementwise([maker.elementwise([x], tiles=[(1, 4)])], tiles=[(2, 4)])
+    beside = maker.elementwise([x], tiles=[(2, 4)])
+    graph = maker.finish([maker.elementwise([steps, beside], tiles=[(2, 4)])])
+    target, cost = device(2, handover_us=0.0), TileCosts(by_tile={(1, 4): 1.0, (2, 4): 3.0})
+    waves, found = (POLICIES[name](graph, target, cost) for name in ("wavefront", "critical-path"))
+    assert simulate(graph, waves, target, cost).total_us == 8.0
+    assert simulate(graph, found, target, cost).total_us == 7.0
+    (program,) = found.programs
+    order = [task.operator for veu, _, task in program.tasks() if veu == _veus_of(found)[RTask(2, 0)]]
+    assert order.index(0) < order.index(2)
+
+
 # --- sequential ------------------------------------------------------------------------------------------
 
 

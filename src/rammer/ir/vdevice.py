@@ -166,6 +166,7 @@ class VDevice:
         precisions: those that products of float32 can run in.
         precision: the one that was asked for.
         numerics: likewise (docs/numerics.md).
+        most_filtered: results in a row that minimal filtering may compute together; 1: it is not to be used.
         tree_strategies: ways through decision trees that it has rKernels for.
         trees: the one that was asked for; "auto": none.
         compiler: what makes its code.
@@ -214,6 +215,7 @@ class VDevice:
     precisions: tuple[str, ...] = ("fp32",)
     precision: str = "fp32"
     numerics: str = "default"
+    most_filtered: int = 4
     tree_strategies: tuple[TreeStrategy, ...] = ()
     trees: str = "auto"
     compiler: str = ""

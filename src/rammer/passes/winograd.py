@@ -18,8 +18,8 @@ mean square of the norms of what it reads is more than `OUTLIER` times the mean 
 number. The input transform adds up the squares of what it reads anyway; the mean is of pixels evenly spread.
 
 In exchange v and p are larger than the images, w' than w, the transforms have to be computed, and there are four more
-hand-overs. What takes least time is taken, which may be the convolution as it is. Where products run near the peak, the
-vDevice's figures say what that is; where they stage their operands, Roller's model does, by what the passes that follow
+hand-overs. What takes least time is taken, which may be the convolution as it is, of tiles with no more results in a
+row than `VDevice.most_filtered`. Where products run near the peak, the vDevice's figures say what that is; where they stage their operands, Roller's model does, by what the passes that follow
 make of a convolution and of the three on that share of the units that falls to it. Groups of channels stay groups.
 Weights are float32. Constants are transformed in float64 here; others, which are trained, in each run, by one more
 operator (`ConvFilterTransform`), and only where they are neither cut into phases nor into groups.
@@ -96,7 +96,7 @@ def run(graph: Graph, device: VDevice, rest: Callable[[Graph, VDevice], Graph]) 
             key = (form, is_known, veus)
             if key not in known:
                 time_us = partial(times.time_us, operator, veus)
-                known[key] = _fastest(operator, form, time_us, is_known=is_known)
+                known[key] = _fastest(operator, form, device.most_filtered, time_us, is_known=is_known)
             filtered = known[key]
         if filtered is None:
             rewriter.insert(operator)
@@ -128,7 +128,12 @@ def _form(operator: Operator, graph: Graph) -> Convolution | None:
 
 
 def _fastest(
-    operator: Operator, form: Convolution, time_us: Callable[[Filtered | None, float], float], *, is_known: bool
+    operator: Operator,
+    form: Convolution,
+    most_filtered: int,
+    time_us: Callable[[Filtered | None, float], float],
+    *,
+    is_known: bool,
 ) -> Filtered | None:
     """What takes least time of what has fewer operations; None if that is the convolution as it is.
 
@@ -136,7 +141,7 @@ def _fastest(
     """
     assert operator.expr is not None  # a convolution
     most = operations(operator.expr)
-    found = (filter_convolution(form, lines) for lines in _choices(form))
+    found = (filter_convolution(form, lines) for lines in _choices(form, most_filtered))
     fewer = [
         filtered
         for filtered in found
@@ -150,10 +155,14 @@ def _fastest(
     return best
 
 
-def _choices(form: Convolution) -> list[Lines]:
+def _choices(form: Convolution, most_filtered: int) -> list[Lines]:
     """The filterings to compare: equal dimensions get the same, and one of them has to be more than F(1, 1)."""
     rows, columns = (
-        [Line(by=by, extent=extent, taps=taps, stride=stride, begin=begin) for by in filterings(-(-taps // stride))]
+        [
+            Line(by=by, extent=extent, taps=taps, stride=stride, begin=begin)
+            for by in filterings(-(-taps // stride))
+            if by.outputs <= most_filtered
+        ]
         for extent, taps, stride, begin in zip(
             form.y.shape[2:], form.weight.shape[2:], form.strides, form.begins, strict=True
         )

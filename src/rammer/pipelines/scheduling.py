@@ -1,15 +1,18 @@
 """schedule_graph(): from a graph to the schedule that a program is made of, whoever decides on it.
 
 Mostly that is a policy. Where `auto` is to measure programs, all that may be the quickest are scheduled, for the device
-as it is described and as it can be divided otherwise; they are searched side by side, and run one after another.
+as it is described and as it can be divided otherwise, and with less of minimal filtering; they are searched side by
+side, and run one after another. Then the quickest are traced, and searched for again by the times that their rTasks
+took. In the end the few that are quickest are compared in turns.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 from rammer.devices.base import Device, Divisible
 from rammer.errors import OptionError
@@ -23,14 +26,27 @@ from rammer.options import CompileOptions
 from rammer.pipelines.beside import each_beside
 from rammer.pipelines.planning import Progress, choose_schedule, lower_graph, measure_kernels, plan_memory, silent
 from rammer.profiler.costs import MeasuredCosts
-from rammer.profiler.whole import measure_plans
+from rammer.profiler.whole import compare_plans, measure_plans, trace_plan
 from rammer.roller.model import ModelCosts
 from rammer.roller.trees import check_strategy
+from rammer.schedule.in_place import InPlaceCosts, as_seen, seen_us
 from rammer.schedule.policies import auto
+from rammer.schedule.simulator import simulate
 from rammer.timings import timed
 
 _log = logging.getLogger(__name__)
 _LARGE = 64  # rOperators, whose schedules are searched for longer than processes take to begin
+_TRANSFORM = "ConvInputTransform"  # what minimal filtering begins with
+_ROUNDS = 2
+_GAIN = 1.003
+"""How much quicker than before the quickest has to be, for another round."""
+_CLOSE = 1.02
+"""How much longer than the quickest that of another description may take, to be searched for again."""
+_MOST_TRACED = 2
+_COMPARED = 1.02
+"""How much longer than the quickest others may take, to be compared with it in turns."""
+_MOST_COMPARED = 4
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +84,50 @@ def schedule_graph(
     progress("schedule", 0, 1)
     if options.policy != "auto" or options.tune == "none":
         return whole.scheduled(choose_schedule(whole.tasks, vdevice, whole.costs, options))
-    made = [whole]
+    made = [
+        whole,
+        *_divided(graph, device, options, progress),
+        *_less_filtered(graph, device, whole, options, progress),
+    ]
+    with timed("schedule"):
+        offers = _offers(made)
+    tried = _measured(offers, device, options)
+    seen: dict[int, dict[RKernel, float]] = {}
+    for _ in range(_ROUNDS):
+        again = _searched_in_place(tried, seen, device, options)
+        found = _measured(again, device, options) if again else []
+        least_us = min(one.time_us for one in tried)
+        tried += found
+        if not any(one.time_us * _GAIN < least_us for one in found):
+            break
+    return _quickest(tried, device, options)
+
+
+def _divided(graph: Graph, device: Device, options: CompileOptions, progress: Progress) -> list[_Costed]:
+    """The rOperators for the device as it can be divided otherwise."""
+    made = []
     for number, other in enumerate(device.divisions(options) if isinstance(device, Divisible) else (), 1):
         dump = Dump(None if options.dump_dir is None else options.dump_dir / f"division-{number}")
         made.append(_costed(graph, device, as_asked(other, options), options, dump, progress))
-    with timed("schedule"):
-        offers = _offers(made)
-    plans = [plan_memory(one.tasks, one.schedule, one.vdevice, Dump(None)) for one, _ in offers]
-    times_us = measure_plans(plans, device, [one.vdevice for one, _ in offers], options)
-    for (one, simulated_us), time_us in zip(offers, times_us, strict=True):
-        name, veus = one.schedule.policy, one.vdevice.veu_count
-        _log.info("%s, %d vEUs: %.1f us, simulated %.1f", name, veus, time_us.value, simulated_us)
-    return min(zip(offers, times_us, strict=True), key=lambda found: found[1].value)[0][0]
+    return made
+
+
+def _less_filtered(
+    graph: Graph, device: Device, whole: _Costed, options: CompileOptions, progress: Progress
+) -> list[_Costed]:
+    """The rOperators with smaller tiles of minimal filtering and without any, where there is some and that differs.
+
+    What transforms take in place is hard to predict: their code is long, and each runs seldom.
+    """
+    made = [whole]
+    if any(operator.kind == _TRANSFORM for operator in whole.tasks.operators):
+        for most in range(whole.vdevice.most_filtered // 2, 0, -1):
+            dump = Dump(None if options.dump_dir is None else options.dump_dir / f"filtered-{most}")
+            fewer = replace(whole.vdevice, most_filtered=most)
+            one = _costed(graph, device, fewer, options, dump, progress)
+            if all(one.tasks.operators != other.tasks.operators for other in made):
+                made.append(one)
+    return made[1:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,23 +157,109 @@ def _costed(
     return _Costed(vdevice=vdevice, tasks=tasks, measured=measured, costs=costs, dump=dump)
 
 
-def _offers(made: Sequence[_Costed]) -> list[tuple[Scheduled, float]]:
-    """The schedules that are worth measuring, with their simulated times; of large graphs they are searched beside.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tried:
+    """A schedule for a description, and the time of a run in microseconds."""
 
-    Neither constants nor users' functions, which another process would not find, are part of the question.
+    one: _Costed
+    schedule: Schedule
+    time_us: float
+
+
+def _measured(offers: Sequence[tuple[_Costed, Schedule]], device: Device, options: CompileOptions) -> list[_Tried]:
+    """Schedules with their measured times."""
+    plans = [plan_memory(one.tasks, schedule, one.vdevice, Dump(None)) for one, schedule in offers]
+    times_us = measure_plans(plans, device, [one.vdevice for one, _ in offers], options)
+    for (one, schedule), time_us in zip(offers, times_us, strict=True):
+        simulated_us = simulate(one.tasks, schedule, one.vdevice, one.costs).total_us
+        name, veus, most = schedule.policy, one.vdevice.veu_count, one.vdevice.most_filtered
+        _log.info("%s, %d vEUs, filtered by %d: %.1f us, simulated %.1f", name, veus, most, time_us.value, simulated_us)
+    return [
+        _Tried(one=one, schedule=schedule, time_us=time_us.value)
+        for (one, schedule), time_us in zip(offers, times_us, strict=True)
+    ]
+
+
+def _searched_in_place(
+    tried: Sequence[_Tried], seen: dict[int, dict[RKernel, float]], device: Device, options: CompileOptions
+) -> list[tuple[_Costed, Schedule]]:
+    """What is found by the times of rTasks in runs of the quickest, for the descriptions that may have the quickest.
+
+    Args:
+        tried: all that was measured.
+        seen: times of rTasks in runs, by description, in the order of `tried`; grows.
+        device: where programs run.
+        options: compiler, cache and limits.
     """
-    calls = []
-    for one in made:
-        tasks, vdevice = replace(one.tasks, constants={}, recipes={}), replace(one.vdevice, externs=())
-        costs = MeasuredCosts(one.measured, ModelCosts(vdevice))
-        calls += [(tasks, vdevice, costs, number) for number in range(auto.SEARCHES)]
+    ones = list({id(one.one): one.one for one in tried}.values())
+    best = [min((t for t in tried if t.one is one), key=lambda t: t.time_us) for one in ones]
+    close_us = _CLOSE * min(one.time_us for one in best)
+    found: list[tuple[_Costed, Schedule]] = []
+    for number in sorted(range(len(ones)), key=lambda place: best[place].time_us)[:_MOST_TRACED]:
+        one, schedule = ones[number], best[number].schedule
+        if best[number].time_us > close_us:
+            continue
+        plan = plan_memory(one.tasks, schedule, one.vdevice, Dump(None))
+        traces = trace_plan(plan, device, one.vdevice, options)
+        if not traces:
+            continue
+        own = seen.setdefault(number, {})
+        own.update(seen_us(one.tasks, schedule, [trace.spans_ns for trace in traces]))
+        with timed("schedule"):
+            known = [t.schedule for t in tried if t.one is one]
+            found += [(one, new) for new in _again(one, own, known)]
+    return found
+
+
+def _again(one: _Costed, seen: Mapping[RKernel, float], known: Sequence[Schedule]) -> list[Schedule]:
+    """Schedules that are found by times of rTasks in runs, and not known."""
+    tasks, vdevice = _bare(one)
+    costs = InPlaceCosts(seen, MeasuredCosts(one.measured, ModelCosts(vdevice)))
+    calls = [(tasks, as_seen(vdevice), costs, number) for number in range(auto.SEARCHES_IN_PLACE)]
+    found = _each(auto.search_in_place, calls, [one])
+    return auto.worth_measuring_in_place(found, known)
+
+
+def _quickest(tried: Sequence[_Tried], device: Device, options: CompileOptions) -> Scheduled:
+    """The quickest; of those that may be it, by another comparison."""
+    order = sorted(tried, key=lambda one: one.time_us)
+    close = [one for one in order[:_MOST_COMPARED] if one.time_us <= _COMPARED * order[0].time_us]
+    times_us = [order[0].time_us]
+    if len(close) > 1:
+        plans = [plan_memory(one.one.tasks, one.schedule, one.one.vdevice, Dump(None)) for one in close]
+        times_us = compare_plans(plans, device, [one.one.vdevice for one in close], options)
+    for one, time_us in zip(close, times_us, strict=True):
+        _log.info("%s, %d vEUs: %.1f us in turns", one.schedule.policy, one.one.vdevice.veu_count, time_us)
+    best = min(zip(close, times_us, strict=True), key=lambda found: found[1])[0]
+    return best.one.scheduled(best.schedule)
+
+
+def _bare(one: _Costed) -> tuple[TaskGraph, VDevice]:
+    """What schedules follow from: neither constants nor users' functions, which another process would not find."""
+    return replace(one.tasks, constants={}, recipes={}), replace(one.vdevice, externs=())
+
+
+def _each(function: Callable[..., _Found], calls: Sequence[tuple[Any, ...]], made: Sequence[_Costed]) -> list[_Found]:
+    """What a search gives for each of some arguments; of large graphs they run side by side."""
     is_large = max(len(one.tasks.operators) for one in made) >= _LARGE
-    found = each_beside(auto.search, calls) if is_large else [auto.search(*call) for call in calls]
+    return each_beside(function, calls) if is_large else [function(*call) for call in calls]
+
+
+def _offers(made: Sequence[_Costed]) -> list[tuple[_Costed, Schedule]]:
+    """The schedules that are worth measuring, of the device filtered less those of the first search."""
+    most = made[0].vdevice.most_filtered
+    searches = [auto.SEARCHES if one.vdevice.most_filtered == most else 1 for one in made]
+    calls = []
+    for one, count in zip(made, searches, strict=True):
+        tasks, vdevice = _bare(one)
+        costs = MeasuredCosts(one.measured, ModelCosts(vdevice))
+        calls += [(tasks, vdevice, costs, number) for number in range(count)]
+    found = iter(_each(auto.search, calls, made))
     offers = []
-    for place, one in enumerate(made):
-        own = chain.from_iterable(found[place * auto.SEARCHES : (place + 1) * auto.SEARCHES])
+    for one, count in zip(made, searches, strict=True):
+        own = chain.from_iterable(islice(found, count))
         worth = auto.worth_measuring(one.tasks, one.vdevice, one.costs, own)
-        offers += [(one.scheduled(schedule), time_us) for schedule, time_us in worth]
+        offers += [(one, schedule) for schedule, _ in worth]
     return offers
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from rammer.devices.base import Clocked, Device, Early, Loaded, Source
+from rammer.devices.base import Clocked, Device, Early, Loaded, Source, Trace
 from rammer.devices.cache import DATABASE
 from rammer.ir.graph import Array
 from rammer.ir.program import Plan
@@ -21,6 +21,8 @@ from rammer.options import CompileOptions
 from rammer.profiler.database import Database
 
 _RUNS = 31
+_TURNS = 3
+_TRACES = 3
 _LONGEST_S = 1.0  # after which there are runs enough, however few
 
 
@@ -84,15 +86,53 @@ def measure_plans(
     ]
 
 
+def compare_plans(
+    plans: Sequence[Plan], device: Device, vdevices: Sequence[VDevice], options: CompileOptions
+) -> list[float]:
+    """The times of runs of some plans in microseconds, measured in turns: closer to each other than `measure_plans`.
+
+    Each is loaded several times, one at a time, for a program is a percent quicker or slower wherever it lies. Nothing
+    is kept. Arguments and errors are those of `measure_plans`.
+    """
+    sources = [device.emit(plan, one) for plan, one in zip(plans, vdevices, strict=True)]
+    binaries = [device.build(source, options) for source in sources]
+    rounds = [
+        [
+            _time_us(plan, device.load(source, binary, options))
+            for plan, source, binary in zip(plans, sources, binaries, strict=True)
+        ]
+        for _ in range(_TURNS)
+    ]
+    return [statistics.median(times_us) for times_us in zip(*rounds, strict=True)]
+
+
+def trace_plan(plan: Plan, device: Device, vdevice: VDevice, options: CompileOptions) -> list[Trace]:
+    """Some runs of a plan with the time of every step; none where it keeps states.
+
+    Arguments and errors are those of `measure_plan`.
+    """
+    if plan.graph.states:
+        return []
+    source = device.emit(plan, vdevice)
+    loaded = device.load(source, device.build(source, options), options)
+    inputs, outputs = _arrays(plan)
+    return [loaded.trace(inputs, outputs) for _ in range(1 + _TRACES)][1:]
+
+
 def _time_us(plan: Plan, loaded: Loaded) -> float:
-    tensors = plan.graph.tensors
-    inputs = [_made_up(tensors[number].type, number) for number in plan.graph.inputs]
+    inputs, outputs = _arrays(plan)
     if isinstance(loaded, Clocked):
         return statistics.median(loaded.measure_us(inputs, _RUNS))
-    types = [tensors[number].type for number in plan.graph.outputs]
-    outputs: list[Array] = [np.zeros(type_.shape, type_.dtype.numpy) for type_ in types]
     loaded.run(inputs, outputs)
     return statistics.median(_times_us(loaded, inputs, outputs))
+
+
+def _arrays(plan: Plan) -> tuple[list[Array], list[Array]]:
+    """Inputs that are made up, and room for outputs."""
+    tensors = plan.graph.tensors
+    inputs = [_made_up(tensors[number].type, number) for number in plan.graph.inputs]
+    types = [tensors[number].type for number in plan.graph.outputs]
+    return inputs, [np.zeros(type_.shape, type_.dtype.numpy) for type_ in types]
 
 
 def _times_us(loaded: Loaded, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[float]:

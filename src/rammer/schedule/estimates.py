@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from rammer.ir.task import RKernel, ROperator, TaskGraph, TensorRole
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.handovers import Handovers
+
+_PerCandidate = tuple[tuple[float, ...], ...]
 
 
 class Estimates:
@@ -35,7 +38,18 @@ class Estimates:
             brings whole, as attention does the rows of a cache.
     """
 
-    def __init__(self, graph: TaskGraph, device: VDevice, costs: CostModel) -> None:
+    def __init__(self, graph: TaskGraph, device: VDevice, costs: CostModel, *, is_held: bool = False) -> None:
+        """Of a graph's candidates.
+
+        Args:
+            graph: the task graph.
+            device: on what.
+            costs: the times of rTasks.
+            is_held: whether hand-overs take as long as the last of many does, and `task_us` and `early_us` have in them
+                what holds up an rTask that has Waits, as in simulation.
+        """
+        if is_held and device.last_handover_us is not None:
+            device = replace(device, handover_us=device.last_handover_us)
         self.handovers = Handovers(device)
         self.tagged_handovers = Handovers(device, tagged=True)
         self.handover_us = self.handovers.least_us
@@ -69,6 +83,12 @@ class Estimates:
             )
             for operator in graph.operators
         )
+        if is_held:
+            held_us = tuple(
+                tuple(self.held_us(operator, pick) for pick in range(len(operator.kernels)))
+                for operator in graph.operators
+            )
+            self.task_us, self.early_us = _sums(self.task_us, held_us), _sums(self.early_us, held_us)
         self._first_read_bytes = _first_read_bytes(graph)
         self._busy_bytes = busy_bytes(graph)
         shared = next((level for level in device.levels if level.shared), device.levels[-1])
@@ -182,6 +202,14 @@ class Estimates:
     def work_us(self, operator: ROperator, pick: int) -> float:
         """Time of all rTasks of a candidate, one after another."""
         return operator.kernels[pick].task_count * self.task_us[operator.id][pick]
+
+
+def _sums(some: _PerCandidate, others: _PerCandidate) -> _PerCandidate:
+    """Of two numbers for each candidate, the sum."""
+    return tuple(
+        tuple(one + other for one, other in zip(own, added, strict=True))
+        for own, added in zip(some, others, strict=True)
+    )
 
 
 def busy_bytes(graph: TaskGraph) -> int:

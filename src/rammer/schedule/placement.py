@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -239,18 +239,39 @@ class Placer:
         return trial
 
     def place_by(
-        self, latest_us: float, operators: Sequence[ROperator], selection: Selection, times: ProgramTimes
+        self,
+        latest_us: float,
+        operators: Sequence[ROperator],
+        selection: Selection,
+        times: ProgramTimes,
+        aside: Collection[int] = frozenset(),
     ) -> Trial | None:
-        """As `place`; None as soon as an rTask ends after `latest_us`."""
-        jobs = [job for operator in operators for job in self._jobs(operator, selection[operator.id], times)]
-        idle_us = float(times.free_us.min())
+        """As `place`; None as soon as an rTask ends after `latest_us`.
+
+        rOperators that are `aside` run on the vEUs that the others leave free, if they leave any.
+        """
+        free_us = times.free_us.copy()
+        steps: dict[RTask, Step] = {}
+        for is_aside in (False, True) if aside else (False,):
+            own = [operator for operator in operators if (operator.id in aside) == is_aside]
+            jobs = [job for operator in own for job in self._jobs(operator, selection[operator.id], times)]
+            used = sorted({step.veu for step in steps.values()})
+            kept_us = free_us[used]
+            if len(used) < len(free_us):
+                free_us[used] = math.inf
+            if not self._fill(latest_us, jobs, free_us, steps):
+                return None
+            free_us[used] = np.where(np.isinf(free_us[used]), kept_us, free_us[used])
+        return Trial(selection, tuple(steps.values()), free_us, times.end_of(free_us))
+
+    def _fill(self, latest_us: float, jobs: list[Job], free_us: Times, steps: dict[RTask, Step]) -> bool:
+        """Place rTasks on vEUs, whose times go on; False as soon as one ends after `latest_us`."""
+        idle_us = float(free_us.min())
         jobs.sort(key=lambda job: job.urgency(idle_us))
         at_keeper: dict[int, deque[Job]] = {}
         for job in jobs:
             if job.keeper is not None:
                 at_keeper.setdefault(job.keeper, deque()).append(job)
-        free_us = times.free_us.copy()
-        steps: dict[RTask, Step] = {}
         queue = deque(jobs)
         while queue:
             if queue[0].task in steps:
@@ -267,10 +288,10 @@ class Placer:
                     start_us = float(job.starts_us(free_us)[veu])
             end_us = start_us + job.task_us
             if end_us > latest_us:
-                return None
+                return False
             free_us[veu] = end_us
             steps[job.task] = Step(job, veu, end_us)
-        return Trial(selection, tuple(steps.values()), free_us, times.end_of(free_us))
+        return True
 
     def place_on(self, veu: int, operator: ROperator, pick: int, times: ProgramTimes) -> Trial:
         """The rTasks of an rOperator, one after another on a vEU; otherwise as `place`."""

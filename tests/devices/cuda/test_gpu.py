@@ -262,10 +262,13 @@ def test_auto_measures_programs_of_whole_and_half_multiprocessors(name, monkeypa
 class Told:
     """`measure_plans`, and what it was asked and said."""
 
+    def __init__(self):
+        self.veus, self.times_us = set(), []
+
     def __call__(self, plans, device, vdevices, options):
         found = measure_plans(plans, device, vdevices, options)
-        self.veus = {one.veu_count for one in vdevices}
-        self.times_us = [one.value for one in found]
+        self.veus |= {one.veu_count for one in vdevices}
+        self.times_us += [one.value for one in found]
         return found
 
 

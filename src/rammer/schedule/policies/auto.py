@@ -3,6 +3,7 @@
 Where programs are to be measured, `schedule_graph` measures those that may be the quickest; where a device can be
 divided in other ways, those of its divisions, too. Simulation does not tell programs apart that are within a few
 percent, and `critical-path` finds others if it believes something else of hand-overs: it then searches several times.
+By times that rTasks were seen to take in a run it searches again, longer, for these are worth it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ _BELIEVED = (0.8, 1.25)
 SEARCHES = len(_BELIEVED) + 2
 """In how many parts `search` finds what is to be measured."""
 
+_IN_PLACE = ((False, (1, 2, 1)), (True, (1, 3)), (True, (2,)), (True, (4,)))
+"""By times seen in a run, the searches of `critical-path`: whether held up, and how many waves ahead in each sweep."""
+_MOST_PLACED = 2_500_000
+"""rTasks that such a search places in trials: half a minute."""
+_CLOSE = 1.02
+"""How much longer than the best such a schedule may take by simulation, to be measured."""
+SEARCHES_IN_PLACE = len(_IN_PLACE)
+"""In how many parts `search_in_place` finds what is to be measured."""
+
 
 def search(graph: TaskGraph, device: VDevice, costs: CostModel, number: int) -> Sequence[Schedule]:
     """Some schedules that may be worth measuring, in the order of preference; some may be equal.
@@ -39,6 +49,29 @@ def search(graph: TaskGraph, device: VDevice, costs: CostModel, number: int) -> 
         return [critical_path.schedule(graph, _believing(device, _BELIEVED[number - 1]), costs)]
     others = wavefront_fast.schedule, ios.schedule_by_tiles, sequential.schedule
     return [policy(graph, device, costs) for policy in others]
+
+
+def search_in_place(graph: TaskGraph, device: VDevice, costs: CostModel, number: int) -> tuple[Schedule, float]:
+    """The best schedule of a search by times seen in a run, with its simulated time in microseconds.
+
+    Args:
+        graph: the task graph, whose constants are not looked at.
+        device: what it is for.
+        costs: the times of rTasks.
+        number: of the search, below `SEARCHES_IN_PLACE`.
+    """
+    is_held, ahead = _IN_PLACE[number]
+    found = critical_path.sweeps(graph, device, costs, ahead=ahead, is_held=is_held, most_placed=_MOST_PLACED)
+    times_us = [simulate(graph, one, device, costs).total_us for one in found]
+    return min(zip(found, times_us, strict=True), key=lambda one: one[1])
+
+
+def worth_measuring_in_place(found: Iterable[tuple[Schedule, float]], known: Sequence[Schedule]) -> list[Schedule]:
+    """Of what `search_in_place` finds, what may be the quickest and is not known, each once."""
+    found = list(found)
+    most_us = _CLOSE * min(time_us for _, time_us in found)
+    worth = [one for one, time_us in found if time_us <= most_us]
+    return _different([*known, *worth])[len(_different(known)) :]
 
 
 def all_searched(graph: TaskGraph, device: VDevice, costs: CostModel) -> list[Schedule]:

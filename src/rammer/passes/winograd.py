@@ -19,10 +19,11 @@ number. The input transform adds up the squares of what it reads anyway; the mea
 
 In exchange v and p are larger than the images, w' than w, the transforms have to be computed, and there are four more
 hand-overs. What takes least time is taken, which may be the convolution as it is, of tiles with no more results in a
-row than `VDevice.most_filtered`. Where products run near the peak, the vDevice's figures say what that is; where they stage their operands, Roller's model does, by what the passes that follow
-make of a convolution and of the three on that share of the units that falls to it. Groups of channels stay groups.
-Weights are float32. Constants are transformed in float64 here; others, which are trained, in each run, by one more
-operator (`ConvFilterTransform`), and only where they are neither cut into phases nor into groups.
+row than `VDevice.most_filtered`. Where products run near the peak, the vDevice's figures say what that is; where they
+stage their operands, Roller's model does, by what the passes that follow make of a convolution and of the three on that
+share of the units that falls to it. Groups of channels stay groups. Weights are float32. Constants are transformed in
+float64 here; others, which are trained, in each run, by one more operator (`ConvFilterTransform`), and only where they
+are neither cut into phases nor into groups.
 
 Ordering restriction: after `fold_batch_norm` and `merge_products`, which know convolutions by their kind; before
 `hoist_pointwise` and `fuse` lead what follows a convolution to its output transform.

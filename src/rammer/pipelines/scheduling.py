@@ -224,13 +224,13 @@ def _quickest(tried: Sequence[_Tried], device: Device, options: CompileOptions) 
     """The quickest; of those that may be it, by another comparison."""
     order = sorted(tried, key=lambda one: one.time_us)
     close = [one for one in order[:_MOST_COMPARED] if one.time_us <= _COMPARED * order[0].time_us]
-    times_us = [order[0].time_us]
+    best = close[0]
     if len(close) > 1:
         plans = [plan_memory(one.one.tasks, one.schedule, one.one.vdevice, Dump(None)) for one in close]
         times_us = compare_plans(plans, device, [one.one.vdevice for one in close], options)
-    for one, time_us in zip(close, times_us, strict=True):
-        _log.info("%s, %d vEUs: %.1f us in turns", one.schedule.policy, one.one.vdevice.veu_count, time_us)
-    best = min(zip(close, times_us, strict=True), key=lambda found: found[1])[0]
+        for one, time_us in zip(close, times_us, strict=True):
+            _log.info("%s, %d vEUs: %.1f us in turns", one.schedule.policy, one.one.vdevice.veu_count, time_us)
+        best = min(zip(close, times_us, strict=True), key=lambda found: found[1])[0]
     return best.one.scheduled(best.schedule)
 
 

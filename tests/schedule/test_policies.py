@@ -307,14 +307,28 @@ def test_wavefront_fast_takes_the_fastest_kernels_of_a_wave_that_overfills_the_d
 
 
 @given(graph=task_graphs, target=devices, cost=costs)
-def test_auto_takes_the_best_of_those_that_it_tries_once_each(graph, target, cost):
+def test_auto_takes_the_best_of_those_that_it_tries_if_that_gains_clearly(graph, target, cost):
     tried = {name: POLICIES[name](graph, target, cost) for name in TRIED}
     times_us = {name: simulate(graph, found, target, cost).total_us for name, found in tried.items()}
     found = POLICIES["auto"](graph, target, cost)
     assert found == tried[found.policy]
-    assert times_us[found.policy] == min(times_us.values())
+    if min(times_us.values()) < 0.99 * times_us["wavefront"]:
+        assert times_us[found.policy] == min(times_us.values())
+    else:
+        assert found.policy == "wavefront"
     searched = auto.all_searched(graph, target, cost)
     assert all(one == tried[one.policy] for one in searched if one.policy != "critical-path")
+
+
+def test_what_gains_little_by_simulation_is_not_taken():
+    graph, target, cost = branches(4, 5), device(3), TileCosts()
+    first = POLICIES["sequential"](graph, target, cost)
+    second = POLICIES["wavefront"](graph, target, cost)
+    before_us, after_us = (simulate(graph, one, target, cost).total_us for one in (first, second))
+    gain = 1 - after_us / before_us
+    assert gain > 0
+    for asked, taken in ((gain / 2, second), (gain * 1.5, first)):
+        assert critical_path.clearly_quickest([first, second], graph, target, cost, asked) is taken
 
 
 @given(graph=task_graphs, target=devices, cost=costs)
@@ -347,7 +361,7 @@ def test_critical_path_is_the_best_of_its_sweeps(graph, target, cost):
     found = critical_path.sweeps(graph, target, cost)
     times_us = [simulate(graph, one, target, cost).total_us for one in found]
     best = critical_path.schedule(graph, target, cost)
-    assert best == found[times_us.index(min(times_us))]
+    assert best == (found[times_us.index(min(times_us))] if min(times_us) < 0.999 * times_us[0] else found[0])
     assert {one.policy for one in found} == {"critical-path"}
 
 

@@ -15,7 +15,6 @@ from rammer.devices.base import Trace
 from rammer.devices.cpu.device import CpuDevice
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
-from rammer.ir.kernel_form import Instruction, PersistentRnnForm
 from rammer.ir.program import Execute
 from rammer.ir.task import kernels_of
 from rammer.ir.vdevice import Figure
@@ -29,7 +28,7 @@ from rammer.schedule.in_place import InPlaceCosts, as_seen, seen_us
 from rammer.schedule.policies import wavefront
 from rammer.schedule.simulator import simulate
 from tests.support.small_models import FLOAT, mlp_model, small_model
-from tests.support.taskgraphs import TaskGraphMaker, TileCosts, device
+from tests.support.taskgraphs import RESIDENT, TaskGraphMaker, TileCosts, device
 
 
 def spans_of(schedule, times_ns):
@@ -70,18 +69,8 @@ def test_a_coarse_clock_does_not_make_rtasks_free():
 
 def kept(graph):
     """The products in a form that keeps their constant."""
-    form = PersistentRnnForm(
-        threads=32,
-        scratch_bytes=0,
-        instruction=Instruction.FFMA,
-        across=1,
-        slices=1,
-        columns=1,
-        weight_registers=1,
-        weight_bytes=4,
-    )
     rows, products = graph.operators
-    kernels = tuple(replace(kernel, form=form, constants=frozenset((1,))) for kernel in products.kernels)
+    kernels = tuple(replace(kernel, form=RESIDENT, constants=frozenset((1,))) for kernel in products.kernels)
     return replace(graph, operators=(rows, replace(products, kernels=kernels)))
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rammer.ir.kernel_form import FlashAttentionForm, GemmShape, Instruction, PersistentRnnForm, WarpgroupGemmForm
+from rammer.ir.kernel_form import FlashAttentionForm, GemmShape, Instruction, WarpgroupGemmForm
 from rammer.ir.program import Schedule
 from rammer.ir.task import TaskGraph
 from rammer.schedule.builder import ProgramBuilder
@@ -17,7 +17,7 @@ from rammer.schedule.handovers import Handovers
 from rammer.schedule.placement import Placer, ProgramTimes
 from rammer.schedule.simulator import simulate
 from tests.support.schedules import costs, task_graphs
-from tests.support.taskgraphs import TaskGraphMaker, TileCosts, device
+from tests.support.taskgraphs import RESIDENT, TaskGraphMaker, TileCosts, device
 
 PRODUCT = WarpgroupGemmForm(
     threads=512,
@@ -144,17 +144,7 @@ def test_what_loads_weights_to_keep_goes_where_it_can_load_them_while_it_waits(k
     graph = maker.finish([maker.elementwise([made])])
     (kernel,) = graph.operators[1].kernels
     if keeps:
-        form = PersistentRnnForm(
-            threads=32,
-            scratch_bytes=0,
-            instruction=Instruction.FFMA,
-            across=1,
-            slices=1,
-            columns=1,
-            weight_registers=1,
-            weight_bytes=4,
-        )
-        kernel = replace(kernel, form=form, constants=frozenset((0,)))
+        kernel = replace(kernel, form=RESIDENT, constants=frozenset((0,)))
     graph = replace(graph, operators=(graph.operators[0], replace(graph.operators[1], kernels=(kernel,))))
     schedule, expected, _ = _place(graph, 2, TileCosts(), overhead_us=0.25)
     veus = [veu for veu, _ in expected.values()]

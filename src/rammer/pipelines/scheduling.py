@@ -73,7 +73,8 @@ def schedule_graph(
 ) -> Scheduled:
     """From an imported graph to a schedule by the policy that was asked for.
 
-    `auto`, if programs are to be measured, takes the quickest for the device as it is described or divided otherwise.
+    `auto`, if programs are to be measured, takes the quickest for the device as it is described or divided otherwise,
+    with as much of minimal filtering as is predicted to pay or less.
 
     Raises:
         ModelError: the model cannot be used.
@@ -161,7 +162,7 @@ def _costed(
 class _Tried:
     """A schedule for a description, and the time of a run in microseconds."""
 
-    one: _Costed
+    costed: _Costed
     schedule: Schedule
     time_us: float
 
@@ -175,7 +176,7 @@ def _measured(offers: Sequence[tuple[_Costed, Schedule]], device: Device, option
         name, veus, most = schedule.policy, one.vdevice.veu_count, one.vdevice.most_filtered
         _log.info("%s, %d vEUs, filtered by %d: %.1f us, simulated %.1f", name, veus, most, time_us.value, simulated_us)
     return [
-        _Tried(one=one, schedule=schedule, time_us=time_us.value)
+        _Tried(costed=one, schedule=schedule, time_us=time_us.value)
         for (one, schedule), time_us in zip(offers, times_us, strict=True)
     ]
 
@@ -187,26 +188,27 @@ def _searched_in_place(
 
     Args:
         tried: all that was measured.
-        seen: times of rTasks in runs, by description, in the order of `tried`; grows.
+        seen: times of rTasks in runs, by the identity of what `tried` is of; grows.
         device: where programs run.
         options: compiler, cache and limits.
     """
-    ones = list({id(one.one): one.one for one in tried}.values())
-    best = [min((t for t in tried if t.one is one), key=lambda t: t.time_us) for one in ones]
-    close_us = _CLOSE * min(one.time_us for one in best)
+    best: dict[int, _Tried] = {}
+    for trial in sorted(tried, key=lambda one: one.time_us):
+        best.setdefault(id(trial.costed), trial)
+    close_us = _CLOSE * min(trial.time_us for trial in best.values())
     found: list[tuple[_Costed, Schedule]] = []
-    for number in sorted(range(len(ones)), key=lambda place: best[place].time_us)[:_MOST_TRACED]:
-        one, schedule = ones[number], best[number].schedule
-        if best[number].time_us > close_us:
-            continue
+    for key, trial in list(best.items())[:_MOST_TRACED]:
+        one, schedule = trial.costed, trial.schedule
+        if trial.time_us > close_us:
+            break
         plan = plan_memory(one.tasks, schedule, one.vdevice, Dump(None))
         traces = trace_plan(plan, device, one.vdevice, options)
         if not traces:
             continue
-        own = seen.setdefault(number, {})
+        own = seen.setdefault(key, {})
         own.update(seen_us(one.tasks, schedule, [trace.spans_ns for trace in traces]))
         with timed("schedule"):
-            known = [t.schedule for t in tried if t.one is one]
+            known = [other.schedule for other in tried if other.costed is one]
             found += [(one, new) for new in _again(one, own, known)]
     return found
 
@@ -226,12 +228,12 @@ def _quickest(tried: Sequence[_Tried], device: Device, options: CompileOptions) 
     close = [one for one in order[:_MOST_COMPARED] if one.time_us <= _COMPARED * order[0].time_us]
     best = close[0]
     if len(close) > 1:
-        plans = [plan_memory(one.one.tasks, one.schedule, one.one.vdevice, Dump(None)) for one in close]
-        times_us = compare_plans(plans, device, [one.one.vdevice for one in close], options)
+        plans = [plan_memory(one.costed.tasks, one.schedule, one.costed.vdevice, Dump(None)) for one in close]
+        times_us = compare_plans(plans, device, [one.costed.vdevice for one in close], options)
         for one, time_us in zip(close, times_us, strict=True):
-            _log.info("%s, %d vEUs: %.1f us in turns", one.schedule.policy, one.one.vdevice.veu_count, time_us)
+            _log.info("%s, %d vEUs: %.1f us in turns", one.schedule.policy, one.costed.vdevice.veu_count, time_us)
         best = min(zip(close, times_us, strict=True), key=lambda found: found[1])[0]
-    return best.one.scheduled(best.schedule)
+    return best.costed.scheduled(best.schedule)
 
 
 def _bare(one: _Costed) -> tuple[TaskGraph, VDevice]:

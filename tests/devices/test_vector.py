@@ -7,7 +7,7 @@ import pytest
 
 from rammer.devices.vector.lane import choose_lane, transposed_with
 from rammer.devices.vector.register import efficiency, register_tiles
-from rammer.ir.expr import Axis, Output, Reduce, ReduceFn, TensorExpr, load
+from rammer.ir.expr import Axis, Call, Output, Reduce, ReduceFn, ScalarFn, TensorExpr, load
 from rammer.ir.kernel_form import MapForm, MicroKernelForm
 from rammer.ir.types import DType, TensorType
 from rammer.roller.model import predict
@@ -96,6 +96,22 @@ def test_an_rtask_takes_no_longer_than_the_device_allows():
         usual, kernels = Bound(expr, (), AVX512).kernels, Bound(expr, (), quick).kernels
         assert min(kernel.task_count for kernel in kernels) > max(kernel.task_count for kernel in usual)
         assert all(predict(kernel, quick).task_us <= 200 for kernel in kernels)
+
+
+@pytest.mark.parametrize("rows", [1, 256])
+def test_what_is_computed_of_sums_comes_behind_what_memory_holds_up(rows):
+    """A vector by a matrix, for which memory is too slow: its few sigmoids wait for each other, too."""
+    plain = matmul(rows, 4096, 4096)
+    (output,) = plain.outputs
+    expr = replace(plain, outputs=(replace(output, body=Call(ScalarFn.SIGMOID, (output.body,))),))
+    for kernel in Bound(expr, {1}, AVX512).kernels:
+        found, results_us = predict(kernel, AVX512), AVX512.rules.results_us(kernel, AVX512)
+        is_slow = found.memory_us > found.compute_us - results_us
+        assert is_slow == (rows == 1)
+        assert found.task_us == pytest.approx(found.memory_us + results_us if is_slow else found.compute_us)
+        sigmoids_us = 22 * math.prod(kernel.tile.task) * 2 / AVX512.flops_per_us[DType.FLOAT32].value
+        assert (results_us > 2 * sigmoids_us) == (rows == 1)
+    assert AVX512.rules.results_us(Bound(expression("Exp", types((40, 50))), (), AVX512).kernels[0], AVX512) == 0.0
 
 
 def test_a_sum_of_one_value_is_as_long_as_its_axes():

@@ -67,6 +67,7 @@ class Brought:
         early_bytes: constants that it copies before it waits.
         beside_bytes: constants that something copies meanwhile, before and while it looks at what it waits for.
         constant_bytes: all constants that it reads.
+        written_bytes: results whose lines a cache fetches before they are written, and writes back later.
         instructions: of its code, where they are not few.
         straight_instructions: those of them that follow on each other without a loop.
     """
@@ -74,6 +75,7 @@ class Brought:
     early_bytes: int = 0
     beside_bytes: int = 0
     constant_bytes: int = 0
+    written_bytes: int = 0
     instructions: float = 0.0
     straight_instructions: float = 0.0
 
@@ -121,6 +123,10 @@ class TileRules(Protocol):
         """The time of one full rTask but for what it moves through memory, in microseconds."""
         ...
 
+    def results_us(self, kernel: RKernel, vdevice: VDevice) -> float:
+        """Of `compute_us`, what follows on sums: where these wait for memory, it comes behind them."""
+        ...
+
 
 class ByteProducts(enum.StrEnum):
     """How an instruction takes bytes whose products it sums."""
@@ -154,8 +160,8 @@ class VDevice:
         threads: of a vEU, which share out an rTask.
         alignment_bytes: what addresses of tensors are multiples of.
         array_alignment_bytes: what addresses of callers' arrays are multiples of.
-        streams_constants: whether simulated runs bring constants and code from the outermost level where constants of a
-            model, with what an rOperator moves, find no room in one that all share.
+        streams_constants: whether simulated runs bring constants and code, and take results, from the outermost level
+            where constants of a model, with what an rOperator moves, find no room in one that all share.
         streamed_share: of that level's bandwidth, what large constants get then.
         stream_bytes: what a stream of constants wants side by side at a time.
         stream_ahead_bytes: how far ahead code asks for such a stream where no vEU's own cache holds it; 0: it does not.

@@ -1,6 +1,7 @@
 """The micro-performance model: how long an rTask takes, from a vDevice's figures alone (Roller, section 3.3).
 
-An rTask's time is the larger of its arithmetic, by the vDevice's rules, and its traffic through the memory levels.
+An rTask's time is the larger of its arithmetic, by the vDevice's rules, and its traffic through the memory levels, and
+behind both what it makes of sums that traffic may hold up.
 """
 
 from __future__ import annotations
@@ -54,22 +55,27 @@ def predict(kernel: RKernel, vdevice: VDevice) -> Prediction:
     Of a user's own code nothing is known but what it moves: until it is measured, it is taken to wait for nothing else.
     """
     compute, moved = instructions_us(kernel, vdevice), moved_us(kernel, vdevice)
-    return Prediction(compute_us=compute, memory_us=moved, task_us=max(compute, moved))
+    results = 0.0 if isinstance(kernel.form, ExternForm) else vdevice.rules.results_us(_usual(kernel), vdevice)
+    return Prediction(compute_us=compute, memory_us=moved, task_us=max(compute - results, moved) + results)
 
 
 def instructions_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time of one full rTask's instructions, in microseconds."""
     if isinstance(kernel.form, ExternForm):
         return 0.0
-    kernel = replace(kernel, expr=kernel.expr.usual) if kernel.expr.guards else kernel
-    return vdevice.rules.compute_us(kernel, vdevice)
+    return vdevice.rules.compute_us(_usual(kernel), vdevice)
+
+
+def _usual(kernel: RKernel) -> RKernel:
+    """The rKernel where all guards hold."""
+    return replace(kernel, expr=kernel.expr.usual) if kernel.expr.guards else kernel
 
 
 def moved_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time to move what one full rTask reads and writes, in microseconds; 0 where its instructions' time has it."""
     if kernel.form.kept_bytes > 0 or kernel.form.brings_operands:
         return 0.0  # what keeps its weights moves next to nothing else
-    return memory_us(kernel.expr.usual if kernel.expr.guards else kernel.expr, kernel.tile.task, vdevice)
+    return memory_us(_usual(kernel).expr, kernel.tile.task, vdevice)
 
 
 def memory_us(expr: TensorExpr, task: TaskTile, vdevice: VDevice) -> float:

@@ -135,10 +135,24 @@ class Estimates:
         own_bytes = device.rules.brought(kernel).constant_bytes
         whole_bytes = sum(kernel.expr.inputs[slot].nbytes for slot in kernel.constants)
         rounds = -(-kernel.task_count // device.veu_count)
-        far_bytes = min(own_bytes, whole_bytes / (rounds * device.veu_count))
+        return self._far_us(operator, pick, min(own_bytes, whole_bytes / (rounds * device.veu_count)))
+
+    def written_bytes(self, operator: ROperator, pick: int) -> int:
+        """Results of an rTask whose lines are fetched before they are written."""
+        return self._device.rules.brought(operator.kernels[pick]).written_bytes
+
+    def leaving_us(self, operator: ROperator, pick: int) -> float:
+        """How much longer an rTask takes whose results leave its vEU's cache, where a run comes back to too much.
+
+        Their lines are fetched from far, and go back there.
+        """
+        return self._far_us(operator, pick, 2 * self.written_bytes(operator, pick)) if self._is_far else 0.0
+
+    def _far_us(self, operator: ROperator, pick: int, far_bytes: float) -> float:
+        """How much longer an rTask takes for what comes from far or goes there while it computes."""
+        device = self._device
         rate = device.levels[-1].share_bytes_per_us(device.veu_count) * device.streamed_share.value
-        far_us = far_bytes / rate
-        return max(0.0, far_us - (self.task_us[operator.id][pick] - device.task_overhead_us.value))
+        return max(0.0, far_bytes / rate - (self.task_us[operator.id][pick] - device.task_overhead_us.value))
 
     def keep_us(self, kernel: RKernel) -> float:
         """What an rTask takes, before it waits, to load weights that its vEU has not kept; likewise."""

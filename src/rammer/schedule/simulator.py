@@ -1,16 +1,17 @@
 """A run of any schedule on any vDevice, played through with estimated times.
 
 Rules: a vEU goes through its steps in order. An rTask takes its estimated time. A signal is seen at once by the vEU
-that gives it and a hand-over later by all others, as late as by the last of those that wait for it; a Wait ends when
-as many signals as its threshold are seen. Waits and signals take no time of their own. Tagged results are seen by all
-vEUs a tagged hand-over later, and an rTask that takes some starts when it sees all of them or, where its form takes
-them late, makes its own results then. Where rTasks wait by themselves, their overhead passes meanwhile: they start so
-much before what they wait for is seen, but not before the rTask ahead has ended; constants that are copied first, and
-the look at what they wait for, come before that, too. What keeps weights on its vEU fetches them before it waits, where
+that gives it and a hand-over later by all others, as late as by the last of those that wait for it; a Wait ends when as
+many signals as its threshold are seen. Waits and signals take no time of their own. Tagged results are seen by all vEUs
+a tagged hand-over later, and an rTask that takes some starts when it sees all of them or, where its form takes them
+late, makes its own results then. Where rTasks wait by themselves, their overhead passes meanwhile: they start so much
+before what they wait for is seen, but not before the rTask ahead has ended; constants that are copied first, and the
+look at what they wait for, come before that, too. What keeps weights on its vEU fetches them before it waits, where
 others took their place or there are none yet, and looks at what others made then; the time of tagged results has that
 in it. Code that a vEU runs for the first time comes from afar if too many constants are read between runs of it, and so
-do all constants of a model that has too many. The first rProgram starts when the device has started; others follow as
-`Estimates.program_us` says. A vEU that other models have first begins when they have ended.
+do all constants of a model that has too many, and results that leave a vEU's own cache before they are read. The first
+rProgram starts when the device has started; others follow as `Estimates.program_us` says. A vEU that other models have
+first begins when they have ended.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.dependencies import Predecessors, TaskSet, find_tagged
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.handovers import Arrivals
+from rammer.schedule.leaving import find_leaving
 
 
 def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostModel) -> Timeline:
@@ -58,6 +60,7 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
         rest_us=[estimates.rest_us(kernel) for kernel in kernels_of(graph, schedule.choice)],
         kept=_Kept(graph, schedule.choice, estimates),
         code=_Code(graph, schedule.choice, estimates),
+        leaving=_Leaving(graph, schedule, device, estimates),
     )
     waiting = [0.0] * max((program.veus for program in schedule.programs), default=device.veu_count)
     spans: list[Span] = []
@@ -127,12 +130,28 @@ class _Code:
         return self._fetch_us[kernel]
 
 
+class _Leaving:
+    """Which results leave the caches of the vEUs that write them."""
+
+    def __init__(self, graph: TaskGraph, schedule: Schedule, device: VDevice, estimates: Estimates) -> None:
+        picks = list(zip(graph.operators, schedule.choice, strict=True))
+        self._us = [estimates.leaving_us(operator, pick) for operator, pick in picks]
+        self._leaving: frozenset[tuple[int, int]] = frozenset()
+        if any(self._us):
+            written_bytes = [estimates.written_bytes(operator, pick) for operator, pick in picks]
+            self._leaving = find_leaving(graph, schedule, written_bytes, device.own_cache_bytes)
+
+    def fetch_us(self, veu: int, task: RTask) -> float:
+        """What an rTask takes longer for lines of its results, on a vEU that does not keep these."""
+        return self._us[task.operator] if (veu, task.operator) in self._leaving else 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Times:
     """What rTasks take, by rOperator: all in all, before they need what they wait for, and before they look at it.
 
     Those that take tagged results late begin without them and have `rest_us` still to go when they see them; None is of
-    others. `kept` weights and `code` take more time on a vEU that has them not.
+    others. `kept` weights and `code` take more time on a vEU that has them not, and so do results that are `leaving`.
     """
 
     task_us: Sequence[float]
@@ -141,6 +160,7 @@ class _Times:
     rest_us: Sequence[float | None]
     kept: _Kept
     code: _Code
+    leaving: _Leaving
 
 
 @dataclass(slots=True, eq=False)
@@ -240,7 +260,7 @@ class _ProgramRun:
                 held_us += self._times.kept.fetch_us(veu, task)
                 start = max(self._ended[veu], ready - self._times.early_us[task.operator] - held_us)
                 self.waiting[veu] += start - self._ended[veu]
-                brought_us = self._times.code.fetch_us(veu, task) + look_us
+                brought_us = self._times.code.fetch_us(veu, task) + self._times.leaving.fetch_us(veu, task) + look_us
                 end = start + held_us + self._times.task_us[task.operator] + brought_us
                 end = max(end, seen + rest_us) if taken and rest_us is not None else end
                 self._waited[veu] = False

@@ -108,6 +108,7 @@ def describe(machine: Machine, veus: int | None, peaks: Peaks = NOT_MEASURED) ->
         stream_bytes=_STREAM_BYTES,
         stream_ahead_bytes=_STREAM_AHEAD_BYTES,
         own_cache_bytes=max((level.capacity_bytes for level in levels if not level.shared), default=0),
+        streams_constants=True,
         longest_task_us=_LONGEST_TASK_US,
         compiler=peaks.compiler,
     )

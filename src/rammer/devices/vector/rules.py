@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from rammer.devices.vector.kernels import vector_kernels
-from rammer.devices.vector.time import compute_us
+from rammer.devices.vector.time import compute_us, results_us
 from rammer.ir.task import RKernel
 from rammer.ir.vdevice import Brought, VDevice
 from rammer.ir.workload import Workload
@@ -31,8 +32,9 @@ class VectorRules:
         return 0
 
     def brought(self, kernel: RKernel) -> Brought:
-        """Nothing is held up by it; see `TileRules`."""
-        return Brought()
+        """Its results; see `TileRules`."""
+        points = math.prod(kernel.tile.task)
+        return Brought(written_bytes=sum(points * output.type.dtype.itemsize_bytes for output in kernel.expr.outputs))
 
     def late_us(self, kernel: RKernel) -> float:
         """Nothing is taken late; see `TileRules`."""
@@ -45,3 +47,7 @@ class VectorRules:
     def compute_us(self, kernel: RKernel, vdevice: VDevice) -> float:
         """The time of one full rTask's arithmetic, in microseconds."""
         return compute_us(kernel, vdevice)
+
+    def results_us(self, kernel: RKernel, vdevice: VDevice) -> float:
+        """Of that, the operations on sums of products; see `TileRules`."""
+        return results_us(kernel, vdevice)

@@ -34,6 +34,9 @@ _LIBRARY = frozenset(
     | {ScalarFn.FLOORDIV}
 )
 _LIBRARY_OPERATIONS = 40.0
+_IN_TURN = 2.5
+"""Times as long as so many operations take, those on a vector's sums do, where few are on their way at once and each
+waits for the one before: measured in cells of LSTMs."""
 
 
 def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
@@ -53,7 +56,15 @@ def compute_us(kernel: RKernel, vdevice: VDevice) -> float:
         for term in found.terms
     )
     products_us = 2 * points_us * math.prod(kernel.tile.task) / efficiency(kernel, vdevice)
-    return products_us + _operations_us(kernel, vdevice)
+    return products_us + results_us(kernel, vdevice)
+
+
+def results_us(kernel: RKernel, vdevice: VDevice) -> float:
+    """Of that, the operations on sums of products: they need the whole sums."""
+    form = kernel.form
+    if not isinstance(form, MicroKernelForm) or contraction(kernel.expr, ByteProducts.QUADS) is None:
+        return 0.0
+    return _operations_us(kernel, vdevice) * (_IN_TURN if form.skeleton is Skeleton.GEMV else 1.0)
 
 
 def _operations_us(kernel: RKernel, vdevice: VDevice) -> float:

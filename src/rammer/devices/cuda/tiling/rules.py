@@ -185,6 +185,10 @@ class GpuRules:
         """Candidates whose weights stay on their vEUs, if there are any; see `TileRules`."""
         return persistent_kernels(workload, vdevice)
 
+    def results_us(self, kernel: RKernel, vdevice: VDevice) -> float:
+        """None: other warps wait for memory meanwhile; see `TileRules`."""
+        return 0.0
+
     def compute_us(self, kernel: RKernel, vdevice: VDevice) -> float:
         """Time of one full rTask's instructions and of the loads that wait for each other, in microseconds."""
         match kernel.form:

@@ -23,7 +23,7 @@ from rich.console import Console
 from benchmarks.evaluation import cells, measured
 from benchmarks.evaluation.page import write_page
 from benchmarks.harness.environment import OUT, ROOT, environment
-from benchmarks.networks import PAPER
+from benchmarks.networks import LARGER, PAPER
 from rammer.devices.base import Device
 from rammer.devices.registry import find_device
 from rammer.ir.vdevice import VDevice
@@ -67,6 +67,7 @@ def _measure(arguments: argparse.Namespace, data: dict[str, Any]) -> bool:
         "kind": kind,
         "commit": commit,
         "time": when,
+        "known": "measured" if vdevice.handover_us.provenance.startswith("measured") else "described",
         "figures": here,
     }
     end_s = time.monotonic() + arguments.budget_s
@@ -86,6 +87,8 @@ def _jobs(arguments: argparse.Namespace, device: Device, vdevice: VDevice, optio
     for batch in arguments.batches:
         for name in arguments.networks:
             yield "networks", f"{name}-{batch}", partial(measured.network, name, batch, device, vdevice, options)
+    for name in arguments.larger:
+        yield "networks", f"{name}-1", partial(measured.network, name, 1, device, vdevice, options)
     for seed in range(arguments.cells):
         yield "cells", str(seed), partial(cells.cell, seed, vdevice, options)
 
@@ -107,6 +110,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--veus", type=int, help="execution units (default: all)")
     parser.add_argument("--networks", type=_parts, default=list(PAPER), help="none with ''")
+    parser.add_argument(
+        "--larger", type=_parts, default=list(LARGER), help="of larger inputs, at batch 1; none with ''"
+    )
     parser.add_argument("--batches", type=lambda text: [*map(int, _parts(text))], default=_BATCHES)
     parser.add_argument("--cells", type=int, default=cells.COUNT, help=f"random cells (default: {cells.COUNT})")
     parser.add_argument("--budget-s", type=float, default=float("inf"), help="begin nothing new after so many seconds")

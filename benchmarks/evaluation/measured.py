@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.evaluation.programs import plans
-from benchmarks.networks import NETWORKS
+from benchmarks.networks import LARGER, NETWORKS
 from benchmarks.networks.builder import random_inputs
 from rammer.devices.base import Clocked, Device, Loaded
 from rammer.errors import RammerError
@@ -75,7 +75,7 @@ def network(
     Raises:
         RammerError: a program's outputs are not those of the first.
     """
-    model = NETWORKS[name](seed=0, batch=batch)
+    model = (NETWORKS | LARGER)[name](seed=0, batch=batch)
     graph = load_graph(model)
     tasks = lower_graph(graph, vdevice, options, Dump(None))
     costs = ModelCosts(vdevice)

@@ -8,6 +8,7 @@ are in `benchmarks.networks.torch_modules`, which nothing here imports.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import onnx
@@ -29,7 +30,7 @@ from benchmarks.networks import (
     whisper,
 )
 
-__all__ = ["NETWORKS", "PAPER", "SMALL"]
+__all__ = ["LARGER", "NETWORKS", "PAPER", "SMALL"]
 
 NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {
     "resnext": resnext.build,
@@ -51,6 +52,14 @@ NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {
 
 PAPER = ("resnext", "nasnet", "alexnet", "deepspeech2", "lstm_tc", "seq2seq")
 """The networks of the Rammer paper."""
+
+LARGER: dict[str, Callable[..., onnx.ModelProto]] = {
+    "resnext101": partial(resnet.build, blocks=(3, 4, 23, 3), groups=64, group_width=4),
+    "nasnet_mobile": partial(
+        nasnet.build, image=224, cells=4, filters=44, stem_cells=2, stem_channels=32, classes=1000
+    ),
+}
+"""The paper's larger inputs: ResNeXt-101 64x4d and NASNet-A 4@1056 for ImageNet, builders like the others."""
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "resnext": {"blocks": 1, "cardinality": 4, "width": 8},

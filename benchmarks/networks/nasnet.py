@@ -1,4 +1,5 @@
-"""NASNet-A 6@768 for CIFAR-10 (Zoph et al. 2018), as the Rammer paper measured it (OSDI 2020, section 5).
+"""NASNet-A 6@768 for CIFAR-10 and 4@1056 for ImageNet (Zoph et al. 2018), which the Rammer paper measured (OSDI 2020,
+section 5).
 
 The cells are data: `NORMAL_CELL` and `REDUCTION_CELL` list the five pairs of operations that the search found
 (figure 4). Windows are padded evenly on both sides, as PyTorch's implementations do and TensorFlow's, at
@@ -97,23 +98,34 @@ def build(
     *,
     seed: int = 0,
     batch: int = 1,
+    image: int = 32,
     cells: int = 6,
     reductions: int = REDUCTIONS,
     filters: int = 32,
+    stem_cells: int = 0,
+    stem_channels: int | None = None,
     classes: int = 10,
 ) -> onnx.ModelProto:
     """Stages of `cells` normal cells, a reduction cell between them; it doubles the `filters` in a block of the first.
 
-    Input `image` (batch, 3, 32, 32), output (batch, classes), float32.
+    Before them come `stem_cells` reduction cells, each of which has half the filters of the next, behind a convolution
+    of stride two: two for ImageNet.
+
+    Input `image` (batch, 3, image, image), output (batch, classes), float32.
     """
     rng = np.random.default_rng(seed)
     graph = GraphBuilder("nasnet")
-    image = graph.input("image", (batch, 3, 32, 32))
-    stem_channels = filters * STEM_MULTIPLIER
-    x = operators.conv(graph, "stem", image, weights.scaled_normal(rng, (stem_channels, 3, 3, 3)), pad=(1, 1))
-    x = operators.batch_norm(graph, "bn", x, weights.batch_norm(rng, stem_channels), epsilon=EPSILON)
+    x = graph.input("image", (batch, 3, image, image))
+    channels = stem_channels or filters * STEM_MULTIPLIER
+    stride = 2 if stem_cells else 1
+    stem = weights.scaled_normal(rng, (channels, 3, 3, 3))
+    x = operators.conv(graph, "stem", x, stem, stride=(stride, stride), pad=(1, 1))
+    x = operators.batch_norm(graph, "bn", x, weights.batch_norm(rng, channels), epsilon=EPSILON)
 
     previous = x
+    for index in range(stem_cells):
+        fewer = filters >> (stem_cells - index)
+        previous, x = x, _cell(graph, rng, f"stem.{index}", REDUCTION_CELL, fewer, x, previous)
     for index, cell in enumerate(plan(cells, reductions)):
         filters *= cell.stride
         previous, x = x, _cell(graph, rng, f"cells.{index}", cell, filters, x, previous)
@@ -209,7 +221,9 @@ def _reduce(graph: GraphBuilder, rng: np.random.Generator, name: str, x: Value, 
         (batch, inputs, height - 1, width - 1),
     )
     halves = [
-        operators.conv(graph, f"{name}.conv{half}", source, _projection(rng, x, channels // 2), stride=(2, 2))
+        operators.conv(
+            graph, f"{name}.conv{half}", source, _projection(rng, x, (channels + 1 - half) // 2), stride=(2, 2)
+        )
         for half, source in enumerate((x, cropped))
     ]
     x = operators.concat_channels(graph, f"{name}.concat", halves)

@@ -11,7 +11,7 @@ from benchmarks.evaluation import __main__ as command
 from benchmarks.evaluation import cells, measured, page
 from benchmarks.evaluation.programs import PROGRAMS, plans, with_barriers
 from benchmarks.harness.ranking import kendall
-from benchmarks.networks import NETWORKS, SMALL
+from benchmarks.networks import LARGER, NETWORKS, SMALL
 from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
@@ -51,6 +51,29 @@ def test_barriers_stand_for_waits(tasks):
     assert not any(isinstance(step, Wait) for program in coarse.programs for queue in program.steps for step in queue)
 
 
+SMALLER = {
+    "resnext101": {"image": 32, "blocks": (1, 1), "width": 16, "groups": 4, "classes": 10},
+    "nasnet_mobile": {"image": 32, "cells": 1, "reductions": 1, "filters": 12, "stem_channels": 8, "classes": 10},
+}
+
+
+@pytest.mark.parametrize("name", LARGER)
+def test_networks_of_larger_inputs_are_models(name):
+    model = LARGER[name](seed=0, **SMALLER[name])
+    x = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
+    (expected,) = run_onnx_runtime(model, {"image": x})
+    (found,) = evaluate_graph(load_graph(model), [x])
+    assert relative_difference(found, expected) < 1e-4
+
+
+def test_networks_of_larger_inputs_have_the_published_sizes():
+    sizes = {
+        name: sum(np.prod(tensor.dims) for tensor in build(seed=0).graph.initializer) for name, build in LARGER.items()
+    }
+    assert sizes["resnext101"] == pytest.approx(83.5e6, rel=0.01)
+    assert sizes["nasnet_mobile"] == pytest.approx(5.3e6, rel=0.03)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_cells_are_models(seed):
     model = cells.cell_model(seed)
@@ -71,7 +94,14 @@ def figures(*run_us):
 
 def test_page_says_what_was_measured():
     data = {
-        "settings": {"device": "a machine", "veus": 2, "commit": "abc", "time": "2026-01-01", "kind": "cpu"},
+        "settings": {
+            "device": "a machine",
+            "veus": 2,
+            "commit": "abc",
+            "time": "2026-01-01",
+            "kind": "cpu",
+            "known": "measured",
+        },
         "networks": {"lstm_tc-1": figures(400, 300, 200, 100), "alexnet-16": figures(100, 120, 90, 99)},
         "cells": {str(seed): {"base_us": 2.0, "barriers_us": 1.2, "waits_us": 1.0} for seed in range(5)},
     }
@@ -80,7 +110,9 @@ def test_page_says_what_was_measured():
     assert "| LSTM-TC | 6.28 | 4.00 | 23 to 54 |" in text
     assert "less than 5 % over operator after operator here:\nAlexNet, 16 (1.01)." in text
     assert "The simulator is off by 10 %" in text
-    assert "Not measured at batch 1: ResNeXt-29, NASNet-CIFAR, AlexNet, DeepSpeech2, Seq2Seq." in text
+    larger = "ResNeXt-101 64x4d (224 x 224), NASNet-mobile (224 x 224)"
+    assert f"Not measured at batch 1: ResNeXt-29, NASNet-CIFAR, AlexNet, DeepSpeech2, Seq2Seq, {larger}." in text
+    assert "figures of the\nmachine as measured" in text
     assert "5 random cells" in text
     assert "are 1.20 times as fast" in text
     assert all("<title" in picture and "<desc" in picture for picture in pictures.values())
@@ -109,15 +141,17 @@ def test_it_goes_on_where_it_was_ended(monkeypatch, tmp_path):
         return figures(400, 300, 200, 100)
 
     monkeypatch.setattr(measured, "network", network)
-    arguments = ["x", "--networks", "alexnet,lstm_tc", "--batches", "1", "--cells", "0"]
+    arguments = ["x", "--networks", "alexnet,lstm_tc", "--batches", "1", "--larger", "nasnet_mobile", "--cells", "0"]
     paths = ["--to", str(tmp_path / "page.md"), "--json", str(tmp_path / "kept.json")]
     monkeypatch.setattr(sys, "argv", arguments + paths)
     with pytest.raises(KeyboardInterrupt):
         command.main()
     assert list(json.loads((tmp_path / "kept.json").read_text())["networks"]) == ["alexnet-1"]
     assert command.main() == 0
-    assert asked == [("alexnet", 1), ("lstm_tc", 1), ("lstm_tc", 1)]
-    assert "LSTM-TC, 1" in (tmp_path / "page.md").read_text()
+    assert asked == [("alexnet", 1), ("lstm_tc", 1), ("lstm_tc", 1), ("nasnet_mobile", 1)]
+    text = (tmp_path / "page.md").read_text()
+    assert "LSTM-TC, 1" in text
+    assert "NASNet-mobile (224 x 224), 1" in text
     monkeypatch.setattr(sys, "argv", [*arguments, *paths, "--again", "--budget-s", "-1"])
     assert command.main() == 1
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_barriers_stand_for_waits(tasks):
     assert not any(isinstance(step, Wait) for program in coarse.programs for queue in program.steps for step in queue)
 
 
-SMALLER = {
+SMALLER: dict[str, dict[str, Any]] = {
     "resnext101": {"image": 32, "blocks": (1, 1), "width": 16, "groups": 4, "classes": 10},
     "nasnet_mobile": {"image": 32, "cells": 1, "reductions": 1, "filters": 12, "stem_channels": 8, "classes": 10},
 }

@@ -63,7 +63,7 @@ def test_what_is_written_counts_over_all_programs():
 )
 @pytest.mark.parametrize("is_apart", [False, True])
 def test_lines_of_results_that_leave_come_from_memory_and_go_back(room_bytes, longer_us, is_apart):
-    """Two lines' worth at 100 bytes a microsecond, of which the microsecond of the rTask hides a part."""
+    """Twice the result's bytes at 100 a microsecond, less the microsecond that the rTask takes anyway."""
     apart = ((*execute(0), Signal(0)), (Wait(0, 1), *execute(1, 2, 3)))
     schedule = on(*apart, waits=1) if is_apart else on(execute(0, 1, 2, 3))
     plain = device(2, handover_us=0.0, own_cache_bytes=1 << 20)

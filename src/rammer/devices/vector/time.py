@@ -35,8 +35,8 @@ _LIBRARY = frozenset(
 )
 _LIBRARY_OPERATIONS = 40.0
 _IN_TURN = 2.5
-"""Times as long as so many operations take, those on a vector's sums do, where few are on their way at once and each
-waits for the one before: measured in cells of LSTMs."""
+"""How many times as long operations on the sums of a vector by a matrix take: these are few, so each waits for the
+latency of the one before. Measured in cells of LSTMs."""
 
 
 def compute_us(kernel: RKernel, vdevice: VDevice) -> float:

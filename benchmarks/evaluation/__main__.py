@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,15 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.evaluation import cells, measured
-from benchmarks.evaluation.page import write_page
+from benchmarks.evaluation.page import page_name, write_page
 from benchmarks.harness.environment import OUT, ROOT, environment
 from benchmarks.networks import LARGER, PAPER
 from rammer.devices.base import Device
 from rammer.devices.registry import find_device
+from rammer.ir.program import Schedule
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
+from rammer.pipelines.beside import each_beside
 
 _BATCHES = (1, 4, 16)
 _console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
@@ -71,7 +73,9 @@ def _measure(arguments: argparse.Namespace, data: dict[str, Any]) -> bool:
         "figures": here,
     }
     end_s = time.monotonic() + arguments.budget_s
-    for section, key, find in _jobs(arguments, device, vdevice, options):
+    networks = [(name, batch) for name, batch in _networks(arguments) if f"{name}-{batch}" not in data["networks"]]
+    made = each_beside(measured.built, [(*one, device, vdevice, options) for one in networks]) if networks else []
+    for section, key, find in _jobs(arguments, device, vdevice, options, dict(zip(networks, made, strict=True))):
         if key in data[section]:
             continue
         if time.monotonic() > end_s:
@@ -83,12 +87,22 @@ def _measure(arguments: argparse.Namespace, data: dict[str, Any]) -> bool:
     return True
 
 
-def _jobs(arguments: argparse.Namespace, device: Device, vdevice: VDevice, options: CompileOptions) -> Iterator[Job]:
-    for batch in arguments.batches:
-        for name in arguments.networks:
-            yield "networks", f"{name}-{batch}", partial(measured.network, name, batch, device, vdevice, options)
-    for name in arguments.larger:
-        yield "networks", f"{name}-1", partial(measured.network, name, 1, device, vdevice, options)
+def _networks(arguments: argparse.Namespace) -> list[tuple[str, int]]:
+    """Names and batches."""
+    paper = [(name, batch) for batch in arguments.batches for name in arguments.networks]
+    return paper + [(name, 1) for name in arguments.larger]
+
+
+def _jobs(
+    arguments: argparse.Namespace,
+    device: Device,
+    vdevice: VDevice,
+    options: CompileOptions,
+    made: Mapping[tuple[str, int], Mapping[str, Schedule]],
+) -> Iterator[Job]:
+    """What is to be found, given the programs of networks that are."""
+    for (name, batch), found in made.items():
+        yield "networks", f"{name}-{batch}", partial(measured.network, name, batch, device, vdevice, options, found)
     for seed in range(arguments.cells):
         yield "cells", str(seed), partial(cells.cell, seed, vdevice, options)
 
@@ -118,10 +132,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--budget-s", type=float, default=float("inf"), help="begin nothing new after so many seconds")
     parser.add_argument("--again", action="store_true", help="forget what was measured before")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the page")
-    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "evaluation.md", help="the page")
+    parser.add_argument("--to", type=Path, help="the page (default: in docs)")
     parser.add_argument("--json", type=Path, help="what was measured (default: out/evaluation-DEVICE.json)")
     arguments = parser.parse_args()
     arguments.json = arguments.json or OUT / f"evaluation-{arguments.device.replace(':', '-')}.json"
+    arguments.to = arguments.to or ROOT / "docs" / page_name(arguments.device)
     return arguments
 
 

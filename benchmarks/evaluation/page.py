@@ -24,7 +24,20 @@ _TITLES = {
 _BASE, _OURS = "base-fast", "rammer-select"
 _PAYS = 1.05
 Figures = Mapping[str, Any]
-SPEEDUPS, CELLS = "evaluation-speedups.svg", "evaluation-cells.svg"
+SPEEDUPS, CELLS = "speedups", "cells"
+
+
+_OF_GPUS = "evaluation.md"
+_NEAR = {
+    True: ", and its base launches a kernel for each operator: ours is one kernel already, with a barrier for a launch",
+    False: "; a processor has a few units, which one operator mostly fills",
+}
+"""How near this machine is to the paper's, by whether it is a GPU."""
+
+
+def page_name(kind: str) -> str:
+    """The file of the page of a kind of device: the paper is about GPUs, whose page has no other name."""
+    return _OF_GPUS if kind.startswith("cuda") else f"evaluation-{kind}.md"
 
 
 def write_page(data: Figures) -> tuple[str, dict[str, str]]:
@@ -37,11 +50,11 @@ def write_page(data: Figures) -> tuple[str, dict[str, str]]:
     parts = [_HEAD.format(**settings)]
     pictures = {}
     if networks:
-        pictures[SPEEDUPS] = _speedups(networks)
-        parts += [_latency(networks), _paper(networks), _does_not_pay(networks)]
+        pictures[_picture(SPEEDUPS, settings)] = _speedups(networks)
+        parts += [_latency(networks, settings), _paper(networks, settings), _does_not_pay(networks)]
     if cells:
-        pictures[CELLS] = _histogram(cells)
-        parts.append(_cells(cells))
+        pictures[_picture(CELLS, settings)] = _histogram(cells)
+        parts.append(_cells(cells, settings))
     return "\n\n".join(parts) + "\n", pictures
 
 
@@ -62,7 +75,12 @@ RammerBase does; *Rammer* places the tiles of all operators together. *Fast* tak
 [elsewhere](experiments/README.md)."""
 
 
-def _latency(networks: Figures) -> str:
+def _picture(name: str, settings: Figures) -> str:
+    """The file of a picture."""
+    return page_name(settings["kind"]).replace(".md", f"-{name}.svg")
+
+
+def _latency(networks: Figures, settings: Figures) -> str:
     rows = []
     for key, programs in networks.items():
         times = [f"{programs[name]['run_us']:,.0f}" for name in programs]
@@ -84,7 +102,7 @@ of all units' time that rTasks take, and what a unit spends outside of them, in 
 
 {_table(heads, rows)}
 
-![Bars: how many times as long the base takes, here and in the paper](images/{SPEEDUPS})
+![Bars: how many times as long the base takes, here and in the paper](images/{_picture(SPEEDUPS, settings)})
 
 The geometric mean of the ratios is {mean:.2f}. The simulator is off by {100 * statistics.median(gaps):.0f} % in the
 median and by {100 * max(gaps):.0f} % at most; it orders the programs of a network as the measurement does with a
@@ -92,7 +110,7 @@ Kendall correlation of {statistics.fmean(taus):.2f} in the mean. Programs that d
 less than runs do count there, too."""
 
 
-def _paper(networks: Figures) -> str:
+def _paper(networks: Figures, settings: Figures) -> str:
     rows = []
     for name, reported in REPORTED.items():
         programs = networks.get(f"{name}-1")
@@ -113,7 +131,7 @@ def _paper(networks: Figures) -> str:
     heads = ["batch 1", "speed-up, paper", "here", "units busy %, paper", "here", "overhead %, paper", "here"]
     return f"""## Beside the paper's figures
 
-The paper's machine is a V100 with 80 multiprocessors; a processor has a few units, which one operator mostly fills. The
+The paper's machine is a V100 with 80 multiprocessors{_NEAR[page_name(settings["kind"]) == _OF_GPUS]}. The
 paper's overhead is the time between kernels, ours the part of a run that a unit spends outside of rTasks.
 
 {_table(heads, rows)}"""
@@ -137,7 +155,7 @@ The idea gains where operators are too small for the device, and where barriers 
 fills all units for long, as large batches do, has nothing to gain but the barriers."""
 
 
-def _cells(cells: Sequence[Figures]) -> str:
+def _cells(cells: Sequence[Figures], settings: Figures) -> str:
     over_base = [one["base_us"] / one["waits_us"] for one in cells]
     over_barriers = [one["barriers_us"] / one["waits_us"] for one in cells]
     slower = sum(ratio < 1 for ratio in over_barriers)
@@ -149,7 +167,7 @@ are {_mean(over_barriers):.2f} times as fast in the geometric mean ({min(over_ba
 {max(over_barriers):.2f}; slower in {slower}), and {_mean(over_base):.2f} times as fast as operator after operator. The
 paper measures {CELLS_OVER_BARRIERS} on its irregular cells, and {CELLS_OVER_BASE} over its base.
 
-![Bars: in how many cells Waits gain how much over barriers](images/{CELLS})"""
+![Bars: in how many cells Waits gain how much over barriers](images/{_picture(CELLS, settings)})"""
 
 
 def _speedups(networks: Figures) -> str:

@@ -4,48 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
-from rammer.ir.program import Execute, Plan, RProgram, Schedule
+from rammer.ir.program import Execute, RProgram, Schedule
 from rammer.ir.task import TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
-from rammer.schedule import memory
 from rammer.schedule.bound import find_edges
 from rammer.schedule.policies import sequential, wavefront, wavefront_fast
-from rammer.verify import program as verify_program
 
-
-def _base_select(graph: TaskGraph, device: VDevice, costs: CostModel) -> Schedule:
-    """Operator after operator, with the rKernels that `wavefront` chooses."""
-    choice = wavefront.schedule(graph, device, costs).choice
-    operators = tuple(
-        replace(operator, kernels=(operator.kernels[pick],))
-        for operator, pick in zip(graph.operators, choice, strict=True)
-    )
-    return replace(sequential.schedule(replace(graph, operators=operators), device, costs), choice=choice)
-
-
-PROGRAMS = MappingProxyType(
-    {
-        "base-fast": sequential.schedule,
-        "base-select": _base_select,
-        "rammer-fast": wavefront_fast.schedule,
-        "rammer-select": wavefront.schedule,
-    }
+BASE_FAST, BASE_SELECT, RAMMER_FAST, RAMMER_SELECT = PROGRAMS = (
+    "base-fast",
+    "base-select",
+    "rammer-fast",
+    "rammer-select",
 )
 """By the paper's names: RammerBase runs operator after operator, Rammer all rTasks together; each with the fastest
 rKernels, or with those chosen for what runs beside them."""
 
 
-def plans(graph: TaskGraph, device: VDevice, costs: CostModel) -> Mapping[str, Plan]:
-    """The plans of all programs, proved."""
-    found = {}
-    for name, policy in PROGRAMS.items():
-        schedule = policy(graph, device, costs)
-        arenas = memory.plan(graph, schedule, device.alignment_bytes, device.homes)
-        found[name] = Plan(graph=graph, schedule=schedule, memory=arenas)
-        verify_program.verify(found[name], device)
-    return found
+def schedules(graph: TaskGraph, device: VDevice, costs: CostModel) -> Mapping[str, Schedule]:
+    """The schedules of all programs, by name."""
+    select = wavefront.schedule(graph, device, costs)
+    return {
+        BASE_FAST: sequential.schedule(graph, device, costs),
+        BASE_SELECT: _one_by_one(graph, select.choice, device, costs),
+        RAMMER_FAST: wavefront_fast.schedule(graph, device, costs),
+        RAMMER_SELECT: select,
+    }
+
+
+def _one_by_one(graph: TaskGraph, choice: Sequence[int], device: VDevice, costs: CostModel) -> Schedule:
+    """Operator after operator, with these rKernels."""
+    operators = tuple(
+        replace(operator, kernels=(operator.kernels[pick],))
+        for operator, pick in zip(graph.operators, choice, strict=True)
+    )
+    only = replace(graph, operators=operators)
+    return replace(sequential.schedule(only, device, costs), choice=tuple(choice))
 
 
 def with_barriers(graph: TaskGraph, schedule: Schedule) -> Schedule:

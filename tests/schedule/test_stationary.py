@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from operator import ne
 
 import numpy as np
 import pytest
@@ -139,3 +140,10 @@ def test_both_passes_of_layers_that_are_trained_keep_their_weights():
             for operator in (cells[number] for number in tasks if number in cells)
         ]
         assert len(set(runs)) <= 2
+
+
+def test_a_last_cell_of_other_rkernels_leaves_its_layer_where_it_is():
+    """The encoder's last cell gives its state alone, and would be cut otherwise than those before it."""
+    graph = load_graph(NETWORKS["seq2seq"](batch=4, steps=6, layers=2, decoder_layers=1, decoder_steps=2))
+    changes = [sum(map(ne, own, own[1:])) for own in homes(plan_graph(graph, H200, OPTIONS))]
+    assert max(changes) <= 1

@@ -8,6 +8,7 @@ last, so that every rTask finds its weights where it runs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,9 +30,10 @@ class Stationary:
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """rOperators that use the same constants, by wave, and the time of all work of the last one."""
+    """rOperators that use the same constants, by wave, and the time of all work of a typical one."""
 
     operators: tuple[ROperator, ...]
+    typical: ROperator
     first: int
     last: int
     work_us: float
@@ -57,7 +59,7 @@ def find_stationary(
     busy_until = [-1] * veus
     for chain, share in zip(chains, shares, strict=True):
         free = [veu for veu in range(veus) if busy_until[veu] < chain.first]
-        typical = chain.operators[-1]
+        typical = chain.typical
         best = typical.kernels[_best_kernel(typical, min(share, max(1, len(free))), estimates)]
         picks = {operator.id: _pick(operator, best) for operator in chain.operators}
         counts = {
@@ -86,10 +88,17 @@ def _chains(graph: TaskGraph, waves: Sequence[Sequence[ROperator]], estimates: E
     for found in members.values():
         numbers = [wave for wave, _ in found]
         if len(found) > 1 and len(set(numbers)) == len(numbers):
-            typical = found[-1][1]
+            operators = tuple(operator for _, operator in found)
+            typical = _typical(operators)
             work_us = estimates.work_us(typical, estimates.best_kernel(typical, 1))
-            chains.append(_Chain(tuple(operator for _, operator in found), numbers[0], numbers[-1], work_us))
+            chains.append(_Chain(operators, typical, numbers[0], numbers[-1], work_us))
     return sorted(chains, key=lambda chain: chain.first)
+
+
+def _typical(operators: Sequence[ROperator]) -> ROperator:
+    """One with the candidates that most have, which the first and the last, whose state is zero or not read, may not."""
+    counts = Counter(operator.kernels for operator in operators)
+    return max(reversed(operators), key=lambda operator: counts[operator.kernels])
 
 
 def _shares(chains: Sequence[_Chain], veus: int, estimates: Estimates) -> list[int]:
@@ -114,7 +123,7 @@ def _most(chains: Sequence[_Chain], chain: _Chain, amounts: Sequence[float]) -> 
 
 def _fastest_count(chain: _Chain, share: int, estimates: Estimates) -> int:
     """The rTasks of the rKernel that is fastest on a share."""
-    typical = chain.operators[-1]
+    typical = chain.typical
     return typical.kernels[_best_kernel(typical, share, estimates)].task_count
 
 

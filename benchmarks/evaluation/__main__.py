@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 
@@ -26,15 +26,14 @@ from benchmarks.harness.environment import OUT, ROOT, environment
 from benchmarks.networks import LARGER, PAPER
 from rammer.devices.base import Device
 from rammer.devices.registry import find_device
-from rammer.ir.program import Schedule
 from rammer.ir.vdevice import VDevice
 from rammer.options import CompileOptions
 from rammer.pipelines.beside import each_beside
 
 _BATCHES = (1, 4, 16)
 _console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-Job = tuple[str, str, Callable[[], object]]
-"""A section of the file, a key in it, and what finds the figures."""
+_Target = tuple[Device, VDevice, CompileOptions]
+_Found = TypeVar("_Found")
 
 
 def main() -> int:
@@ -72,39 +71,40 @@ def _measure(arguments: argparse.Namespace, data: dict[str, Any]) -> bool:
         "known": "measured" if vdevice.handover_us.provenance.startswith("measured") else "described",
         "figures": here,
     }
-    end_s = time.monotonic() + arguments.budget_s
-    networks = [(name, batch) for name, batch in _networks(arguments) if f"{name}-{batch}" not in data["networks"]]
-    made = each_beside(measured.built, [(*one, device, vdevice, options) for one in networks]) if networks else []
-    for section, key, find in _jobs(arguments, device, vdevice, options, dict(zip(networks, made, strict=True))):
-        if key in data[section]:
-            continue
+    target = device, vdevice, options
+    return _measure_networks(arguments, data, target, time.monotonic() + arguments.budget_s) and _simulate_cells(
+        arguments, data, target
+    )
+
+
+def _measure_networks(arguments: argparse.Namespace, data: dict[str, Any], target: _Target, end_s: float) -> bool:
+    """Programs of all networks are made first, several networks at a time, then measured one after another."""
+    paper = [(name, batch) for batch in arguments.batches for name in arguments.networks]
+    wanted = paper + [(name, 1) for name in arguments.larger]
+    missing = [(name, batch) for name, batch in wanted if f"{name}-{batch}" not in data["networks"]]
+    for (name, batch), found in zip(
+        missing, _beside(measured.built, [(*one, *target) for one in missing]), strict=True
+    ):
         if time.monotonic() > end_s:
             _console.print("the time is over; the same command goes on from here")
             return False
-        data[section][key] = find()
+        data["networks"][f"{name}-{batch}"] = measured.network(name, batch, *target, found)
         _keep(arguments.json, data)
-        _console.print(f"{section}: {key}")
+        _console.print(f"{name}, batch {batch}")
     return True
 
 
-def _networks(arguments: argparse.Namespace) -> list[tuple[str, int]]:
-    """Names and batches."""
-    paper = [(name, batch) for batch in arguments.batches for name in arguments.networks]
-    return paper + [(name, 1) for name in arguments.larger]
+def _simulate_cells(arguments: argparse.Namespace, data: dict[str, Any], target: _Target) -> bool:
+    missing = [seed for seed in range(arguments.cells) if str(seed) not in data["cells"]]
+    count = min(len(missing), os.cpu_count() or 1)
+    for found in _beside(cells.several, [(missing[i::count], *target[1:]) for i in range(count)]):
+        data["cells"] |= found
+    _keep(arguments.json, data)
+    return True
 
 
-def _jobs(
-    arguments: argparse.Namespace,
-    device: Device,
-    vdevice: VDevice,
-    options: CompileOptions,
-    made: Mapping[tuple[str, int], Mapping[str, Schedule]],
-) -> Iterator[Job]:
-    """What is to be found, given the programs of networks that are."""
-    for (name, batch), found in made.items():
-        yield "networks", f"{name}-{batch}", partial(measured.network, name, batch, device, vdevice, options, found)
-    for seed in range(arguments.cells):
-        yield "cells", str(seed), partial(cells.cell, seed, vdevice, options)
+def _beside(function: Callable[..., _Found], calls: Sequence[tuple[Any, ...]]) -> list[_Found]:
+    return each_beside(function, calls) if calls else []
 
 
 def _keep(path: Path, data: dict[str, Any]) -> None:

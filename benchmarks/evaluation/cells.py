@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 
@@ -60,6 +62,11 @@ def _summed(graph: GraphBuilder, name: str, values: list[Value], *, last: bool =
         end = last and number == len(values) - 1
         total = graph.node("Add", name if end else f"{name}.sum{number}", [total, value], value.shape)
     return total
+
+
+def several(seeds: Sequence[int], vdevice: VDevice, options: CompileOptions) -> dict[str, dict[str, float]]:
+    """The figures of some cells, by seed."""
+    return {str(seed): cell(seed, vdevice, options) for seed in seeds}
 
 
 def cell(seed: int, vdevice: VDevice, options: CompileOptions) -> dict[str, float]:

@@ -142,7 +142,7 @@ def test_it_goes_on_where_it_was_ended(monkeypatch, tmp_path):
         return figures(400, 300, 200, 100)
 
     monkeypatch.setattr(measured, "network", network)
-    monkeypatch.setattr(command, "each_beside", lambda _, calls: [{}] * len(calls))
+    monkeypatch.setattr(command, "each_beside", lambda function, calls: [{} for _ in calls])
     arguments = ["x", "--networks", "alexnet,lstm_tc", "--batches", "1", "--larger", "nasnet_mobile", "--cells", "0"]
     paths = ["--to", str(tmp_path / "page.md"), "--json", str(tmp_path / "kept.json")]
     monkeypatch.setattr(sys, "argv", arguments + paths)

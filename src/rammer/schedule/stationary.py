@@ -96,7 +96,7 @@ def _chains(graph: TaskGraph, waves: Sequence[Sequence[ROperator]], estimates: E
 
 
 def _typical(operators: Sequence[ROperator]) -> ROperator:
-    """One with the candidates that most have, which the first and the last, whose state is zero or not read, may not."""
+    """One with the candidates that most have: the first, whose state is zero, and the last may have others."""
     counts = Counter(operator.kernels for operator in operators)
     return max(reversed(operators), key=lambda operator: counts[operator.kernels])
 

@@ -21,6 +21,7 @@ from rammer.tiling.gemm import WARP
 _ACROSS = (32, 16, 8, 4, 2, 1)  # the more, the fewer exchanges between lanes
 _TENSOR_ACROSS = 8
 _TILE_ROWS = 16  # of an instruction of a tensor core, two of each lane
+_TILE_ELEMENTS = 16
 TILE_COLUMNS = 8
 """Columns of an instruction of a tensor core."""
 _MAX_REGISTERS = 108  # of a thread, for weights and sums of tensor cores: with more, the compiler stores some
@@ -99,6 +100,17 @@ class Shares:
     def is_scaled(self) -> bool:
         """Whether weights are multiplied with a power of two, which is kept."""
         return self.instruction in {Instruction.MMA_3XF16, Instruction.MMA_SCALED_F16}
+
+    @property
+    def halves(self) -> int:
+        """Numbers of 16 bits that an element of a vector is."""
+        return 2 if self.instruction is Instruction.MMA_3XF16 else 1
+
+    def instructions(self, slots: int, elements: int) -> int:
+        """Of tensor cores, for so many rows and elements of a lane by all columns."""
+        tiles = slots * self.across // _TILE_ROWS * (self.padded // TILE_COLUMNS)
+        each = 1 if self.halves == 1 else 2 if self.is_beside else 3
+        return tiles * -(-elements * self.deep // _TILE_ELEMENTS) * each
 
     @property
     def deep(self) -> int:

@@ -1,13 +1,9 @@
 """What the model of a GPU counts of rKernels that are no products in tiles, and what it says beside measured times."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from rammer.devices.cuda.tiling.figures import H200_THREADS
 from rammer.devices.cuda.tiling.lines import LINE_BYTES, SECTOR_BYTES, positions, slot_bytes, touched_lines
-from rammer.devices.cuda.tiling.thread_time import stationary_us
 from rammer.devices.cuda.tiling.thread_work import thread_work
 from rammer.devices.registry import find_device
 from rammer.ir.expr import Axis
@@ -18,7 +14,6 @@ from rammer.roller.construct import construct
 from rammer.roller.model import predict
 from tests.support.kernels import conv, types
 from tests.support.operators import expression
-from tests.support.taskgraphs import RESIDENT
 
 H200 = find_device("cuda:sm_90").describe(CompileOptions())
 CACHE_BYTES = 64 << 10
@@ -130,12 +125,6 @@ def test_longer_rows_take_longer_and_so_do_more_of_them():
     ]
     assert times == sorted(times)
     assert times[2] > 1.5 * times[1]
-
-
-def test_weights_that_stay_are_loaded_first():
-    few, many = (replace(RESIDENT, weight_registers=count) for count in (1, 64))
-    assert 0.7 < stationary_us(few, H200_THREADS) < 1.1  # as EfficientNet's gates take
-    assert stationary_us(many, H200_THREADS) > 2 * stationary_us(few, H200_THREADS)
 
 
 def test_code_of_a_small_reduction_is_more_than_what_is_in_no_loop():

@@ -23,6 +23,8 @@ from rammer.tiling.persistent_rnn import can_be_narrow, column_axes
 _LANES = 4  # what an rTask's size is a multiple of: a gate's sums are shared out among lanes evenly
 _PAIR = 2  # of 16 bits, in a register
 _SHARES = (1.0, 0.875, 0.75, 0.625)  # of the rTasks whose narrow weights all have registers
+_LEAST_COLUMNS = 4  # of a part of the vectors
+_FORMS = 3  # of as many numbers of units, for each part of the vectors
 _MAX_COLUMNS = 64  # with more, weights are used often enough within one rTask
 
 
@@ -47,20 +49,47 @@ def persistent_kernels(workload: Workload, vdevice: VDevice) -> tuple[RKernel, .
         axis.extent if axis in columns else min(_LANES, axis.extent) if i == lane else 1
         for i, axis in enumerate(expr.axes)
     )
-    count, kernels = _task_count(expr, columns, vdevice), list[RKernel]()
-    while count <= vdevice.veu_count:
-        tile = RTile(task=scale_out(expr, units, count), lane=lane)
-        form = staying_form(workload, tile, vdevice)
-        if form is not None:
-            kernels.append(workload.kernel(tile, form))
-            break
-        if not columns:
-            break
-        count *= 2  # fewer points of all columns
+    kernels = list(_wide(workload, units, columns, lane, vdevice))
     if can_be_narrow(expr, layouts, workload.constants):
-        others = _narrow(workload, units, lane, vdevice)
-        kernels += [other for other in others if not kernels or other.task_count < kernels[0].task_count]
+        narrow = _narrow(workload, units, lane, vdevice)
+        kernels += [one for one in narrow if not kernels or one.task_count < kernels[0].task_count]
     return tuple(kernels)
+
+
+def _wide(
+    workload: Workload, units: tuple[int, ...], columns: Collection[Axis], lane: int, vdevice: VDevice
+) -> Iterator[RKernel]:
+    """Candidates that keep weights as float32: of one vector as few rTasks as there is room for, of several also more.
+
+    More rTasks of several vectors have fewer points of each, or fewer of the vectors: then several vEUs keep the same
+    weights. With most of the device to themselves, layers are faster so.
+    """
+    expr, least = workload.expr, _task_count(workload.expr, columns, vdevice)
+    seen = set()
+    for cut in _cuts(columns):
+        count, found = least, 0
+        while count * cut <= vdevice.veu_count and found < (_FORMS if columns else 1):
+            whole = scale_out(expr, units, count)
+            task = tuple(
+                -(-size // cut) if axis in columns else size for axis, size in zip(expr.axes, whole, strict=True)
+            )
+            tile = RTile(task=task, lane=lane)
+            form = None if task in seen else staying_form(workload, tile, vdevice)
+            seen.add(task)
+            if form is not None:
+                found += 1
+                yield workload.kernel(tile, form)
+            elif not columns:
+                break
+            count *= 2
+
+
+def _cuts(columns: Collection[Axis]) -> list[int]:
+    """Into how many parts the vectors may be cut."""
+    if len(columns) != 1:
+        return [1]
+    (axis,) = columns
+    return [1 << halved for halved in range(axis.extent.bit_length()) if axis.extent >> halved >= _LEAST_COLUMNS] or [1]
 
 
 def _narrow(workload: Workload, units: tuple[int, ...], lane: int, vdevice: VDevice) -> Iterator[RKernel]:

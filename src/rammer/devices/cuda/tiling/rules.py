@@ -15,16 +15,19 @@ from typing import NamedTuple
 
 from rammer.devices.cuda.tiling.attention import AttentionTime, attention_kernels, cached_bytes
 from rammer.devices.cuda.tiling.boxes import boxes, shares
+from rammer.devices.cuda.tiling.cell_time import cell_us
 from rammer.devices.cuda.tiling.depthwise import depthwise_kernels, depthwise_us
 from rammer.devices.cuda.tiling.figures import (
     H200,
     H200_ATTENTION,
+    H200_CELLS,
     H200_DEPTHWISE,
     H200_DOUBLES,
     H200_THREADS,
     H200_TREES,
     H200_WARPGROUPS,
     AttentionFigures,
+    CellFigures,
     DepthwiseFigures,
     Figures,
     ThreadFigures,
@@ -44,7 +47,7 @@ from rammer.devices.cuda.tiling.forms import (
 from rammer.devices.cuda.tiling.gemm_time import first_stage_bytes, gemm_times_us, gemm_us
 from rammer.devices.cuda.tiling.gemv_rows import row_kernels, row_us
 from rammer.devices.cuda.tiling.persistent import persistent_kernels
-from rammer.devices.cuda.tiling.thread_time import stationary_us, straight_instructions, thread_us
+from rammer.devices.cuda.tiling.thread_time import straight_instructions, thread_us
 from rammer.devices.cuda.tiling.trees import tree_kernels, trees_us
 from rammer.devices.cuda.tiling.warpgroup import early_ring_bytes, results_us, warpgroup_tiles, warpgroup_us
 from rammer.ir.kernel_form import (
@@ -99,6 +102,7 @@ class GpuRules:
     figures: Figures = H200
     doubles: Figures = H200_DOUBLES
     threads: ThreadFigures = H200_THREADS
+    cells: CellFigures = H200_CELLS
     warpgroups: WarpgroupFigures = H200_WARPGROUPS
     attention: AttentionFigures = H200_ATTENTION
     depthwise: DepthwiseFigures = H200_DEPTHWISE
@@ -207,7 +211,7 @@ class GpuRules:
             case GemvRowsForm() as form:
                 return row_us(kernel, form, vdevice, self.threads)
             case PersistentRnnForm() as form:
-                return stationary_us(form, self.threads)
+                return cell_us(kernel, form, vdevice, self.cells)
         return thread_us(kernel, vdevice, self.threads)
 
     def _of_products(self, form: GemmForm) -> Figures:

@@ -11,24 +11,11 @@ from functools import lru_cache
 from rammer.devices.cuda.tiling.figures import ThreadFigures
 from rammer.devices.cuda.tiling.lines import SECTOR_BYTES, slot_bytes
 from rammer.devices.cuda.tiling.thread_work import thread_work
-from rammer.ir.kernel_form import PersistentRnnForm
 from rammer.ir.task import RKernel
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 
-_REGISTER_BYTES = 4
-_NARROW_WORDS = 80  # of weights of 16 bits, that registers have room for
 _CACHED = 0.3  # of shared memory, which operands of products leave to the cache
-
-
-def stationary_us(form: PersistentRnnForm, figures: ThreadFigures) -> float:
-    """Time of an rTask that keeps its weights and has loaded them first, in microseconds."""
-    if form.is_narrow:
-        fixed_us, word_us, beyond_us = figures.narrow_us
-        words = form.weight_bytes / (form.threads * _REGISTER_BYTES)
-        return fixed_us + words * word_us + max(0.0, words - _NARROW_WORDS) * beyond_us
-    fixed_us, register_us = figures.stationary_us
-    return fixed_us + form.weight_registers * register_us
 
 
 def straight_instructions(kernel: RKernel) -> float:

@@ -26,6 +26,7 @@ from rammer.ir.task import RKernel, ROperator, TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.builder import ProgramBuilder
 from rammer.schedule.estimates import Estimates
+from rammer.schedule.held import held_bytes
 from rammer.schedule.placement import Constants, Placer, ProgramTimes, Step, Trial
 from rammer.schedule.policies import wavefront
 from rammer.schedule.simulator import simulate
@@ -51,11 +52,15 @@ def clearly_quickest(
 ) -> Schedule:
     """The first schedule, or one that gains so much over it by simulation, as a share of its time.
 
-    What simulation leaves out may cost more than a small gain: caches of processors, which clusters are for.
+    What simulation leaves out may cost more than a small gain: caches of processors, which clusters are for, and which
+    have no room for what some schedules hold.
     """
-    times_us = [simulate(graph, one, device, costs).total_us for one in schedules]
-    best = min(range(len(schedules)), key=times_us.__getitem__)
-    return schedules[best if times_us[best] < times_us[0] * (1 - gain) else 0]
+    first, *others = schedules
+    held = held_bytes(graph, first, device)
+    fitting = [first, *(one for one in others if held_bytes(graph, one, device) <= held)]
+    times_us = [simulate(graph, one, device, costs).total_us for one in fitting]
+    best = min(range(len(fitting)), key=times_us.__getitem__)
+    return fitting[best if times_us[best] < times_us[0] * (1 - gain) else 0]
 
 
 def sweeps(

@@ -13,12 +13,14 @@ Where some of the next wave's rTasks bring something before they wait, as attent
 is also tried on as many vEUs less, which do so meanwhile; kept is that with which the next wave ends first.
 
 Before that, clusters that begin in the wave may be run depth first, each on a vEU, where breadth first they would lose
-what they hand on from their caches (`schedule.clusters`).
+what they hand on from their caches (`schedule.clusters`). Where waves hold more at a time than the cache that all vEUs
+share, each rOperator is a wave of its own, in the model's order, if that holds clearly less and takes hardly longer.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from rammer.ir.program import RProgram, Schedule
@@ -27,20 +29,33 @@ from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.builder import ProgramBuilder
 from rammer.schedule.clusters import Clusters, deal
 from rammer.schedule.estimates import Estimates
+from rammer.schedule.held import held_bytes
 from rammer.schedule.placement import Placer, ProgramTimes, Selection, Trial
+from rammer.schedule.simulator import simulate
 from rammer.schedule.stationary import find_stationary
 
 _ROUNDING = 1e-9
+_LESS = 0.8
+"""Of what waves hold, what rOperators in turn may hold to be preferred."""
+_HARDLY_LONGER = 1.05
+"""How much longer they may take by simulation, which does not see all of memory."""
 
 
 def schedule(graph: TaskGraph, device: VDevice, costs: CostModel) -> Schedule:
     """As few rPrograms as pay, rOperators of a wave side by side, Waits between tiles."""
-    return schedule_with(graph, device, Estimates(graph, device, costs))
+    estimates = Estimates(graph, device, costs)
+    found = _walked(_Wavefront(graph, device, estimates))
+    all_bytes = held_bytes(graph, found, device)
+    if not all_bytes:
+        return found
+    in_turn = _walked(_Wavefront(graph, device, estimates, in_turn=True))
+    if held_bytes(graph, in_turn, device) > _LESS * all_bytes:
+        return found
+    times_us = [simulate(graph, one, device, costs).total_us for one in (found, in_turn)]
+    return in_turn if times_us[1] <= _HARDLY_LONGER * times_us[0] else found
 
 
-def schedule_with(graph: TaskGraph, device: VDevice, estimates: Estimates) -> Schedule:
-    """As `schedule`, from given estimates."""
-    state = _Wavefront(graph, device, estimates)
+def _walked(state: _Wavefront) -> Schedule:
     for wave, following in itertools.zip_longest(state.waves, state.waves[1:], fillvalue=()):
         state.add(wave, following)
     return state.finish()
@@ -60,16 +75,17 @@ def find_waves(graph: TaskGraph, producers: Sequence[Sequence[int]]) -> list[lis
 
 
 class _Wavefront:
-    """The rPrograms so far, the last of them open."""
+    """The rPrograms so far, the last of them open; of rOperators `in_turn`, it ends when caches of vEUs are full."""
 
-    def __init__(self, graph: TaskGraph, device: VDevice, estimates: Estimates) -> None:
+    def __init__(self, graph: TaskGraph, device: VDevice, estimates: Estimates, *, in_turn: bool = False) -> None:
         self._graph = graph
         self._veus = veus = device.veu_count
         self._own_cache_bytes = device.own_cache_bytes
         self._estimates = estimates
         self._placer = Placer(graph, estimates)
         self._producers = [self._placer.dependencies.producers(operator.id) for operator in graph.operators]
-        self.waves = find_waves(graph, self._producers)
+        self.waves = [[each] for each in graph.operators] if in_turn else find_waves(graph, self._producers)
+        self._left_bytes = self._room_bytes = veus * device.own_cache_bytes if in_turn else math.inf
         self._stationary = find_stationary(graph, self.waves, veus, device.stationary_bytes, estimates)
         self._placer.settle(self._stationary)
         self._clusters = Clusters(graph, self._producers, estimates)
@@ -82,6 +98,9 @@ class _Wavefront:
 
     def add(self, wave: Sequence[ROperator], following: Sequence[ROperator]) -> None:
         """Schedule the next wave, and with it the clusters that are run depth first, with a view to the one behind."""
+        if self._left_bytes <= 0:
+            self._close()
+            self._times, self._left_bytes = ProgramTimes(self._estimates.handovers), self._room_bytes
         waiting = [operator for operator in wave if operator.id not in self._placed]
         clusters = [self._clusters.at(operator) for operator in waiting]
         for cluster, veu in deal(clusters, self._times.free_us, self._own_cache_bytes):
@@ -91,6 +110,7 @@ class _Wavefront:
         waiting = [operator for operator in waiting if operator.id not in self._placed]
         if waiting:
             self._add(waiting, following)
+        self._left_bytes -= sum(output.type.nbytes for each in wave for output in each.kernels[0].expr.outputs)
 
     def _add(self, wave: Sequence[ROperator], following: Sequence[ROperator]) -> None:
         """Schedule rOperators side by side, in the current rProgram or in a new one."""
@@ -101,10 +121,14 @@ class _Wavefront:
             new = ProgramTimes(self._estimates.handovers)
             fresh = self._select(wave, new)
             if spare_us > fresh.end_us:
-                self._programs.append(self._builder.build())
-                self._builder = ProgramBuilder(self._veus, after=self._builder)
+                self._close()
                 self._times, trial = new, fresh
         self._commit(self._with_room(trial, wave, following))
+
+    def _close(self) -> None:
+        """End the current rProgram."""
+        self._programs.append(self._builder.build())
+        self._builder = ProgramBuilder(self._veus, after=self._builder)
 
     def _with_room(self, trial: Trial, wave: Sequence[ROperator], following: Sequence[ROperator]) -> Trial:
         """The wave on fewer vEUs, if that leaves as many as rTasks of the next wave load on, and that ends sooner."""

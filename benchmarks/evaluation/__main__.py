@@ -39,7 +39,7 @@ _Found = TypeVar("_Found")
 def main() -> int:
     """Measure what is missing, and write the page; 1 where the time was over before."""
     arguments = _arguments()
-    data: dict[str, Any] = {"settings": {}, "networks": {}, "cells": {}}
+    data: dict[str, Any] = {"settings": {}, "networks": {}, "commits": {}, "cells": {}}
     if arguments.json.exists() and not arguments.again:
         data |= json.loads(arguments.json.read_text(encoding="utf-8"))
     is_done = True
@@ -89,6 +89,7 @@ def _measure_networks(arguments: argparse.Namespace, data: dict[str, Any], targe
             _console.print("the time is over; the same command goes on from here")
             return False
         data["networks"][f"{name}-{batch}"] = measured.network(name, batch, *target, found)
+        data["commits"][f"{name}-{batch}"] = data["settings"]["commit"]
         _keep(arguments.json, data)
         _console.print(f"{name}, batch {batch}")
     return True

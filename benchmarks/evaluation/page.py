@@ -44,14 +44,15 @@ def write_page(data: Figures) -> tuple[str, dict[str, str]]:
     """The page's text, and its pictures by file name.
 
     Args:
-        data: "settings", "networks" by name and batch ("resnext-16"), "cells" by seed.
+        data: "settings", "networks" by name and batch ("resnext-16"), the "commits" that they were measured at, and
+            "cells" by seed.
     """
     networks, cells, settings = data["networks"], list(data["cells"].values()), data["settings"]
     parts = [_HEAD.format(**settings)]
     pictures = {}
     if networks:
         pictures[_picture(SPEEDUPS, settings)] = _speedups(networks)
-        parts += [_latency(networks, settings), _paper(networks, settings), _does_not_pay(networks)]
+        parts += [_latency(networks, data["commits"], settings), _paper(networks, settings), _does_not_pay(networks)]
     if cells:
         pictures[_picture(CELLS, settings)] = _histogram(cells)
         parts.append(_cells(cells, settings))
@@ -80,7 +81,7 @@ def _picture(name: str, settings: Figures) -> str:
     return page_name(settings["kind"]).replace(".md", f"-{name}.svg")
 
 
-def _latency(networks: Figures, settings: Figures) -> str:
+def _latency(networks: Figures, commits: Mapping[str, str], settings: Figures) -> str:
     rows = []
     for key, programs in networks.items():
         times = [f"{programs[name]['run_us']:,.0f}" for name in programs]
@@ -95,6 +96,11 @@ def _latency(networks: Figures, settings: Figures) -> str:
     taus = [kendall([(one["simulated_us"], one["run_us"]) for one in p.values()]) for p in networks.values()]
     missing = [title for name, title in _TITLES.items() if f"{name}-1" not in networks]
     left_out = f" Not measured at batch 1: {', '.join(missing)}." if missing else ""
+    earlier: dict[str, list[str]] = {}
+    for key in networks:
+        if commits[key] != settings["commit"]:
+            earlier.setdefault(commits[key], []).append(_called(key))
+    left_out += "".join(f" Measured at commit {commit}: {'; '.join(names)}." for commit, names in earlier.items())
     return f"""## The paper's networks
 
 Medians of whole runs in microseconds, the programs in turns. The last two columns are {_BASE}'s and {_OURS}'s: the part

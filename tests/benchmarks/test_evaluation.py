@@ -104,6 +104,7 @@ def test_page_says_what_was_measured():
             "known": "measured",
         },
         "networks": {"lstm_tc-1": figures(400, 300, 200, 100), "alexnet-16": figures(100, 120, 90, 99)},
+        "commits": {"lstm_tc-1": "abc", "alexnet-16": "012"},
         "cells": {str(seed): {"base_us": 2.0, "barriers_us": 1.2, "waits_us": 1.0} for seed in range(5)},
     }
     text, pictures = page.write_page(data)
@@ -113,6 +114,7 @@ def test_page_says_what_was_measured():
     assert "The simulator is off by 10 %" in text
     larger = "ResNeXt-101 64x4d (224 x 224), NASNet-mobile (224 x 224)"
     assert f"Not measured at batch 1: ResNeXt-29, NASNet-CIFAR, AlexNet, DeepSpeech2, Seq2Seq, {larger}." in text
+    assert "Measured at commit 012: AlexNet, 16." in text
     assert "figures of the\nmachine as measured" in text
     assert "5 random cells" in text
     assert "are 1.20 times as fast" in text

@@ -53,7 +53,9 @@ def test_weights_of_one_vector_are_loaded_first():
     expr, constants = CELLS["lstm"]
     kernels = vdevice.rules.persistent(Bound(expr, constants, vdevice).workload, vdevice)
     kernel = kernels[0]
-    few, many = (replace(kernel.form, weight_registers=count) for count in (1, 64))
-    few_us, many_us = (cell_us(kernel, form, vdevice, H200_CELLS) for form in (few, many))
+    form = kernel.form
+    assert isinstance(form, PersistentRnnForm)
+    few, many = (replace(form, weight_registers=count) for count in (1, 64))
+    few_us, many_us = (cell_us(kernel, one, vdevice, H200_CELLS) for one in (few, many))
     assert 0.7 < few_us < 1.1  # as EfficientNet's gates take
     assert many_us > 2 * few_us

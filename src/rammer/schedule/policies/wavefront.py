@@ -44,18 +44,20 @@ _HARDLY_LONGER = 1.05
 def schedule(graph: TaskGraph, device: VDevice, costs: CostModel) -> Schedule:
     """As few rPrograms as pay, rOperators of a wave side by side, Waits between tiles."""
     estimates = Estimates(graph, device, costs)
-    found = _walked(_Wavefront(graph, device, estimates))
+    found = schedule_with(graph, device, estimates)
     all_bytes = held_bytes(graph, found, device)
     if not all_bytes:
         return found
-    in_turn = _walked(_Wavefront(graph, device, estimates, in_turn=True))
+    in_turn = schedule_with(graph, device, estimates, in_turn=True)
     if held_bytes(graph, in_turn, device) > _LESS * all_bytes:
         return found
     times_us = [simulate(graph, one, device, costs).total_us for one in (found, in_turn)]
     return in_turn if times_us[1] <= _HARDLY_LONGER * times_us[0] else found
 
 
-def _walked(state: _Wavefront) -> Schedule:
+def schedule_with(graph: TaskGraph, device: VDevice, estimates: Estimates, *, in_turn: bool = False) -> Schedule:
+    """As `schedule` in waves, or of rOperators `in_turn`, from given estimates."""
+    state = _Wavefront(graph, device, estimates, in_turn=in_turn)
     for wave, following in itertools.zip_longest(state.waves, state.waves[1:], fillvalue=()):
         state.add(wave, following)
     return state.finish()

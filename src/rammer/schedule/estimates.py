@@ -148,6 +148,16 @@ class Estimates:
         """
         return self._far_us(operator, pick, 2 * self.written_bytes(operator, pick)) if self._is_far else 0.0
 
+    def fetched_us(self, size_bytes: float) -> float:
+        """How much longer results take to be read that a vEU's own cache does not hold; nothing where it has none."""
+        device = self._device
+        own = [level for level in device.levels if not level.shared][-1:]
+        shared = next((level for level in device.levels if level.shared), None)
+        if not device.own_cache_bytes or not own or shared is None:
+            return 0.0
+        near, far = (level.share_bytes_per_us(device.veu_count) for level in (own[0], shared))
+        return max(0.0, size_bytes / far - size_bytes / near)
+
     def _far_us(self, operator: ROperator, pick: int, far_bytes: float) -> float:
         """How much longer an rTask takes for what comes from far or goes there while it computes."""
         device = self._device

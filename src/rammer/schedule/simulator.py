@@ -28,7 +28,7 @@ from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.dependencies import Predecessors, TaskSet, find_tagged
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.handovers import Arrivals
-from rammer.schedule.leaving import find_leaving
+from rammer.schedule.leaving import Written, find_far_bytes, find_leaving
 
 
 def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostModel) -> Timeline:
@@ -60,7 +60,7 @@ def simulate(graph: TaskGraph, schedule: Schedule, device: VDevice, costs: CostM
         rest_us=[estimates.rest_us(kernel) for kernel in kernels_of(graph, schedule.choice)],
         kept=_Kept(graph, schedule.choice, estimates),
         code=_Code(graph, schedule.choice, estimates),
-        leaving=_Leaving(graph, schedule, device, estimates),
+        caches=_Caches(graph, schedule, device, estimates),
     )
     waiting = [0.0] * max((program.veus for program in schedule.programs), default=device.veu_count)
     spans: list[Span] = []
@@ -130,20 +130,25 @@ class _Code:
         return self._fetch_us[kernel]
 
 
-class _Leaving:
-    """Which results leave the caches of the vEUs that write them."""
+class _Caches:
+    """What rTasks take longer for results that leave the caches of the vEUs that write them, or are read elsewhere."""
 
     def __init__(self, graph: TaskGraph, schedule: Schedule, device: VDevice, estimates: Estimates) -> None:
+        self._us: dict[tuple[int, int], float] = {}
+        if not device.own_cache_bytes:
+            return
         picks = list(zip(graph.operators, schedule.choice, strict=True))
-        self._us = [estimates.leaving_us(operator, pick) for operator, pick in picks]
-        self._leaving: frozenset[tuple[int, int]] = frozenset()
-        if any(self._us):
-            written_bytes = [estimates.written_bytes(operator, pick) for operator, pick in picks]
-            self._leaving = find_leaving(graph, schedule, written_bytes, device.own_cache_bytes)
+        written = Written.of(schedule, [estimates.written_bytes(operator, pick) for operator, pick in picks])
+        far_bytes = find_far_bytes(graph, schedule, written, device.own_cache_bytes)
+        self._us = {place: estimates.fetched_us(size_bytes) for place, size_bytes in far_bytes.items()}
+        leaving_us = [estimates.leaving_us(operator, pick) for operator, pick in picks]
+        if any(leaving_us):
+            for veu, operator in find_leaving(graph, written, device.own_cache_bytes):
+                self._us[veu, operator] = self._us.get((veu, operator), 0.0) + leaving_us[operator]
 
     def fetch_us(self, veu: int, task: RTask) -> float:
-        """What an rTask takes longer for lines of its results, on a vEU that does not keep these."""
-        return self._us[task.operator] if (veu, task.operator) in self._leaving else 0.0
+        """What an rTask takes longer on a vEU."""
+        return self._us.get((veu, task.operator), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -151,7 +156,7 @@ class _Times:
     """What rTasks take, by rOperator: all in all, before they need what they wait for, and before they look at it.
 
     Those that take tagged results late begin without them and have `rest_us` still to go when they see them; None is of
-    others. `kept` weights and `code` take more time on a vEU that has them not, and so do results that are `leaving`.
+    others. `kept` weights and `code` take more time on a vEU that has them not, and so do results, by its `caches`.
     """
 
     task_us: Sequence[float]
@@ -160,7 +165,7 @@ class _Times:
     rest_us: Sequence[float | None]
     kept: _Kept
     code: _Code
-    leaving: _Leaving
+    caches: _Caches
 
 
 @dataclass(slots=True, eq=False)
@@ -260,7 +265,7 @@ class _ProgramRun:
                 held_us += self._times.kept.fetch_us(veu, task)
                 start = max(self._ended[veu], ready - self._times.early_us[task.operator] - held_us)
                 self.waiting[veu] += start - self._ended[veu]
-                brought_us = self._times.code.fetch_us(veu, task) + self._times.leaving.fetch_us(veu, task) + look_us
+                brought_us = self._times.code.fetch_us(veu, task) + self._times.caches.fetch_us(veu, task) + look_us
                 end = start + held_us + self._times.task_us[task.operator] + brought_us
                 end = max(end, seen + rest_us) if taken and rest_us is not None else end
                 self._waited[veu] = False

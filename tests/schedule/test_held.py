@@ -51,3 +51,8 @@ def test_operators_run_in_turn_where_waves_hold_too_much(policy):
 def test_operators_do_not_run_in_turn_where_that_takes_long():
     dear = wavefront.schedule(GRAPH, caches(7 * MATRIX, handover_us=2.0), COSTS)
     assert arena_bytes(dear) == 8 * MATRIX
+
+
+def test_operators_do_not_run_in_turn_beside_models_that_began_before():
+    busy = replace(caches(7 * MATRIX), busy_us=(1.0, 0.0))
+    assert len(wavefront.schedule(GRAPH, busy, COSTS).programs) == 1

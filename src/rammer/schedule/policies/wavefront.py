@@ -46,7 +46,7 @@ def schedule(graph: TaskGraph, device: VDevice, costs: CostModel) -> Schedule:
     estimates = Estimates(graph, device, costs)
     found = schedule_with(graph, device, estimates)
     all_bytes = held_bytes(graph, found, device)
-    if not all_bytes:
+    if not all_bytes or device.busy_us:  # until other models end, no rProgram can
         return found
     in_turn = schedule_with(graph, device, estimates, in_turn=True)
     if held_bytes(graph, in_turn, device) > _LESS * all_bytes:

@@ -9,6 +9,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rammer.ir.program import Schedule
 from rammer.ir.task import TaskGraph, TensorRole, kernels_of
@@ -115,6 +116,7 @@ def find_far_bytes(
     return far_bytes
 
 
+@lru_cache(maxsize=4096)
 def _mean_size(boxes: Boxes) -> float:
     """Elements of a box, in the mean."""
     return float((boxes.hi - boxes.lo).prod(axis=1).mean()) if len(boxes.lo) else 0.0

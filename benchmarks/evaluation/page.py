@@ -98,8 +98,9 @@ def _latency(networks: Figures, commits: Mapping[str, str], settings: Figures) -
     left_out = f" Not measured at batch 1: {', '.join(missing)}." if missing else ""
     earlier: dict[str, list[str]] = {}
     for key in networks:
-        if commits[key] != settings["commit"]:
-            earlier.setdefault(commits[key], []).append(_called(key))
+        commit = commits.get(key, "unknown")  # of files from before commits were kept
+        if commit != settings["commit"]:
+            earlier.setdefault(commit, []).append(_called(key))
     left_out += "".join(f" Measured at commit {commit}: {'; '.join(names)}." for commit, names in earlier.items())
     return f"""## The paper's networks
 

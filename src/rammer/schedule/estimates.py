@@ -94,6 +94,9 @@ class Estimates:
         shared = next((level for level in device.levels if level.shared), device.levels[-1])
         self._shared_bytes = shared.capacity_bytes if device.streams_constants else math.inf
         self._is_far = shared.copies * self._busy_bytes > self._shared_bytes
+        own = next((level for level in reversed(device.levels) if not level.shared), None)
+        rates = [level.share_bytes_per_us(device.veu_count) for level in (own or shared, shared)]
+        self._fetch_us_per_byte = max(0.0, 1 / rates[1] - 1 / rates[0]) if device.own_cache_bytes else 0.0
         self.load_us = tuple(
             tuple(
                 self._load_us(operator, kernel) if early_us > 0 else 0.0
@@ -150,13 +153,7 @@ class Estimates:
 
     def fetched_us(self, size_bytes: float) -> float:
         """How much longer results take to be read that a vEU's own cache does not hold; nothing where it has none."""
-        device = self._device
-        own = [level for level in device.levels if not level.shared][-1:]
-        shared = next((level for level in device.levels if level.shared), None)
-        if not device.own_cache_bytes or not own or shared is None:
-            return 0.0
-        near, far = (level.share_bytes_per_us(device.veu_count) for level in (own[0], shared))
-        return max(0.0, size_bytes / far - size_bytes / near)
+        return size_bytes * self._fetch_us_per_byte
 
     def _far_us(self, operator: ROperator, pick: int, far_bytes: float) -> float:
         """How much longer an rTask takes for what comes from far or goes there while it computes."""

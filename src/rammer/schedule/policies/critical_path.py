@@ -26,7 +26,7 @@ from rammer.ir.task import RKernel, ROperator, TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.builder import ProgramBuilder
 from rammer.schedule.estimates import Estimates
-from rammer.schedule.held import held_bytes
+from rammer.schedule.footprint import uncached_bytes
 from rammer.schedule.placement import Constants, Placer, ProgramTimes, Step, Trial
 from rammer.schedule.policies import wavefront
 from rammer.schedule.simulator import simulate
@@ -56,8 +56,8 @@ def clearly_quickest(
     have no room for what some schedules hold.
     """
     first, *others = schedules
-    held = held_bytes(graph, first, device)
-    fitting = [first, *(one for one in others if held_bytes(graph, one, device) <= held)]
+    most_bytes = uncached_bytes(graph, first, device)
+    fitting = [first, *(one for one in others if uncached_bytes(graph, one, device) <= most_bytes)]
     times_us = [simulate(graph, one, device, costs).total_us for one in fitting]
     best = min(range(len(fitting)), key=times_us.__getitem__)
     return fitting[best if times_us[best] < times_us[0] * (1 - gain) else 0]

@@ -29,7 +29,7 @@ from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.builder import ProgramBuilder
 from rammer.schedule.clusters import Clusters, deal
 from rammer.schedule.estimates import Estimates
-from rammer.schedule.held import held_bytes
+from rammer.schedule.footprint import uncached_bytes
 from rammer.schedule.placement import Placer, ProgramTimes, Selection, Trial
 from rammer.schedule.simulator import simulate
 from rammer.schedule.stationary import find_stationary
@@ -45,11 +45,11 @@ def schedule(graph: TaskGraph, device: VDevice, costs: CostModel) -> Schedule:
     """As few rPrograms as pay, rOperators of a wave side by side, Waits between tiles."""
     estimates = Estimates(graph, device, costs)
     found = schedule_with(graph, device, estimates)
-    all_bytes = held_bytes(graph, found, device)
+    all_bytes = uncached_bytes(graph, found, device)
     if not all_bytes or device.busy_us:  # until other models end, no rProgram can
         return found
     in_turn = schedule_with(graph, device, estimates, in_turn=True)
-    if held_bytes(graph, in_turn, device) > _LESS * all_bytes:
+    if uncached_bytes(graph, in_turn, device) > _LESS * all_bytes:
         return found
     times_us = [simulate(graph, one, device, costs).total_us for one in (found, in_turn)]
     return in_turn if times_us[1] <= _HARDLY_LONGER * times_us[0] else found

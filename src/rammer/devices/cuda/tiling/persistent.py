@@ -7,6 +7,7 @@ from how many vEUs there are.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterator
 
@@ -59,29 +60,27 @@ def persistent_kernels(workload: Workload, vdevice: VDevice) -> tuple[RKernel, .
 def _wide(
     workload: Workload, units: tuple[int, ...], columns: Collection[Axis], lane: int, vdevice: VDevice
 ) -> Iterator[RKernel]:
-    """Candidates that keep weights as float32: of one vector as few rTasks as there is room for, of several also more.
+    """Candidates with room for weights as float32: of one vector as few rTasks as possible, of several also more.
 
-    More rTasks of several vectors have fewer points of each, or fewer of the vectors: then several vEUs keep the same
-    weights. With most of the device to themselves, layers are faster so.
+    More rTasks of several vectors have fewer units each, or fewer of the vectors: then several vEUs keep the same
+    weights. Layers are faster so where vEUs are left.
     """
     expr, least = workload.expr, _task_count(workload.expr, columns, vdevice)
-    seen = set()
+    doubled = [least << times for times in range(vdevice.veu_count.bit_length())] if columns else [least]
     for cut in _cuts(columns):
-        count, found = least, 0
-        while count * cut <= vdevice.veu_count and found < (_FORMS if columns else 1):
-            whole = scale_out(expr, units, count)
-            task = tuple(
-                -(-size // cut) if axis in columns else size for axis, size in zip(expr.axes, whole, strict=True)
+        wholes = (scale_out(expr, units, count) for count in doubled if count * cut <= vdevice.veu_count)
+        tiles = (
+            RTile(
+                task=tuple(
+                    -(-size // cut) if axis in columns else size for axis, size in zip(expr.axes, whole, strict=True)
+                ),
+                lane=lane,
             )
-            tile = RTile(task=task, lane=lane)
-            form = None if task in seen else staying_form(workload, tile, vdevice)
-            seen.add(task)
-            if form is not None:
-                found += 1
-                yield workload.kernel(tile, form)
-            elif not columns:
-                break
-            count *= 2
+            for whole in dict.fromkeys(wholes)
+        )
+        forms = ((tile, staying_form(workload, tile, vdevice)) for tile in tiles)
+        kernels = (workload.kernel(tile, form) for tile, form in forms if form is not None)
+        yield from itertools.islice(kernels, _FORMS)
 
 
 def _cuts(columns: Collection[Axis]) -> list[int]:

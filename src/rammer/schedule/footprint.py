@@ -1,4 +1,4 @@
-"""What a schedule holds at a time, beside what the cache that all vEUs share has room for."""
+"""The memory footprint of a schedule, beside what the cache that all vEUs share has room for."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from rammer.ir.vdevice import VDevice
 from rammer.schedule import memory
 
 
-def held_bytes(graph: TaskGraph, schedule: Schedule, device: VDevice) -> int:
-    """Memory for all that rTasks hand on, where that is more than the shared cache holds; else 0.
+def uncached_bytes(graph: TaskGraph, schedule: Schedule, device: VDevice) -> int:
+    """Bytes of the arena of all that rTasks hand on, where that is more than the shared cache holds; else 0.
 
-    It counts on devices whose vEUs have caches of their own: they bring lines from memory to write them, too.
+    It is 0, too, where vEUs have no caches of their own, as on GPUs: others fetch a line from memory to write it.
     """
     shared_bytes = max((level.capacity_bytes for level in device.levels[:-1] if level.shared), default=0)
     made_bytes = sum(tensor.nbytes for tensor in graph.tensors if tensor.role is TensorRole.INTERMEDIATE)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rammer.schedule import memory
-from rammer.schedule.held import held_bytes
+from rammer.schedule.footprint import uncached_bytes
 from rammer.schedule.policies import POLICIES, sequential, wavefront
 from tests.support.taskgraphs import TileCosts, branches, device
 
@@ -29,14 +29,14 @@ def test_what_is_held_counts_where_the_shared_cache_has_no_room_for_it():
     schedule = sequential.schedule(GRAPH, device(2), COSTS)
     arena = arena_bytes(schedule)
     assert arena == 6 * MATRIX  # all results, which are joined, and two of a branch
-    assert held_bytes(GRAPH, schedule, caches(arena - 1)) == arena
-    assert held_bytes(GRAPH, schedule, caches(arena)) == 0
-    assert held_bytes(GRAPH, schedule, caches(arena - 1, own_cache_bytes=0)) == 0
+    assert uncached_bytes(GRAPH, schedule, caches(arena - 1)) == arena
+    assert uncached_bytes(GRAPH, schedule, caches(arena)) == 0
+    assert uncached_bytes(GRAPH, schedule, caches(arena - 1, own_cache_bytes=0)) == 0
 
 
 def test_what_a_graph_makes_in_all_may_have_room():
     schedule = wavefront.schedule(GRAPH, device(2), COSTS)
-    assert held_bytes(GRAPH, schedule, caches(16 * MATRIX)) == 0
+    assert uncached_bytes(GRAPH, schedule, caches(16 * MATRIX)) == 0
 
 
 @pytest.mark.parametrize("policy", ["wavefront", "critical-path", "auto"])

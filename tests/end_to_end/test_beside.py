@@ -13,7 +13,7 @@ from rammer.frontends.onnx import load_graph
 from rammer.ir.extern import ExternKernel
 from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
-from rammer.pipelines import scheduling
+from rammer.pipelines import measured, scheduling
 from rammer.pipelines.beside import each_beside
 
 
@@ -57,11 +57,11 @@ def test_schedules_that_are_searched_beside_are_those_of_this_process(monkeypatc
         found.append([plan.schedule for plan in plans])
         return [Figure(1.0, "made up")] * len(plans)
 
-    monkeypatch.setattr(scheduling, "measure_plans", measure)
-    monkeypatch.setattr(scheduling, "compare_plans", lambda plans, *_: [1.0] * len(plans))
-    monkeypatch.setattr(scheduling, "trace_plan", lambda *_: [])
+    monkeypatch.setattr(measured, "measure_plans", measure)
+    monkeypatch.setattr(measured, "compare_plans", lambda plans, *_: [1.0] * len(plans))
+    monkeypatch.setattr(measured, "trace_plans", lambda plans, *_: [[]] * len(plans))
     for large in (1, 1 << 20):
-        monkeypatch.setattr(scheduling, "_LARGE", large)
+        monkeypatch.setattr(measured, "_LARGE", large)
         scheduling.schedule_graph(graph, device, vdevice, options)
     assert found[0] == found[1]
     assert len(found[0]) > 1

@@ -15,7 +15,7 @@ from rammer.errors import DeviceUnavailableError
 from rammer.frontends.onnx import load_graph
 from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
-from rammer.pipelines import planning, scheduling, together
+from rammer.pipelines import measured, planning, scheduling, together
 from rammer.pipelines.compiler import find_target
 from rammer.pipelines.planning import plan_graph
 from rammer.pipelines.together import Model, plan_together
@@ -129,8 +129,8 @@ def test_different_codes_are_built_before_any_program_is_measured(planned):
 @pytest.fixture
 def untraced(monkeypatch):
     """Programs are measured once: neither traced nor compared again."""
-    monkeypatch.setattr(scheduling, "trace_plan", lambda *_: [])
-    monkeypatch.setattr(scheduling, "compare_plans", lambda plans, *_: [1.0] * len(plans))
+    monkeypatch.setattr(measured, "trace_plans", lambda plans, *_: [[]] * len(plans))
+    monkeypatch.setattr(measured, "compare_plans", lambda plans, *_: [1.0] * len(plans))
 
 
 @pytest.mark.usefixtures("untraced")
@@ -147,7 +147,7 @@ def test_auto_takes_what_is_measured_to_be_quickest(monkeypatch, tmp_path, tune)
         profiled.extend(kernels)
         return {}
 
-    monkeypatch.setattr(scheduling, "measure_plans", measure)
+    monkeypatch.setattr(measured, "measure_plans", measure)
     monkeypatch.setattr(planning, "profile", profile)
     monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("RAMMER_FIGURES", "described")  # a busy machine's own would change what is worth measuring
@@ -177,7 +177,7 @@ def test_auto_divides_a_gpu_as_is_measured_to_be_quickest(monkeypatch, tmp_path,
         seen.update(one.veu_count for one in vdevices)
         return [Figure(1.0 if one.veu_count == quick else 2.0, "made up") for one in vdevices]
 
-    monkeypatch.setattr(scheduling, "measure_plans", measure)
+    monkeypatch.setattr(measured, "measure_plans", measure)
     options = CompileOptions(device="cuda:sm_90", policy="auto", tune=tune, veus=veus, dump_dir=tmp_path)
     device, vdevice = find_target(options)
     found = scheduling.schedule_graph(load_graph(mlp_model()), device, vdevice, options)

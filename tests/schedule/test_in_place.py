@@ -19,12 +19,12 @@ from rammer.ir.program import Execute
 from rammer.ir.task import kernels_of
 from rammer.ir.vdevice import Figure
 from rammer.options import CompileOptions
-from rammer.pipelines import scheduling
+from rammer.pipelines import measured, scheduling
 from rammer.pipelines.planning import plan_graph
-from rammer.profiler.whole import compare_plans, trace_plan
+from rammer.profiler.whole import compare_plans, trace_plans
 from rammer.roller.model import ModelCosts
 from rammer.schedule.estimates import Estimates
-from rammer.schedule.in_place import InPlaceCosts, as_seen, seen_us
+from rammer.schedule.in_place import InPlaceCosts, as_seen, operator_spans_us, seen_us
 from rammer.schedule.policies import wavefront
 from rammer.schedule.simulator import simulate
 from tests.support.small_models import FLOAT, mlp_model, small_model
@@ -146,12 +146,17 @@ def test_a_processor_traces_a_plan(tmp_path):
     options = CompileOptions(veus=2, cache_dir=tmp_path)
     vdevice = CpuDevice().describe(options)
     plan = plan_graph(load_graph(mlp_model()), vdevice, options)
-    runs = [trace.spans_ns for trace in trace_plan(plan, CpuDevice(), vdevice, options)]
+    stateful = replace(plan, graph=replace(plan.graph, states=1))
+    traced, untraced = trace_plans([plan, stateful], CpuDevice(), [vdevice] * 2, options)
+    runs = [trace.spans_ns for trace in traced]
     assert len(runs) > 1
     seen = seen_us(plan.graph, plan.schedule, runs)
     assert set(seen) == set(kernels_of(plan.graph, plan.schedule.choice))
     assert all(0 < time_us < 1e6 for time_us in seen.values())
-    assert trace_plan(replace(plan, graph=replace(plan.graph, states=1)), CpuDevice(), vdevice, options) == []
+    spans_us = operator_spans_us(plan.graph, plan.schedule, runs)
+    assert spans_us.shape == (len(plan.graph.operators), 2)
+    assert (spans_us[:, 0] < spans_us[:, 1]).all()
+    assert untraced == []
 
 
 def test_plans_are_compared_in_turns():
@@ -203,19 +208,34 @@ class Truth:
         self.compared.append([plan.schedule for plan in plans])
         return [self.run_us(plan, one) for plan, one in zip(plans, vdevices, strict=True)]
 
-    def trace(self, plan, _device, vdevice, _options):
-        self.traced.append(plan.schedule)
+    def trace(self, plans, _device, vdevices, _options):
+        self.traced.append([plan.schedule for plan in plans])
+        return [[self.trace_of(plan, vdevice)] for plan, vdevice in zip(plans, vdevices, strict=True)]
+
+    def trace_of(self, plan, vdevice):
         kernels, costs = kernels_of(plan.graph, plan.schedule.choice), self.costs(vdevice)
-        spans = spans_of(plan.schedule, lambda task: round(1e3 * costs.task_us(kernels[task.operator]).value))
-        return [Trace(spans_ns=spans)]
+        run = simulate(plan.graph, plan.schedule, vdevice, costs)
+        ends_us = {span.task: span.end_us for span in run.spans}
+
+        def span_ns(step):
+            if not isinstance(step, Execute):
+                return 0, 0
+            end_ns = round(1e3 * ends_us[step.task])
+            return end_ns - round(1e3 * costs.task_us(kernels[step.task.operator]).value), end_ns
+
+        programs = plan.schedule.programs
+        spans = [
+            [np.array([span_ns(step) for step in queue]).reshape(-1, 2) for queue in one.steps] for one in programs
+        ]
+        return Trace(spans_ns=tuple(map(tuple, spans)))
 
 
 @pytest.fixture
 def truth(monkeypatch):
     machine = Truth()
-    monkeypatch.setattr(scheduling, "measure_plans", machine.measure)
-    monkeypatch.setattr(scheduling, "compare_plans", machine.compare)
-    monkeypatch.setattr(scheduling, "trace_plan", machine.trace)
+    monkeypatch.setattr(measured, "measure_plans", machine.measure)
+    monkeypatch.setattr(measured, "compare_plans", machine.compare)
+    monkeypatch.setattr(measured, "trace_plans", machine.trace)
     return machine
 
 
@@ -235,7 +255,7 @@ def test_auto_finds_quicker_programs_by_the_times_of_a_run(truth):
         for batch in truth.batches
     ]
     assert first[0][1].policy == "wavefront"
-    assert truth.traced[0] == first[times_us[0].index(min(times_us[0]))][1]  # the quickest so far
+    assert truth.traced[0][0] == first[times_us[0].index(min(times_us[0]))][1]  # the quickest so far
     assert min(map(min, times_us[1:])) < 0.99 * min(times_us[0])
     least_us = min(map(min, times_us))
     assert simulate(found.tasks, found.schedule, found.vdevice, truth.costs(found.vdevice)).total_us == least_us
@@ -251,11 +271,9 @@ def test_auto_compares_in_turns_what_is_about_as_quick(truth, monkeypatch):
     def measure(plans, *_):
         return [Figure(100.0 - place / len(plans), "made up") for place in range(len(plans))]
 
-    monkeypatch.setattr(scheduling, "measure_plans", measure)
-    monkeypatch.setattr(scheduling, "trace_plan", lambda *_: [])
-    monkeypatch.setattr(
-        scheduling, "compare_plans", lambda plans, *_: [float(len(plans) - n) for n in range(len(plans))]
-    )
+    monkeypatch.setattr(measured, "measure_plans", measure)
+    monkeypatch.setattr(measured, "trace_plans", lambda plans, *_: [[]] * len(plans))
+    monkeypatch.setattr(measured, "compare_plans", lambda plans, *_: [float(len(plans) - n) for n in range(len(plans))])
     assert scheduled("nasnet", veus=16).schedule.policy == "critical-path"
 
 
@@ -275,9 +293,9 @@ def test_auto_filters_less_where_that_is_measured_to_be_quicker(monkeypatch, tmp
         tried.update(one.most_filtered for one in vdevices)
         return [Figure(1.0 if one.most_filtered == quick else 2.0, "made up") for one in vdevices]
 
-    monkeypatch.setattr(scheduling, "measure_plans", measure)
-    monkeypatch.setattr(scheduling, "compare_plans", lambda plans, *_: [1.0] * len(plans))
-    monkeypatch.setattr(scheduling, "trace_plan", lambda *_: [])
+    monkeypatch.setattr(measured, "measure_plans", measure)
+    monkeypatch.setattr(measured, "compare_plans", lambda plans, *_: [1.0] * len(plans))
+    monkeypatch.setattr(measured, "trace_plans", lambda plans, *_: [[]] * len(plans))
     wanted = CompileOptions(device="cuda:sm_90", policy="auto", tune="programs", veus=132, dump_dir=tmp_path)
     device = find_device(wanted.device)
     found = scheduling.schedule_graph(load_graph(convolution_model(64, 56)), device, device.describe(wanted), wanted)

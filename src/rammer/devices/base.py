@@ -453,3 +453,15 @@ class Early(Protocol[_Code]):
     def complete(self, plan: Plan, vdevice: VDevice, code: _Code) -> Source:
         """What `Device.emit` returns for a plan, given the code of its schedule."""
         ...
+
+
+@runtime_checkable
+class TracedApart(Protocol):
+    """A `Device` whose traced runs are of code of their own."""
+
+    def build_traced(self, source: Source, options: CompileOptions) -> Binary:
+        """Machine code as of `Device.build`, that always writes times: what is loaded of it is traced as it is.
+
+        Arguments and errors are those of `Device.build`.
+        """
+        ...

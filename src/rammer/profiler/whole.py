@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from rammer.devices.base import Clocked, Device, Early, Loaded, Source, Trace
+from rammer.devices.base import Clocked, Device, Early, Loaded, Source, Trace, TracedApart
 from rammer.devices.cache import DATABASE
 from rammer.ir.graph import Array
 from rammer.ir.program import Plan
@@ -106,17 +106,24 @@ def compare_plans(
     return [statistics.median(times_us) for times_us in zip(*rounds, strict=True)]
 
 
-def trace_plan(plan: Plan, device: Device, vdevice: VDevice, options: CompileOptions) -> list[Trace]:
-    """Some runs of a plan with the time of every step; none where it keeps states.
+def trace_plans(
+    plans: Sequence[Plan], device: Device, vdevices: Sequence[VDevice], options: CompileOptions
+) -> list[list[Trace]]:
+    """Some runs of each plan with the time of every step; none where it keeps states.
 
-    Arguments and errors are those of `measure_plan`.
+    Arguments and errors are those of `measure_plans`.
     """
-    if plan.graph.states:
-        return []
-    source = device.emit(plan, vdevice)
-    loaded = device.load(source, device.build(source, options), options)
-    inputs, outputs = _arrays(plan)
-    return [loaded.trace(inputs, outputs) for _ in range(1 + _TRACES)][1:]
+    found: list[list[Trace]] = [[] for _ in plans]
+    places = [place for place, plan in enumerate(plans) if not plan.graph.states]
+    sources = [device.emit(plans[place], vdevices[place]) for place in places]
+    build = device.build_traced if isinstance(device, TracedApart) else device.build
+    with ThreadPoolExecutor(os.cpu_count()) as beside:
+        binaries = list(beside.map(lambda source: build(source, options), sources))
+    for place, source, binary in zip(places, sources, binaries, strict=True):
+        loaded = device.load(source, binary, options)
+        inputs, outputs = _arrays(plans[place])
+        found[place] = [loaded.trace(inputs, outputs) for _ in range(1 + _TRACES)][1:]
+    return found
 
 
 def _time_us(plan: Plan, loaded: Loaded) -> float:

@@ -187,6 +187,19 @@ def find_dependencies(graph: TaskGraph, choice: Sequence[int]) -> tuple[tuple[Pr
     return tuple(found)
 
 
+def find_waves(graph: TaskGraph, producers: Sequence[Sequence[int]]) -> list[list[ROperator]]:
+    """The rOperators by their distance from the inputs: the longest path of producers."""
+    depths: list[int] = []
+    waves: list[list[ROperator]] = []
+    for operator in graph.operators:
+        depth = max((depths[producer] + 1 for producer in producers[operator.id]), default=0)
+        depths.append(depth)
+        if depth == len(waves):
+            waves.append([])
+        waves[depth].append(operator)
+    return waves
+
+
 def find_tagged(graph: TaskGraph, choice: Sequence[int]) -> dict[RTask, Predecessors]:
     """The rTasks whose tagged results each rTask takes, where there are any; `choice` as for `find_dependencies`."""
     found: dict[RTask, Predecessors] = {}

@@ -50,6 +50,24 @@ def seen_us(graph: TaskGraph, schedule: Schedule, runs: Sequence[_SpansNs]) -> d
     }
 
 
+def operator_spans_us(graph: TaskGraph, schedule: Schedule, runs: Sequence[_SpansNs]) -> npt.NDArray[np.float64]:
+    """When each rOperator's first rTask began and its last one ended, medians over some runs; float64 [operators, 2].
+
+    Arguments are those of `seen_us`; times are in microseconds from where a run began.
+    """
+    found = np.empty((len(runs), len(graph.operators), 2))
+    found[:] = (np.inf, 0.0)
+    for own, spans_ns in zip(found, runs, strict=True):
+        for program, by_veu in zip(schedule.programs, spans_ns, strict=True):
+            for queue, times in zip(program.steps, by_veu, strict=True):
+                for step, (start, end) in zip(queue, times.tolist(), strict=True):
+                    if isinstance(step, Execute):
+                        span_us = own[step.task.operator]
+                        span_us[0], span_us[1] = min(span_us[0], start / 1e3), max(span_us[1], end / 1e3)
+    medians: npt.NDArray[np.float64] = np.median(found, axis=0)
+    return medians
+
+
 class InPlaceCosts:
     """`CostModel` by what was seen in runs; of other rKernels by a model, times what was seen over it for like ones."""
 

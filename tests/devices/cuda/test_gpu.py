@@ -21,7 +21,7 @@ from rammer.devices.registry import find_device
 from rammer.errors import DeviceUnavailableError, RunTimeoutError
 from rammer.frontends.onnx import load_graph
 from rammer.options import CompileOptions
-from rammer.pipelines import scheduling
+from rammer.pipelines import measured
 from rammer.pipelines.kinds import compile_with
 from rammer.pipelines.planning import plan_graph
 from rammer.profiler.whole import measure_plans
@@ -253,7 +253,7 @@ def test_times_of_rkernels_are_kept(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", ["nasnet", "alexnet", "lstm_tc", "bert"])
 def test_auto_measures_programs_of_whole_and_half_multiprocessors(name, monkeypatch, tmp_path):
     monkeypatch.setenv("RAMMER_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(scheduling, "measure_plans", told := Told())
+    monkeypatch.setattr(measured, "measure_plans", told := Told())
     check_network(name, 20, 1e-5, policy="auto", tune="programs")
     assert told.veus == {in_halves() // 2, in_halves()}
     assert all(0 < time_us < 1e4 for time_us in told.times_us)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rammer.devices.base import Binary, Loaded, Progress, Source, no_progress
 from rammer.devices.codegen.source import outdated
 from rammer.devices.cuda.architecture import KIND, MOST_BLOCKS, Gpu, named
-from rammer.devices.cuda.build import CUBIN, build, mismatch
+from rammer.devices.cuda.build import CUBIN, build, build_traced, mismatch
 from rammer.devices.cuda.deferred import DeferredModel
 from rammer.devices.cuda.driver import find_driver, read_gpu
 from rammer.devices.cuda.launch import LoadedModel
@@ -81,6 +81,10 @@ class CudaDevice:
     def build(self, source: Source, options: CompileOptions, progress: Progress = no_progress) -> Binary:
         """Machine code for the architecture; see `Device.build`."""
         return build(source, self._gpu().architecture, options, progress)
+
+    def build_traced(self, source: Source, options: CompileOptions) -> Binary:
+        """Machine code that writes times; see `TracedApart.build_traced`."""
+        return build_traced(source, self._gpu().architecture, options)
 
     def outdated(self, source: Source, array_bytes: Sequence[int]) -> str | None:
         """Why the runtime cannot read a source; see `Device.outdated`."""

@@ -72,8 +72,12 @@ def worth_measuring_in_place(found: Iterable[tuple[Schedule, float]], known: Seq
     """Of what `search_in_place` finds, what may be the quickest and is not known, each once."""
     found = list(found)
     most_us = _CLOSE * min(time_us for _, time_us in found)
-    worth = [one for one, time_us in found if time_us <= most_us]
-    return _different([*known, *worth])[len(_different(known)) :]
+    return unknown([one for one, time_us in found if time_us <= most_us], known)
+
+
+def unknown(found: Sequence[Schedule], known: Sequence[Schedule]) -> list[Schedule]:
+    """Those that are not known, each once."""
+    return _different([*known, *found])[len(_different(known)) :]
 
 
 def all_searched(graph: TaskGraph, device: VDevice, costs: CostModel) -> list[Schedule]:

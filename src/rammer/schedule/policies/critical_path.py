@@ -25,6 +25,7 @@ from rammer.ir.program import Schedule
 from rammer.ir.task import RKernel, ROperator, TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.builder import ProgramBuilder
+from rammer.schedule.dependencies import find_waves
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.footprint import uncached_bytes
 from rammer.schedule.placement import Constants, Placer, ProgramTimes, Step, Trial
@@ -145,7 +146,7 @@ class _Search:
         for operator, own in enumerate(producers):
             for producer in own:
                 self._consumers[producer].append(operator)
-        self._waves = wavefront.find_waves(graph, producers)
+        self._waves = find_waves(graph, producers)
         self._settled = find_stationary(graph, self._waves, self._veus, device.stationary_bytes, estimates)
         self._placer.settle(self._settled)
         self._waves_ahead = 0

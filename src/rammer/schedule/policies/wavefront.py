@@ -28,6 +28,7 @@ from rammer.ir.task import ROperator, TaskGraph
 from rammer.ir.vdevice import CostModel, VDevice
 from rammer.schedule.builder import ProgramBuilder
 from rammer.schedule.clusters import Clusters, deal
+from rammer.schedule.dependencies import find_waves
 from rammer.schedule.estimates import Estimates
 from rammer.schedule.footprint import uncached_bytes
 from rammer.schedule.placement import Placer, ProgramTimes, Selection, Trial
@@ -61,19 +62,6 @@ def schedule_with(graph: TaskGraph, device: VDevice, estimates: Estimates, *, in
     for wave, following in itertools.zip_longest(state.waves, state.waves[1:], fillvalue=()):
         state.add(wave, following)
     return state.finish()
-
-
-def find_waves(graph: TaskGraph, producers: Sequence[Sequence[int]]) -> list[list[ROperator]]:
-    """The rOperators by their distance from the inputs: the longest path of producers."""
-    depths: list[int] = []
-    waves: list[list[ROperator]] = []
-    for operator in graph.operators:
-        depth = max((depths[producer] + 1 for producer in producers[operator.id]), default=0)
-        depths.append(depth)
-        if depth == len(waves):
-            waves.append([])
-        waves[depth].append(operator)
-    return waves
 
 
 class _Wavefront:

@@ -101,13 +101,80 @@ def test_only_layers_beyond_their_share_are_batched():
     assert found == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("precision", "stationary_bytes", "batched"), [("fp16", 1, False), ("fp16", 0, True), ("fp32", 1, True)]
-)
-def test_weights_that_are_kept_in_16_bits_take_half(precision, stationary_bytes, batched):
-    graph = layer("LSTM")
-    weight_bytes = 4 * 12 * (5 + 3)
-    few = with_private_bytes(weight_bytes // 2 // 2)  # on each of two units, one layer
-    few = replace(few, precision=precision, stationary_bytes=stationary_bytes)
-    (found,) = (operator for operator in batch_inputs.run(graph, few).operators if operator.kind == "LSTM")
-    assert bool(found.attributes.get("batched_inputs")) == batched
+@pytest.mark.parametrize(("precision", "batched"), [("fp16", False), ("fp32", True)])
+def test_weights_that_are_kept_in_16_bits_take_half(precision, batched):
+    few = replace(keeping(8, 640), precision=precision)  # of 4 units, which are the least
+    assert batched_of(stack("forward", batch=2), few) == [batched]
+
+
+def test_weights_of_16_bits_that_nothing_keeps_take_as_much_as_others():
+    few = replace(with_private_bytes(4 * 12 * (5 + 3) // 2 // 2), precision="fp16")  # on each of two units
+    assert batched_of(layer("LSTM"), few) == [True]
+
+
+# --- Where units keep weights: 256 bytes of states for each of 16 units, 64 of inputs for the first layer -------------
+
+
+def keeping(veus, stationary_bytes=2048):
+    return replace(device(veus), stationary_bytes=stationary_bytes)
+
+
+def stack(*directions, units=16, steps=3, inputs=4, batch=1):
+    """Layers of 16 units, each on the one before, in these directions."""
+    random = np.random.default_rng(0)
+    builder = GraphBuilder("stack")
+    x = builder.input("x", TensorType(DType.FLOAT32, (steps, batch, inputs)))
+    for number, direction in enumerate(directions):
+        count = 1 + (direction == "bidirectional")
+        shapes = [
+            (count, 4 * units, inputs),
+            (count, 4 * units, units),
+            (count, 8 * units),
+            *[(count, batch, units)] * 2,
+        ]
+        weights = [builder.constant(random.standard_normal(s).astype(np.float32), f"c{number}") for s in shapes]
+        attributes: Attributes = {
+            "direction": direction,
+            "layout": 0,
+            "activations": (),
+            "activation_alpha": (),
+            "activation_beta": (),
+            "input_forget": False,
+        }
+        y = builder.add("LSTM", [x, *weights], attributes, name=f"layer{number}")[0]
+        inputs = count * units
+        x = builder.add("Reshape", [y], {"shape": (steps, batch, inputs)}, name=f"rows{number}")[0]
+    return builder.build([x])
+
+
+def batched_of(graph, vdevice):
+    """Which layers multiply all inputs at once."""
+    operators = batch_inputs.run(graph, vdevice).operators
+    return [bool(one.attributes.get("batched_inputs")) for one in operators if one.kind == "LSTM"]
+
+
+def test_layers_run_as_a_wavefront_as_far_as_there_is_room():
+    """Each takes four execution units, of inputs that are multiplied at once two."""
+    graph = stack(*["forward"] * 4)
+    assert batched_of(graph, keeping(16)) == [False] * 4
+    assert batched_of(graph, keeping(14)) == [True, False, False, False]  # which waits for nothing
+    assert batched_of(graph, keeping(12)) == [False, False, False, True]
+    assert batched_of(graph, keeping(10)) == [True, False, False, True]
+
+
+def test_layers_that_wait_for_all_steps_anyway_begin_anew():
+    assert batched_of(stack("forward", "reverse", "forward"), keeping(5, 4096)) == [False] * 3
+    assert batched_of(stack(*["forward"] * 3), keeping(5, 4096)) == [True, False, False]
+    assert batched_of(stack(*["bidirectional"] * 3), keeping(8, 8192)) == [False] * 3
+
+
+def test_layers_that_no_room_is_enough_for_keep_their_states():
+    """Parts are of four units at least."""
+    assert batched_of(stack("forward"), keeping(100, 4 * 320 - 1)) == [True]
+    assert batched_of(stack("forward"), keeping(100, 4 * 320)) == [False]
+
+
+def test_inputs_that_take_much_room_are_multiplied_at_once():
+    graph = stack("forward", inputs=24)
+    assert batched_of(graph, keeping(20, 5120)) == [False]
+    assert batched_of(graph, keeping(20, 2560)) == [True]

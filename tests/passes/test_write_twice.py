@@ -1,16 +1,20 @@
-"""States of layers that are trained are written for the next step and for all others."""
+"""States of layers are written for the next step, and for others that cannot take them so."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from onnx import helper
 
 from rammer.devices.registry import find_device
+from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.evaluate import evaluate_graph
 from rammer.options import CompileOptions
 from rammer.passes import unroll
 from rammer.pipelines.planning import rewrite_graph
 from tests.support.agreement import relative_difference
+from tests.support.small_models import FLOAT, small_model
 from tests.support.trained_layers import random_runs, trained_layers
 
 OPTIONS = CompileOptions(device="cuda:sm_90")
@@ -52,12 +56,33 @@ def test_steps_read_what_is_written_for_them_and_all_others_the_rest():
     assert len(pairs) == (4 + 3) + (3 + 4) * (4 + 1)
 
 
-def test_without_states_or_what_keeps_them_nothing_is_written_twice():
-    graph = trained_layers(layers=2, steps=3)
-    assert not sum(twice(after(graph, replace(H200, stationary_bytes=0))))
-    count = len(graph.states)
-    constants = dict(zip(graph.inputs[-count:], (state.initial for state in graph.states), strict=True))
-    by_constants = replace(
-        graph, inputs=graph.inputs[:-count], outputs=graph.outputs[:-count], states=(), constants=constants
-    )
-    assert not sum(twice(after(replace(by_constants, constants={**graph.constants, **constants}))))
+def test_without_what_keeps_weights_nothing_is_written_twice():
+    assert not sum(twice(after(trained_layers(layers=2, steps=3), replace(H200, stationary_bytes=0))))
+
+
+def model_of(behind, **constants):
+    """An LSTM of 3 steps, and operators that make y of its states."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((1, 64, 16)), "r": rng.standard_normal((1, 64, 16)), **constants}
+    nodes = [helper.make_node("LSTM", ["x", "w", "r"], ["states"], hidden_size=16), *behind]
+    arrays = {name: value if value.dtype.kind == "i" else value.astype(np.float32) for name, value in weights.items()}
+    return small_model(nodes, {"x": (FLOAT, (3, 1, 16))}, {"y": (FLOAT, ("a", "b", "c", "d"))}, arrays)
+
+
+@pytest.mark.parametrize(
+    ("behind", "written_twice"),
+    [
+        ([helper.make_node("Identity", ["states"], ["y"])], 2),
+        ([helper.make_node("Transpose", ["states"], ["y"], perm=[1, 0, 2, 3])], 2),
+        ([helper.make_node("MatMul", ["states", "c"], ["y"])], 2),
+        ([helper.make_node("Mul", ["states", "c"], ["y"])], 0),
+    ],
+)
+def test_of_layers_by_constants_what_has_to_lie_plain_is_written_twice(behind, written_twice):
+    """The states that a step takes are all but the last; elementwise work takes them as they are."""
+    graph = load_graph(model_of(behind, c=np.eye(16)))
+    rewritten = after(graph)
+    assert sum(twice(rewritten)) == written_twice
+    x = np.random.default_rng(1).standard_normal((3, 1, 16)).astype(np.float32)
+    (found,), (wanted,) = evaluate_graph(rewritten, [x]), evaluate_graph(unroll.run(graph), [x])
+    assert relative_difference(found, wanted) < 1e-5

@@ -13,7 +13,8 @@ normalisation finds: it would have to wait for them before it begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from rammer.ir.expr import TensorExpr
 from rammer.ir.task import RKernel, Tensor, TensorRole
@@ -102,6 +103,30 @@ def _vector_lengths(expr: TensorExpr) -> Mapping[int, int] | None:
     return None if slots is None else {slot: expr.inputs[slot].size for slot in slots}
 
 
+class _Layer(NamedTuple):
+    """How many units keep the weights of rOperators, and the depths of the first and the last of these."""
+
+    units: int
+    first: int
+    last: int
+
+
+def _depths(works: Sequence[Work], tensors: Sequence[Tensor]) -> Iterator[int]:
+    """For each rOperator how many others there are on the longest way to it."""
+    depths: dict[int, int] = {}
+    for work in works:
+        depth = max((depths.get(root_id(tensors, binding), 0) for binding in work.reads), default=0)
+        yield depth
+        for binding in work.writes:
+            root = root_id(tensors, binding)
+            depths[root] = max(depths.get(root, 0), depth + 1)
+
+
+def _most_units(layers: Collection[_Layer]) -> int:
+    """The most units that layers keep at the same time."""
+    return max((sum(one.units for one in layers if one.first <= at.first <= one.last) for at in layers), default=0)
+
+
 class _Staying:
     """The products of a batch whose weights stay on their units from rOperator to rOperator."""
 
@@ -114,13 +139,14 @@ class _Staying:
         self._kernels: dict[Workload, RKernel | None] = {}
         readers = Counter(tensor for work in works for tensor in self._constants(work))
         self._shared = {tensor for tensor, count in readers.items() if count > 1}
-        units: dict[int, int] = {}
-        for work in works:
+        layers: dict[int, _Layer] = {}
+        for work, depth in zip(works, _depths(works, tensors), strict=True):
             kernel = None if vector_slots(work.expr) is not None else self._kernel(work)
             if kernel is not None:
                 heaviest = max(sorted(self._constants(work) & self._shared), key=lambda tensor: tensors[tensor].nbytes)
-                units[heaviest] = kernel.task_count
-        self._has_room = sum(units.values()) <= device.veu_count
+                first = layers[heaviest].first if heaviest in layers else depth
+                layers[heaviest] = _Layer(kernel.task_count, first, depth)
+        self._has_room = _most_units(layers.values()) <= device.veu_count
 
     def lengths(self, work: Work) -> Mapping[int, int] | None:
         """As `_vector_lengths`; None where the weights do not stay."""

@@ -2,9 +2,10 @@
 
     h = Cell(x, h0, w); g = Cell(x', h, w); y = Concat(h, g)  ->  h, h' = Cell(..); g, g' = Cell(..); y = Concat(h', g')
 
-A step takes the state of the step before as flagged words, which products over all steps, as gradients by weights are,
-cannot read. So this is for layers that are trained, whose weights are states. Layers by constants stay as they are:
-what reads all their steps is mostly another layer.
+A step takes the state of the step before as flagged words. Those are nothing that a caller could use, and sums over all
+steps, as of gradients by weights or of a product behind the layer, cannot read them. Elementwise work can: what it
+alone reads of layers by constants is written once. Weights of layers that are trained are states, and more is read of
+them; there everything is written for others.
 
 Ordering restriction: after `fuse_cells`, which makes cells what they are; no pass behind it may take two results of an
 operator for one.
@@ -12,18 +13,18 @@ operator for one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from rammer.ir.expr import TensorExpr
+from rammer.ir.expr import Load, TensorExpr, nodes
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.vdevice import VDevice
-from rammer.ir.workload import Workload
 from rammer.passes.helpers.constants import read_again
-from rammer.passes.helpers.predicted import laid_out
 from rammer.passes.helpers.rewrite import Rewriter
+from rammer.tiling.cell_products import products_of
 from rammer.tiling.pattern import contraction
-from rammer.tiling.persistent_rnn import plan_of
+from rammer.tiling.persistent_rnn import MOST_COLUMNS, column_axes
 
 
 def run(graph: Graph, device: VDevice) -> Graph:
@@ -33,40 +34,76 @@ def run(graph: Graph, device: VDevice) -> Graph:
         graph: after fusion; every operator has an expression.
         device: says which weights stay.
     """
-    if not device.stationary_bytes or not graph.states:
+    if not device.stationary_bytes:
         return graph
-    vectors = _vectors(graph, device)
-    taken = {value for of_step in vectors.values() for value in of_step}
-    others = {
-        value
-        for operator in graph.operators
-        for value in operator.inputs
-        if value not in vectors.get(operator.outputs, ())
-    }
-    wanted = _with_parts(graph, (taken & others).difference(graph.outputs), vectors)
+    vectors = _vectors(graph)
+    plain = _Plain(graph, vectors)
+    taken: set[int] = set()
+    for outputs, of_step in vectors.items():
+        taken |= {value for value in of_step if plain.is_read(value, of_trained=outputs in plain.trained)}
+    wanted = _with_parts(graph, taken.difference(graph.outputs), vectors)
     return _Writing(graph, wanted, vectors).run() if wanted else graph
 
 
-def _vectors(graph: Graph, device: VDevice) -> dict[tuple[int, ...], frozenset[int]]:
-    """The vectors of each step, an operator with weights that are states and stay, by its outputs."""
+def _vectors(graph: Graph) -> dict[tuple[int, ...], frozenset[int]]:
+    """What each step, a product of few vectors and weights that others read, too, multiplies, by its outputs."""
     kept = read_again(graph)
-    weights = kept.difference(graph.constants)
     known: dict[tuple[TensorExpr, frozenset[int]], frozenset[int]] = {}
     found: dict[tuple[int, ...], frozenset[int]] = {}
-    for operator in graph.operators if weights else ():
-        expr = operator.expr
-        if expr is None or weights.isdisjoint(operator.inputs) or contraction(expr) is None:
+    for operator in graph.operators:
+        if operator.expr is None or kept.isdisjoint(operator.inputs):
             continue
         constants = frozenset(slot for slot, value in enumerate(operator.inputs) if value in kept)
-        if (expr, constants) not in known:
-            layouts = [graph.values[value].storage for value in (*operator.inputs, *operator.outputs)]
-            workload = Workload(expr, laid_out(expr, layouts, constants, device), constants=constants)
-            kernels = device.rules.persistent(workload.tagged(), device)
-            parts = plan_of(kernels[0]).parts if kernels else ()
-            known[expr, constants] = frozenset(load.slot for part in parts for load in part.loads)
-        if known[expr, constants]:
-            found[operator.outputs] = frozenset(operator.inputs[slot] for slot in known[expr, constants])
+        key = (operator.expr, constants)
+        if key not in known:
+            known[key] = _vector_slots(graph, operator, constants)
+        if known[key]:
+            found[operator.outputs] = frozenset(operator.inputs[slot] for slot in known[key])
     return found
+
+
+def _vector_slots(graph: Graph, operator: Operator, constants: frozenset[int]) -> frozenset[int]:
+    """The slots of vectors that constants are multiplied with; none where a unit would not keep these."""
+    layouts = tuple(graph.values[value].storage for value in (*operator.inputs, *operator.outputs))
+    assert operator.expr is not None  # the caller's
+    columns = column_axes(operator.expr, layouts, constants)
+    if columns is None or math.prod(axis.extent for axis in columns) > MOST_COLUMNS:
+        return frozenset()
+    sums = contraction(operator.expr)
+    products = None if sums is None else products_of(layouts, sums, constants)
+    vectors = () if products is None else (product.vector for product in products.values())
+    return frozenset(node.slot for node in nodes(*vectors) if isinstance(node, Load))
+
+
+class _Plain:
+    """Which of the vectors of steps others read as they are, without flags.
+
+    Attributes:
+        trained: the outputs of steps whose weights are states.
+    """
+
+    def __init__(self, graph: Graph, vectors: Mapping[tuple[int, ...], Collection[int]]) -> None:
+        states = set(graph.inputs[len(graph.inputs) - len(graph.states) :])
+        self._graph, self._vectors = graph, vectors
+        self._consumers = graph.consumers()
+        self.trained = {
+            operator.outputs
+            for operator in graph.operators
+            if operator.outputs in vectors and not states.isdisjoint(operator.inputs)
+        }
+
+    def is_read(self, value: int, *, of_trained: bool) -> bool:
+        """Whether others read a vector so, of a trained layer whether there are any."""
+        if value in self._graph.outputs:
+            return True
+        readers = (one for one in self._consumers[value] if value not in self._vectors.get(one.outputs, ()))
+        return any(of_trained or self._reads_plain(reader) for reader in readers)
+
+    def _reads_plain(self, reader: Operator) -> bool:
+        if reader.expr is None or reader.expr.reductions:
+            return True
+        is_view = reader.kind == "Concat" or all(isinstance(output.body, Load) for output in reader.expr.outputs)
+        return is_view and any(self.is_read(value, of_trained=False) for value in reader.outputs)
 
 
 def _with_parts(graph: Graph, values: Collection[int], steps: Collection[tuple[int, ...]]) -> frozenset[int]:

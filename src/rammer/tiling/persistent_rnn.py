@@ -28,6 +28,9 @@ from rammer.tiling.gemm import WARP, instruction_of
 from rammer.tiling.pattern import Term, contraction, reduction_order
 from rammer.tiling.rnn_shares import TILE_COLUMNS, Shares, ways
 
+MOST_COLUMNS = 64
+"""With more, weights are used often enough within one rTask."""
+
 _MANY_REGISTERS = 84  # of a thread, for weights and sums: with more, none is left for vectors that are on their way
 _TEAMS = 2
 _MOST_APART = TILE_COLUMNS  # of more columns, each part's vectors are brought by all warps

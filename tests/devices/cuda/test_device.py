@@ -298,7 +298,7 @@ def test_stall_names_the_rtask_whose_tagged_elements_did_not_come():
 def test_manifest_knows_who_writes_tagged_tensors():
     device = find_device("cuda:sm_90")
     options = CompileOptions(device=device.name)
-    vdevice = replace(device.describe(options), veus=device.describe(options).veus[:5], stationary_bytes=1 << 10)
+    vdevice = replace(device.describe(options), veus=device.describe(options).veus[:5], stationary_bytes=1 << 12)
     plan = plan_graph(load_graph(NETWORKS["lstm_tc"](layers=2, steps=3, hidden=16)), vdevice, options)
     manifest = Manifest.from_bytes(bytes(device.emit(plan, vdevice).files[MANIFEST]))
     numbers = {entry.first_slot: i for i, entry in enumerate(manifest.operators)}

@@ -99,7 +99,7 @@ def test_statements(gpu):
     assert found.came_to - found.missed == REDUNDANT.keys()
 
 
-@pytest.mark.parametrize("name", ["products", "two branches", "states"])
+@pytest.mark.parametrize("name", ["products", "two branches"])
 def test_waits(name, gpu):
     program = PROGRAMS[name](gpu)
     loaded = gpu.load(program.source)

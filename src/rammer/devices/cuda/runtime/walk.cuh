@@ -14,6 +14,7 @@ enum {
     RAMMER_LINE_BYTES = 128,
     RAMMER_WARP = 32,
     RAMMER_POLLS = 256, /* between two looks at the clock */
+    RAMMER_PATIENCE = 64, RAMMER_PAUSE_NS = 1000, /* so many polls of flagged words, then pauses: crowds hold up others */
     RAMMER_DELAY_NS = 200000,
     RAMMER_DELAYED = 13, /* one in two to the power of it */
     RAMMER_HURRY = 7     /* behind a run that was given up, Waits may take this power of two less */
@@ -150,6 +151,8 @@ static __device__ __forceinline__ bool rammer_poll_flagged(const rammer_tagged *
         uint32_t poll = 1;
 #pragma unroll 1
         do {
+            if (poll > RAMMER_PATIENCE)
+                __nanosleep(RAMMER_PAUSE_NS);
             word = rammer_look(from);
             is_there = (uint32_t)(word >> 32) == tag;
             if (++poll % RAMMER_POLLS == 0 && !rammer_agree<whole>(rammer_is_in_time(&deadline_ns)))
@@ -172,6 +175,8 @@ template <bool whole> struct rammer_flagged_poll {
             uint32_t poll = 1;
 #pragma unroll 1
             do {
+                if (poll > RAMMER_PATIENCE)
+                    __nanosleep(RAMMER_PAUSE_NS);
                 again();
                 came = are_there();
                 if (++poll % RAMMER_POLLS == 0 && !rammer_agree<whole>(rammer_is_in_time(&deadline_ns))) {

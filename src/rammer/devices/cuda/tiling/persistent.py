@@ -19,14 +19,13 @@ from rammer.ir.vdevice import VDevice
 from rammer.ir.workload import Workload
 from rammer.roller.tile import scale_out
 from rammer.tiling.pattern import Contraction, contraction
-from rammer.tiling.persistent_rnn import can_be_narrow, column_axes
+from rammer.tiling.persistent_rnn import MOST_COLUMNS, can_be_narrow, column_axes
 
 _LANES = 4  # what an rTask's size is a multiple of: a gate's sums are shared out among lanes evenly
 _PAIR = 2  # of 16 bits, in a register
 _SHARES = (1.0, 0.875, 0.75, 0.625)  # of the rTasks whose narrow weights all have registers
 _LEAST_COLUMNS = 4  # of a part of the vectors
 _FORMS = 3  # of as many numbers of units, for each part of the vectors
-_MAX_COLUMNS = 64  # with more, weights are used often enough within one rTask
 
 
 def persistent_kernels(workload: Workload, vdevice: VDevice) -> tuple[RKernel, ...]:
@@ -68,7 +67,8 @@ def _wide(
     expr, least = workload.expr, _task_count(workload.expr, columns, vdevice)
     doubled = [least << times for times in range(vdevice.veu_count.bit_length())] if columns else [least]
     for cut in _cuts(columns):
-        wholes = (scale_out(expr, units, count) for count in doubled if count * cut <= vdevice.veu_count)
+        most = vdevice.veu_count // cut  # of which the fewest leave too many units to some
+        wholes = (scale_out(expr, units, count) for count in (*doubled, most) if least <= count <= most)
         tiles = (
             RTile(
                 task=tuple(
@@ -80,7 +80,7 @@ def _wide(
         )
         forms = ((tile, staying_form(workload, tile, vdevice)) for tile in tiles)
         kernels = (workload.kernel(tile, form) for tile, form in forms if form is not None)
-        yield from itertools.islice(kernels, _FORMS)
+        yield from itertools.islice(kernels, _FORMS if columns else 1)
 
 
 def _cuts(columns: Collection[Axis]) -> list[int]:
@@ -108,7 +108,7 @@ def _can_have(columns: Collection[Axis], found: Contraction, workload: Workload)
     vectors = {load.slot for load in multiplied if isinstance(load, Load) and not found.free[load].isdisjoint(columns)}
     results = range(len(workload.expr.inputs), len(workload.layouts))
     are_tagged = any(workload.layouts[slot].tagged for slot in (*vectors, *results))
-    return count == 1 or (count <= _MAX_COLUMNS and are_tagged)
+    return count == 1 or (count <= MOST_COLUMNS and are_tagged)
 
 
 def _task_count(expr: TensorExpr, columns: Collection[Axis], vdevice: VDevice) -> int:

@@ -47,8 +47,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
         graph: as imported, recurrent layers still whole.
         device: whose memories decide.
     """
-    kinds = (*LAYERS, *TRAINED_LAYERS)
-    layers = [layer for layer in graph.operators if layer.kind in kinds and _steps(layer, graph) > 1]
+    layers = [operator for operator in graph.operators if operator.kind in (*LAYERS, *TRAINED_LAYERS)]
     staying = [layer for layer in layers if device.stationary_bytes and layer.kind in LAYERS]
     others = [layer for layer in layers if layer not in staying]
     batched = {*_beyond_room(staying, graph, device), *_beyond_share(others, graph, device)}
@@ -66,7 +65,11 @@ def _beyond_share(layers: Sequence[Operator], graph: Graph, device: VDevice) -> 
     weights = {_weights(layer) for layer in layers}
     share_bytes = private_bytes * device.veu_count / max(1, len(weights))
     heavy = {pair for pair in weights if sum(_kept_bytes(value, graph, device) for value in pair) > share_bytes}
-    return [layer.outputs for layer in layers if _weights(layer) in heavy or _is_apart(layer, device)]
+    return [
+        layer.outputs
+        for layer in layers
+        if _steps(layer, graph) > 1 and (_weights(layer) in heavy or _is_apart(layer, device))
+    ]
 
 
 def _is_apart(layer: Operator, device: VDevice) -> bool:
@@ -90,7 +93,7 @@ def _beyond_room(layers: Sequence[Operator], graph: Graph, device: VDevice) -> l
     batched: list[Operator] = []
     first: tuple[Operator, ...] = ()  # of a group, if they are not batched
     taken = spared = 0.0  # execution units: by the group, and by `first` if these were batched
-    for level in _levels(layers, graph):
+    for level in _levels([layer for layer in layers if _steps(layer, graph) > 1], graph):
         own, begins = level.layers, level.turns or not taken
         whole, states = (_veus(own, graph, device, inputs=inputs) for inputs in (True, False))
         if begins and whole <= device.veu_count and not _spares_much(own, graph, device):

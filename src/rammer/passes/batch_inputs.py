@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from rammer.ir.graph import Graph, Operator
+from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.operators.recurrent import LAYERS, steps_of
 from rammer.operators.recurrent_gradients import TRAINED_LAYERS
@@ -34,7 +35,7 @@ from rammer.passes.round_products import ROUNDED
 
 _UNITS = 4  # of a layer: what its part on an execution unit is a multiple of
 _STORED = 1.6  # times as many weights of 16 bits are kept for one vector, for which there are no registers
-_MUCH = 0.33  # of what an execution unit keeps: steps are quicker by more than the product of all inputs takes
+_MUCH = 0.5  # of the float32 that a unit keeps: steps are quicker by more than the product of all inputs takes
 
 Outputs = tuple[int, ...]
 """Of a layer, by which it is known."""
@@ -110,13 +111,14 @@ def _beyond_room(layers: Sequence[Operator], graph: Graph, device: VDevice) -> l
 
 
 def _spares_much(layers: Iterable[Operator], graph: Graph, device: VDevice) -> bool:
-    """Whether weights of inputs are much of what units would keep, of all or of as many as layers can be cut for."""
-    inputs_bytes, parts = 0, 0
+    """Whether there are many weights of inputs for each of all units, or of as many as layers can be cut for."""
+    inputs, parts = 0, 0
     for w, r in {_weights(layer) for layer in layers}:
         directions, _, units = graph.values[r].type.shape
-        inputs_bytes += _kept_bytes(w, graph, device)
+        inputs += graph.values[w].type.size
         parts += directions * math.ceil(units / _UNITS)
-    return inputs_bytes > _MUCH * device.stationary_bytes * min(parts, device.veu_count)
+    most = device.stationary_bytes / DType.FLOAT32.itemsize_bytes * min(parts, device.veu_count)
+    return inputs > _MUCH * most
 
 
 def _levels(layers: Iterable[Operator], graph: Graph) -> list[_Level]:

@@ -26,6 +26,9 @@ from rammer.tiling.cell_products import products_of
 from rammer.tiling.pattern import contraction
 from rammer.tiling.persistent_rnn import MOST_COLUMNS, column_axes
 
+_SHARED = ("Concat", "Reshape", "Slice")
+"""Kinds of operators whose results lie where their operands do; see `lowering.storage`."""
+
 
 def run(graph: Graph, device: VDevice) -> Graph:
     """Write states twice; see the module.
@@ -85,7 +88,7 @@ class _Plain:
     def __init__(self, graph: Graph, vectors: Mapping[tuple[int, ...], Collection[int]]) -> None:
         states = set(graph.inputs[len(graph.inputs) - len(graph.states) :])
         self._graph, self._vectors = graph, vectors
-        self._consumers = graph.consumers()
+        self._consumers, self._producers = graph.consumers(), graph.producers()
         self.trained = {
             operator.outputs
             for operator in graph.operators
@@ -102,8 +105,14 @@ class _Plain:
     def _reads_plain(self, reader: Operator) -> bool:
         if reader.expr is None or reader.expr.reductions:
             return True
-        is_view = reader.kind == "Concat" or all(isinstance(output.body, Load) for output in reader.expr.outputs)
-        return is_view and any(self.is_read(value, of_trained=False) for value in reader.outputs)
+        if reader.kind == "Concat" and not all(map(self._is_of_step, reader.inputs)):
+            return True  # what others make has no flags, and lies in the same tensor
+        return reader.kind in _SHARED and any(self.is_read(value, of_trained=False) for value in reader.outputs)
+
+    def _is_of_step(self, value: int) -> bool:
+        """Whether a step makes it that multiplies what others made: the first of a layer may have no vector."""
+        maker = self._producers.get(value)
+        return maker is not None and not self._graph.constants.keys() >= set(self._vectors.get(maker.outputs, ()))
 
 
 def _with_parts(graph: Graph, values: Collection[int], steps: Collection[tuple[int, ...]]) -> frozenset[int]:

@@ -33,8 +33,8 @@ from rammer.operators.recurrent_gradients import TRAINED_LAYERS
 from rammer.passes.helpers.rewrite import Rewriter
 from rammer.passes.round_products import ROUNDED
 
-_UNITS = 4  # of a layer: what its part on an execution unit is a multiple of
-_STORED = 1.6  # times as many weights of 16 bits are kept for one vector, for which there are no registers
+_UNITS = 4  # of a layer: what its part on an execution unit is a multiple of, as GPUs cut layers
+_STORED = 1.6  # times as many weights of 16 bits are kept where there is one vector: the rest in shared memory
 _MUCH = 0.5  # of the float32 that a unit keeps: steps are quicker by more than the product of all inputs takes
 
 Outputs = tuple[int, ...]
@@ -111,7 +111,7 @@ def _beyond_room(layers: Sequence[Operator], graph: Graph, device: VDevice) -> l
 
 
 def _spares_much(layers: Iterable[Operator], graph: Graph, device: VDevice) -> bool:
-    """Whether there are many weights of inputs for each of all units, or of as many as layers can be cut for."""
+    """Whether each execution unit would keep many weights of inputs, of as many units as layers can be cut for."""
     inputs, parts = 0, 0
     for w, r in {_weights(layer) for layer in layers}:
         directions, _, units = graph.values[r].type.shape

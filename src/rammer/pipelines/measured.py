@@ -186,8 +186,8 @@ class _Search:
         ]
 
     def _trace(self, trials: Sequence[_Tried]) -> None:
-        """Trace what was not."""
-        fresh = [one for one in trials if one.ran is None]
+        """Trace what was not, and keeps no states."""
+        fresh = [one for one in trials if one.ran is None and not one.costed.tasks.states]
         plans, vdevices = [one.plan() for one in fresh], [one.costed.vdevice for one in fresh]
         for one, traces in zip(fresh, trace_plans(plans, self._device, vdevices, self._options), strict=True):
             runs = [trace.spans_ns for trace in traces]

@@ -55,7 +55,7 @@ def spliced(graph: TaskGraph, device: VDevice, ran: Sequence[Ran]) -> Schedule |
     """
     dependencies = Dependencies(graph, Regions(graph))
     waves = find_waves(graph, [dependencies.producers(operator.id) for operator in graph.operators])
-    if len(waves) == 0:
+    if not waves:
         return None
     members = [np.array([operator.id for operator in wave], dtype=np.int64) for wave in waves]
     ends_us, early_us = (np.array(rows) for rows in zip(*(_cuts(members, one.spans_us) for one in ran), strict=True))

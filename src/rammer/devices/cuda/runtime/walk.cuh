@@ -14,7 +14,7 @@ enum {
     RAMMER_LINE_BYTES = 128,
     RAMMER_WARP = 32,
     RAMMER_POLLS = 256, /* between two looks at the clock */
-    RAMMER_PATIENCE = 64, RAMMER_PAUSE_NS = 1000, /* so many polls of flagged words, then pauses: crowds hold up others */
+    RAMMER_PATIENCE = 64, RAMMER_PAUSE_NS = 1000, /* polls of flagged words before pauses: many polls slow others down */
     RAMMER_DELAY_NS = 200000,
     RAMMER_DELAYED = 13, /* one in two to the power of it */
     RAMMER_HURRY = 7     /* behind a run that was given up, Waits may take this power of two less */

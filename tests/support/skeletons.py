@@ -25,12 +25,19 @@ _PROGRAMS = Path(__file__).parents[1] / "devices" / "cuda" / "skeletons"
 
 
 def skeleton_text(name: str, threads: int, macros: Mapping[str, object]) -> str:
-    """The program of a skeleton, for blocks of so many threads and the sizes that `macros` give."""
+    """The program of a skeleton, for blocks of so many threads and the sizes that `macros` give.
+
+    Those that begin with RAMMER_ are for the skeleton itself.
+    """
     headers = map(header_text, SKELETONS + (WARPGROUPS if name == "warpgroup_gemm" else ()))
-    sizes = [f"#define {macro} {value}" for macro, value in macros.items()]
+    settings = {
+        macro: value for macro, value in {"RAMMER_THREADS": threads, **macros}.items() if macro.startswith("RAMMER_")
+    }
+    before = [f"#define {macro} {value}" for macro, value in settings.items()]
+    sizes = [f"#define {macro} {value}" for macro, value in macros.items() if macro not in settings]
     scratch = "extern __shared__ __align__(1024) char rammer_scratch[];"
     program = (_PROGRAMS / f"{name}.cu").read_text()
-    return "\n".join([f"#define RAMMER_THREADS {threads}", *headers, *sizes, scratch, program])
+    return "\n".join([*before, *headers, *sizes, scratch, program])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,7 +143,7 @@ def test_a_program_of_many_functions_is_relocatable(functions, wanted, tmp_path)
     source = Source(device="cuda", files={CODE: text.encode()})
     asked = []
 
-    def cubin(text, architecture, macros, *, relocatable):
+    def cubin(text, architecture, macros, *, relocatable, instead):
         asked.append(relocatable)
         assert text.count("#pragma nv_abi") == (functions if relocatable else 0)
         return b""
@@ -152,6 +152,29 @@ def test_a_program_of_many_functions_is_relocatable(functions, wanted, tmp_path)
     with mock.patch("rammer.devices.cuda.build.find_toolchain", return_value=found):
         compile_source(source, "sm_90", CompileOptions(cache_dir=tmp_path), trace=False)
     assert asked == [wanted]
+
+
+@pytest.mark.parametrize(("values", "taken"), [(200, b"one_by_one"), (8, b"at_once")])
+@pytest.mark.parametrize("relocatable", [False, True])
+def test_what_keeps_many_values_in_local_memory_is_compiled_another_way(values, taken, relocatable):
+    text = f"""
+#ifdef ONE_BY_ONE
+extern "C" __global__ void __launch_bounds__(1024) one_by_one(volatile float *x) {{
+    for (int i = 0; i < {values}; ++i)
+        x[i] = x[i] + 1.0f;
+#else
+extern "C" __global__ void __launch_bounds__(1024) at_once(volatile float *x) {{
+    float all[{values}];
+    #pragma unroll
+    for (int i = 0; i < {values}; ++i)
+        all[i] = x[i];
+    #pragma unroll
+    for (int i = 0; i < {values}; ++i)
+        x[i] = all[i] + 1.0f;
+#endif
+}}"""
+    code = find_toolchain().cubin(text, "sm_90", relocatable=relocatable, instead="ONE_BY_ONE")
+    assert b".text." + taken in code
 
 
 def test_compiler_error_is_shown():

@@ -322,6 +322,8 @@ PROGRAMS = {
     "gemm of halves, overlapped": gemm(50, 100, 70, OVERLAPPED="true", **HALVES),
     "gemm in doubles": gemm(50, 100, 70, **DOUBLES),
     "gemm in doubles, overlapped": gemm(50, 100, 70, OVERLAPPED="true", **DOUBLES),
+    "gemm in doubles, stages by address": gemm(50, 100, 70, RAMMER_STAGES_BY_ADDRESS="", **DOUBLES),
+    "gemm, overlapped, stages by address": gemm(50, 100, 70, OVERLAPPED="true", RAMMER_STAGES_BY_ADDRESS=""),
     "gemm of bytes": gemm_of_bytes(50, 100, 68),
     "gemm of bytes, overlapped": gemm_of_bytes(50, 100, 68, OVERLAPPED="true"),
     "gemm of bytes, slices": gemm_of_bytes(

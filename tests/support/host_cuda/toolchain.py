@@ -54,8 +54,16 @@ class HostToolchain:
         parts = [*self.command, *_FLAGS, self.entry, *(path.read_text() for path in (*_SOURCES, *_HEADERS))]
         return "host-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
-    def cubin(self, text: str, architecture: str, macros: Sequence[str] = (), *, relocatable: bool = False) -> bytes:
-        """A library with the kernel of a text, compiled now or before; all code is relocatable here.
+    def cubin(
+        self,
+        text: str,
+        architecture: str,
+        macros: Sequence[str] = (),
+        *,
+        relocatable: bool = False,
+        instead: str | None = None,
+    ) -> bytes:
+        """A library with the kernel of a text, compiled now or before; all code is relocatable, one way will do.
 
         Raises:
             AssertionError: the compiler refuses the text.

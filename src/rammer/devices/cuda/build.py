@@ -13,6 +13,7 @@ from rammer.options import CompileOptions
 CUBIN, TRACED = "program.cubin", "traced.cubin"
 TRACE_MACRO = "RAMMER_TRACE"
 DELAYS_MACRO = "RAMMER_DELAYS"
+_BY_ADDRESS_MACRO = "RAMMER_STAGES_BY_ADDRESS"
 _MOST_TOGETHER = 160  # functions of rKernels that are translated with the interpreter: more take long (ADR 0015)
 _FEW_KEPT = f"#ifdef __CUDACC_RDC__\n#pragma nv_abi preserve_n_data(8)\n#endif\n{CALLED}"
 """The same in relocatable code: of the caller's registers, a function keeps as few as can be asked for."""
@@ -47,7 +48,7 @@ def compile_source(source: Source, architecture: str, options: CompileOptions, *
     if code is None:
         many = text.count(f"\n{CALLED} void ") > _MOST_TOGETHER
         text = text.replace(CALLED, _FEW_KEPT) if many else text
-        code = toolchain.cubin(text, architecture, macros, relocatable=many)
+        code = toolchain.cubin(text, architecture, macros, relocatable=many, instead=_BY_ADDRESS_MACRO)
         cache.put(key, code)
     return code
 

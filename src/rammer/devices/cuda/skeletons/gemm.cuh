@@ -343,24 +343,23 @@ struct rammer_gemm {
      * does. */
     template <typename Group, typename Begin>
     RAMMER_MEMBER bool add(char *scratch, const rammer_tile &tile, const Group &group, bool &begins, Begin begin) {
-        int32_t filled = 0, multiplied = 0;
+        ring<Group> filled{scratch}, multiplied{scratch};
         typename Group::K at;
         for (uint32_t number = 0; number < Group::K::STAGES + Group::AHEAD; ++number) {
             if (number >= Group::AHEAD)
                 wait_for_stage<Group>();
             if (number < Group::K::STAGES) {
-                char *stage = scratch + filled;
-                group.constants(tile, at, stage);
+                group.constants(tile, at, filled.stage());
                 if (begins && number == 0 && !begin())
                     return false;
-                group.others(tile, at, stage);
-                filled = next_stage<Group>(filled);
+                group.others(tile, at, filled.stage());
+                filled.next();
                 at.next();
             }
             rammer_cp_async_commit();
             if (number >= Group::AHEAD) {
-                multiply<Group>(scratch + multiplied);
-                multiplied = next_stage<Group>(multiplied);
+                multiply<Group>(multiplied.stage());
+                multiplied.next();
             }
         }
         begins = false;
@@ -374,7 +373,7 @@ struct rammer_gemm {
     ) {
         constexpr uint32_t STAGES = Group::K::STAGES;
         rammer_gemm gemm;
-        int32_t filled = 0, multiplied = 0;
+        ring<Group> filled{scratch}, multiplied{scratch};
         typename Group::K at;
         for (uint32_t number = 0; number < TILES * STAGES + Group::AHEAD; ++number) {
             if (number >= Group::AHEAD)
@@ -382,12 +381,11 @@ struct rammer_gemm {
             if (number < TILES * STAGES) {
                 const rammer_tile tile = tile_of(number / STAGES);
                 if (inside(tile)) {
-                    char *stage = scratch + filled;
-                    group.constants(tile, at, stage);
+                    group.constants(tile, at, filled.stage());
                     if (number == 0 && !begin())
                         return;
-                    group.others(tile, at, stage);
-                    filled = next_stage<Group>(filled);
+                    group.others(tile, at, filled.stage());
+                    filled.next();
                     at.next();
                 }
             }
@@ -398,8 +396,8 @@ struct rammer_gemm {
                 if (inside(tile)) {
                     if (stage == 0)
                         epilogue.prefetch(tile);
-                    gemm.template multiply<Group>(scratch + multiplied);
-                    multiplied = next_stage<Group>(multiplied);
+                    gemm.template multiply<Group>(multiplied.stage());
+                    multiplied.next();
                     if (stage == STAGES - 1) {
                         gemm.finish(tile, (Sum *)(scratch + Group::BYTES), epilogue);
 #pragma unroll
@@ -421,9 +419,27 @@ struct rammer_gemm {
         __syncthreads();
     }
 
-    template <typename Group> static RAMMER_MEMBER int32_t next_stage(int32_t at) {
-        return at == Group::BYTES - Group::STAGE_BYTES ? 0 : at + Group::STAGE_BYTES;
-    }
+    /* The stages of a group by turns. NVRTC 13.5 may keep `scratch` in local memory, if there are many products: then a stage
+     * is told by its address, for a few instructions more (docs/experiments/streams-and-code.md). */
+    template <typename Group> struct ring {
+#ifdef RAMMER_STAGES_BY_ADDRESS
+        char *address;
+        uint32_t number = 0;
+        RAMMER_MEMBER char *stage(void) const { return address; }
+        RAMMER_MEMBER void next(void) {
+            const bool is_last = number == Group::AHEAD;
+            address += is_last ? Group::STAGE_BYTES - Group::BYTES : Group::STAGE_BYTES;
+            number = is_last ? 0 : number + 1;
+        }
+#else
+        char *scratch;
+        int32_t at = 0;
+        RAMMER_MEMBER char *stage(void) const { return scratch + at; }
+        RAMMER_MEMBER void next(void) {
+            at = at == Group::BYTES - Group::STAGE_BYTES ? 0 : at + Group::STAGE_BYTES;
+        }
+#endif
+    };
 
     template <typename Group> RAMMER_MEMBER void multiply(char *stage) {
         if (slice < slices)

@@ -9,8 +9,9 @@ A value of which some reader wants all bits (a residual, a pooling) stays as it 
 16-bit elements, which could not be copied as they lie. Parts of a value (slices, what is concatenated) are stored as
 the whole is.
 
-Ordering restriction: after `round_products`, which rounds operands, and `channels_last`, which says what a row is;
-before `split_reduction` and `layout`, which decide by the rounded form.
+Ordering restriction: after `round_products`, which rounds operands, `channels_last`, which says what a row is, and
+`write_rounded`, which writes some values for products alone; before `split_reduction` and `layout`, which decide by the
+rounded form.
 """
 
 from __future__ import annotations
@@ -71,14 +72,17 @@ def _joined(graph: Graph) -> list[set[int]]:
 
 def _can_be(value: Value, readers: Sequence[Operator], dtype: DType) -> bool:
     """Whether a value loses nothing if it is stored as `dtype`."""
-    if value.type.dtype is not DType.FLOAT32:
-        return False
-    rows = [extent for extent, step in zip(value.type.shape, value.storage.strides, strict=True) if step == 1]
     computing = (reader for reader in readers if reader.kind not in PLACED_KINDS)
-    return is_copied(max(rows, default=1), dtype) and all(_rounds(reader, value.id, dtype) for reader in computing)
+    return lies_in_words(value, dtype) and all(rounds(reader, value.id, dtype) for reader in computing)
 
 
-def _rounds(operator: Operator, value: int, dtype: DType) -> bool:
+def lies_in_words(value: Value, dtype: DType) -> bool:
+    """Whether a value is float32, and its rows, stored as `dtype`, can be copied as they lie."""
+    rows = [extent for extent, step in zip(value.type.shape, value.storage.strides, strict=True) if step == 1]
+    return value.type.dtype is DType.FLOAT32 and is_copied(max(rows, default=1), dtype)
+
+
+def rounds(operator: Operator, value: int, dtype: DType) -> bool:
     """Whether an operator reads a value as `dtype` alone."""
     if operator.expr is None:
         return False

@@ -54,6 +54,7 @@ from rammer.passes import (
     update_in_place,
     widen_halves,
     winograd,
+    write_rounded,
     write_twice,
 )
 from rammer.timings import timed
@@ -99,6 +100,7 @@ _REST: tuple[tuple[str, Pass], ...] = (
     ("channels_last", _anywhere(channels_last.run)),
     ("pad_sums", pad_sums.run),
     ("round_products", round_products.run),
+    ("write_rounded", write_rounded.run),
     ("narrow_values", narrow_values.run),
     ("split_reduction", split_reduction.run),
     ("layout", layout.run),

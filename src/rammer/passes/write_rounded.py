@@ -2,9 +2,9 @@
 
     y = relu(a); z = sum(f32(f16(y)) * w); r = y + b  ->  y, y' = relu(a); z = sum(f32(f16(y')) * w); r = y + b
 
-`narrow_values` then stores the second one in 16 bits or as TF32, as it stores what products alone read: there is nothing
-to round for each of their many rTasks, whose operands are copied as they lie, in 16 bits half as much. The two are
-results of one operator, so the work is done once. What is multiplied is the same bits.
+`narrow_values` then stores the second one in 16 bits or as TF32, as it stores what products alone read: their many
+rTasks have nothing to round, and copy operands as they lie, in 16 bits half as much. The two are results of one
+operator, so the work is done once. What is multiplied is the same bits.
 
 States of recurrent layers travel as flagged words, and attention is what it is with one result; their results stay as
 they are.

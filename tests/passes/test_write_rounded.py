@@ -7,6 +7,7 @@ import pytest
 
 from rammer.devices.registry import find_device
 from rammer.ir.evaluate import evaluate_graph
+from rammer.ir.graph import State
 from rammer.ir.types import DType
 from rammer.options import CompileOptions
 from rammer.passes import channels_last, fuse, narrow_values, round_products, write_rounded
@@ -61,6 +62,16 @@ def test_results_of_the_model_are_written_for_products_too():
     y = net.add("Relu", net.conv(net.input(1, 8, 12, 12), net.weight(16, 8, 3, 3), pad=1))
     z = net.conv(y, net.weight(16, 16, 3, 3), pad=1)
     assert stored(net.build(y, z)) == [[F32, F16], [F32]]
+
+
+def test_what_a_run_leaves_in_a_state_is_written_once():
+    net = Net()
+    x, past = net.input(32, 64), net.input(32, 64)
+    new = net.add("Add", past, x)
+    graph = net.build(net.add("MatMul", new, net.weight(64, 64)), new)
+    state = State(name="past", initial=np.zeros((32, 64), np.float32))
+    assert [F32, F16] in stored(graph)
+    assert [F32, F16] not in stored(replace(graph, states=(state,)))
 
 
 def test_products_that_read_the_same_share_it():

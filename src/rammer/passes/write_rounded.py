@@ -6,8 +6,8 @@
 rTasks have nothing to round, and copy operands as they lie, in 16 bits half as much. The two are results of one
 operator, so the work is done once. What is multiplied is the same bits.
 
-States of recurrent layers travel as flagged words, and attention is what it is with one result; their results stay as
-they are.
+What a run leaves in a state is written once: most of it may already be where it belongs (`update_in_place`). So are
+states of recurrent layers, which travel as flagged words, and results of attention, which is what it is with one.
 
 Ordering restriction: after `round_products`, which rounds operands, and `channels_last`, which says what a row is;
 before `narrow_values`. No pass behind it may take two results of an operator for one.
@@ -63,6 +63,7 @@ def run(graph: Graph, device: VDevice) -> Graph:
 def _wanted(graph: Graph, device: VDevice, dtype: DType) -> Mapping[int, Sequence[Operator]]:
     """The values that are to be written twice, and the products that read them rounded."""
     kept, producers, consumers = read_again(graph), graph.producers(), graph.consumers()
+    states = graph.outputs[len(graph.outputs) - len(graph.states) :]
     reading: dict[int, list[Operator]] = defaultdict(list)
     for operator in graph.operators:
         if _is_staged(operator, device) and kept.isdisjoint(operator.inputs):
@@ -75,6 +76,7 @@ def _wanted(graph: Graph, device: VDevice, dtype: DType) -> Mapping[int, Sequenc
         if (maker := producers.get(value)) is not None
         and kept.isdisjoint(maker.inputs)
         and _may_write_more(maker)
+        and value not in states
         and (value in graph.outputs or len(products) < len(consumers[value]))
         and lies_in_words(graph.values[value], dtype)
     }

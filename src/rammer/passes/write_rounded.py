@@ -7,7 +7,7 @@ rTasks have nothing to round, and copy operands as they lie, in 16 bits half as 
 operator, so the work is done once. What is multiplied is the same bits.
 
 What a run leaves in a state is written once: most of it may already be where it belongs (`update_in_place`). So are
-states of recurrent layers, which travel as flagged words, and results of attention, which is what it is with one.
+states of recurrent layers, which travel as flagged words, and results of attention, whose skeleton has one result.
 
 Ordering restriction: after `round_products`, which rounds operands, and `channels_last`, which says what a row is;
 before `narrow_values`. No pass behind it may take two results of an operator for one.

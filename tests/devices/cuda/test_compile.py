@@ -156,7 +156,7 @@ def test_a_program_of_many_functions_is_relocatable(functions, wanted, tmp_path)
 
 @pytest.mark.parametrize(("values", "taken"), [(200, b"one_by_one"), (8, b"at_once")])
 @pytest.mark.parametrize("relocatable", [False, True])
-def test_what_keeps_many_values_in_local_memory_is_compiled_another_way(values, taken, relocatable):
+def test_what_spills_many_registers_is_compiled_another_way(values, taken, relocatable):
     text = f"""
 #ifdef ONE_BY_ONE
 extern "C" __global__ void __launch_bounds__(1024) one_by_one(volatile float *x) {{

@@ -14,7 +14,7 @@ _INSTALL = "run: pip install 'rammer-compiler[cuda]'"
 _STANDARD = "c++17"
 _REGISTERS = 128  # of a thread, which a function compiled without its kernel has to be told (describe.py)
 _SPILLED = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")  # of a function, as ptxas reports it
-_MANY_BYTES = 512  # spilled by all functions: NASNet's 1,300 take a tenth of its time, AlexNet's 290 none to speak of
+_MANY_BYTES = 512  # spilled by all functions: AlexNet's 500 are of large functions, NASNet's 1,420 of all its products
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +43,8 @@ class Toolchain:
             relocatable: whether functions are compiled one by one and linked, if there is a linker: the time of the
                 translation to machine code grows with their number then, not with its cube, for a fifth more
                 instructions.
-            instead: a macro by which the text says the same in another way, to be tried where the compiler keeps many
-                values in local memory, and taken where it then keeps fewer.
+            instead: a macro by which the text says the same in another way, to be tried where the compiler spills many
+                registers, and taken where it then spills fewer.
 
         Raises:
             CompilerFailedError: the compiler refuses the text.
@@ -75,7 +75,7 @@ class Toolchain:
             ) from error
 
     def _compiled(self, text: str, options: Sequence[str]) -> tuple[bytes, int]:
-        """What NVRTC makes of a text, without Python's lock, and how many bytes its functions spill and load again."""
+        """What NVRTC makes of a text, without Python's lock, and how many bytes its functions spill and reload."""
         program = self._call("nvrtcCreateProgram", text.encode(), b"rammer", 0, [], [])
         try:
             (status,) = self.nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])

@@ -419,8 +419,8 @@ struct rammer_gemm {
         __syncthreads();
     }
 
-    /* The stages of a group by turns. NVRTC 13.5 may keep `scratch` in local memory, if there are many products: then a stage
-     * is told by its address, for a few instructions more (docs/experiments/streams-and-code.md). */
+    /* The stages of a group by turns: an offset from `scratch`, or an address. The latter takes more instructions, but NVRTC 13.5
+     * spills `scratch` where a program has many products (docs/experiments/streams-and-code.md). */
     template <typename Group> struct ring {
 #ifdef RAMMER_STAGES_BY_ADDRESS
         char *address;

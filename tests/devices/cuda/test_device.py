@@ -26,7 +26,7 @@ from rammer.devices.cuda.architecture import NAMED, Gpu, named
 from rammer.devices.cuda.build import mismatch, requirements
 from rammer.devices.cuda.describe import describe
 from rammer.devices.cuda.device import CudaDevice
-from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of
+from rammer.devices.cuda.limits import MOST_ARRAYS, check_room, chunk_of, records_room_bytes
 from rammer.devices.cuda.records import device_records, step_times
 from rammer.devices.cuda.source_files import CODE, LAUNCH
 from rammer.devices.cuda.stall import Stall
@@ -186,6 +186,16 @@ def test_binary_for_another_gpu():
 
 def test_records_of_many_operands_are_fetched_few_at_a_time():
     assert [chunk_of(slots) for slots in (0, 32, 34, 302, 1000, 5000)] == [16, 16, 8, 2, 1, 1]
+
+
+def test_more_records_are_fetched_together_where_rtasks_leave_room():
+    kib = 1 << 10
+    assert [chunk_of(8, room_bytes) for room_bytes in (0, 12 * kib - 1, 12 * kib)] == [16, 16, 32]
+    assert [chunk_of(70, room_bytes) for room_bytes in (0, 21 * kib, 22 * kib, 43 * kib)] == [8, 8, 16, 32]
+    assert records_room_bytes(2, 48 * kib) < 16 * kib  # L1 has the rest
+    assert records_room_bytes(2, 227 * kib) < 44 * kib  # code may name no more
+    assert records_room_bytes(2, 16 * kib) == 0
+    check_room(MOST_ARRAYS, 8, "", room_bytes=227 * kib)
 
 
 def test_more_arrays_than_a_kernel_takes():

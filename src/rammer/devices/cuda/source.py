@@ -29,7 +29,7 @@ from rammer.devices.cuda.emit.dispatch import Target, emit_dispatch
 from rammer.devices.cuda.emit.kernel import KernelText, emit_kernel
 from rammer.devices.cuda.emit.persistent_rnn import emit_walk
 from rammer.devices.cuda.emit.warpgroup_gemm import emit_multiply
-from rammer.devices.cuda.limits import check_room, chunk_of
+from rammer.devices.cuda.limits import check_room, chunk_of, records_room_bytes
 from rammer.devices.cuda.records import device_records
 from rammer.devices.cuda.runs import Runs, runs_of
 from rammer.devices.cuda.source_files import ABI, CODE, DEVICE_RECORDS, LAUNCH, TENSOR_MAPS
@@ -131,7 +131,8 @@ def code_of(graph: TaskGraph, schedule: Schedule, vdevice: VDevice) -> Code:
     slots += slots % 2
     arrays = len(graph.inputs) + len(graph.outputs)
     shared = next(level for level in vdevice.levels if not level.shared)
-    check_room(arrays, slots, where_of(widest), shared.capacity_bytes - _scratch_bytes(chosen))
+    room_bytes = shared.capacity_bytes - _scratch_bytes(chosen)
+    check_room(arrays, slots, where_of(widest), room_bytes)
     unwritten = _slots_of(graph, chosen, {TensorRole.CONSTANT, TensorRole.INPUT})
     emitted: dict[RKernel, KernelText] = {}
     streamed_bytes, kept_bytes = _constant_bytes(graph, chosen)
@@ -149,7 +150,16 @@ def code_of(graph: TaskGraph, schedule: Schedule, vdevice: VDevice) -> Code:
     places = {symbol: number for number, symbol in enumerate(texts)}
     numbers = {operator: places[symbol] for operator, symbol in functions.symbols.items()}
     runs = runs_of(graph, schedule, numbers, stationary) if stationary else {}
-    unit = translation_unit(texts, vdevice.threads, slots, CALLER + arrays + 1, turns, predicated=predicated, runs=runs)
+    unit = translation_unit(
+        texts,
+        vdevice.threads,
+        slots,
+        CALLER + arrays + 1,
+        turns,
+        predicated=predicated,
+        runs=runs,
+        room_bytes=records_room_bytes(arrays, room_bytes),
+    )
     return Code(
         device=KIND,
         files={CODE: unit.encode()},
@@ -227,6 +237,7 @@ def translation_unit(
     *,
     predicated: bool = False,
     runs: Mapping[int, Runs] = MappingProxyType({}),
+    room_bytes: int = 0,
 ) -> str:
     """Headers, device functions, the dispatch over them, and the interpreter, as one text.
 
@@ -238,6 +249,7 @@ def translation_unit(
         turns: those of states.
         predicated: whether rTasks may be skipped.
         runs: of the stationary rKernels by number; of one that is not there all that can be.
+        room_bytes: of shared memory, for records; there are so few at least that no rTask misses it.
     """
     has_warpgroups = any(kernel.loop is not None for kernel in kernels.values())
     families: dict[Family, dict[int, str]] = {}
@@ -259,7 +271,7 @@ def translation_unit(
         "READ": turns.read,
         "WRITTEN": turns.written,
         "PREDICATES": int(predicated),
-        "CHUNK": chunk_of(slots),
+        "CHUNK": chunk_of(slots, room_bytes),
         "NEIGHBOURS": int(has_warpgroups),
         "SCRATCH_ALIGNMENT": _SWIZZLED_BYTES if has_warpgroups else _LINE_BYTES,
     }

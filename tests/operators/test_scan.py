@@ -1,4 +1,4 @@
-"""Running sums and products against NumPy."""
+"""Running sums, products and extremes against NumPy."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,7 +14,19 @@ from rammer.operators.builder import GraphBuilder
 from rammer.passes import unroll
 from tests.support.operators import expression, run_operator
 
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {"CumSum": np.cumsum, "CumProd": np.cumprod}
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "CumSum": np.cumsum,
+    "CumProd": np.cumprod,
+    "CumMax": np.maximum.accumulate,
+    "CumMin": np.minimum.accumulate,
+}
+FIRST: Mapping[str, int] = {
+    "CumSum": 0,
+    "CumProd": 1,
+    "CumMax": np.iinfo(np.int64).min,
+    "CumMin": np.iinfo(np.int64).max,
+}
+"""Where nothing comes before."""
 LENGTHS = [1, 5, 32, 33, 48, 600]
 """One block, several, several with a shorter one at the end, and blocks of blocks."""
 
@@ -23,7 +35,7 @@ def scanned(kind, x, axis, *, reverse, exclusive):
     """NumPy's inclusive scan; the exclusive one is that of a line moved on by one."""
     line = np.flip(x, axis) if reverse else x
     if exclusive:
-        first = np.full_like(line.take([0], axis), kind == "CumProd")
+        first = np.full_like(line.take([0], axis), FIRST[kind])
         line = np.concatenate([first, np.delete(line, -1, axis)], axis)
     result = FUNCTIONS[kind](line, axis).astype(x.dtype)
     return np.flip(result, axis) if reverse else result

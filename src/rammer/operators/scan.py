@@ -1,4 +1,4 @@
-"""Running sums and products along a dimension: CumSum and CumProd, composites of blocked scans.
+"""Running sums, products and extremes along a dimension: CumSum, CumProd, CumMax, CumMin, composites of blocked scans.
 
 A line is cut into blocks. Their totals are scanned in the same way, and each block goes on from the total of those
 before it, element after element. So work is proportional to the elements, and blocks do not wait for each other. A
@@ -32,13 +32,18 @@ _BLOCK = 16
 _LONGEST_BLOCK = 32
 """The code of a block is as long: one that stands for a whole line may have so many elements."""
 
-_COMBINE = {ReduceFn.SUM: ScalarFn.ADD, ReduceFn.PROD: ScalarFn.MUL}
+_COMBINE = {
+    ReduceFn.SUM: ScalarFn.ADD,
+    ReduceFn.PROD: ScalarFn.MUL,
+    ReduceFn.MAX: ScalarFn.MAX,
+    ReduceFn.MIN: ScalarFn.MIN,
+}
 
 
 def block_totals(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
     """What the elements of each block along `axis` combine to; the last block may be shorter.
 
-    Attributes: fn: "sum" or "prod"; axis, block: int. The result is float32 where x has 16-bit floats.
+    Attributes: fn: a `ReduceFn`; axis, block: int. The result is float32 where x has 16-bit floats.
 
     Raises:
         InvalidModelError: the operand or the axis does not fit.
@@ -56,7 +61,7 @@ def block_scan(inputs: Sequence[TensorType], attributes: Attributes) -> TensorEx
     """The scan of some neighbouring blocks along `axis`, each from the element of slot 1 on where there is that slot.
 
     Slots: x; optionally, in x's compute type, what the blocks before each block of the line combine to. Attributes: fn:
-    "sum" or "prod"; axis: int; first: the first element; blocks: how many; block: elements of each; number: the first
+    a `ReduceFn`; axis: int; first: the first element; blocks: how many; block: elements of each; number: the first
     block's number in the line; exclusive, reverse: bool.
 
     Raises:
@@ -157,3 +162,5 @@ register(OperatorDef(kind="BlockTotals", build=block_totals))
 register(OperatorDef(kind="BlockScan", build=block_scan))
 register(cumulative("CumSum", ReduceFn.SUM))
 register(cumulative("CumProd", ReduceFn.PROD))
+register(cumulative("CumMax", ReduceFn.MAX))
+register(cumulative("CumMin", ReduceFn.MIN))

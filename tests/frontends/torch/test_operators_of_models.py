@@ -110,6 +110,15 @@ def test_running_products():
     check(lambda x: (x.cumprod(1), (x * 9).long().cumprod(0), x.sum().cumprod(0)), X)
 
 
+def test_running_extremes():
+    check(lambda x: (*x.cummax(1), *x.cummin(0), x.cummax(-1).values, *x.sum().cummax(0)), X)
+    ties = integers(4, 50, low=-2, high=3)
+    check(lambda x: (*x.cummax(1), *x.cummin(1), *(x > 1).cummax(0)), ties)
+    holes = ties.float()
+    holes[:, 20:40:7] = math.nan
+    check(lambda x: (*x.cummax(1), *x.cummin(1)), holes)
+
+
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("unitriangular", [False, True])

@@ -1,9 +1,11 @@
-"""Reductions, positions of extremes and running sums."""
+"""Reductions, positions of extremes, running sums and running extremes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+
+import numpy as np
 
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import converted, reshaped
@@ -25,6 +27,7 @@ _EXTREMES: Mapping[str, tuple[str, str, str]] = {
 }
 """Kinds of the extreme, of its position, and of the greater or lesser of two operands."""
 
+_RUNNING_EXTREMES: Mapping[str, str] = {"cummax": "CumMax", "cummin": "CumMin"}
 _NORMS: Mapping[float, str] = {1: "ReduceL1", 2: "ReduceL2", math.inf: "ReduceMax", -math.inf: "ReduceMin"}
 
 
@@ -130,6 +133,26 @@ def _running(node: Node) -> Result:
     return node.add(kind, x, axis=node.dimension("dim", x.rank), exclusive=False, reverse=False)
 
 
+def _running_extreme(node: Node) -> Result:
+    """The extreme of the elements up to each one, and the last place where it was found, or NaN."""
+    x = node.operand("self")
+    if x.rank == 0:
+        return [x, node.scalar(0, DType.INT64)]
+    axis = node.dimension("dim", x.rank)
+    lines = converted(node, x, DType.UINT8) if x.dtype is DType.BOOL else x
+    found = node.add(_RUNNING_EXTREMES[node.operator], lines, axis=axis, exclusive=False, reverse=False)
+    values = converted(node, found, x.dtype)
+    if not node.used[1]:
+        return [values, None]
+    is_new = node.add("Equal", lines, found)
+    if x.dtype.is_float:
+        is_new = node.add("Or", is_new, node.add("IsNaN", lines))
+    shape = tuple(extent if dim == axis else 1 for dim, extent in enumerate(x.shape))
+    places = node.constant(np.arange(x.shape[axis], dtype=np.int64).reshape(shape))
+    seen = node.add("Where", is_new, places, node.scalar(0, DType.INT64))
+    return [values, node.add("CumMax", seen, axis=axis, exclusive=False, reverse=False)]
+
+
 CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(_EXTREMES, _extreme),
     **dict.fromkeys(_REDUCTIONS, _reduction),
@@ -137,6 +160,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "aminmax": _extremes,
     "argmax": _arg_extreme,
     "argmin": _arg_extreme,
+    **dict.fromkeys(_RUNNING_EXTREMES, _running_extreme),
     "cumprod": _running,
     "cumsum": _running,
     "linalg_vector_norm": _norm,

@@ -75,7 +75,7 @@ test-cuda: $(STAMPS)/extra-test $(STAMPS)/extra-cuda ## Compile skeletons and th
 # pytest exits with 5 when no test is selected, which is no failure here.
 .PHONY: test-torch
 test-torch: $(STAMPS)/torch-$(TORCH_VERSION) ## Install PyTorch $(TORCH_VERSION) and run the tests marked torch
-	$(VENV_PYTHON) -m pytest --timeout 600 -m "torch and not gpu" $(PYTEST_ARGS) || \
+	$(VENV_PYTHON) -m pytest -n 2 --timeout 600 -m "torch and not gpu" $(PYTEST_ARGS) || \
 		{ [[ $$? == 5 ]] && echo "No tests are marked torch yet."; }
 
 .PHONY: test-classical
@@ -137,7 +137,8 @@ $(STAMPS)/extra-%: pyproject.toml | $(VENV_PYTHON)
 	@$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@mkdir -p $(@D) && touch $@
 
+# PyTorch's database of operators, which tests compare with, needs expecttest.
 $(STAMPS)/torch-%: $(STAMPS)/extra-test $(STAMPS)/extra-cc
 	@echo "Installing PyTorch $* into $(VENV)"
-	@$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check torch==$*
+	@$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check torch==$* expecttest
 	@mkdir -p $(@D) && rm -f $(STAMPS)/torch-* && touch $@

@@ -7,7 +7,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import rammer  # noqa: E402 - after the check for PyTorch
-from rammer.errors import UnsupportedFeatureError  # noqa: E402
 from tests.support.torch_modules import Function, check  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -55,11 +54,6 @@ CASES = {
 def test_order(name):
     function, args = CASES[name]
     check(function, *args)
-
-
-def test_a_histogram_without_a_range_is_refused():
-    with pytest.raises(UnsupportedFeatureError, match="min= and max="):
-        check(lambda x: x.histc(4), X)
 
 
 def test_order_on_a_processor():

@@ -13,8 +13,10 @@ from rammer.frontends.torch.converters import (
     contraction,
     convolution,
     creation,
+    distances,
     gradients,
     indexing,
+    linear_algebra,
     logic,
     movement,
     normalization,
@@ -27,6 +29,7 @@ from rammer.frontends.torch.converters import (
     sampling,
     scatter,
     sorting,
+    special,
 )
 from rammer.frontends.torch.node import Converter
 
@@ -39,8 +42,10 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **contraction.CONVERTERS,
         **convolution.CONVERTERS,
         **creation.CONVERTERS,
+        **distances.CONVERTERS,
         **gradients.CONVERTERS,
         **indexing.CONVERTERS,
+        **linear_algebra.CONVERTERS,
         **logic.CONVERTERS,
         **movement.CONVERTERS,
         **normalization.CONVERTERS,
@@ -53,6 +58,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **sampling.CONVERTERS,
         **scatter.CONVERTERS,
         **sorting.CONVERTERS,
+        **special.CONVERTERS,
     }
 )
 """All converters, by the operator's name in ATen, without the overload."""

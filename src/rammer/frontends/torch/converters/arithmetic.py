@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import converted
 from rammer.frontends.torch.node import Converter, Node, Result
@@ -97,6 +99,17 @@ def _binary(node: Node) -> Result:
     return node.add(_BINARY[node.operator], node.typed("self"), node.typed("other"))
 
 
+def _extreme_number(node: Node) -> Result:
+    """The greater or the less operand; NaN only where both are."""
+    a, b = node.typed("self"), node.typed("other")
+    if node.dtype is DType.BOOL:
+        return node.add("Or" if node.operator == "fmax" else "And", a, b)
+    extreme = node.add("Max" if node.operator == "fmax" else "Min", a, b)
+    if not a.dtype.is_float:
+        return extreme
+    return node.add("Where", node.add("IsNaN", a), b, node.add("Where", node.add("IsNaN", b), a, extreme))
+
+
 def _quotient(node: Node) -> Result:
     """Exact, or rounded as `rounding_mode` says."""
     if not node.has("rounding_mode"):
@@ -181,6 +194,54 @@ def _square(node: Node) -> Result:
 
 def _exp2(node: Node) -> Result:
     return node.add("Pow", node.scalar(2, node.dtype), node.typed("self"))
+
+
+def wide_type(dtype: DType) -> DType:
+    """The element type to compute in where several roundings to 16 bits would show."""
+    return DType.FLOAT32 if dtype.itemsize_bytes == 2 else dtype
+
+
+def _times_power_of_two(node: Node) -> Result:
+    """By a whole exponent rounded once, whether or not its power has a place in the type."""
+    if node.operand("other").dtype.is_float:
+        return node.add("Mul", node.typed("self"), node.add("Pow", node.scalar(2, node.dtype), node.typed("other")))
+    wide = wide_type(node.dtype)
+    return converted(node, _scaled(node, node.typed("self", wide), node.typed("other", wide)), node.dtype)
+
+
+def _scaled(node: Node, x: Operand, exponent: Operand) -> Operand:
+    """`x * 2 ** exponent` in three steps, of which only the last that does not give 0 can round."""
+    limits = np.finfo(x.dtype.numpy.name)
+    least, most = int(limits.minexp), int(limits.maxexp) - 1
+    two, bound = node.scalar(2, x.dtype), node.scalar(least, x.dtype)
+    careful = node.scalar(least + int(limits.nmant) + 1, x.dtype)
+    for last in (False, False, True):
+        step = node.add("Clip", exponent, lower=float(least), upper=float(most))
+        if not last:
+            step = node.add("Where", node.add("Less", exponent, bound), careful, step)
+        x, exponent = node.add("Mul", x, node.add("Pow", two, step)), node.add("Sub", exponent, step)
+    return x
+
+
+def _mantissa_and_exponent(node: Node) -> Result:
+    """The exponent by the logarithm, which is off by one at most; zeros, infinities and NaN are their own mantissas."""
+    x = node.typed("self", wide_type(node.dtype))
+    zero, half, one, two = (node.scalar(value, x.dtype) for value in (0, 0.5, 1, 2))
+    size = node.add("Abs", x)
+    regular = node.add("And", node.add("Less", zero, size), node.add("Less", size, node.scalar(math.inf, x.dtype)))
+    size = node.add("Where", regular, size, one)
+    power = node.add("Mul", node.add("Log", size), node.scalar(1 / math.log(2), x.dtype))
+    exponent = node.add("Add", node.add("Floor", power), one)
+    size = _scaled(node, size, node.add("Neg", exponent))
+    great, small = node.add("LessOrEqual", one, size), node.add("Less", size, half)
+    shift = node.add("Where", great, one, node.add("Where", small, node.scalar(-1, x.dtype), zero))
+    size = node.add("Mul", size, node.add("Where", great, half, node.add("Where", small, two, one)))
+    size = node.add("Where", node.add("Less", x, zero), node.add("Neg", size), size)
+    exponent = node.add("Where", regular, node.add("Add", exponent, shift), zero)
+    return [
+        converted(node, node.add("Where", regular, size, x), node.dtype),
+        converted(node, exponent, DType.INT32),
+    ]
 
 
 def _expm1(node: Node) -> Result:
@@ -279,13 +340,16 @@ _FAR += (-0.0076224613, 0.00943887047, 1.00167406, 2.83297682)
 
 
 def _inverse_error_function(node: Node) -> Result:
+    return inverse_error_function(node, node.typed("self"))
+
+
+def inverse_error_function(node: Node, x: Operand) -> Operand:
     """Polynomials for float32; for float64 two steps of Newton's method follow."""
-    x = node.typed("self")
     one = node.scalar(1, x.dtype)
     inside = node.add("Mul", node.add("Sub", one, x), node.add("Add", one, x))
     w = node.add("Neg", node.add("Log", inside))
-    near = _polynomial(node, _NEAR, node.add("Sub", w, node.scalar(2.5, x.dtype)))
-    far = _polynomial(node, _FAR, node.add("Sub", node.add("Sqrt", w), node.scalar(3, x.dtype)))
+    near = polynomial(node, _NEAR, node.add("Sub", w, node.scalar(2.5, x.dtype)))
+    far = polynomial(node, _FAR, node.add("Sub", node.add("Sqrt", w), node.scalar(3, x.dtype)))
     y = node.add("Mul", node.add("Where", node.add("Less", w, node.scalar(5, x.dtype)), near, far), x)
     for _ in range(2 if x.dtype is DType.FLOAT64 else 0):
         slope = node.add("Exp", node.add("Neg", node.add("Mul", y, y)))
@@ -295,7 +359,7 @@ def _inverse_error_function(node: Node) -> Result:
     return node.add("Where", node.add("Equal", node.add("Abs", x), one), endless, y)
 
 
-def _polynomial(node: Node, coefficients: Sequence[float], x: Operand) -> Operand:
+def polynomial(node: Node, coefficients: Sequence[float], x: Operand) -> Operand:
     """Coefficients of the highest powers first."""
     first, *others = coefficients
     total = node.scalar(first, x.dtype)
@@ -327,32 +391,7 @@ def _fused_multiply_add(node: Node) -> Result:
     return node.add("Add", node.add("Mul", node.typed("a"), node.typed("b")), node.typed("c"))
 
 
-def _euclidean_distance(node: Node) -> Result:
-    """The distance between each row of one operand and each row of the other."""
-    a, b = (converted(node, node.operand(name), node.dtype) for name in ("x1", "x2"))
-    return pairwise_distance(node, a, b, 2.0)
-
-
-def _pairwise_distance(node: Node) -> Result:
-    return pairwise_distance(node, node.typed("x1"), node.typed("x2"), node.number("p"))
-
-
-def pairwise_distance(node: Node, a: Operand, b: Operand, p: float) -> Operand:
-    """The p-norms of the differences of rows: `[*batch, m, k]` and `[*batch, n, k]` give `[*batch, m, n]`."""
-    rows = node.add("Reshape", a, shape=(*a.shape[:-1], 1, a.shape[-1]))
-    columns = node.add("Reshape", b, shape=(*b.shape[:-2], 1, *b.shape[-2:]))
-    apart = node.add("Abs", node.add("Sub", rows, columns))
-    last = apart.rank - 1
-    if math.isinf(p):
-        return node.add("ReduceMax", apart, axes=(last,), keepdims=False)
-    if p not in (1, 2):
-        raise node.unsupported(f"distances by the norm of order {p}", "use 1, 2 or infinity")
-    return node.add("ReduceL1" if p == 1 else "ReduceL2", apart, axes=(last,), keepdims=False)
-
-
 _OWN: Mapping[str, Callable[[Node], Result]] = {
-    "_cdist_forward": _pairwise_distance,
-    "_euclidean_dist": _euclidean_distance,
     "_to_copy": _cast,
     "add": _sum_of("Add"),
     "atan2": _atan2,
@@ -364,10 +403,13 @@ _OWN: Mapping[str, Callable[[Node], Result]] = {
     "erfinv": _inverse_error_function,
     "exp2": _exp2,
     "expm1": _expm1,
+    **dict.fromkeys(("fmax", "fmin"), _extreme_number),
     "floor_divide": _floor_divide,
     "fma": _fused_multiply_add,
     "fmod": _fmod,
+    "frexp": _mantissa_and_exponent,
     "hypot": _length,
+    "ldexp": _times_power_of_two,
     "log10": _logarithm(10),
     "log1p": _log1p,
     "log2": _logarithm(2),

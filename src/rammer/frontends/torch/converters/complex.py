@@ -240,7 +240,7 @@ def _resolved(node: Node) -> Result:
 
 
 def _put_together(node: Node) -> Result:
-    return Complex(node.typed("real"), node.typed("imag"))
+    return Complex(*(expanded(node, node.typed(name), node.shape) for name in ("real", "imag")))
 
 
 def _as_complex(node: Node) -> Result:

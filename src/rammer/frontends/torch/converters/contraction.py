@@ -32,16 +32,27 @@ def _added_product(node: Node) -> Result:
 
 def _added_batched_product(node: Node) -> Result:
     """`beta * self + alpha * batch1 @ batch2`."""
-    y = node.add("MatMul", node.operand("batch1"), node.operand("batch2"))
-    y = _scaled(node, y, node.number("alpha"))
-    beta = node.number("beta")
-    return y if beta == 0 else node.add("Add", _scaled(node, node.operand("self"), beta), y)
+    return _added(node, node.add("MatMul", node.operand("batch1"), node.operand("batch2")))
+
+
+def _added_sum_of_products(node: Node) -> Result:
+    """`beta * self` and `alpha` times the sum of `batch1 @ batch2`, which is one product of longer rows and columns."""
+    a, b = node.operand("batch1"), node.operand("batch2")
+    batch, rows, depth = a.shape
+    a = reshaped(node, transposed(node, a, (1, 0, 2)), (rows, batch * depth))
+    b = reshaped(node, b, (batch * depth, b.shape[2]))
+    return _added(node, node.add("MatMul", a, b))
 
 
 def _added_vector_product(node: Node) -> Result:
     """`beta * self + alpha * mat @ vec`."""
-    y = _scaled(node, node.add("MatMul", node.operand("mat"), node.operand("vec")), node.number("alpha"))
-    return node.add("Add", _scaled(node, node.operand("self"), node.number("beta")), y)
+    return _added(node, node.add("MatMul", node.operand("mat"), node.operand("vec")))
+
+
+def _added(node: Node, y: Operand) -> Operand:
+    """`beta * self + alpha * y`; with a beta of 0, `self` does not count even where it is NaN."""
+    y, beta = _scaled(node, y, node.number("alpha")), node.number("beta")
+    return y if beta == 0 else node.add("Add", _scaled(node, node.operand("self"), beta), y)
 
 
 def _scaled(node: Node, x: Operand, factor: float) -> Operand:
@@ -158,6 +169,7 @@ CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(("bmm", "dot", "matmul", "mm", "mv"), _product),
     "_grouped_mm": _grouped_product,
     "_trilinear": _trilinear,
+    "addbmm": _added_sum_of_products,
     "addmm": _added_product,
     "addmv": _added_vector_product,
     "baddbmm": _added_batched_product,

@@ -31,6 +31,8 @@ _FULL: Mapping[str, str] = {
 }
 """Operators that spread a number, and the argument's name."""
 
+_SAME = ("alias", "alias_copy", "clone", "contiguous", "detach", "detach_copy", "lift_fresh_copy")
+
 
 def filled(node: Node, value: Number) -> Operand:
     """A tensor of the result's type, all of whose elements are a number."""
@@ -81,7 +83,7 @@ CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(_FULL, _full),
     **dict.fromkeys(_ONES, _ones),
     **dict.fromkeys(_ZEROS, _zeros),
-    **dict.fromkeys(("alias", "clone", "contiguous", "detach", "lift_fresh_copy"), _passed_through),
+    **dict.fromkeys(_SAME, _passed_through),
     "arange": _arange,
     "eye": _eye,
     "tril_indices": _triangle_indices,

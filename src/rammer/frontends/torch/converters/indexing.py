@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +14,24 @@ from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.types import DType
 
 _BY_MASK_HINT = "the result's size would depend on data: use torch.where, or multiply by the mask"
+_OF_LINES = ("self", "index", "src", "source")
+"""Arguments whose elements lie along a dimension."""
+
+
+def of_lines(convert: Converter) -> Converter:
+    """The converter, given tensors without dimensions as lines of one element: PyTorch takes them as such."""
+
+    def with_lines(node: Node) -> Result:
+        given = {name: node.arguments.get(name) for name in _OF_LINES}
+        points = {name: x for name, x in given.items() if isinstance(x, Operand) and x.rank == 0}
+        if not points:
+            return convert(node)
+        lines = {name: reshaped(node, x, (1,)) for name, x in points.items()}
+        result = convert(replace(node, arguments={**node.arguments, **lines}))
+        assert isinstance(result, Operand)
+        return reshaped(node, result, node.shape)
+
+    return with_lines
 
 
 def _embedding(node: Node) -> Result:
@@ -22,8 +41,6 @@ def _embedding(node: Node) -> Result:
 def _index_select(node: Node) -> Result:
     x = node.operand("self")
     positions = as_positions(node, node.operand("index"))
-    if x.rank == 0:
-        return x
     positions = reshaped(node, positions, (positions.type.size,))
     return node.add("Gather", x, positions, axis=node.dimension("dim", x.rank))
 
@@ -31,8 +48,6 @@ def _index_select(node: Node) -> Result:
 def _gather(node: Node) -> Result:
     x = node.operand("self")
     positions = as_positions(node, node.operand("index"))
-    if x.rank == 0:
-        return x
     return node.add("GatherElements", x, positions, axis=node.dimension("dim", x.rank))
 
 
@@ -141,8 +156,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag,
     "embedding": _embedding,
-    "gather": _gather,
+    "gather": of_lines(_gather),
     "index": _index,
-    "index_select": _index_select,
+    "index_select": of_lines(_index_select),
     "take": _take,
 }

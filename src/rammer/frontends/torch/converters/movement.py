@@ -13,7 +13,10 @@ from rammer.frontends.moves import converted, expanded, part, repeated, reshaped
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.graph import Array
 
-_VIEWS = ("_unsafe_view", "flatten", "reshape", "squeeze", "unflatten", "unsqueeze", "view", "view_copy")
+_VIEWS = (
+    *("_unsafe_view", "flatten", "reshape", "squeeze", "squeeze_copy", "unflatten"),
+    *("unsqueeze", "unsqueeze_copy", "view", "view_copy"),
+)
 """Operators that keep the order of the elements; the result's shape says all."""
 
 
@@ -116,6 +119,8 @@ def _unfold(node: Node) -> Result:
     """Windows of `size` elements along a dimension, `step` apart; the elements of one become the last dimension."""
     x, size, step = node.operand("self"), node.integer("size"), node.integer("step")
     dim = node.dimension("dimension", x.rank)
+    if x.rank == 0:
+        return part(node, reshaped(node, x, (1,)), 0, 0, size)
     if step == size and x.shape[dim] % size == 0:
         windows = reshaped(node, x, (*x.shape[:dim], x.shape[dim] // size, size, *x.shape[dim + 1 :]))
     else:
@@ -198,21 +203,28 @@ def _channel_shuffle(node: Node) -> Result:
 CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(_VIEWS, _view),
     "as_strided": _as_strided,
+    "as_strided_copy": _as_strided,
     "channel_shuffle": _channel_shuffle,
     "copy": _copy,
     "diagonal": _diagonal,
+    "diagonal_copy": _diagonal,
     "expand": _expand,
+    "expand_copy": _expand,
     "flip": _flip,
     "native_channel_shuffle": _channel_shuffle,
     "permute": _permute,
+    "permute_copy": _permute,
     "pixel_shuffle": _pixel_shuffle,
     "pixel_unshuffle": _pixel_unshuffle,
     "repeat": _repeat,
     "repeat_interleave": _repeat_interleave,
     "roll": _roll,
     "t": _matrix_transpose,
+    "t_copy": _matrix_transpose,
     "transpose": _transpose,
+    "transpose_copy": _transpose,
     "tril": _triangle,
     "triu": _triangle,
     "unfold": _unfold,
+    "unfold_copy": _unfold,
 }

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import concatenated, converted, part, reshaped, strided
+from rammer.frontends.moves import concatenated, converted, expanded, part, reshaped, strided
 from rammer.frontends.torch.node import Converter, Node, Result
 
 _PAD_MODES: Mapping[str, str] = {
     **{f"reflection_pad{rank}d": "reflect" for rank in (1, 2, 3)},
     **{f"replication_pad{rank}d": "edge" for rank in (1, 2, 3)},
 }
+
+_SPLITS = (
+    *("chunk", "split", "split_copy", "split_with_sizes", "split_with_sizes_copy"),
+    *("tensor_split", "unsafe_split"),
+)
 
 
 def _slice(node: Node) -> Result:
@@ -30,6 +35,14 @@ def _select(node: Node) -> Result:
     x = node.operand("self")
     dim = node.dimension("dim", x.rank)
     return reshaped(node, part(node, x, dim, node.axis(node.integer("index"), x.shape[dim]), 1), node.shape)
+
+
+def _narrow(node: Node) -> Result:
+    """Neighbouring positions of a dimension."""
+    x = node.operand("self")
+    dim = node.dimension("dim", x.rank)
+    start = node.integer("start")
+    return part(node, x, dim, start + x.shape[dim] if start < 0 else start, node.integer("length"))
 
 
 def _split(node: Node) -> Result:
@@ -80,11 +93,20 @@ def _pad(node: Node) -> Result:
 
 
 def _padded(node: Node, x: Operand, pads: Sequence[int], mode: str, value: float) -> Operand:
-    """PyTorch counts pads from the last dimension; negative ones cut off."""
+    """PyTorch counts pads from the last dimension; negative ones cut off.
+
+    An edge is repeated even where the other end cuts off more than there is, and the edge with it.
+    """
     begins, ends = [0] * x.rank, [0] * x.rank
     for position in range(len(pads) // 2):
         begins[-1 - position], ends[-1 - position] = pads[2 * position], pads[2 * position + 1]
-    if not any(pads):
+    for dim, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        extent = x.shape[dim]
+        if mode == "edge" and min(begin, end) < 0 and 0 < -min(begin, end) - extent + 1 <= max(begin, end):
+            edge = part(node, x, dim, 0 if begin > 0 else extent - 1, 1)
+            x = expanded(node, edge, (*x.shape[:dim], extent + begin + end, *x.shape[dim + 1 :]))
+            begins[dim] = ends[dim] = 0
+    if not any((*begins, *ends)):
         return x
     return node.add("Pad", x, mode=mode, pads=(*begins, *ends), value=value)
 
@@ -121,14 +143,18 @@ def replaced(node: Node, x: Operand, dim: int, positions: range, source: Operand
 
 CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(_PAD_MODES, _mirrored_pad),
-    **dict.fromkeys(("chunk", "split", "split_with_sizes", "tensor_split", "unsafe_split"), _split),
+    **dict.fromkeys(_SPLITS, _split),
     "cat": _cat,
     "constant_pad_nd": _constant_pad,
+    "narrow_copy": _narrow,
     "pad": _pad,
     "select": _select,
+    "select_copy": _select,
     "select_scatter": _select_scatter,
     "slice": _slice,
+    "slice_copy": _slice,
     "slice_scatter": _slice_scatter,
     "stack": _stack,
     "unbind": _unbind,
+    "unbind_copy": _unbind,
 }

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import converted, reshaped
+from rammer.frontends.moves import concatenated, converted, part, reshaped
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.types import DType
 
@@ -114,15 +114,21 @@ def _variance_and_mean(node: Node) -> Result:
 
 
 def _norm(node: Node) -> Result:
+    x = node.typed("self")
+    return norm(node, x, node.number("ord"), node.dimensions("dim", x.rank), keepdims=node.flag("keepdim"))
+
+
+def norm(node: Node, x: Operand, order: float, axes: tuple[int, ...], *, keepdims: bool) -> Operand:
     """The norm of an order; 0 counts what is not 0."""
-    x, order = node.typed("self"), float(node.number("ord"))
     if order in _NORMS:
-        return reduced(node, _NORMS[order], node.add("Abs", x) if math.isinf(order) else x)
+        elements = node.add("Abs", x) if math.isinf(order) else x
+        return node.add(_NORMS[order], elements, axes=axes, keepdims=keepdims)
     if order == 0:
-        zero = node.add("Equal", x, node.scalar(0, x.dtype))
-        return reduced(node, "ReduceSum", node.add("Cast", node.add("Not", zero), to=x.dtype))
+        some = node.add("Not", node.add("Equal", x, node.scalar(0, x.dtype)))
+        return node.add("ReduceSum", node.add("Cast", some, to=x.dtype), axes=axes, keepdims=keepdims)
     powers = node.add("Pow", node.add("Abs", x), node.scalar(order, x.dtype))
-    return node.add("Pow", reduced(node, "ReduceSum", powers), node.scalar(1 / order, x.dtype))
+    total = node.add("ReduceSum", powers, axes=axes, keepdims=keepdims)
+    return node.add("Pow", total, node.scalar(1 / order, x.dtype))
 
 
 def _running(node: Node) -> Result:
@@ -131,6 +137,32 @@ def _running(node: Node) -> Result:
         return x
     kind = "CumProd" if node.operator == "cumprod" else "CumSum"
     return node.add(kind, x, axis=node.dimension("dim", x.rank), exclusive=False, reverse=False)
+
+
+def _running_log_sum(node: Node) -> Result:
+    """The logarithm of the sum of the exponentials up to each element, by doubling.
+
+    Each step adds the sum that ends where the own one begins. A line has no maximum that small elements vanish beside.
+    """
+    x = node.operand("self")
+    if x.rank == 0:
+        return x
+    axis = node.dimension("dim", x.rank)
+    count, reach = x.shape[axis], 1
+    total = converted(node, x, x.dtype.compute)
+    while reach < count:
+        first = part(node, total, axis, 0, reach)
+        before, others = (part(node, total, axis, start, count - reach) for start in (0, reach))
+        total = concatenated(node, [first, _log_sum(node, before, others)], axis)
+        reach *= 2
+    return converted(node, total, x.dtype)
+
+
+def _log_sum(node: Node, a: Operand, b: Operand) -> Operand:
+    """`log(exp(a) + exp(b))`; two equal infinities are not apart."""
+    apart = node.add("Abs", node.add("Sub", a, b))
+    apart = node.add("Where", node.add("Equal", a, b), node.scalar(0, a.dtype), apart)
+    return node.add("Add", node.add("Max", a, b), node.add("Softplus", node.add("Neg", apart)))
 
 
 def _running_extreme(node: Node) -> Result:
@@ -164,6 +196,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "cumprod": _running,
     "cumsum": _running,
     "linalg_vector_norm": _norm,
+    "logcumsumexp": _running_log_sum,
     "std": _deviation,
     "std_mean": _variance_and_mean,
     "var": _variance,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rammer.frontends.builder import Operand
+from rammer.frontends.moves import converted
 from rammer.frontends.resampling import Floats, cubic, picked, weighted
 from rammer.frontends.torch.node import Converter, Node, Result
+from rammer.ir.types import DType
 
 _NEAREST: Mapping[str, tuple[int, float]] = {
     **{f"upsample_nearest{rank}d": (rank, 0.0) for rank in (1, 2, 3)},
@@ -21,6 +24,8 @@ _NEAREST: Mapping[str, tuple[int, float]] = {
 _CUBIC_A = -0.75
 _CUBIC_A_ANTIALIASED = -0.5
 _SCALES = ("scales_d", "scales_h", "scales_w")
+_REAL = np.dtype(np.float32)
+"""What PyTorch computes coordinates in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +51,10 @@ def _nearest(node: Node) -> Result:
     rank, offset = _NEAREST[node.operator]
     x = _input(node)
     for axis in range(x.rank - rank, x.rank):
-        out = node.shape[axis]
-        positions = np.floor((np.arange(out, dtype=np.float32) + np.float32(offset)) * _step(node, x, axis, rank))
+        out, step = node.shape[axis], _step(node, x, axis, rank)
+        if node.operator == "upsample_nearest2d" and out in (x.shape[axis], 2 * x.shape[axis]):
+            step = np.float32(x.shape[axis] / out)  # whatever the scale factor: PyTorch does so here alone
+        positions = np.floor((np.arange(out, dtype=np.float32) + np.float32(offset)) * step)
         x = picked(node, x, axis, positions.astype(np.float64))
     return x
 
@@ -55,25 +62,53 @@ def _nearest(node: Node) -> Result:
 def _interpolated(node: Node) -> Result:
     shape = _FILTERS[node.operator]
     x = _input(node)
+    if x.dtype is DType.UINT8:
+        return _interpolated_bytes(node, x, shape)
     for axis in range(x.rank - shape.rank, x.rank):
-        if x.shape[axis] != node.shape[axis] or _scale(node, axis - x.rank, shape.rank) is not None:
+        is_scaled = shape.reach > 1 and not shape.antialiased and _scale(node, axis - x.rank, shape.rank) is not None
+        if x.shape[axis] != node.shape[axis] or is_scaled:
             x = weighted(node, x, axis, *_taps(node, x, axis, shape))
     return x
 
 
-def _taps(node: Node, x: Operand, axis: int, shape: _Filter) -> tuple[Floats, Floats]:
-    """Positions and weights, `[taps, out]` each; the weights of an element sum to 1.
+def _interpolated_bytes(node: Node, x: Operand, shape: _Filter) -> Operand:
+    """From the last dimension to the first, each rounded to bytes; weights are whole numbers of 16 bits."""
+    for axis in reversed(range(x.rank - shape.rank, x.rank)):
+        if x.shape[axis] == node.shape[axis]:
+            continue
+        positions, weights = _taps(node, x, axis, shape, np.dtype(np.float64))
+        places = np.clip(positions, 0, x.shape[axis] - 1)
+        for tap in range(1, len(places)):  # an end that stands for several elements is rounded once
+            is_same = places[tap] == places[tap - 1]
+            weights[tap] += np.where(is_same, weights[tap - 1], 0)
+            weights[tap - 1] = np.where(is_same, 0, weights[tap - 1])
+        unit = 1 << next((p for p in range(22) if int(0.5 + weights.max() * (2 << p)) >= 1 << 15), 22)
+        whole = np.trunc(weights * unit + np.copysign(0.5, weights))
+        total = weighted(node, converted(node, x, DType.INT32), axis, places, whole)
+        rounded = node.add("Add", total, node.scalar(unit // 2, DType.INT32))
+        value = node.add("Div", rounded, node.scalar(unit, DType.INT32))
+        value = node.add("Min", node.add("Max", value, node.scalar(0, DType.INT32)), node.scalar(255, DType.INT32))
+        x = converted(node, value, DType.UINT8)
+    return x
 
-    Coordinates are rounded to float32, as PyTorch computes them.
+
+def _taps(node: Node, x: Operand, axis: int, shape: _Filter, real: np.dtype[Any] = _REAL) -> tuple[Floats, Floats]:
+    """Positions and weights, `[taps, out]` each; the weights of an element sum to 1, or are 0 beyond all elements.
+
+    Coordinates are rounded as PyTorch computes them, to float32 unless for bytes. Where it aligns corners and widens
+    its window, corners decide the step alone.
     """
     extent, out = x.shape[axis], node.shape[axis]
-    target = np.arange(out, dtype=np.float32)
-    if node.flag("align_corners"):
-        step = np.float32(extent - 1) / np.float32(out - 1) if out > 1 else np.float32(0)
+    target = np.arange(out).astype(real)
+    is_aligned = node.flag("align_corners")
+    if is_aligned:
+        step = real.type(extent - 1) / real.type(out - 1) if out > 1 else real.type(0)
+    else:
+        step = _step(node, x, axis, shape.rank, real)
+    if is_aligned and not shape.antialiased:
         source = (target * step).astype(np.float64)
     else:
-        step = _step(node, x, axis, shape.rank)
-        source = ((target + np.float32(0.5)) * step - np.float32(0.5)).astype(np.float64)
+        source = ((target + real.type(0.5)) * step - real.type(0.5)).astype(np.float64)
         if shape.reach == 1 and not shape.antialiased:
             source = np.maximum(source, 0)
     width = max(float(step), 1.0) if shape.antialiased else 1.0
@@ -87,15 +122,16 @@ def _taps(node: Node, x: Operand, axis: int, shape: _Filter) -> tuple[Floats, Fl
         weights = cubic(distance, _CUBIC_A_ANTIALIASED if shape.antialiased else _CUBIC_A)
     if shape.antialiased:  # its window ends with the elements
         weights = np.where((positions >= 0) & (positions < extent), weights, 0)
-    return positions, weights / weights.sum(axis=0)
+    total = weights.sum(axis=0)
+    return positions, weights / np.where(total == 0, 1, total)
 
 
-def _step(node: Node, x: Operand, axis: int, rank: int) -> np.float32:
+def _step(node: Node, x: Operand, axis: int, rank: int, real: np.dtype[Any] = _REAL) -> Any:
     """From one element of the result to the next, in elements of the operand."""
     scale = _scale(node, axis - x.rank, rank)
     if scale is not None:
-        return np.float32(1.0 / scale)
-    return np.float32(x.shape[axis]) / np.float32(node.shape[axis])
+        return real.type(1.0 / scale)
+    return real.type(x.shape[axis]) / real.type(node.shape[axis])
 
 
 def _scale(node: Node, from_last: int, rank: int) -> float | None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import converted, counted_from_front, expanded, reshaped, transposed
-from rammer.frontends.torch.converters.indexing import as_positions, flattened, indexed_dimensions
+from rammer.frontends.torch.converters.indexing import as_positions, flattened, indexed_dimensions, of_lines
 from rammer.frontends.torch.converters.movement import strided_places
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.graph import Array
-from rammer.ir.types import DType
+from rammer.ir.types import DType, TensorType
 
 
 def _index_put(node: Node) -> Result:
@@ -27,15 +28,18 @@ def _index_put(node: Node) -> Result:
     if len(masks) == 1 and masks[0].dtype is DType.BOOL:
         return _masked_put(node, x, masks[0])
     indexed = indexed_dimensions(node)
-    if sorted(indexed) != list(range(min(indexed), min(indexed) + len(indexed))):
-        raise node.unsupported("index_put at dimensions that are not side by side", "permute the dimensions first")
+    dims = sorted(indexed)
+    order = list(range(x.rank))
+    if dims != list(range(dims[0], dims[0] + len(dims))):  # as `flattened` orders them
+        order = [*dims, *(dim for dim in order if dim not in indexed)]
     merged, axis, positions = flattened(node, x, indexed)
     values = converted(node, node.operand("values"), x.dtype)
     values = expanded(node, values, (*merged.shape[:axis], *positions.shape, *merged.shape[axis + 1 :]))
     flat = reshaped(node, positions, (positions.type.size,))
     rows = reshaped(node, values, (*merged.shape[:axis], flat.shape[0], *merged.shape[axis + 1 :]))
     put = added_rows if node.flag("accumulate") else replaced_rows
-    return reshaped(node, put(node, merged, axis, flat, rows), x.shape)
+    result = reshaped(node, put(node, merged, axis, flat, rows), [x.shape[dim] for dim in order])
+    return transposed(node, result, sorted(range(x.rank), key=order.__getitem__))
 
 
 def _masked_put(node: Node, x: Operand, mask: Operand) -> Operand:
@@ -47,6 +51,15 @@ def _masked_put(node: Node, x: Operand, mask: Operand) -> Operand:
     if node.flag("accumulate"):
         values = node.add("Add", x, values)
     return node.add("Where", reshaped(node, mask, (*mask.shape, *(1 for _ in rest))), values, x)
+
+
+def _put(node: Node) -> Result:
+    """`self` with elements replaced, or added to, by their numbers row by row."""
+    x, source = node.operand("self"), node.typed("source")
+    index = as_positions(node, node.operand("index"))
+    flat, positions, given = (reshaped(node, each, (each.type.size,)) for each in (x, index, source))
+    how = "add" if node.flag("accumulate") else "none"
+    return reshaped(node, _written(node, flat, positions, given, 0, how), x.shape)
 
 
 def _index_copy(node: Node) -> Result:
@@ -200,6 +213,8 @@ def _combined(node: Node, x: Operand, index: Operand, source: Operand, axis: int
 
 def _limit(node: Node, nothing: float, dtype: DType) -> Operand:
     """A number as an element type has it, the least or greatest one for an infinity that it lacks."""
+    if dtype is DType.BOOL:
+        return node.scalar(nothing > 0, dtype)
     if math.isinf(nothing) and not dtype.is_float:
         bounds = np.iinfo(dtype.value)
         return node.scalar(bounds.max if nothing > 0 else bounds.min, dtype)
@@ -221,9 +236,6 @@ def _written(node: Node, x: Operand, index: Operand, source: Operand, axis: int,
     """
     if source.shape != index.shape:
         source = node.add("Slice", source, starts=(0,) * source.rank, steps=(1,) * source.rank, sizes=index.shape)
-    if x.rank == 0:
-        x, index, source = (reshaped(node, each, (1,)) for each in (x, index, source))
-        return reshaped(node, _written(node, x, index, source, 0, how), ())
     positions = counted_from_front(node, index, node.constant(np.array(x.shape[axis], dtype=np.int64)))
     missing = [0 if dim == axis else x.shape[dim] - extent for dim, extent in enumerate(index.shape)]
     if any(missing):
@@ -243,7 +255,7 @@ def _written(node: Node, x: Operand, index: Operand, source: Operand, axis: int,
 
 def _masked_scatter(node: Node) -> Result:
     """`self` with the elements of `source`, in order, at the places of a mask."""
-    x, source = node.operand("self"), node.operand("source")
+    x, source = expanded(node, node.operand("self"), node.shape), node.operand("source")
     mask = expanded(node, node.operand("mask"), x.shape)
     flat = reshaped(node, converted(node, mask, DType.INT64), (x.type.size,))
     number = node.add("CumSum", flat, axis=0, exclusive=True, reverse=False)
@@ -284,16 +296,34 @@ def _scattered(node: Node, name: str) -> tuple[Operand, Operand, Operand]:
     return numbers, node.add("Equal", rows, column), source
 
 
+def _of_numbers(convert: Converter) -> Converter:
+    """The converter of a sum, given truth values as numbers: whether one of those summed is true."""
+
+    def with_numbers(node: Node) -> Result:
+        if node.dtype is not DType.BOOL:
+            return convert(node)
+        given = {name: node.operand(name) for name in ("self", "src", "source", "values") if name in node.arguments}
+        arguments = {**node.arguments, **{name: converted(node, x, DType.INT64) for name, x in given.items()}}
+        if "alpha" in arguments:
+            arguments["alpha"] = int(node.number("alpha") != 0)
+        result = convert(replace(node, arguments=arguments, results=(TensorType(DType.INT64, node.shape),)))
+        assert isinstance(result, Operand)
+        return converted(node, result, DType.BOOL)
+
+    return with_numbers
+
+
 CONVERTERS: Mapping[str, Converter] = {
     "as_strided_scatter": _strided_scatter,
     "diagonal_scatter": _strided_scatter,
-    "index_add": _index_add,
-    "index_copy": _index_copy,
-    "index_fill": _index_fill,
-    "index_put": _index_put,
-    "index_reduce": _index_reduce,
+    "index_add": of_lines(_of_numbers(_index_add)),
+    "index_copy": of_lines(_index_copy),
+    "index_fill": of_lines(_index_fill),
+    "index_put": _of_numbers(_index_put),
+    "index_reduce": of_lines(_index_reduce),
     "masked_scatter": _masked_scatter,
-    "scatter": _scatter,
-    "scatter_add": _scatter_add,
-    "scatter_reduce": _scatter_reduce,
+    "put": _of_numbers(_put),
+    "scatter": of_lines(_scatter),
+    "scatter_add": of_lines(_of_numbers(_scatter_add)),
+    "scatter_reduce": of_lines(_scatter_reduce),
 }

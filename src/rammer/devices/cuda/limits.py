@@ -26,7 +26,8 @@ MOST_ARRAYS = (_PARAMETER_BYTES - ctypes.sizeof(Program)) // _ADDRESS_BYTES - CA
 def chunk_of(slots: int, room_bytes: int = 0) -> int:
     """Records with room for `slots` operands that are fetched together; there are two such chunks in shared memory.
 
-    Each takes a run 0.45 us (docs/experiments/streams-and-code.md), so they are large where rTasks leave `room_bytes`.
+    Each chunk makes a run 0.45 us longer (docs/experiments/streams-and-code.md), so they are larger where rTasks leave
+    `room_bytes` of shared memory for them.
     """
     return max(_largest_chunk(slots, _CHUNK, _CHUNKS_BYTES), _largest_chunk(slots, _LARGE_CHUNK, room_bytes))
 

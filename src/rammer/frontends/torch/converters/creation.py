@@ -32,6 +32,7 @@ _FULL: Mapping[str, str] = {
 """Operators that spread a number, and the argument's name."""
 
 _SAME = ("alias", "alias_copy", "clone", "contiguous", "detach", "detach_copy", "lift_fresh_copy")
+"""Operators that give what they are given."""
 
 
 def filled(node: Node, value: Number) -> Operand:

@@ -17,6 +17,7 @@ _SPLITS = (
     *("chunk", "split", "split_copy", "split_with_sizes", "split_with_sizes_copy"),
     *("tensor_split", "unsafe_split"),
 )
+"""Operators whose results' extents say all."""
 
 
 def _slice(node: Node) -> Result:

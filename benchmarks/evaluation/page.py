@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.evaluation.charts import Bars, chart
 from benchmarks.evaluation.paper import CELLS_OVER_BARRIERS, CELLS_OVER_BASE, REPORTED, REPORTED_SPEEDUPS
 from benchmarks.harness.ranking import kendall
+from benchmarks.networks import LARGER
 
 _TITLES = {
     "resnext": "ResNeXt-29",
@@ -40,6 +41,12 @@ def page_name(kind: str) -> str:
     return _OF_GPUS if kind.startswith("cuda") else f"evaluation-{kind}.md"
 
 
+def _place(key: str) -> tuple[bool, int, int]:
+    """Where a network has its row: by batch, those of the paper before larger ones, in whatever order they came."""
+    name, batch = key.rsplit("-", 1)
+    return name in LARGER, int(batch), list(_TITLES).index(name)
+
+
 def write_page(data: Figures) -> tuple[str, dict[str, str]]:
     """The page's text, and its pictures by file name.
 
@@ -47,7 +54,8 @@ def write_page(data: Figures) -> tuple[str, dict[str, str]]:
         data: "settings", "networks" by name and batch ("resnext-16"), the "commits" that they were measured at, and
             "cells" by seed.
     """
-    networks, cells, settings = data["networks"], list(data["cells"].values()), data["settings"]
+    networks = {key: data["networks"][key] for key in sorted(data["networks"], key=_place)}
+    cells, settings = list(data["cells"].values()), data["settings"]
     parts = [_HEAD.format(**settings)]
     pictures = {}
     if networks:

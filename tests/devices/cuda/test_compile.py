@@ -12,7 +12,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import rammer
 from benchmarks.networks import NETWORKS, PAPER, SMALL
@@ -117,6 +117,17 @@ def test_an_operator_of_many_operands_compiles(tmp_path):
 def test_a_model_without_elements_to_compute_compiles(op_type, ports, constants, tmp_path):
     nodes = [helper.make_node(op_type, [*ports, *constants], ["y"])]
     model = small_model(nodes, ports, {"y": (FLOAT, (0, 8))}, constants)
+    assert bytes(compiled(model, tmp_path))[:4] == b"\x7fELF"
+
+
+def test_a_product_of_elements_by_positions_of_64_bits_compiles(tmp_path):
+    nodes = [
+        helper.make_node("GatherElements", ["x", "i"], ["picked"], axis=1),
+        helper.make_node("Add", ["picked", "picked"], ["doubled"]),
+        helper.make_node("MatMul", ["doubled", "w"], ["y"]),
+    ]
+    ports = {"x": (FLOAT, (50, 126)), "i": (TensorProto.INT64, (50, 126))}
+    model = small_model(nodes, ports, {"y": (FLOAT, (50, 90))}, {"w": np.ones((126, 90), np.float32)})
     assert bytes(compiled(model, tmp_path))[:4] == b"\x7fELF"
 
 

@@ -39,7 +39,11 @@ def parameters_changed_behind_a_step():
 
 BAD = {
     "control flow by data": ("R221", "torch.where", lambda: compiled(lambda x: x + 1 if x.sum() > 0 else x, X)),
-    "strides": ("R308", ".contiguous()", lambda: compiled(torch.exp, X)(torch.ones(4, 2).t())),
+    "strides of what is bound": (
+        "R308",
+        "row by row",
+        lambda: compiled(torch.exp, X).bind({"args_0": torch.ones(4, 2).t()}),
+    ),
     "an argument that is written to": ("R223", "return the new value", lambda: compiled(lambda x: x.add_(1), X)),
     "a shape outside of the range": (
         "R306",

@@ -62,3 +62,18 @@ def test_others_are_used_where_they_lie():
     addresses, _ = given_to([x, whole[1:4]], 1)
     assert addresses[:2] == [x.data_ptr(), whole[1:4].data_ptr()]
     assert given_to([x, whole[4:7]], 16)[0][1] == whole[4:7].data_ptr()
+
+
+@pytest.mark.parametrize(
+    "x",
+    [torch.arange(6.0)[::2], torch.tensor(2.0).expand(3), torch._neg_view(torch.arange(3.0))],
+    ids=["every other", "one for all", "the other sign"],
+)
+def test_what_does_not_lie_row_by_row_is_copied(x):
+    seen = []
+
+    def run(addresses, stream):
+        seen.append(list((ctypes.c_float * 3).from_address(addresses[0])))
+
+    calls(SIGNATURE, Addressed(run=run, on_gpu=False, alignment_bytes=1), lambda *_: None)([x, torch.ones(3)])
+    assert seen == [x.tolist()]

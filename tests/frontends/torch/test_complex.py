@@ -70,6 +70,18 @@ def test_divisors_of_any_size():
     check(lambda a: [real_of(z(a, a) / z(a * size, 2 * a * size)) for size in (1e-30, 1.0, 1e30)], A)
 
 
+def test_beside_integers():
+    """They have no imaginary part."""
+    i = torch.arange(40).view(2, 4, 5)
+    a, b = torch.randn(2, 4, 5), i > 20
+    check(
+        lambda a, i, b: [real_of(x) for x in (z(a, a) + i, i - z(a, a), b + z(a, a), torch.cat([z(a, a), i]))], a, i, b
+    )
+    check(lambda a, i, b: [real_of(torch.where(b, *pair)) for pair in ((z(a, a), i), (i, z(a, a)))], a, i, b)
+    check(lambda i, b: [real_of(x.to(torch.complex64)) for x in (i, b)], i, b)
+    check(lambda i, b: (torch.fft.irfft(i), torch.fft.irfft(i, n=6, dim=1), torch.fft.hfft(b)), i, b)
+
+
 def test_products():
     check(lambda a, b: real_of(z(a, b) @ z(b, a).mT), A, B)
     check(lambda a, b: real_of(torch.einsum("bix,ox->bio", z(a, b), z(b[0], a[0]))), A, B)

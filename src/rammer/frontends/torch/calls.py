@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rammer.errors import AutogradError, LayoutError, PlacementError
+from rammer.errors import AutogradError, PlacementError
 from rammer.frontends.torch.forms import make
 from rammer.frontends.torch.private import current_stream, has_tangent, room
 from rammer.frontends.torch.types import dtype_of, torch_dtype
@@ -25,8 +25,9 @@ def calls(signature: Any, model: Any, refuse: Callable[..., None]) -> Callable[[
     Args:
         signature: names and types of inputs and outputs, a `runtime.signature.Signature`.
         model: runs on the addresses of all inputs, then all outputs, on a stream of the GPU or None; a
-            `runtime.tensors.Addressed`. An input that begins at no multiple of its alignment, a part of another tensor,
-            is copied; PyTorch's memory for the results begins where it has to.
+            `runtime.tensors.Addressed`. An input that does not lie row by row, or begins at no multiple of its
+            alignment, as parts of other tensors may, is copied; PyTorch's memory for the results begins where it
+            has to.
         refuse: raises the error for an input of another element type or shape, by its position.
     """
     on_gpu, alignment_bytes, run = model.on_gpu, model.alignment_bytes, model.run
@@ -48,18 +49,15 @@ def calls(signature: Any, model: Any, refuse: Callable[..., None]) -> Callable[[
             if (
                 tensor.dtype is not dtype
                 or tensor.shape != shape
-                or not tensor.is_contiguous()
                 or not is_kind(tensor)
                 or tensor.get_device() != ordinal
-                or tensor.is_neg()
                 or (learning and tensor.requires_grad)
             ):
                 misfit.explain(i, tensor)
-            address = tensor.data_ptr()
-            if address % alignment_bytes:
-                copies.append(tensor.clone())  # kept until the run is given to the stream that copies
-                address = copies[-1].data_ptr()
-            addresses.append(address)
+            if not tensor.is_contiguous() or tensor.is_neg() or tensor.data_ptr() % alignment_bytes:
+                tensor = tensor.clone(memory_format=torch.contiguous_format).resolve_neg()
+                copies.append(tensor)  # kept until the run is given to the stream that copies
+            addresses.append(tensor.data_ptr())
         if has_tangent(tensors):
             raise _unwanted("the tangent of an input")
         results = [room() for room in made]
@@ -142,16 +140,6 @@ class _Misfit:
             raise PlacementError(
                 f"input '{name}' lies on {tensor.device}, the model runs on {self._place}",
                 hint=f"move it with .to('{self._place}'), or compile the model for the other device",
-            )
-        if not tensor.is_contiguous():
-            raise LayoutError(
-                f"input '{name}' has strides {tuple(tensor.stride())}, it does not lie row by row",
-                hint="call .contiguous() on it",
-            )
-        if tensor.is_neg():
-            raise LayoutError(
-                f"input '{name}' is a view whose elements lie there with the other sign",
-                hint="call .resolve_neg() on it",
             )
         raise _unwanted(f"the gradient of input '{name}'")
 

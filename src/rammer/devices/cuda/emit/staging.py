@@ -162,8 +162,10 @@ def _together(scope: Scope, operand: Operand) -> int:
     widest = max((load.dtype.itemsize_bytes for load in along), default=_COPIES_BYTES[0])
     for size_bytes in _COPIES_BYTES:
         vector = Vector(axis=innermost.axis, size=size_bytes // widest)
+        if vector.size <= 1:
+            break
         fits = innermost.size % vector.size == 0 and operand.k % vector.size == 0
-        if vector.size > 1 and fits and all(vector.is_loaded(scope, load) for load in along):
+        if fits and all(vector.is_loaded(scope, load) for load in along):
             return vector.size
     return 1
 

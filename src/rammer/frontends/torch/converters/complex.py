@@ -35,8 +35,8 @@ _PRODUCTS: Mapping[str, tuple[str, str]] = {
 }
 """Operators that are linear in two arguments, and these."""
 
-_NUMBERS = ("fill_value", "other", "s", "self", "value")
-"""Arguments whose numbers are elements, not positions or extents."""
+_ELEMENTS = ("fill_value", "other", "s", "self", "source", "src", "tensors", "value", "values")
+"""Arguments whose numbers and tensors are elements, of integers, too: not positions, masks or extents."""
 
 
 def of_complex(node: Node, convert: Converter, *, gives_complex: bool) -> Result:
@@ -82,9 +82,9 @@ def _split(node: Node, name: str, value: object) -> tuple[object, object]:
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     if isinstance(value, Complex):
         return value.real, value.imaginary
-    if isinstance(value, Operand) and value.dtype.is_float:
+    if isinstance(value, Operand) and (value.dtype.is_float or name in _ELEMENTS):
         return value, _zero(node, value)
-    if isinstance(value, complex) or (name in _NUMBERS and isinstance(value, int | float)):
+    if isinstance(value, complex) or (name in _ELEMENTS and isinstance(value, int | float)):
         return value.real, value.imag
     return value, value
 

@@ -38,6 +38,7 @@ def compile(
     veus: int | None = None,
     input_shapes: Mapping[str, Sequence[int] | int] | None = None,
     state: Mapping[str, str] | None = None,
+    seed: int = 0,
     dynamic: GivenDynamic | None = None,
     shapes: str = "ahead",
     dump_dir: str | os.PathLike[str] | None = None,
@@ -73,6 +74,7 @@ def compile(
             dimensions by theirs: {"x": (8, 3)}, {"batch": 8}.
         state: inputs of an ONNX model that a run takes from an output of the run before (zeros at first), by the names
             of both: {"past": "present"}. Buffers that a PyTorch module writes to are state by themselves.
+        seed: of the model's random numbers, where it draws some; they follow from it and the number of the call.
         dynamic: dimensions of inputs that calls choose, by the input's name and the axis, or by the name that an ONNX
             model has for a dimension: a `Dim`, or the least and the greatest extent. See docs/shapes.md.
         shapes: "ahead" compiles the programs for all of them now; "request" lets a call that needs another one wait
@@ -100,6 +102,7 @@ def compile(
         tune=tune,
         input_shapes=_shapes(input_shapes),
         states=dict(state or {}),
+        seed=seed,
         dump_dir=None if dump_dir is None else Path(dump_dir),
     )
     options = _on(options, device, veus)
@@ -232,18 +235,17 @@ def compile_step(
         OptionError: an option cannot be used.
         DeviceError: the machine cannot do what was asked.
     """
-    if not 0 <= seed < 2**64:
-        raise OptionError(f"seed {seed}", hint="give a number from 0 up to 2**64 - 1")
     options = CompileOptions(
         policy=policy,
         precision=precision,
         numerics=numerics,
         tune=tune,
+        seed=seed,
         dump_dir=None if dump_dir is None else Path(dump_dir),
     )
     options = _on(options, device, veus)
     example = _example(args, kwargs)
-    return compile_training(fn, module, optimizer, options, example, seed)
+    return compile_training(fn, module, optimizer, options, example)
 
 
 def explain(model: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None) -> Explanation:

@@ -69,6 +69,7 @@ class CompileOptions:
             up to twice as many, are two on each.
         input_shapes: shapes for inputs with symbolic dimensions, by name.
         states: inputs of an ONNX model that a run takes from an output of the run before, by the names of both.
+        seed: of a model's random numbers.
         tune: "none" predicts all times; "programs" measures whole programs where the policy "auto", or several models,
             leave a choice; "measured" rKernels, too: their costs are those of the profile database, where what it lacks
             is measured, which compiles and runs up to ten candidates of each rOperator.
@@ -97,6 +98,7 @@ class CompileOptions:
     veus: int | None = field(default_factory=_variable("RAMMER_VEUS", int, lambda: None))
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
     tune: str = "none"
     figures: str | None = field(default_factory=_variable("RAMMER_FIGURES", str, lambda: None))
     dump_dir: Path | None = None
@@ -117,6 +119,8 @@ class CompileOptions:
             raise OptionError(f"trees '{self.trees}'", hint=f"choose one of {', '.join(TREES)}")
         if self.tune not in TUNINGS:
             raise OptionError(f"tune '{self.tune}'", hint=f"choose one of {', '.join(TUNINGS)}")
+        if not 0 <= self.seed < 2**64:
+            raise OptionError(f"seed {self.seed}", hint="give a number from 0 up to 2**64 - 1")
         if self.figures not in (None, *_FIGURES):
             raise OptionError(f"figures '{self.figures}'", hint=f"choose one of {', '.join(_FIGURES)}, or none")
         if self.cache_bytes < 0:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from itertools import count
 from typing import Any
 
 from rammer.options import CompileOptions
 from rammer.pipelines.kinds import compile_captured
+
+_GRAPHS = count()
+"""So many were compiled before: graphs of one module are not to draw the same random numbers."""
 
 
 def backend(graph: Any, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:  # noqa: ANN401 - PyTorch's
@@ -26,6 +31,7 @@ def backend(graph: Any, inputs: Sequence[Any], **options: Any) -> Callable[..., 
     """
     chosen = CompileOptions(**options.get("options") or {})
     front_end = import_module("rammer.frontends.torch.backend")
-    build = partial(compile_captured, options=chosen)
+    seeded = replace(chosen, seed=(chosen.seed + next(_GRAPHS)) % 2**64)
+    build = partial(compile_captured, options=seeded)
     called: Callable[..., Any] = front_end.compile_graph_module(graph, inputs, build)
     return called

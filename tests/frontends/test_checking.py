@@ -87,10 +87,10 @@ def test_opsets_missing_or_ambiguous():
 
 def test_all_unsupported_operators_are_listed_with_their_nodes():
     nodes = [
-        node("Bernoulli", "x", "a", "find"),
+        node("StringNormalizer", "x", "a", "find"),
         node("Tokenizer", "x a", "b", domain="com.microsoft"),
         node("Relu", "x", "c"),
-        node("Bernoulli", "c", "d"),
+        node("StringNormalizer", "c", "d"),
         node("Conv", "c", "y", "too_few_inputs"),
     ]
     model = helper.make_model(
@@ -105,16 +105,16 @@ def test_all_unsupported_operators_are_listed_with_their_nodes():
     with pytest.raises(UnsupportedOperatorsError) as caught:
         load_graph(model)
     assert caught.value.operators == (
-        ("Bernoulli", "find"),
+        ("StringNormalizer", "find"),
         ("com.microsoft.Tokenizer", "Tokenizer_1"),
-        ("Bernoulli", "Bernoulli_3"),
+        ("StringNormalizer", "StringNormalizer_3"),
     )
-    assert "Bernoulli (find, Bernoulli_3)" in str(caught.value)
+    assert "StringNormalizer (find, StringNormalizer_3)" in str(caught.value)
 
 
 def test_operators_in_subgraphs_are_listed_with_their_path():
     branch = helper.make_graph(
-        [helper.make_node("Bernoulli", ["p"], ["c"], name="draw")],
+        [helper.make_node("StringNormalizer", ["p"], ["c"], name="draw")],
         "branch",
         [],
         [helper.make_tensor_value_info("c", TensorProto.FLOAT, [])],
@@ -124,7 +124,7 @@ def test_operators_in_subgraphs_are_listed_with_their_path():
     )
     with pytest.raises(UnsupportedOperatorsError) as caught:
         load_graph(model)
-    assert caught.value.operators == (("Bernoulli", "choice/draw"), ("Bernoulli", "choice/draw"))
+    assert caught.value.operators == (("StringNormalizer", "choice/draw"), ("StringNormalizer", "choice/draw"))
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def _leaves(value: Any) -> list[Any]:
 
 def imported_step(function: Callable[..., Any], module: torch.nn.Module, optimizer: Any, *args: Any) -> Imported:
     """A training step in Rammer's graph."""
-    return load_step(function, module, optimizer, Example(args=args), 0)
+    return load_step(function, module, optimizer, Example(args=args))
 
 
 def check_step(function: Callable[..., Any], module: torch.nn.Module, optimizer: Any, *args: Any) -> None:

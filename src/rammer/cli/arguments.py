@@ -46,6 +46,7 @@ def _compile_options(
         str,
         typer.Option(help=f"What is measured, not predicted (programs: whole ones alone): {', '.join(TUNINGS)}."),
     ] = "none",
+    seed: Annotated[int, typer.Option(help="Of the model's random numbers.")] = 0,
     veus: Annotated[
         int | None,
         typer.Option(help="Execution units; by default one for each core or multiprocessor (GPUs: up to two)."),
@@ -60,7 +61,13 @@ def _compile_options(
     """The options of a compilation from the command line."""
     given = {name: _shape(name, text) for name, text in pairs(shape, "--shape", _SHAPES).items()}
     options = CompileOptions(
-        policy=policy, precision=precision, numerics=numerics, trees=trees, tune=tune, input_shapes=given
+        policy=policy,
+        precision=precision,
+        numerics=numerics,
+        trees=trees,
+        tune=tune,
+        seed=seed,
+        input_shapes=given,
     )
     if device is not None:
         options = replace(options, device=device)
@@ -74,6 +81,7 @@ FLAGS = {
     "numerics": "--numerics",
     "trees": "--trees",
     "tune": "--tune",
+    "seed": "--seed",
     "veus": "--veus",
     "input_shapes": "--shape",
     "dump_dir": "--dump-dir",

@@ -226,7 +226,7 @@ def open_dimensions(model: object) -> Places:
     return found
 
 
-def load_step(function: object, module: object, optimizer: object, example: Example, seed: int) -> Imported:
+def load_step(function: object, module: object, optimizer: object, example: Example) -> Imported:
     """A training step of a PyTorch module as a graph; see `frontends.torch.step`.
 
     Raises:
@@ -237,7 +237,7 @@ def load_step(function: object, module: object, optimizer: object, example: Exam
         raise NotAModelError(f"an object of class {type(module).__name__} is no module", hint="give a PyTorch module")
     if not callable(function):
         raise OptionError(f"fn = {function!r}", hint="give a function of the module and args= that returns the loss")
-    imported: Imported = import_module(_LIBRARIES["torch"]).load_step(function, module, optimizer, example, seed)
+    imported: Imported = import_module(_LIBRARIES["torch"]).load_step(function, module, optimizer, example)
     return imported
 
 

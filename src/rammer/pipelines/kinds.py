@@ -18,6 +18,7 @@ from rammer.frontends.dispatch import (
     load_model,
     load_step,
 )
+from rammer.frontends.randomness import with_seed
 from rammer.ir.dimensions import Dynamic
 from rammer.ir.graph import Graph
 from rammer.options import CompileOptions
@@ -75,7 +76,7 @@ def read_with(
     """
     with timed("read"):
         imported = load_model(model, example or Example(), options.input_shapes, options.states)
-    graph = _named(imported.graph, model)
+    graph = with_seed(_named(imported.graph, model), options.seed)
     kind: Callable[..., Executable] = Executable
     if imported.form is not None:
         again = partial(compile_with, options=options, example=example)
@@ -99,7 +100,7 @@ def compile_captured(imported: Imported, options: CompileOptions) -> CompiledMod
     """
     assert imported.form is not None
     kind = partial(CompiledModule, form=imported.form, find_library=library_of)
-    return cast(CompiledModule, compile_model(imported.graph, options, kind=kind))
+    return cast(CompiledModule, compile_model(with_seed(imported.graph, options.seed), options, kind=kind))
 
 
 @guarded("compiled")
@@ -150,7 +151,8 @@ def compile_group(
             raise OptionError(f"a {type(fresh).__name__} for {len(models)} models", hint="give a list of them")
         return compile_group(fresh, options, examples, priorities)
 
-    initial = [state.initial for member in members for state in member.graph.states]
+    seeds = (with_seed(member.graph, (options.seed + i) % 2**64) for i, member in enumerate(members))
+    initial = [state.initial for graph in seeds for state in graph.states]
     kind = partial(
         CompiledModule,
         initial=initial,
@@ -198,7 +200,6 @@ def compile_training(
     optimizer: object,
     options: CompileOptions,
     example: Example,
-    seed: int,
 ) -> CompiledStep:
     """A training step, whose arguments `compile_step` describes.
 
@@ -207,7 +208,7 @@ def compile_training(
         OptionError: an option cannot be used.
         DeviceError: the machine cannot do what was asked.
     """
-    imported = load_step(fn, module, optimizer, example, seed)
+    imported = load_step(fn, module, optimizer, example)
     assert imported.owner is not None
     kind = partial(CompiledStep, owner=imported.owner, form=imported.form, find_library=library_of)
-    return cast(CompiledStep, compile_model(imported.graph, options, kind=kind))
+    return cast(CompiledStep, compile_model(with_seed(imported.graph, options.seed), options, kind=kind))

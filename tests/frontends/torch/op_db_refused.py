@@ -3,16 +3,15 @@
 from collections.abc import Mapping
 
 REFUSED: Mapping[str, str] = {
-    # There is no converter: what draws numbers, is as large as the values say, decomposes by iteration, or is rare.
+    # There is no converter: what is as large as the values say, decomposes by iteration, or is rare.
     "R203": """
-        _segment_reduce.lengths _segment_reduce.offsets argwhere cauchy combinations exponential geometric
-        geqrf hash_tensor histogramdd igamma igammac linalg.cond linalg.eig linalg.eigh linalg.eigvals
-        linalg.eigvalsh linalg.householder_product linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve
-        linalg.matrix_rank linalg.matrix_rank.hermitian linalg.norm.subgradients_at_zero linalg.pinv
-        linalg.pinv.hermitian linalg.pinv.singular linalg.svdvals linalg.tensorinv log_normal masked_select
-        multinomial nextafter nn.functional.embedding nn.functional.linear_cross_entropy.chunked
-        nn.functional.linear_cross_entropy.chunked_none norm.nuc normal normal.in_place normal.number_mean
-        ormqr pca_lowrank pinverse randint_like resize_as_ special.airy_ai special.bessel_j0 special.bessel_j1
+        _segment_reduce.lengths _segment_reduce.offsets argwhere combinations geqrf hash_tensor histogramdd
+        igamma igammac linalg.cond linalg.eig linalg.eigh linalg.eigvals linalg.eigvalsh
+        linalg.householder_product linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.matrix_rank
+        linalg.matrix_rank.hermitian linalg.norm.subgradients_at_zero linalg.pinv linalg.pinv.hermitian
+        linalg.pinv.singular linalg.svdvals linalg.tensorinv masked_select nextafter nn.functional.embedding
+        nn.functional.linear_cross_entropy.chunked nn.functional.linear_cross_entropy.chunked_none norm.nuc
+        ormqr pca_lowrank pinverse resize_as_ special.airy_ai special.bessel_j0 special.bessel_j1
         special.bessel_y0 special.bessel_y1 special.chebyshev_polynomial_t special.chebyshev_polynomial_u
         special.chebyshev_polynomial_v special.chebyshev_polynomial_w special.hermite_polynomial_h
         special.hermite_polynomial_he special.laguerre_polynomial_l special.legendre_polynomial_p
@@ -20,15 +19,12 @@ REFUSED: Mapping[str, str] = {
         special.modified_bessel_k1 special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1
         special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u
         special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w
-        special.spherical_bessel_j0 special.zeta svd_lowrank uniform unique unique_consecutive
+        special.spherical_bessel_j0 special.zeta svd_lowrank unique unique_consecutive
     """,
-    # Complex results, and random numbers in a program for inference.
+    # Complex results, and rectifiers that are drawn.
     "R204": """
-        bernoulli cdouble cfloat complex fft.fft fft.fft2 fft.fftn fft.ifft fft.ifft2 fft.ifftn fft.ihfft
-        fft.ihfft2 fft.ihfftn fft.rfft fft.rfft2 fft.rfftn nn.functional.dropout2d nn.functional.dropout3d
-        nn.functional.feature_alpha_dropout.with_train nn.functional.fractional_max_pool2d
-        nn.functional.fractional_max_pool3d nn.functional.rrelu polar rand_like randn_like stft
-        view_as_complex
+        cdouble cfloat complex fft.fft fft.fft2 fft.fftn fft.ifft fft.ifft2 fft.ifftn fft.ihfft fft.ihfft2
+        fft.ihfftn fft.rfft fft.rfft2 fft.rfftn nn.functional.rrelu polar stft view_as_complex
     """,
     # PyTorch cannot capture it.
     "R220": """
@@ -54,6 +50,27 @@ NOT_COMPARED = {
     "new_empty_strided",
     # views of more than the argument's own elements
     "as_strided.partial_views",
+    # draw random numbers (`test_random_numbers.py`)
+    "bernoulli",
+    "cauchy",
+    "exponential",
+    "geometric",
+    "log_normal",
+    "multinomial",
+    "nn.functional.alpha_dropout",
+    "nn.functional.dropout",
+    "nn.functional.dropout2d",
+    "nn.functional.dropout3d",
+    "nn.functional.feature_alpha_dropout.with_train",
+    "nn.functional.fractional_max_pool2d",
+    "nn.functional.fractional_max_pool3d",
+    "normal",
+    "normal.in_place",
+    "normal.number_mean",
+    "rand_like",
+    "randint_like",
+    "randn_like",
+    "uniform",
     # run on GPUs, are sparse, or of a type that PyTorch's processor lacks
     "chalf",
     "to_sparse",

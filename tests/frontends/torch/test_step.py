@@ -493,8 +493,3 @@ def test_missing_operators_of_the_backward_pass_have_the_places_of_the_forward_p
         r"inner\.1/grid_sampler \(torch_modules\.py:\d+\)", operators["aten.grid_sampler_2d_backward.default"]
     )
     assert re.fullmatch(r"cdist \(test_step\.py:\d+\)", operators["aten._cdist_backward.default"])
-
-
-def test_random_numbers_are_refused_in_a_program_for_inference():
-    with pytest.raises(errors.UnsupportedFeatureError, match="inference"):
-        rammer.compile(Function(torch.rand_like).eval(), "reference", args=(torch.ones(2),))

@@ -20,6 +20,7 @@ from rammer.frontends.onnx.reading import Model, ModelSource, read_model
 from rammer.frontends.onnx.states import with_states
 from rammer.frontends.onnx.tensors import array_of
 from rammer.frontends.onnx.versions import brought_up
+from rammer.frontends.randomness import RandomStreams
 from rammer.ir.dimensions import Dynamic, Places
 from rammer.ir.graph import Graph, SourceLocation
 from rammer.printable import listing
@@ -132,7 +133,7 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
 
     Returns:
         a graph whose inputs and outputs have the model's names and order. Initialisers are constants, also where
-        the model declares them as inputs with a default.
+        the model declares them as inputs with a default. What its random numbers follow from is state.
 
     Raises:
         ModelNotFoundError: there is no such file, or it cannot be read.
@@ -164,11 +165,13 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
     for declared, type_ in zip(inputs, bind_inputs(inputs, input_shapes or {}, symbols, where), strict=True):
         scope[declared.name] = builder.input(declared.name, type_)
 
-    importer = Importer(model=source, functions=functions, builder=builder)
+    random = RandomStreams(builder, where)
+    importer = Importer(model=source, functions=functions, builder=builder, random=random)
     names = [value.name for value in graph.output]
     makers = importer.convert(graph.node, scope, names, proto.opset_import)
     values = (*graph.input, *graph.value_info, *graph.output)
     typed = [declaration_of(value, where) for value in values if value.type.WhichOneof("value") is not None]
     check_declared(typed, scope, makers, symbols, where)
-    outputs = [(name, operand) for name in names if (operand := scope[name]) is not None]
-    return builder.finish(with_counts(outputs, where), SourceLocation(model=where, node="outputs", op_type="Identity"))
+    outputs = with_counts([(name, operand) for name in names if (operand := scope[name]) is not None], where)
+    outputs += ((f"next {name}", operand) for name, operand in random.following().items())
+    return builder.finish(outputs, SourceLocation(model=where, node="outputs", op_type="Identity"), random.states())

@@ -28,6 +28,7 @@ from rammer.frontends.onnx.node import Node
 from rammer.frontends.onnx.reading import Model
 from rammer.frontends.onnx.signatures import check_operands
 from rammer.frontends.onnx.tensors import array_of
+from rammer.frontends.randomness import RandomStreams
 from rammer.ir.graph import Graph, SourceLocation
 from rammer.operators.registry import CustomDef, custom_definitions
 
@@ -52,6 +53,7 @@ class Importer:
     model: Model
     functions: Mapping[FunctionId, onnx.FunctionProto]
     builder: FoldingBuilder
+    random: RandomStreams | None
 
     def convert(
         self,
@@ -128,6 +130,7 @@ class Importer:
             inputs=operands,
             builder=self.builder,
             folder=self.model.folder,
+            random=self.random,
             enter=partial(self.enter, frame, location),
             apart=lambda graph: _Alone(self, frame, location, graph),
         )
@@ -205,7 +208,7 @@ class _Alone:
 
     def __init__(self, importer: Importer, frame: _Frame, location: SourceLocation, graph: onnx.GraphProto) -> None:
         self.builder = FoldingBuilder(location.node)
-        self._importer, self._frame = replace(importer, builder=self.builder), frame
+        self._importer, self._frame = replace(importer, builder=self.builder, random=None), frame
         self._location, self._graph = location, graph
         self._around: list[Operand] = []
 

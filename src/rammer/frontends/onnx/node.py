@@ -14,6 +14,7 @@ from onnx.defs import OpSchema
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.node import ModelNode
 from rammer.frontends.onnx.tensors import array_of
+from rammer.frontends.randomness import RandomStreams
 from rammer.ir.graph import Array, Graph
 
 Enter = Callable[[onnx.GraphProto, Sequence[Operand], str], Sequence[Operand]]
@@ -42,13 +43,25 @@ class Alone(Protocol):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Node(ModelNode):
-    """A node of the model. `inputs` has None for an optional operand that is left out."""
+    """A node of the model.
+
+    Attributes:
+        proto: as it stands in the model.
+        schema: what ONNX says of its operator.
+        opset: in force.
+        inputs: None for an optional operand that is left out.
+        folder: of the model's file.
+        random: where random numbers come from; None in a loop that is a program of its own.
+        enter: converts a graph that an attribute holds.
+        apart: begins the conversion of one as a graph of its own.
+    """
 
     proto: onnx.NodeProto
     schema: OpSchema
     opset: int
     inputs: tuple[Operand | None, ...]
     folder: Path | None
+    random: RandomStreams | None
     enter: Enter
     apart: Apart
 

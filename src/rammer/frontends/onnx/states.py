@@ -16,7 +16,7 @@ def with_states(graph: Graph, states: Mapping[str, str]) -> Graph:
     """The graph that keeps some of its values, which begin as zeros.
 
     Args:
-        graph: with the caches among its inputs and outputs.
+        graph: with the caches among its inputs and outputs; what it keeps already, it goes on keeping.
         states: the output that becomes each input in the next run, by the names of both.
 
     Raises:
@@ -24,8 +24,11 @@ def with_states(graph: Graph, states: Mapping[str, str]) -> Graph:
     """
     if len(set(states.values())) < len(states):
         raise OptionError(f"outputs {list(states.values())} for states", hint="give each state an output of its own")
-    inputs = {graph.values[value].name: value for value in graph.inputs}
-    outputs = {graph.values[value].name: value for value in graph.outputs}
+    kept = len(graph.states)
+    inputs, outputs = (
+        {graph.values[value].name: value for value in values[: len(values) - kept]}
+        for values in (graph.inputs, graph.outputs)
+    )
     for read, written in states.items():
         if read not in inputs or written not in outputs:
             wrong, side, names = (read, "input", inputs) if read not in inputs else (written, "output", outputs)
@@ -39,10 +42,18 @@ def with_states(graph: Graph, states: Mapping[str, str]) -> Graph:
     types = {name: graph.values[inputs[name]].type for name in states}
     return replace(
         graph,
-        inputs=(*(v for name, v in inputs.items() if name not in states), *(inputs[name] for name in states)),
+        inputs=(
+            *(v for name, v in inputs.items() if name not in states),
+            *(inputs[name] for name in states),
+            *graph.inputs[len(inputs) :],
+        ),
         outputs=(
             *(v for name, v in outputs.items() if name not in states.values()),
             *(outputs[name] for name in states.values()),
+            *graph.outputs[len(outputs) :],
         ),
-        states=tuple(State(name=name, initial=np.zeros(t.shape, t.dtype.numpy)) for name, t in types.items()),
+        states=(
+            *(State(name=name, initial=np.zeros(t.shape, t.dtype.numpy)) for name, t in types.items()),
+            *graph.states,
+        ),
     )

@@ -26,6 +26,7 @@ from rammer.frontends.dispatch import Imported
 from rammer.frontends.fourier import Complex
 from rammer.frontends.moves import transposed
 from rammer.frontends.node import ModelNode
+from rammer.frontends.randomness import RandomStreams
 from rammer.frontends.torch.calls import trusting
 from rammer.frontends.torch.converters import CONVERTERS
 from rammer.frontends.torch.importer import Importer
@@ -209,10 +210,11 @@ class _Program:
         placeholders = [node for node in nodes if node.op == "placeholder"]
         builder = FoldingBuilder(_NAME)
         source = SourceLocation(model=_NAME, node="layouts", op_type="Transpose")
-        importer, layout = Importer(model=_NAME, builder=builder), ModelNode(location=source, builder=builder)
+        random, layout = RandomStreams(builder, _NAME), ModelNode(location=source, builder=builder)
+        importer = Importer(model=_NAME, builder=builder, random=random)
         self._inputs: list[int] = []
         self._turned: list[tuple[int, tuple[int, ...]]] = []  # inputs that do not lie row by row
-        self._gathered: list[int] = []  # inputs that leave gaps: they are copied
+        are_copied = False  # inputs that leave gaps, or have the other sign in memory
         names: list[str] = []
         for position, node in enumerate(placeholders):
             if position in constant:
@@ -220,9 +222,8 @@ class _Program:
             else:
                 strides = _strides_of(args[position], node.name)
                 importer.values[node] = _input(layout, node, strides)
-                if strides.spread is not None:
-                    self._gathered.append(len(self._inputs))
-                elif not strides.is_row_major:
+                are_copied |= strides.spread is not None or args[position].is_neg()
+                if strides.spread is None and not strides.is_row_major:
                     self._turned.append((len(self._inputs), strides.order))
                 self._inputs.append(position)
                 names.append(node.name)
@@ -239,12 +240,14 @@ class _Program:
             raise UnsupportedFeatureError("a graph that gives no tensor", where=_NAME)
         result = Nest(kind="tuple", keys=(), parts=tuple(Leaf(name) for name, _ in outputs))
         form = CallForm(positional=tuple((name, Leaf(name)) for name in names), named=(), result=result)
-        built = build(Imported(graph=builder.finish(outputs, source), form=form))
+        following = [(f"next {name}", operand) for name, operand in random.following().items()]
+        graph = builder.finish([*outputs, *following], source, random.states())
+        built = build(Imported(graph=graph, form=form))
         self._call = built.call_arrays
         self._are_results = all(isinstance(each, _Strides) and each.is_row_major for each in self._results)
         self.trusting: Callable[[Sequence[Any]], Sequence[Any]] = self.run
         lie = all(isinstance(each, _Strides) and each.spread is None for each in self._results)
-        if self._inputs and lie and not writes and not self._gathered:
+        if self._inputs and lie and not writes and not are_copied and not graph.states:
             self.trusting = trusting(built.addressed(), self._inputs, [node.meta["val"] for node in given])
 
     def _result(
@@ -282,8 +285,6 @@ class _Program:
         tensors = [args[i].detach() if args[i].requires_grad else args[i] for i in self._inputs]
         for i, order in self._turned:
             tensors[i] = tensors[i].permute(order)
-        for i in self._gathered:
-            tensors[i] = tensors[i].contiguous()
         found = self._call(tensors)
         if not tensors:
             found = [tensor_of(array) for array in found]

@@ -13,13 +13,13 @@ from torch.fx import Node as FxNode
 from rammer.errors import DataDependentError, ShapeDisagreementError, UnsupportedOperatorsError
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.fourier import Complex
+from rammer.frontends.randomness import RandomStreams
 from rammer.frontends.torch.converters import CONVERTERS
 from rammer.frontends.torch.converters.complex import CONVERTERS as OF_COMPLEX
 from rammer.frontends.torch.converters.complex import of_complex
 from rammer.frontends.torch.lstm_layers import NAMESPACE
 from rammer.frontends.torch.node import Node, Result
 from rammer.frontends.torch.private import schema_arguments
-from rammer.frontends.torch.randomness import RandomStreams
 from rammer.frontends.torch.sources import location_of
 from rammer.frontends.torch.types import array_of, part_type_of
 from rammer.ir.types import TensorType
@@ -40,7 +40,7 @@ class Importer:
 
     model: str
     builder: FoldingBuilder
-    random: RandomStreams | None = None
+    random: RandomStreams
     values: dict[FxNode, Value] = field(default_factory=dict)
     sums: dict[tuple[Operand, int], Operand] = field(default_factory=dict)
 

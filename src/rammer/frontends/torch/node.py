@@ -12,7 +12,7 @@ from rammer.frontends.builder import Operand
 from rammer.frontends.fourier import Complex
 from rammer.frontends.moves import converted
 from rammer.frontends.node import ModelNode
-from rammer.frontends.torch.randomness import RandomStreams
+from rammer.frontends.randomness import RandomStreams
 from rammer.frontends.torch.types import dtype_of
 from rammer.ir.types import DType, TensorType
 
@@ -30,7 +30,7 @@ class Node(ModelNode):
         captured: the same as PyTorch captured them: tensors without data, whose types and strides are known.
         results: types of the results, None for one that is no tensor.
         used: whether something reads each result.
-        random: where random numbers come from; None where there are none.
+        random: where random numbers come from.
         sums: of operands along an axis, where what made them knows a short way; shared by all calls of a program.
     """
 
@@ -39,7 +39,7 @@ class Node(ModelNode):
     captured: Mapping[str, object]
     results: tuple[TensorType | None, ...]
     used: tuple[bool, ...]
-    random: RandomStreams | None = None
+    random: RandomStreams
     sums: dict[tuple[Operand, int], Operand] = field(default_factory=dict)
 
     @property

@@ -14,6 +14,7 @@ from rammer.errors import MutatedInputError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.dispatch import Imported
 from rammer.frontends.fourier import Complex
+from rammer.frontends.randomness import RandomStreams
 from rammer.frontends.torch.forms import form_of
 from rammer.frontends.torch.importer import Importer, has_effects, missing_operators, refuse
 from rammer.frontends.torch.types import array_of, type_of
@@ -32,7 +33,9 @@ def import_program(program: ExportedProgram, name: str, forward: Callable[..., o
     Raises:
         ModelError: it uses what Rammer does not have.
     """
-    importer = Importer(model=name, builder=FoldingBuilder(name))
+    builder = FoldingBuilder(name)
+    random = RandomStreams(builder, name)
+    importer = Importer(model=name, builder=builder, random=random)
     nodes = list(program.graph.nodes)
     if has_effects(nodes):
         refuse(missing_operators(nodes, name), name)
@@ -43,9 +46,11 @@ def import_program(program: ExportedProgram, name: str, forward: Callable[..., o
     outputs, constants, written = _outputs(program, importer, nodes[-1])
     call_spec = program.call_spec
     form, names = form_of(call_spec.in_spec, call_spec.out_spec, arguments, constants, forward)
+    states += random.states()
+    written |= random.following()
     source = SourceLocation(model=name, node="outputs", op_type="output")
     named = [*zip(names, outputs, strict=True), *((f"next {state.name}", written[state.name]) for state in states)]
-    graph = importer.builder.finish(named, source, states)
+    graph = builder.finish(named, source, states)
     return Imported(graph=graph, form=form)
 
 

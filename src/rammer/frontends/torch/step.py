@@ -15,6 +15,7 @@ from rammer.errors import UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.dispatch import Example, Imported
 from rammer.frontends.node import ModelNode
+from rammer.frontends.randomness import RandomStreams
 from rammer.frontends.torch.capture import capture_step
 from rammer.frontends.torch.culprits import placed
 from rammer.frontends.torch.forms import form_of, positional_names
@@ -23,7 +24,6 @@ from rammer.frontends.torch.optimizers import Moment, Term
 from rammer.frontends.torch.owner import COUNT, KEPT, RATE, Owner
 from rammer.frontends.torch.private import check_version, flattened, nested
 from rammer.frontends.torch.program import add_inputs, add_states, attribute_of, constant_of, written_buffers
-from rammer.frontends.torch.randomness import RandomStreams
 from rammer.ir.calling import Fixed, Leaf, Structure
 from rammer.ir.graph import SourceLocation, State
 from rammer.ir.types import DType, TensorType
@@ -66,7 +66,6 @@ def load_step(
     module: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     example: Example,
-    seed: int,
 ) -> Imported:
     """A training step as a graph, whose states are parameters, buffers and what the optimiser keeps.
 
@@ -75,7 +74,6 @@ def load_step(
         module: whose parameters are trained.
         optimizer: SGD, Adam or AdamW of them.
         example: the arguments that the step is captured with.
-        seed: of the random numbers.
 
     Raises:
         ModelError: the step cannot be captured, or uses what Rammer does not have.
@@ -94,7 +92,7 @@ def load_step(
     written = set(written_buffers(program))
     kept = {target: own for target, own in names.items() if own in trained or target in written}
     builder = FoldingBuilder(name)
-    random = RandomStreams(builder, name, seed)
+    random = RandomStreams(builder, name)
     importer = Importer(model=name, builder=builder, random=random)
     add_inputs(program, importer, kept, [leaf.name for leaf in step.arguments if isinstance(leaf, Leaf)])
     states = add_states(program, importer, kept)

@@ -26,7 +26,7 @@ def test_losses_of_some_steps(make, shape, gpu):
     optimizers = [sgd(each, momentum=0.9, weight_decay=1e-2) for each in (module, ours)]
     data = [(torch.randn(*shape), targets()) for _ in range(6)]
     options = gpu.options(veus=3)
-    step = compile_training(cross_entropy, ours, optimizers[1], options, Example(args=data[0]), 0)
+    step = compile_training(cross_entropy, ours, optimizers[1], options, Example(args=data[0]))
     check_losses(
         lambda *args: step(*(each.numpy() for each in args)),
         *(cross_entropy, module, optimizers, data),
@@ -60,7 +60,7 @@ def test_convolutions_with_strides_and_shortcuts(gpu):
     ours = copy.deepcopy(module)
     optimizers = [sgd(each, momentum=0.9) for each in (module, ours)]
     data = [(torch.randn(6, 3, 12, 12), targets()) for _ in range(3)]
-    step = compile_training(cross_entropy, ours, optimizers[1], gpu.options(veus=3), Example(args=data[0]), 0)
+    step = compile_training(cross_entropy, ours, optimizers[1], gpu.options(veus=3), Example(args=data[0]))
     for each in data:
         optimizers[0].zero_grad()
         loss = cross_entropy(module, *each)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from rammer.frontends.builder import Operand
 from rammer.frontends.onnx.codes import recast
 from rammer.frontends.onnx.node import Converter, Node
@@ -71,16 +69,6 @@ def _identity(node: Node) -> Sequence[Operand]:
     return [node.operand(0)]
 
 
-def _dropout(node: Node) -> Sequence[Operand]:
-    """Nothing is dropped outside of training; the mask is all true."""
-    x = node.operand(0)
-    if node.optional(2) is not None and node.known(2).any():
-        raise node.unsupported("Dropout in training mode", "export the model for inference")
-    if not node.wants(1):
-        return [x]
-    return [x, node.add("Expand", node.constant(np.array(True)), shape=x.shape)]
-
-
 def _clip(node: Node) -> Sequence[Operand]:
     """Bounds that are known are attributes of the operator, others are operands."""
     x, lower, upper = node.operand(0), node.optional(1), node.optional(2)
@@ -137,7 +125,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "Cast": _cast,
     "CastLike": _cast_like,
     "Clip": _clip,
-    "Dropout": _dropout,
     "Identity": _identity,
     "Mod": _mod,
 }

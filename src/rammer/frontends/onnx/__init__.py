@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rammer.errors import DynamicShapeError, OptionError
+from rammer.errors import DynamicShapeError, OptionError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder
 from rammer.frontends.dispatch import Example, Imported, Shapes
 from rammer.frontends.onnx.agreement import check_declared
-from rammer.frontends.onnx.binding import Declaration, Symbols, bind_inputs, declaration_of
+from rammer.frontends.onnx.binding import Declaration, Symbols, bind_inputs, declaration_of, declared_inputs
 from rammer.frontends.onnx.checking import check_graph_names, check_version
 from rammer.frontends.onnx.contents import read_contents
 from rammer.frontends.onnx.converters import CONVERTERS
@@ -16,7 +16,8 @@ from rammer.frontends.onnx.counts import with_counts
 from rammer.frontends.onnx.functions import model_functions
 from rammer.frontends.onnx.importer import Importer, Scope
 from rammer.frontends.onnx.operators import check_operators
-from rammer.frontends.onnx.reading import Model, ModelSource, read_model
+from rammer.frontends.onnx.reading import ModelSource, read_model
+from rammer.frontends.onnx.sequences import tensors_of
 from rammer.frontends.onnx.states import with_states
 from rammer.frontends.onnx.tensors import array_of
 from rammer.frontends.onnx.versions import brought_up
@@ -67,7 +68,7 @@ class ModelFamily:
         source = read_model(model)
         graph, where = source.proto.graph, source.name
         self.uniform = not any(node.op_type in ("If", "Loop", "Scan") for node in graph.node)
-        declared = _declared(source)
+        declared = declared_inputs(graph, where)
         self.names = tuple(each.name for each in declared)
         for name, axes in dynamic.items():
             shape = next((each.shape for each in declared if each.name == name), None)
@@ -96,18 +97,12 @@ def open_dimensions(model: ModelSource) -> Places:
         ModelError: the model cannot be used.
     """
     found: dict[str, list[tuple[str, int]]] = {}
-    for each in _declared(read_model(model)):
+    source = read_model(model)
+    for each in declared_inputs(source.proto.graph, source.name):
         for axis, extent in enumerate(each.shape or ()):
             if isinstance(extent, str):
                 found.setdefault(extent, []).append((each.name, axis))
     return found
-
-
-def _declared(source: Model) -> list[Declaration]:
-    """The inputs, without initialisers that are declared as such."""
-    graph = source.proto.graph
-    constants = {tensor.name for tensor in graph.initializer}
-    return [declaration_of(value, source.name) for value in graph.input if value.name not in constants]
 
 
 def _extent(dynamic: Dynamic, declared: Declaration, axis: int, where: str) -> int:
@@ -131,8 +126,9 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
         input_shapes: a full shape by input name, where the model leaves dimensions open.
 
     Returns:
-        a graph whose inputs and outputs have the model's names and order. Initialisers are constants, also where
-        the model declares them as inputs with a default.
+        a graph whose inputs and outputs have the model's names and order. Of an output that is a sequence, each
+        element is one, `name[0]`, `name[1]` and so on; an empty optional is none. Initialisers are constants, also
+        where the model declares them as inputs with a default.
 
     Raises:
         ModelNotFoundError: there is no such file, or it cannot be read.
@@ -160,7 +156,7 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
         array = array_of(tensor, source.folder, f"initialiser '{tensor.name}' of {where}", held_bytes)
         held_bytes += array.nbytes
         scope[tensor.name] = builder.constant(array, tensor.name)
-    inputs = [declaration_of(value, where) for value in graph.input if value.name not in scope]
+    inputs = declared_inputs(graph, where)
     for declared, type_ in zip(inputs, bind_inputs(inputs, input_shapes or {}, symbols, where), strict=True):
         scope[declared.name] = builder.input(declared.name, type_)
 
@@ -170,5 +166,8 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
     values = (*graph.input, *graph.value_info, *graph.output)
     typed = [declaration_of(value, where) for value in values if value.type.WhichOneof("value") is not None]
     check_declared(typed, scope, makers, symbols, where)
-    outputs = [(name, operand) for name in names if (operand := scope[name]) is not None]
+    results = [(name, value) for name in names if (value := scope[name]) is not None]
+    outputs = [each for name, value in results for each in tensors_of(name, value)]
+    if not outputs:
+        raise UnsupportedFeatureError("all outputs are empty sequences or optionals", where=where)
     return builder.finish(with_counts(outputs, where), SourceLocation(model=where, node="outputs", op_type="Identity"))

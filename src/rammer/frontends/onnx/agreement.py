@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from rammer.errors import ShapeDisagreementError
 from rammer.frontends.builder import Operand
 from rammer.frontends.onnx.binding import Declaration, Symbols
+from rammer.frontends.onnx.sequences import Value, described, form_of, tensors_of
 from rammer.ir.graph import SourceLocation
 
 
 def check_declared(
     declared: Iterable[Declaration],
-    scope: Mapping[str, Operand | None],
+    scope: Mapping[str, Value | None],
     makers: Mapping[str, SourceLocation],
     symbols: Symbols,
     where: str,
@@ -32,21 +33,28 @@ def check_declared(
         ShapeDisagreementError: they differ.
     """
     for declaration in declared:
-        operand = scope.get(declaration.name)
-        if operand is not None:
-            reason = _difference(declaration, operand, symbols)
+        value = scope.get(declaration.name)
+        if value is not None:
+            reason = _difference(declaration, value, symbols)
             if reason is not None:
                 raise ShapeDisagreementError(
-                    f"the file declares '{declaration.name}' as {declaration}, its operators give {operand.type}"
+                    f"the file declares '{declaration.name}' as {declaration}, its operators give {described(value)}"
                     f" ({reason})",
                     where=str(makers.get(declaration.name, where)),
                     hint="export the model again, or drop its value_info and run onnx.shape_inference",
                 )
 
 
-def _difference(declaration: Declaration, operand: Operand, symbols: Symbols) -> str | None:
-    if declaration.dtype is not operand.dtype:
+def _difference(declaration: Declaration, value: Value, symbols: Symbols) -> str | None:
+    if declaration.form != form_of(value):
+        return "one is no tensor, or holds other things"
+    if declaration.dtype is not value.dtype:
         return "element types differ"
+    differences = (_shape_difference(declaration, tensor, symbols) for _, tensor in tensors_of("", value))
+    return next(filter(None, differences), None)
+
+
+def _shape_difference(declaration: Declaration, operand: Operand, symbols: Symbols) -> str | None:
     if declaration.shape is None:
         return None
     if len(declaration.shape) != operand.rank:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import onnx
 
 from rammer.errors import DynamicShapeError, InvalidModelError, OptionError, UnsupportedFeatureError
+from rammer.frontends.onnx.sequences import TENSOR, innermost
 from rammer.frontends.onnx.tensors import checked_shape, dtype_of
 from rammer.ir.types import DType, TensorType
 from rammer.printable import listing
@@ -19,15 +20,19 @@ Extent = int | str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What the file says about a value; `shape` is None where not even the rank is known."""
+    """What the file says about a value; `shape` is None where not even the rank is known.
+
+    Of sequences and optionals, dtype and shape are those of their tensors.
+    """
 
     name: str
     dtype: DType
     shape: tuple[Extent, ...] | None
+    form: str = TENSOR
 
     def __str__(self) -> str:
         extents = "..." if self.shape is None else ",".join("?" if e is None else str(e) for e in self.shape)
-        return f"{self.dtype.value}[{extents}]"
+        return self.form.format(f"{self.dtype.value}[{extents}]")
 
 
 class Symbols:
@@ -51,23 +56,44 @@ def declaration_of(value: onnx.ValueInfoProto, where: str) -> Declaration:
 
     Raises:
         InvalidModelError: it has none, or an extent is negative.
-        UnsupportedFeatureError: it is no tensor, or of an element type that Rammer does not have.
+        UnsupportedFeatureError: it is made of no tensors, or of an element type that Rammer does not have.
     """
     kind = value.type.WhichOneof("value")
     if kind is None:
         raise InvalidModelError(f"'{value.name}' is declared without a type", where=where)
-    if kind != "tensor_type":
+    declared = innermost(value.type)
+    if declared is None:
         raise UnsupportedFeatureError(
-            f"'{value.name}' is a {kind.removesuffix('_type').replace('_', ' ')}, not a tensor", where=where
+            f"'{value.name}' is a {kind.removesuffix('_type').replace('_', ' ')}, made of other things than tensors",
+            where=where,
         )
-    tensor = value.type.tensor_type
+    form, tensor = declared
     place = f"'{value.name}' of {where}"
     dtype = dtype_of(tensor.elem_type, place)
     if not tensor.HasField("shape"):
-        return Declaration(name=value.name, dtype=dtype, shape=None)
+        return Declaration(name=value.name, dtype=dtype, shape=None, form=form)
     shape = tuple(_extent(dim) for dim in tensor.shape.dim)
     checked_shape((extent for extent in shape if isinstance(extent, int)), place)
-    return Declaration(name=value.name, dtype=dtype, shape=shape)
+    return Declaration(name=value.name, dtype=dtype, shape=shape, form=form)
+
+
+def declared_inputs(graph: onnx.GraphProto, where: str) -> list[Declaration]:
+    """The declared types of a graph's inputs, without initialisers that are declared as such.
+
+    Raises:
+        InvalidModelError: one has none, or an extent is negative.
+        UnsupportedFeatureError: one is no tensor, or of an element type that Rammer does not have.
+    """
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [declaration_of(value, where) for value in graph.input if value.name not in constants]
+    for declared in inputs:
+        if declared.form != TENSOR:
+            raise UnsupportedFeatureError(
+                f"input '{declared.name}' is {declared}: what a sequence or an optional holds has to be known",
+                where=where,
+                hint="let its tensors be inputs, of which SequenceConstruct or Optional makes it in the model",
+            )
+    return inputs
 
 
 def bind_inputs(

@@ -10,6 +10,7 @@ import numpy as np
 from rammer.frontends.builder import Operand
 from rammer.frontends.onnx.codes import recast
 from rammer.frontends.onnx.node import Converter, Node
+from rammer.frontends.onnx.sequences import Value
 from rammer.frontends.onnx.tensors import dtype_of
 from rammer.ir.graph import Attribute
 from rammer.ir.types import DType
@@ -66,9 +67,9 @@ def _variadic(node: Node) -> Sequence[Operand]:
     return [node.add(node.op_type, *node.operands)]
 
 
-def _identity(node: Node) -> Sequence[Operand]:
-    """The operand itself."""
-    return [node.operand(0)]
+def _identity(node: Node) -> Sequence[Value]:
+    """The operand itself, which may be a sequence or an optional."""
+    return [node.value(0)]
 
 
 def _dropout(node: Node) -> Sequence[Operand]:

@@ -43,11 +43,10 @@ EXCLUDED: dict[str, tuple[type[RammerError], str]] = {
         "image_decoder_* regex_* string_* strnorm*",
     ),
     "random operators": (UnsupportedOperatorsError, "bernoulli*"),
-    "operators without a tensor expression yet": (UnsupportedOperatorsError, "reversesequence_*"),
     "operators of training": (UnsupportedOperatorsError, "adagrad* adam* gradient_of_* momentum* nesterov_momentum"),
     "elements that are strings": (UnsupportedFeatureError, "ai_onnx_ml_label* equal_string*"),
     "bits of floating-point numbers": (UnsupportedFeatureError, "bitcast_*float*"),
-    "training": (UnsupportedFeatureError, "batchnorm_*_training_mode training_dropout*"),
+    "training": (UnsupportedFeatureError, "training_dropout*"),
     "a form of before opset 9 that the version converter changes": (UnsupportedFeatureError, "scan_sum"),
 }
 """Reason: what the frontend raises, and the cases by name."""

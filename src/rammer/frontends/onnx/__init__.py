@@ -16,8 +16,8 @@ from rammer.frontends.onnx.counts import with_counts
 from rammer.frontends.onnx.functions import model_functions
 from rammer.frontends.onnx.importer import Importer, Scope
 from rammer.frontends.onnx.operators import check_operators
-from rammer.frontends.onnx.reading import ModelSource, read_model
-from rammer.frontends.onnx.sequences import tensors_of
+from rammer.frontends.onnx.reading import Model, ModelSource, read_model
+from rammer.frontends.onnx.sequences import made_of, tensors_of
 from rammer.frontends.onnx.states import with_states
 from rammer.frontends.onnx.tensors import array_of
 from rammer.frontends.onnx.versions import brought_up
@@ -68,7 +68,7 @@ class ModelFamily:
         source = read_model(model)
         graph, where = source.proto.graph, source.name
         self.uniform = not any(node.op_type in ("If", "Loop", "Scan") for node in graph.node)
-        declared = declared_inputs(graph, where)
+        declared = _declared(source)
         self.names = tuple(each.name for each in declared)
         for name, axes in dynamic.items():
             shape = next((each.shape for each in declared if each.name == name), None)
@@ -97,12 +97,17 @@ def open_dimensions(model: ModelSource) -> Places:
         ModelError: the model cannot be used.
     """
     found: dict[str, list[tuple[str, int]]] = {}
-    source = read_model(model)
-    for each in declared_inputs(source.proto.graph, source.name):
+    for each in _declared(read_model(model)):
         for axis, extent in enumerate(each.shape or ()):
             if isinstance(extent, str):
                 found.setdefault(extent, []).append((each.name, axis))
     return found
+
+
+def _declared(source: Model) -> list[Declaration]:
+    """The inputs, which all have to be tensors."""
+    inputs = declared_inputs(source.proto.graph, (), source.name)
+    return [tensor for each in inputs for tensor in each.tensors]
 
 
 def _extent(dynamic: Dynamic, declared: Declaration, axis: int, where: str) -> int:
@@ -126,9 +131,10 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
         input_shapes: a full shape by input name, where the model leaves dimensions open.
 
     Returns:
-        a graph whose inputs and outputs have the model's names and order. Of an output that is a sequence, each
-        element is one, `name[0]`, `name[1]` and so on; an empty optional is none. Initialisers are constants, also
-        where the model declares them as inputs with a default.
+        a graph whose inputs and outputs have the model's names and order. Of one that is a sequence, each tensor is
+        one, `name[0]`, `name[1]` and so on; for inputs, the given shapes say how many there are, and whether an
+        optional is there. An empty optional is no output. Initialisers are constants, also where the model declares
+        them as inputs with a default.
 
     Raises:
         ModelNotFoundError: there is no such file, or it cannot be read.
@@ -156,9 +162,13 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
         array = array_of(tensor, source.folder, f"initialiser '{tensor.name}' of {where}", held_bytes)
         held_bytes += array.nbytes
         scope[tensor.name] = builder.constant(array, tensor.name)
-    inputs = declared_inputs(graph, where)
-    for declared, type_ in zip(inputs, bind_inputs(inputs, input_shapes or {}, symbols, where), strict=True):
-        scope[declared.name] = builder.input(declared.name, type_)
+    shapes = input_shapes or {}
+    inputs = declared_inputs(graph, shapes.keys(), where)
+    tensors = [tensor for each in inputs for tensor in each.tensors]
+    types = iter(bind_inputs(tensors, shapes, symbols, where))
+    for each in inputs:
+        operands = [builder.input(tensor.name, next(types)) for tensor in each.tensors]
+        scope[each.whole.name] = made_of(each.whole.form, operands)
 
     importer = Importer(model=source, functions=functions, builder=builder)
     names = [value.name for value in graph.output]

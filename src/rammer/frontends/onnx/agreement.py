@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rammer.errors import ShapeDisagreementError
 from rammer.frontends.builder import Operand
-from rammer.frontends.onnx.binding import Declaration, Symbols
+from rammer.frontends.onnx.binding import Declaration, Extent, Symbols
 from rammer.frontends.onnx.sequences import Value, described, form_of, tensors_of
 from rammer.ir.graph import SourceLocation
 
@@ -20,7 +20,8 @@ def check_declared(
 ) -> None:
     """Compare declared types with those of the values; a symbol of the inputs has to stand for one extent.
 
-    Exporters invent names for further extents, and may give one to several: such names say nothing.
+    Exporters invent names for further extents, and may give one to several: such names say nothing, and where there is
+    nothing else, their number does not, either.
 
     Args:
         declared: what the file says about inner values and outputs.
@@ -55,7 +56,7 @@ def _difference(declaration: Declaration, value: Value, symbols: Symbols) -> str
 
 
 def _shape_difference(declaration: Declaration, operand: Operand, symbols: Symbols) -> str | None:
-    if declaration.shape is None:
+    if declaration.shape is None or not _says_something(declaration.shape, symbols):
         return None
     if len(declaration.shape) != operand.rank:
         return "ranks differ"
@@ -69,3 +70,8 @@ def _shape_difference(declaration: Declaration, operand: Operand, symbols: Symbo
             if other is not None:
                 return f"dimension {dim} differs: {other}"
     return None
+
+
+def _says_something(shape: Sequence[Extent], symbols: Symbols) -> bool:
+    """Whether a shape has no dimensions, or one with an extent or a name of the inputs."""
+    return not shape or any(isinstance(e, int) or (isinstance(e, str) and symbols.value(e) is not None) for e in shape)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import onnx
 
 from rammer.errors import DynamicShapeError, InvalidModelError, OptionError, UnsupportedFeatureError
-from rammer.frontends.onnx.sequences import TENSOR, innermost
+from rammer.frontends.onnx.sequences import TENSOR, Form, declared_form
 from rammer.frontends.onnx.tensors import checked_shape, dtype_of
 from rammer.ir.types import DType, TensorType
 from rammer.printable import listing
@@ -22,17 +24,18 @@ Extent = int | str | None
 class Declaration:
     """What the file says about a value; `shape` is None where not even the rank is known.
 
-    Of sequences and optionals, dtype and shape are those of their tensors.
+    Of sequences and optionals, dtype and shape are those of their tensors; names of extents are left out of sequences,
+    whose tensors may differ.
     """
 
     name: str
     dtype: DType
     shape: tuple[Extent, ...] | None
-    form: str = TENSOR
+    form: Form = TENSOR
 
     def __str__(self) -> str:
         extents = "..." if self.shape is None else ",".join("?" if e is None else str(e) for e in self.shape)
-        return self.form.format(f"{self.dtype.value}[{extents}]")
+        return self.form.of(f"{self.dtype.value}[{extents}]")
 
 
 class Symbols:
@@ -61,7 +64,7 @@ def declaration_of(value: onnx.ValueInfoProto, where: str) -> Declaration:
     kind = value.type.WhichOneof("value")
     if kind is None:
         raise InvalidModelError(f"'{value.name}' is declared without a type", where=where)
-    declared = innermost(value.type)
+    declared = declared_form(value.type)
     if declared is None:
         raise UnsupportedFeatureError(
             f"'{value.name}' is a {kind.removesuffix('_type').replace('_', ' ')}, made of other things than tensors",
@@ -73,27 +76,63 @@ def declaration_of(value: onnx.ValueInfoProto, where: str) -> Declaration:
     if not tensor.HasField("shape"):
         return Declaration(name=value.name, dtype=dtype, shape=None, form=form)
     shape = tuple(_extent(dim) for dim in tensor.shape.dim)
+    if form.is_sequence:
+        shape = tuple(extent if isinstance(extent, int) else None for extent in shape)
     checked_shape((extent for extent in shape if isinstance(extent, int)), place)
     return Declaration(name=value.name, dtype=dtype, shape=shape, form=form)
 
 
-def declared_inputs(graph: onnx.GraphProto, where: str) -> list[Declaration]:
-    """The declared types of a graph's inputs, without initialisers that are declared as such.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredInput:
+    """An input of the file, and the tensors that it is made of, each an input of the program."""
+
+    whole: Declaration
+    tensors: tuple[Declaration, ...]
+
+
+def declared_inputs(graph: onnx.GraphProto, given: Collection[str], where: str) -> list[DeclaredInput]:
+    """A graph's inputs, without initialisers that are declared as such.
+
+    Args:
+        graph: the graph.
+        given: names that shapes are given for: of a sequence `x[0]`, `x[1]` and so on, of an optional its own.
+        where: the model, for messages.
 
     Raises:
-        InvalidModelError: one has none, or an extent is negative.
-        UnsupportedFeatureError: one is no tensor, or of an element type that Rammer does not have.
+        InvalidModelError: an input has no type, an extent is negative, or a tensor is called as another input is.
+        UnsupportedFeatureError: an input is made of no tensors, of an element type that Rammer does not have, or of
+            tensors for which no shape is given.
     """
     constants = {tensor.name for tensor in graph.initializer}
-    inputs = [declaration_of(value, where) for value in graph.input if value.name not in constants]
-    for declared in inputs:
-        if declared.form != TENSOR:
-            raise UnsupportedFeatureError(
-                f"input '{declared.name}' is {declared}: what a sequence or an optional holds has to be known",
-                where=where,
-                hint="let its tensors be inputs, of which SequenceConstruct or Optional makes it in the model",
-            )
+    declared = [declaration_of(value, where) for value in graph.input if value.name not in constants]
+    inputs = [DeclaredInput(whole=whole, tensors=_tensors(whole, given, where)) for whole in declared]
+    for name, times in Counter(tensor.name for each in inputs for tensor in each.tensors).items():
+        if times > 1:
+            raise InvalidModelError(f"an input is called '{name}', as a tensor of another is", where=where)
     return inputs
+
+
+def _tensors(declared: Declaration, given: Collection[str], where: str) -> tuple[Declaration, ...]:
+    """The tensors of an input."""
+    if declared.form == TENSOR:
+        return (declared,)
+    name = declared.name
+    if declared.form.is_sequence:
+        names = tuple(itertools.takewhile(given.__contains__, (f"{name}[{i}]" for i in itertools.count())))
+        unknown, hint = (
+            "how many tensors it holds",
+            f"give a shape for each, as in input_shapes={{'{name}[0]': (2, 3)}}",
+        )
+    else:
+        names = (name,) if name in given else ()
+        unknown, hint = "whether it is there", f"give its shape if it is, as in input_shapes={{'{name}': (2, 3)}}"
+    if not names:
+        raise UnsupportedFeatureError(
+            f"input '{name}' is {declared}: {unknown} has to be known",
+            where=where,
+            hint=f"{hint}; else let the model make it by SequenceConstruct or Optional",
+        )
+    return tuple(replace(declared, name=each, form=TENSOR) for each in names)
 
 
 def bind_inputs(

@@ -26,7 +26,7 @@ from rammer.frontends.onnx.counts import carried, check_counts
 from rammer.frontends.onnx.functions import FunctionId, function_id, instantiate, standard_function
 from rammer.frontends.onnx.node import Node
 from rammer.frontends.onnx.reading import Model
-from rammer.frontends.onnx.sequences import Value, mapped, taken_as, tensors_of
+from rammer.frontends.onnx.sequences import Value, mapped, optional_of, tensors_of
 from rammer.frontends.onnx.signatures import check_operands
 from rammer.frontends.onnx.tensors import array_of
 from rammer.ir.graph import Graph, SourceLocation
@@ -159,7 +159,8 @@ class Importer:
         for tensor in graph.initializer:
             array = array_of(tensor, self.model.folder, f"initialiser '{tensor.name}' of {where}")
             scope[tensor.name] = self.builder.constant(array, prefix + tensor.name)
-        scope.update((info.name, taken_as(info.type, value)) for info, value in zip(graph.input, inputs, strict=True))
+        for info, value in zip(graph.input, inputs, strict=True):  # a trip may have made what an optional holds
+            scope[info.name] = optional_of(value) if info.type.HasField("optional_type") else value
         names = [value.name for value in graph.output]
         self.convert(graph.node, scope, names, frame.imports, prefix)
         results = [scope[name] for name in names]

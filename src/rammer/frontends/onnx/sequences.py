@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -11,9 +11,6 @@ from rammer.frontends.builder import Operand
 from rammer.frontends.onnx.tensors import schema_type
 from rammer.ir.types import DType
 from rammer.printable import listing
-
-TENSOR, SEQUENCE, OPTIONAL = "{}", "seq({})", "optional({})"
-"""Forms of values: how ONNX spells the type of one, around that of its tensors. Optionals may hold sequences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,53 +23,79 @@ class TensorSequence:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OptionalValue:
-    """What may be there: `element`, which is None where it is not, and the form and element type it then would have."""
+    """What may be there: a sequence or a tensor, of an element type; `element` is None where it is not there."""
 
-    form: str
+    is_sequence: bool
     dtype: DType
-    element: Value | None
+    element: Operand | TensorSequence | None
 
 
 Value = Operand | TensorSequence | OptionalValue
 """What a name of a model stands for."""
 
 
-def form_of(value: Value) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How a value holds tensors: as a sequence of them, as an optional, as an optional sequence or as the one it is."""
+
+    is_sequence: bool = False
+    is_optional: bool = False
+
+    def of(self, tensors: str) -> str:
+        """The type of a value as ONNX spells it, around that of its tensors: `optional(seq(tensor(float)))`."""
+        inside = f"seq({tensors})" if self.is_sequence else tensors
+        return f"optional({inside})" if self.is_optional else inside
+
+
+TENSOR = Form()
+
+
+def form_of(value: Value) -> Form:
     """The form of a value."""
     match value:
         case TensorSequence():
-            return SEQUENCE
+            return Form(is_sequence=True)
         case OptionalValue():
-            return OPTIONAL.format(value.form)
+            return Form(is_sequence=value.is_sequence, is_optional=True)
     return TENSOR
 
 
-def kind_of(value: Value) -> str:
-    """A value's type as ONNX's operator schemas spell it, `seq(tensor(float))`."""
-    return form_of(value).format(schema_type(value.dtype))
+def declared_form(type_: onnx.TypeProto) -> tuple[Form, onnx.TypeProto.Tensor] | None:
+    """The form that a type of ONNX has and the type of its tensors; None for what is made of no tensors."""
+    form = Form(is_optional=type_.HasField("optional_type"))
+    held = type_.optional_type.elem_type if form.is_optional else type_
+    if held.HasField("sequence_type"):
+        form, held = replace(form, is_sequence=True), held.sequence_type.elem_type
+    return (form, held.tensor_type) if held.HasField("tensor_type") else None
 
 
-def described(value: Value) -> str:
-    """A value's type for messages, with those of all tensors: `seq(float32[2,3], float32[4])`."""
-    tensors = [str(tensor.type) for _, tensor in tensors_of("", value)]
-    form = form_of(value)
-    return form.format(listing(tensors)) if tensors else f"an empty {form.format(value.dtype.value)}"
+def made_of(form: Form, tensors: Sequence[Operand]) -> Value:
+    """A value of a form, made of tensors, of which there is at least one."""
+    value = TensorSequence(dtype=tensors[0].dtype, elements=tuple(tensors)) if form.is_sequence else tensors[0]
+    return optional_of(value) if form.is_optional else value
 
 
 def optional_of(value: Value) -> OptionalValue:
-    """An optional that holds a value."""
-    return OptionalValue(form=form_of(value), dtype=value.dtype, element=value)
-
-
-def taken_as(declared: onnx.TypeProto, value: Value) -> Value:
-    """What a graph's input of a declared type is: an optional may be given what it holds, as by the trip before."""
-    is_held = declared.WhichOneof("value") == "optional_type" and not isinstance(value, OptionalValue)
-    return optional_of(value) if is_held else value
+    """An optional that holds a value; one that is an optional already is itself."""
+    if isinstance(value, OptionalValue):
+        return value
+    return OptionalValue(is_sequence=isinstance(value, TensorSequence), dtype=value.dtype, element=value)
 
 
 def is_there(value: Value | None) -> bool:
     """Whether there is a value: one that is left out is not, nor is an empty optional."""
     return value.element is not None if isinstance(value, OptionalValue) else value is not None
+
+
+def kind_of(value: Value) -> str:
+    """A value's type as ONNX's operator schemas spell it, `seq(tensor(float))`."""
+    return form_of(value).of(schema_type(value.dtype))
+
+
+def described(value: Value) -> str:
+    """A value's type for messages, with those of all tensors: `seq(float32[2,3], float32[4])`."""
+    tensors = [str(tensor.type) for _, tensor in tensors_of("", value)]
+    return form_of(value).of(listing(tensors)) if tensors else f"an empty {form_of(value).of(value.dtype.value)}"
 
 
 def tensors_of(name: str, value: Value) -> list[tuple[str, Operand]]:
@@ -91,7 +114,7 @@ def mapped(function: Callable[[Operand], Operand], value: Value) -> Value:
         case TensorSequence():
             return replace(value, elements=tuple(map(function, value.elements)))
         case OptionalValue():
-            return replace(value, element=value.element and mapped(function, value.element))
+            return value if value.element is None else optional_of(mapped(function, value.element))
     return function(value)
 
 
@@ -106,16 +129,3 @@ def combined(function: Callable[[Operand, Operand], Operand], a: Value, b: Value
 def _outline(value: Value) -> tuple[str, list[str], bool]:
     """All of a value but its tensors."""
     return kind_of(value), [name for name, _ in tensors_of("", value)], is_there(value)
-
-
-def innermost(type_: onnx.TypeProto) -> tuple[str, onnx.TypeProto.Tensor] | None:
-    """The form that a type of ONNX declares and the type of its tensors; None for what is made of no tensors."""
-    match type_.WhichOneof("value"):
-        case "tensor_type":
-            return TENSOR, type_.tensor_type
-        case "sequence_type" if type_.sequence_type.elem_type.HasField("tensor_type"):
-            return SEQUENCE, type_.sequence_type.elem_type.tensor_type
-        case "optional_type" if (inside := innermost(type_.optional_type.elem_type)) is not None:
-            form, tensor = inside
-            return OPTIONAL.format(form), tensor
-    return None

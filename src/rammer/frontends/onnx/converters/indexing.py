@@ -98,7 +98,7 @@ def check_known(node: Node, indices: Operand, *extents: int) -> None:
 def _reverse_sequence(node: Node) -> Sequence[Operand]:
     x, lengths = node.operand(0), node.operand(1)
     batch, time = (node.axis(node.integer(name), x.rank) for name in ("batch_axis", "time_axis"))
-    for length in () if lengths.array is None else lengths.array.flat:
+    for length in () if lengths.array is None else node.known_integers(1):
         if not 0 <= length <= x.shape[time]:
             raise node.invalid(f"length {length} along a dimension of {x.shape[time]} elements")
     return [node.add("ReverseSequence", x, lengths, batch_axis=batch, time_axis=time)]

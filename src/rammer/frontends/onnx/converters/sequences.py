@@ -16,8 +16,8 @@ from rammer.frontends.onnx.sequences import (
     OptionalValue,
     TensorSequence,
     Value,
+    declared_form,
     described,
-    innermost,
     is_there,
     optional_of,
 )
@@ -105,22 +105,27 @@ def _length(node: Node) -> Sequence[Value]:
 
 
 def _split_to_sequence(node: Node) -> Sequence[Value]:
-    """Into given sizes, into parts of one size of which the last may be smaller, or into single elements."""
+    """Into given sizes, or into parts of one size, 1 where none is given, of which the last may be smaller.
+
+    Single elements lose the dimension without `keepdims`. ONNX means that only where no size is given; PyTorch's
+    exporter writes a size of 1 beside it, and ONNX Runtime takes it at its word.
+    """
     x = node.operand(0)
     axis = node.axis(node.integer("axis"), x.rank)
     extent = x.shape[axis]
-    sizes = (1,) if node.optional(1) is None else node.known_integers(1)
-    if node.optional(1) is None or not node.operand(1).rank:
-        (size,) = sizes
-        if size < 1:
-            raise node.invalid(f"parts of {size} elements")
-        if extent > size * _MOST_PARTS:
-            raise node.unsupported(f"a sequence of more than {_MOST_PARTS} parts", "split into larger parts")
-        sizes = tuple(min(size, extent - start) for start in range(0, extent, size))
-    if sum(sizes) != extent or min(sizes, default=0) < 0:
-        raise node.invalid(f"parts of {list(sizes)} elements of a dimension of {extent}")
-    parts = split(node, x, axis, sizes)
-    if node.optional(1) is None and not node.flag("keepdims"):
+    if node.optional(1) is not None and node.operand(1).rank:
+        sizes = node.known_integers(1)
+        if sum(sizes) != extent or min(sizes, default=0) < 0:
+            raise node.invalid(f"parts of {list(sizes)} elements of a dimension of {extent}")
+        return [TensorSequence(dtype=x.dtype, elements=tuple(split(node, x, axis, sizes)))]
+    size = 1 if node.optional(1) is None else node.known_integer(1)
+    if size < 1:
+        raise node.invalid(f"parts of {size} elements")
+    starts = range(0, extent, size)
+    if len(starts) > _MOST_PARTS:
+        raise node.unsupported(f"a sequence of {len(starts)} parts", f"up to {_MOST_PARTS} are possible")
+    parts = split(node, x, axis, [min(size, extent - start) for start in starts])
+    if size == 1 and not node.flag("keepdims"):
         parts = [element(node, one, axis, 0) for one in parts]
     return [TensorSequence(dtype=x.dtype, elements=tuple(parts))]
 
@@ -157,11 +162,12 @@ def _optional(node: Node) -> Sequence[Value]:
     value = _given(node)
     if value is not None:
         return [optional_of(value)]
-    declared = innermost(node.type("type"))
+    declared = declared_form(node.type("type"))
     if declared is None:
-        raise node.invalid("its attribute 'type' is no tensor or sequence of tensors")
+        raise node.invalid("its attribute 'type' is made of other things than tensors")
     form, tensor = declared
-    return [OptionalValue(form=form, dtype=dtype_of(tensor.elem_type, str(node.location)), element=None)]
+    dtype = dtype_of(tensor.elem_type, str(node.location))
+    return [OptionalValue(is_sequence=form.is_sequence, dtype=dtype, element=None)]
 
 
 def _get_element(node: Node) -> Sequence[Value]:

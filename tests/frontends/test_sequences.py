@@ -424,7 +424,18 @@ def test_sizes_that_depend_on_the_data_are_in_no_sequence():
 
 def test_too_many_parts():
     model = parsed("(float[5000] x) => (seq(float[N]) y)", "y = SplitToSequence(x)")
-    assert "a sequence of 5000 parts" in refusal(UnsupportedFeatureError, model)
+    assert "a sequence of more than 4096 parts" in refusal(UnsupportedFeatureError, model)
+
+
+def test_a_body_that_gives_several_element_types():
+    body = """
+        t = Constant<value = bool {1}>() f = Constant<value = bool {0}>() c = SequenceConstruct(t, f) y = Neg(x)
+        s = SequenceMap(c) <body = step (bool one) => (float[N] which) {
+            which = If (one) < then_branch = a () => (float[4, 3] u) { u = Neg(x) },
+                               else_branch = b () => (int64[2] v) { v = Shape(x) } >
+        }>
+    """
+    assert "a sequence of float32[4,3], int64[2]" in refusal(InvalidModelError, from_x(body))
 
 
 def test_element_types_that_no_sequence_has():

@@ -22,19 +22,26 @@ from rammer.frontends.onnx.sequences import (
     optional_of,
 )
 from rammer.frontends.onnx.tensors import dtype_of
-from rammer.printable import counted
+from rammer.printable import counted, listing
 
 _MOST_PARTS = 1 << 12
 """A tensor is split into so many parts at most, each of which is an operator."""
 
 
 def _construct(node: Node) -> Sequence[Value]:
-    return [_sequence(node.operands)]
+    return [_sequence(node, node.operands)]
 
 
-def _sequence(elements: Sequence[Operand]) -> TensorSequence:
-    """One or more tensors of one element type."""
-    return TensorSequence(dtype=elements[0].dtype, elements=tuple(elements))
+def _sequence(node: Node, elements: Sequence[Operand]) -> TensorSequence:
+    """A sequence of one tensor or more.
+
+    Raises:
+        InvalidModelError: they have several element types.
+    """
+    first = elements[0]
+    if any(other.dtype is not first.dtype for other in elements):
+        raise node.invalid(f"a sequence of {listing([str(each.type) for each in elements])}")
+    return TensorSequence(dtype=first.dtype, elements=tuple(elements))
 
 
 def _empty(node: Node) -> Sequence[Value]:
@@ -112,22 +119,31 @@ def _split_to_sequence(node: Node) -> Sequence[Value]:
     """
     x = node.operand(0)
     axis = node.axis(node.integer("axis"), x.rank)
-    extent = x.shape[axis]
+    sizes = (1,) if node.optional(1) is None else node.known_integers(1)
     if node.optional(1) is not None and node.operand(1).rank:
-        sizes = node.known_integers(1)
-        if sum(sizes) != extent or min(sizes, default=0) < 0:
-            raise node.invalid(f"parts of {list(sizes)} elements of a dimension of {extent}")
-        return [TensorSequence(dtype=x.dtype, elements=tuple(split(node, x, axis, sizes)))]
-    size = 1 if node.optional(1) is None else node.known_integer(1)
+        return [_parts(node, x, axis, sizes)]
+    (size,) = sizes
     if size < 1:
         raise node.invalid(f"parts of {size} elements")
-    starts = range(0, extent, size)
-    if len(starts) > _MOST_PARTS:
-        raise node.unsupported(f"a sequence of {len(starts)} parts", f"up to {_MOST_PARTS} are possible")
-    parts = split(node, x, axis, [min(size, extent - start) for start in starts])
-    if size == 1 and not node.flag("keepdims"):
-        parts = [element(node, one, axis, 0) for one in parts]
-    return [TensorSequence(dtype=x.dtype, elements=tuple(parts))]
+    starts = range(0, x.shape[axis], size)
+    sequence = _parts(node, x, axis, [min(size, x.shape[axis] - start) for start in starts[: _MOST_PARTS + 1]])
+    if size > 1 or node.flag("keepdims"):
+        return [sequence]
+    return [replace(sequence, elements=tuple(element(node, one, axis, 0) for one in sequence.elements))]
+
+
+def _parts(node: Node, x: Operand, axis: int, sizes: Sequence[int]) -> TensorSequence:
+    """Parts of given sizes along a dimension.
+
+    Raises:
+        InvalidModelError: they are not all of the dimension.
+        UnsupportedFeatureError: there are too many.
+    """
+    if len(sizes) > _MOST_PARTS:
+        raise node.unsupported(f"a sequence of more than {_MOST_PARTS} parts", "split into fewer and larger ones")
+    if sum(sizes) != x.shape[axis] or min(sizes, default=0) < 0:
+        raise node.invalid(f"parts of {list(sizes)} elements of a dimension of {x.shape[axis]}")
+    return TensorSequence(dtype=x.dtype, elements=tuple(split(node, x, axis, sizes)))
 
 
 def _concat(node: Node) -> Sequence[Value]:
@@ -152,7 +168,7 @@ def _map(node: Node) -> Sequence[Value]:
         inputs = [value.elements[trip] if isinstance(value, TensorSequence) else value for value in values]
         trips.append(node.tensors(node.enter(body, inputs, str(trip))))
     if trips:
-        return [_sequence(results) for results in zip(*trips, strict=True)]
+        return [_sequence(node, results) for results in zip(*trips, strict=True)]
     declared = [declaration_of(output, str(node.location)) for output in body.output]
     return [TensorSequence(dtype=each.dtype, elements=()) for each in declared]
 

@@ -116,21 +116,17 @@ def _tensors(declared: Declaration, given: Collection[str], where: str) -> tuple
     """The tensors of an input."""
     if declared.form == TENSOR:
         return (declared,)
-    name = declared.name
+    name, first, unknown = declared.name, declared.name, "whether it is there"
+    names: tuple[str, ...] = (name,) if name in given else ()
     if declared.form.is_sequence:
         names = tuple(itertools.takewhile(given.__contains__, (f"{name}[{i}]" for i in itertools.count())))
-        unknown, hint = (
-            "how many tensors it holds",
-            f"give a shape for each, as in input_shapes={{'{name}[0]': (2, 3)}}",
-        )
-    else:
-        names = (name,) if name in given else ()
-        unknown, hint = "whether it is there", f"give its shape if it is, as in input_shapes={{'{name}': (2, 3)}}"
+        first, unknown = f"{name}[0]", "how many tensors it holds"
     if not names:
         raise UnsupportedFeatureError(
             f"input '{name}' is {declared}: {unknown} has to be known",
             where=where,
-            hint=f"{hint}; else let the model make it by SequenceConstruct or Optional",
+            hint=f"give shapes for what it holds, as in `--shape '{first}=2,3'` or input_shapes={{'{first}': (2, 3)}}; "
+            "if that is nothing, let the model make it by SequenceEmpty or Optional",
         )
     return tuple(replace(declared, name=each, form=TENSOR) for each in names)
 

@@ -71,7 +71,7 @@ def compile(
             leave a choice; "measured" all rKernels, too. Measured times are kept for later.
         veus: execution units to use; None takes all there are.
         input_shapes: of an ONNX model, shapes of inputs with symbolic dimensions by the input's name, or values of such
-            dimensions by theirs: {"x": (8, 3)}, {"batch": 8}.
+            dimensions by theirs: {"x": (8, 3)}, {"batch": 8}; of a sequence those of its tensors, {"xs[0]": (8, 3)}.
         state: inputs of an ONNX model that a run takes from an output of the run before (zeros at first), by the names
             of both: {"past": "present"}. Buffers that a PyTorch module writes to are state by themselves.
         seed: of the model's random numbers, where it draws some; they follow from it and the number of the call.

@@ -26,12 +26,14 @@ from rammer.schedule.policies import POLICIES
 from rammer.verify import chain, graph, program, tasks
 from tests.support import measured_chart, models_together, traced_example
 from tests.support.traced_example import PAGE, PICTURE, Example
-from tests.support.walkthroughs import ROOT, blocks, change, copy_tree, programs, pytest_arguments
+from tests.support.walkthroughs import ROOT, blocks, change, check_made, copy_tree, programs, pytest_arguments
 
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("examples/**/*.md")])
 WALKTHROUGHS = sorted(DOCS.glob("adding-*.md"))
+MADE = DOCS / "adding-an-operator.md"
+"""The one whose changes the tree holds."""
 VERIFIERS: tuple[tuple[str, ModuleType], ...] = (("G", graph), ("T", tasks), ("P", program), ("C", chain))
 
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
@@ -342,10 +344,16 @@ def test_what_the_page_says_of_the_run_is_so(example):
 # --- Walk-throughs
 
 
+def test_the_operator_of_the_walkthrough_is_as_the_page_says():
+    check_made(text_of(MADE.name), ROOT)
+
+
 @pytest.fixture
 def changed(request, tmp_path, tmp_path_factory, monkeypatch):
-    """A copy of the tree with the changes of a page."""
+    """A copy of the tree with the changes of a page; the tree itself where it holds them."""
     monkeypatch.setenv("RAMMER_CACHE_DIR", str(cache_of(tmp_path_factory)))
+    if request.param == MADE:
+        return ROOT
     copy_tree(tmp_path)
     change(request.param.read_text(encoding="utf-8"), tmp_path)
     return tmp_path

@@ -168,8 +168,8 @@ def test_required_operand_left_out():
         (helper.make_tensor_type_proto(TensorProto.STRING, [1]), "STRING"),
         (helper.make_tensor_type_proto(TensorProto.COMPLEX64, [1]), "COMPLEX64"),
         (helper.make_tensor_type_proto(TensorProto.FLOAT6E2M3, [1]), "FLOAT6E2M3"),
-        (helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, [1])), "sequence"),
-        (helper.make_optional_type_proto(helper.make_tensor_type_proto(1, [1])), "optional"),
+        (helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, [1])), "how many tensors it holds"),
+        (helper.make_optional_type_proto(helper.make_tensor_type_proto(1, [1])), "whether it is there"),
     ],
 )
 def test_types_that_rammer_lacks(type_, message):

@@ -73,6 +73,17 @@ def test_dropout_is_for_training(opset):
     assert mask.all()
 
 
+@pytest.mark.parametrize("lengths", [(4, 1), (0, 3)])
+def test_reverse_sequence(lengths):
+    check("ReverseSequence", [floats(2, 4, 3), integers(*lengths)], batch_axis=0, time_axis=1)
+
+
+@pytest.mark.parametrize(("lengths", "message"), [((5, 1), "length 5 along"), ((1, -1), "length -1 along")])
+def test_reverse_sequence_of_known_lengths_outside(lengths, message):
+    operands = [floats(2, 4, 3), integers(*lengths)]
+    assert message in refusal(InvalidModelError, "ReverseSequence", operands, batch_axis=0, time_axis=1)
+
+
 def test_shape_of_a_part():
     nodes = [helper.make_node("Shape", ["x"], ["y"], start=-2, end=9)]
     check_model(model_of(nodes, {"x": X}, ["y"], opset=15), {"x": X})

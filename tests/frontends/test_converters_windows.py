@@ -6,7 +6,7 @@ from onnx import helper
 
 from rammer.errors import InvalidModelError, UnsupportedFeatureError
 from tests.support.converters import IMAGE, RNG, check, floats, integers, model, refusal
-from tests.support.onnx_reference import check_model, model_of
+from tests.support.onnx_reference import check_model, compare, evaluate_model, model_of
 
 X = RNG.standard_normal((2, 6, 5), dtype=np.float32)
 
@@ -126,13 +126,31 @@ def test_normalizations():
         check(op_type, [X], axis=1)
 
 
-def test_training_is_refused():
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-12), (np.float16, 2e-3)])
+@pytest.mark.parametrize("shape", [(5, 4), (2, 4, 7, 6)])
+def test_batch_normalization_in_training(shape, dtype, tolerance):
+    """The statistics may have another type than the image."""
+    x, parameters = (10 + floats(*shape)).astype(dtype), [floats(4), floats(4), floats(4), np.abs(floats(4))]
+    made = model("BatchNormalization", [x, *parameters], 3, 15, training_mode=1, momentum=0.7, epsilon=1e-3)
+    scale, bias, *running = parameters
+    axes = (0, *range(2, x.ndim))
+    each = (4, *(1 for _ in shape[2:]))
+    wide = x.astype(np.float64)
+    mean, var = wide.mean(axes), wide.var(axes)
+    y = (wide - mean.reshape(each)) / np.sqrt(var.reshape(each) + 1e-3) * scale.reshape(each) + bias.reshape(each)
+    moved = [(old * 0.7 + new * 0.3).astype(np.float32) for old, new in zip(running, (mean, var), strict=True)]
+    compare(evaluate_model(made, [x]), [y.astype(dtype), *moved], rtol=max(tolerance, 1e-6), atol=tolerance)
+
+
+def test_batch_normalization_of_one_dimension_is_refused_in_training_too():
+    refusal(InvalidModelError, "BatchNormalization", [floats(4)] * 5, 3, 15, training_mode=1)
+
+
+@pytest.mark.parametrize(("opset", "outputs"), [(13, 5), (15, 3)])
+def test_statistics_of_inference_are_no_results(opset, outputs):
     parameters = [floats(4) for _ in range(4)]
-    for attributes, outputs, opset in (({"training_mode": 1}, 3, 15), ({}, 5, 13)):
-        message = refusal(
-            UnsupportedFeatureError, "BatchNormalization", [IMAGE, *parameters], outputs, opset, **attributes
-        )
-        assert "training mode" in message
+    message = refusal(UnsupportedFeatureError, "BatchNormalization", [IMAGE, *parameters], outputs, opset)
+    assert "training mode" in message
 
 
 def test_precision_of_statistics():

@@ -12,9 +12,12 @@ SIGMAS = 4.5
 """How far a mean may be from what is expected, in its own standard deviations: the numbers are the same each time."""
 
 
-def net_of(body, *, x=f"float[{COUNT}] x", y=f"float[{COUNT}] y", **options):
-    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> random ({x}) => ({y}) {{ {body} }}')
-    return rammer.compile(model, **{"veus": 1, **options})
+def model_of(body, *, x=f"float[{COUNT}] x", y=f"float[{COUNT}] y"):
+    return parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> random ({x}) => ({y}) {{ {body} }}')
+
+
+def net_of(body, *, veus=1, state=None, seed=0, **ports):
+    return rammer.compile(model_of(body, **ports), veus=veus, state=state, seed=seed)
 
 
 def mean_is(values, mean, deviation):
@@ -136,8 +139,7 @@ def test_random_numbers_beside_a_state_of_the_model():
 
 
 def test_models_of_a_group_draw_numbers_of_their_own():
-    graph = f"random (float[{COUNT}] x) => (float[{COUNT}] y) {{ y = RandomNormalLike(x) }}"
-    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {graph}')
+    model = model_of("y = RandomNormalLike(x)")
     one, other = rammer.compile([model, model], veus=1)(ZEROS, ZEROS)
     assert abs(np.corrcoef(one, other)[0, 1]) < 0.03
 

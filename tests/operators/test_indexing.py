@@ -37,7 +37,36 @@ def test_gather_elements(axis):
     np.testing.assert_array_equal(run_operator("GatherElements", [x, positions], axis=axis), expected)
 
 
-F32, I32 = DType.FLOAT32, DType.INT32
+@pytest.mark.parametrize(("batch", "time"), [(0, 1), (1, 0)])
+def test_reverse_sequence(batch, time):
+    x, lengths = counted(3, 3, 2), np.array([1, 3, 2])
+    (expected,) = run_node("ReverseSequence", [x, lengths], 1, {"batch_axis": batch, "time_axis": time})
+    result = run_operator("ReverseSequence", [x, lengths], batch_axis=batch, time_axis=time)
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint64, np.float16, np.float64])
+def test_reverse_sequence_of_every_kind_of_element(dtype):
+    x = counted(2, 3).astype(dtype)
+    x[0, 1] = np.nan if x.dtype.kind == "f" else 0
+    result = run_operator("ReverseSequence", [x, np.array([3, 2])], batch_axis=0, time_axis=1)
+    np.testing.assert_array_equal(result, [x[0, ::-1], x[1, [1, 0, 2]]])
+    assert result.dtype == dtype
+
+
+def test_reverse_sequence_never_leaves_the_operand():
+    x, lengths = counted(2, 3), np.array([100, -100])
+    result = run_operator("ReverseSequence", [x, lengths], batch_axis=0, time_axis=1)
+    np.testing.assert_array_equal(result, [x[0, ::-1], x[1]])
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
+def test_reverse_sequence_of_nothing(shape):
+    lengths = np.zeros(shape[0], np.int64)
+    assert run_operator("ReverseSequence", [counted(*shape), lengths], batch_axis=0, time_axis=1).shape == shape
+
+
+F32, I32, I64 = DType.FLOAT32, DType.INT32, DType.INT64
 
 
 @pytest.mark.parametrize(
@@ -47,6 +76,10 @@ F32, I32 = DType.FLOAT32, DType.INT32
         ("Gather", [(F32, (0,)), (I32, (2,))], {"axis": 0}, "empty"),
         ("Gather", [(F32, (2,)), (I32, (2,))], {"axis": 1}, "rank 1"),
         ("GatherElements", [(F32, (2, 3)), (I32, (3, 3))], {"axis": 1}, "do not fit"),
+        ("ReverseSequence", [(F32, (2, 3)), (I64, (3,))], {"batch_axis": 0, "time_axis": 1}, "do not fit"),
+        ("ReverseSequence", [(F32, (2, 3)), (I32, (2,))], {"batch_axis": 0, "time_axis": 1}, "other types"),
+        ("ReverseSequence", [(F32, (2, 3)), (I64, (3,))], {"batch_axis": 1, "time_axis": 1}, "twice"),
+        ("ReverseSequence", [(F32, (2, 3))], {"batch_axis": 0, "time_axis": 1}, "1 operands"),
     ],
 )
 def test_operands_that_do_not_fit(kind, types, attributes, message):

@@ -36,9 +36,14 @@ def evaluate_verified(graph: Graph, inputs: Sequence[Array]) -> Sequence[Array]:
 def check_model(
     model: onnx.ModelProto, inputs: Mapping[str, Array], *, run: Run = evaluate_model, tolerance: float = 1e-4
 ) -> None:
-    """Compare all outputs with ONNX Runtime's: types and shapes exactly, values within the tolerance."""
+    """Compare all outputs with ONNX Runtime's: types and shapes exactly, values within the tolerance.
+
+    Those that are sequences are compared tensor by tensor.
+    """
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    expected = [np.asarray(output) for output in session.run(None, dict(inputs))]
+    outputs = session.run(None, dict(inputs))
+    tensors = [each for output in outputs for each in (output if isinstance(output, list) else [output])]
+    expected = [np.asarray(tensor) for tensor in tensors]
     constants = {tensor.name for tensor in model.graph.initializer}
     names = [value.name for value in model.graph.input if value.name not in constants]
     compare(run(model, [inputs[name] for name in names]), expected, rtol=tolerance, atol=tolerance)

@@ -1,4 +1,4 @@
-"""The walk-throughs in docs/adding-*.md as changes that can be made: each page is tried on a copy of the tree.
+"""The walk-throughs in docs/adding-*.md as changes that can be made, on a copy of the tree, or that the tree holds.
 
 A page changes files by ```diff blocks (hunks between `@@` lines, without line numbers), adds files by a comment
 `<!-- new file: PATH -->` before a block, shows what then works by `<!-- run -->` before a Python block, and names the
@@ -65,20 +65,45 @@ def change(page: str, root: Path) -> None:
 
 
 def _patch(diff: str, root: Path) -> None:
+    name, hunks = _hunks(diff)
+    text = (root / name).read_text(encoding="utf-8")
+    for old, new in hunks:
+        if text.count(old) != 1:
+            raise ValueError(f"{name} holds this {text.count(old)} times:\n{old}")
+        text = text.replace(old, new)
+    (root / name).write_text(text, encoding="utf-8")
+
+
+def check_made(page: str, root: Path) -> None:
+    """Check that a tree holds all changes that the diffs of a page make.
+
+    Raises:
+        ValueError: what one adds or leaves is not in the file, or is there twice, or what it takes away still is.
+    """
+    for block in blocks(page):
+        if block.language == "diff":
+            name, hunks = _hunks(block.text)
+            text = (root / name).read_text(encoding="utf-8")
+            for old, new in hunks:
+                if new and text.count(new) != 1:
+                    raise ValueError(f"{name} holds this {text.count(new)} times:\n{new}")
+                if old not in new and old in text:
+                    raise ValueError(f"{name} still holds this:\n{old}")
+
+
+def _hunks(diff: str) -> tuple[str, list[tuple[str, str]]]:
+    """The file that a diff changes, and what it replaces by what."""
     head, *hunks = re.split(r"^@@\n", diff, flags=re.MULTILINE)
     name = re.search(r"^\+\+\+ b/(.*)$", head, re.MULTILINE)
     if name is None:
         raise ValueError(f"a diff names no file: {diff}")
-    path = root / name[1]
-    text = path.read_text(encoding="utf-8")
+    pairs = []
     for hunk in hunks:
         # An empty line is context without its leading blank, which editors take away.
         lines = [line if line != "\n" else " \n" for line in hunk.splitlines(keepends=True)]
         old, new = ("".join(line[1:] for line in lines if line[0] in f" {sign}") for sign in "-+")
-        if text.count(old) != 1:
-            raise ValueError(f"{name[1]} holds this {text.count(old)} times:\n{old}")
-        text = text.replace(old, new)
-    path.write_text(text, encoding="utf-8")
+        pairs.append((old, new))
+    return name[1], pairs
 
 
 def programs(page: str) -> list[str]:

@@ -5,6 +5,7 @@ Each gives the operand itself where nothing changes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -49,6 +50,17 @@ def part(node: ModelNode, x: Operand, axis: int, start: int, size: int) -> Opera
     return strided(node, x, {axis: range(start, start + size)})
 
 
+def element(node: ModelNode, x: Operand, axis: int, position: int) -> Operand:
+    """The part at one position of a dimension, without it."""
+    return reshaped(node, part(node, x, axis, position, 1), (*x.shape[:axis], *x.shape[axis + 1 :]))
+
+
+def split(node: ModelNode, x: Operand, axis: int, sizes: Sequence[int]) -> list[Operand]:
+    """Parts one after the other along a dimension, of so many elements each."""
+    ends = itertools.accumulate(sizes)
+    return [part(node, x, axis, end - size, size) for end, size in zip(ends, sizes, strict=True)]
+
+
 def strided(node: ModelNode, x: Operand, ranges: Mapping[int, range]) -> Operand:
     """The elements at the positions of a range along some dimensions, all along the others."""
     taken = [ranges.get(axis, range(extent)) for axis, extent in enumerate(x.shape)]
@@ -66,6 +78,12 @@ def strided(node: ModelNode, x: Operand, ranges: Mapping[int, range]) -> Operand
 def concatenated(node: ModelNode, parts: Sequence[Operand], axis: int) -> Operand:
     """The operands one after the other along a dimension."""
     return parts[0] if len(parts) == 1 else node.add("Concat", *parts, axis=axis)
+
+
+def stacked(node: ModelNode, parts: Sequence[Operand], axis: int) -> Operand:
+    """Operands of one shape along a new dimension."""
+    shape = parts[0].shape
+    return concatenated(node, [reshaped(node, x, (*shape[:axis], 1, *shape[axis:])) for x in parts], axis)
 
 
 def repeated(node: ModelNode, x: Operand, axis: int, times: int) -> Operand:

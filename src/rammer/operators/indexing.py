@@ -45,6 +45,27 @@ def gather_elements(inputs: Sequence[TensorType], attributes: Attributes) -> Ten
     return plain_result(inputs, x.dtype, axes, load(0, x, [*axes[:axis], found, *axes[axis + 1 :]]))
 
 
+def reverse_sequence(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
+    """Slot 0 with the first `lengths[b]` elements along `time_axis` reversed, b being the position along `batch_axis`.
+
+    Slots: x of any type and shape; lengths, int64 `[x.shape[batch_axis]]`. Output: as x. A length outside is brought
+    to the nearest possible one, as a position of `gather` is.
+
+    Raises:
+        InvalidModelError: the operands do not fit.
+    """
+    require(len(inputs) == 2, f"ReverseSequence of {len(inputs)} operands")
+    x, lengths = inputs
+    batch, time = integer(attributes, "batch_axis"), integer(attributes, "time_axis")
+    check_axis("ReverseSequence", x, batch, time)
+    check_dtype("ReverseSequence by lengths", lengths, frozenset({DType.INT64}))
+    require(lengths.shape == (x.shape[batch],), f"ReverseSequence of {x}: lengths {lengths} do not fit")
+    axes = spatial_axes(x.shape)
+    length = clamp(load(1, lengths, [axes[batch]]), 0, x.shape[time])
+    position = choose(less(axes[time], length), length - axes[time] - 1, axes[time])
+    return plain_result(inputs, x.dtype, axes, load(0, x, [*axes[:time], position, *axes[time + 1 :]]))
+
+
 def _gathered(kind: str, inputs: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, TensorType, int]:
     require(len(inputs) == 2, f"{kind} of {len(inputs)} operands")
     x, positions = inputs
@@ -63,3 +84,4 @@ def _position(position: Expr, extent: int) -> Expr:
 
 register(OperatorDef(kind="Gather", build=gather))
 register(OperatorDef(kind="GatherElements", build=gather_elements))
+register(OperatorDef(kind="ReverseSequence", build=reverse_sequence))

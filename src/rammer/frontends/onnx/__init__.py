@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rammer.errors import DynamicShapeError, OptionError
+from rammer.errors import DynamicShapeError, OptionError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder
 from rammer.frontends.dispatch import Example, Imported, Shapes
 from rammer.frontends.onnx.agreement import check_declared
-from rammer.frontends.onnx.binding import Declaration, Symbols, bind_inputs, declaration_of
+from rammer.frontends.onnx.binding import Declaration, Symbols, bind_inputs, declaration_of, declared_inputs
 from rammer.frontends.onnx.checking import check_graph_names, check_version
 from rammer.frontends.onnx.contents import read_contents
 from rammer.frontends.onnx.converters import CONVERTERS
@@ -17,6 +17,7 @@ from rammer.frontends.onnx.functions import model_functions
 from rammer.frontends.onnx.importer import Importer, Scope
 from rammer.frontends.onnx.operators import check_operators
 from rammer.frontends.onnx.reading import Model, ModelSource, read_model
+from rammer.frontends.onnx.sequences import made_of, tensors_of
 from rammer.frontends.onnx.states import with_states
 from rammer.frontends.onnx.tensors import array_of
 from rammer.frontends.onnx.versions import brought_up
@@ -105,10 +106,9 @@ def open_dimensions(model: ModelSource) -> Places:
 
 
 def _declared(source: Model) -> list[Declaration]:
-    """The inputs, without initialisers that are declared as such."""
-    graph = source.proto.graph
-    constants = {tensor.name for tensor in graph.initializer}
-    return [declaration_of(value, source.name) for value in graph.input if value.name not in constants]
+    """The inputs, which all have to be tensors."""
+    inputs = declared_inputs(source.proto.graph, (), source.name)
+    return [tensor for each in inputs for tensor in each.tensors]
 
 
 def _extent(dynamic: Dynamic, declared: Declaration, axis: int, where: str) -> int:
@@ -132,8 +132,10 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
         input_shapes: a full shape by input name, where the model leaves dimensions open.
 
     Returns:
-        a graph whose inputs and outputs have the model's names and order. Initialisers are constants, also where
-        the model declares them as inputs with a default. What its random numbers follow from is state.
+        a graph whose inputs and outputs have the model's names and order. Of one that is a sequence, each tensor is
+        one, `name[0]`, `name[1]` and so on; for inputs, the given shapes say how many there are, and whether an
+        optional is there. An empty optional is no output. Initialisers are constants, also where the model declares
+        them as inputs with a default. What its random numbers follow from is state.
 
     Raises:
         ModelNotFoundError: there is no such file, or it cannot be read.
@@ -161,9 +163,13 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
         array = array_of(tensor, source.folder, f"initialiser '{tensor.name}' of {where}", held_bytes)
         held_bytes += array.nbytes
         scope[tensor.name] = builder.constant(array, tensor.name)
-    inputs = [declaration_of(value, where) for value in graph.input if value.name not in scope]
-    for declared, type_ in zip(inputs, bind_inputs(inputs, input_shapes or {}, symbols, where), strict=True):
-        scope[declared.name] = builder.input(declared.name, type_)
+    shapes = input_shapes or {}
+    inputs = declared_inputs(graph, shapes.keys(), where)
+    tensors = [tensor for each in inputs for tensor in each.tensors]
+    types = iter(bind_inputs(tensors, shapes, symbols, where))
+    for each in inputs:
+        operands = [builder.input(tensor.name, next(types)) for tensor in each.tensors]
+        scope[each.whole.name] = made_of(each.whole.form, operands)
 
     random = RandomStreams(builder, where)
     importer = Importer(model=source, functions=functions, builder=builder, random=random)
@@ -172,6 +178,10 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
     values = (*graph.input, *graph.value_info, *graph.output)
     typed = [declaration_of(value, where) for value in values if value.type.WhichOneof("value") is not None]
     check_declared(typed, scope, makers, symbols, where)
-    outputs = with_counts([(name, operand) for name in names if (operand := scope[name]) is not None], where)
+    results = [(name, value) for name in names if (value := scope[name]) is not None]
+    outputs = [each for name, value in results for each in tensors_of(name, value)]
+    if not outputs:
+        raise UnsupportedFeatureError("all outputs are empty sequences or optionals", where=where)
+    outputs = with_counts(outputs, where)
     outputs += ((f"next {name}", operand) for name, operand in random.following().items())
     return builder.finish(outputs, SourceLocation(model=where, node="outputs", op_type="Identity"), random.states())

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rammer.errors import ShapeDisagreementError
 from rammer.frontends.builder import Operand
-from rammer.frontends.onnx.binding import Declaration, Symbols
+from rammer.frontends.onnx.binding import Declaration, Extent, Symbols
+from rammer.frontends.onnx.sequences import Value, described, form_of, tensors_of
 from rammer.ir.graph import SourceLocation
 
 
 def check_declared(
     declared: Iterable[Declaration],
-    scope: Mapping[str, Operand | None],
+    scope: Mapping[str, Value | None],
     makers: Mapping[str, SourceLocation],
     symbols: Symbols,
     where: str,
 ) -> None:
     """Compare declared types with those of the values; a symbol of the inputs has to stand for one extent.
 
-    Exporters invent names for further extents, and may give one to several: such names say nothing.
+    Exporters invent names for further extents, and may give one to several: such names say nothing, and where there is
+    nothing else, their number does not, either.
 
     Args:
         declared: what the file says about inner values and outputs.
@@ -32,22 +34,29 @@ def check_declared(
         ShapeDisagreementError: they differ.
     """
     for declaration in declared:
-        operand = scope.get(declaration.name)
-        if operand is not None:
-            reason = _difference(declaration, operand, symbols)
+        value = scope.get(declaration.name)
+        if value is not None:
+            reason = _difference(declaration, value, symbols)
             if reason is not None:
                 raise ShapeDisagreementError(
-                    f"the file declares '{declaration.name}' as {declaration}, its operators give {operand.type}"
+                    f"the file declares '{declaration.name}' as {declaration}, its operators give {described(value)}"
                     f" ({reason})",
                     where=str(makers.get(declaration.name, where)),
                     hint="export the model again, or drop its value_info and run onnx.shape_inference",
                 )
 
 
-def _difference(declaration: Declaration, operand: Operand, symbols: Symbols) -> str | None:
-    if declaration.dtype is not operand.dtype:
+def _difference(declaration: Declaration, value: Value, symbols: Symbols) -> str | None:
+    if declaration.form != form_of(value):
+        return "one is no tensor, or holds other things"
+    if declaration.dtype is not value.dtype:
         return "element types differ"
-    if declaration.shape is None:
+    differences = (_shape_difference(declaration, tensor, symbols) for _, tensor in tensors_of("", value))
+    return next(filter(None, differences), None)
+
+
+def _shape_difference(declaration: Declaration, operand: Operand, symbols: Symbols) -> str | None:
+    if declaration.shape is None or not _says_something(declaration.shape, symbols):
         return None
     if len(declaration.shape) != operand.rank:
         return "ranks differ"
@@ -61,3 +70,8 @@ def _difference(declaration: Declaration, operand: Operand, symbols: Symbols) ->
             if other is not None:
                 return f"dimension {dim} differs: {other}"
     return None
+
+
+def _says_something(shape: Sequence[Extent], symbols: Symbols) -> bool:
+    """Whether a shape has no dimensions, or one with an extent or a name of the inputs."""
+    return not shape or any(isinstance(e, int) or (isinstance(e, str) and symbols.value(e) is not None) for e in shape)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import onnx
 
 from rammer.errors import DynamicShapeError, InvalidModelError, OptionError, UnsupportedFeatureError
+from rammer.frontends.onnx.sequences import TENSOR, Form, declared_form
 from rammer.frontends.onnx.tensors import checked_shape, dtype_of
 from rammer.ir.types import DType, TensorType
 from rammer.printable import listing
@@ -19,15 +22,20 @@ Extent = int | str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What the file says about a value; `shape` is None where not even the rank is known."""
+    """What the file says about a value; `shape` is None where not even the rank is known.
+
+    Of sequences and optionals, dtype and shape are those of their tensors; names of extents are left out of sequences,
+    whose tensors may differ.
+    """
 
     name: str
     dtype: DType
     shape: tuple[Extent, ...] | None
+    form: Form = TENSOR
 
     def __str__(self) -> str:
         extents = "..." if self.shape is None else ",".join("?" if e is None else str(e) for e in self.shape)
-        return f"{self.dtype.value}[{extents}]"
+        return self.form.of(f"{self.dtype.value}[{extents}]")
 
 
 class Symbols:
@@ -51,23 +59,76 @@ def declaration_of(value: onnx.ValueInfoProto, where: str) -> Declaration:
 
     Raises:
         InvalidModelError: it has none, or an extent is negative.
-        UnsupportedFeatureError: it is no tensor, or of an element type that Rammer does not have.
+        UnsupportedFeatureError: it is made of no tensors, or of an element type that Rammer does not have.
     """
     kind = value.type.WhichOneof("value")
     if kind is None:
         raise InvalidModelError(f"'{value.name}' is declared without a type", where=where)
-    if kind != "tensor_type":
+    declared = declared_form(value.type)
+    if declared is None:
         raise UnsupportedFeatureError(
-            f"'{value.name}' is a {kind.removesuffix('_type').replace('_', ' ')}, not a tensor", where=where
+            f"'{value.name}' is a {kind.removesuffix('_type').replace('_', ' ')}, made of other things than tensors",
+            where=where,
         )
-    tensor = value.type.tensor_type
+    form, tensor = declared
     place = f"'{value.name}' of {where}"
     dtype = dtype_of(tensor.elem_type, place)
     if not tensor.HasField("shape"):
-        return Declaration(name=value.name, dtype=dtype, shape=None)
+        return Declaration(name=value.name, dtype=dtype, shape=None, form=form)
     shape = tuple(_extent(dim) for dim in tensor.shape.dim)
+    if form.is_sequence:
+        shape = tuple(extent if isinstance(extent, int) else None for extent in shape)
     checked_shape((extent for extent in shape if isinstance(extent, int)), place)
-    return Declaration(name=value.name, dtype=dtype, shape=shape)
+    return Declaration(name=value.name, dtype=dtype, shape=shape, form=form)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredInput:
+    """An input of the file, and the tensors that it is made of, each an input of the program."""
+
+    whole: Declaration
+    tensors: tuple[Declaration, ...]
+
+
+def declared_inputs(graph: onnx.GraphProto, given: Collection[str], where: str) -> list[DeclaredInput]:
+    """A graph's inputs, without initialisers that are declared as such.
+
+    Args:
+        graph: the graph.
+        given: names that shapes are given for: of a sequence `x[0]`, `x[1]` and so on, of an optional its own.
+        where: the model, for messages.
+
+    Raises:
+        InvalidModelError: an input has no type, an extent is negative, or a tensor is called as another input is.
+        UnsupportedFeatureError: an input is made of no tensors, of an element type that Rammer does not have, or of
+            tensors for which no shape is given.
+    """
+    constants = {tensor.name for tensor in graph.initializer}
+    declared = [declaration_of(value, where) for value in graph.input if value.name not in constants]
+    inputs = [DeclaredInput(whole=whole, tensors=_tensors(whole, given, where)) for whole in declared]
+    for name, times in Counter(tensor.name for each in inputs for tensor in each.tensors).items():
+        if times > 1:
+            raise InvalidModelError(f"an input is called '{name}', as a tensor of another is", where=where)
+    return inputs
+
+
+def _tensors(declared: Declaration, given: Collection[str], where: str) -> tuple[Declaration, ...]:
+    """The tensors of an input."""
+    if declared.form == TENSOR:
+        return (declared,)
+    name, first, unknown = declared.name, declared.name, "whether it is there"
+    names: tuple[str, ...] = (name,) if name in given else ()
+    if declared.form.is_sequence:
+        names = tuple(itertools.takewhile(given.__contains__, (f"{name}[{i}]" for i in itertools.count())))
+        first, unknown = f"{name}[0]", "how many tensors it holds"
+    if not names:
+        raise UnsupportedFeatureError(
+            f"input '{name}' is {declared}: {unknown} has to be known",
+            where=where,
+            hint=f"give shapes for what it holds, as in `--shape '{first}=2,3'` or input_shapes={{'{first}': (2, 3)}}; "
+            "if that is nothing, let the model make it by SequenceEmpty or Optional",
+        )
+    return tuple(replace(declared, name=each, form=TENSOR) for each in names)
 
 
 def bind_inputs(

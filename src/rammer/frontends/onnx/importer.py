@@ -26,14 +26,15 @@ from rammer.frontends.onnx.counts import carried, check_counts
 from rammer.frontends.onnx.functions import FunctionId, function_id, instantiate, standard_function
 from rammer.frontends.onnx.node import Node
 from rammer.frontends.onnx.reading import Model
+from rammer.frontends.onnx.sequences import Value, mapped, optional_of, tensors_of
 from rammer.frontends.onnx.signatures import check_operands
 from rammer.frontends.onnx.tensors import array_of
 from rammer.frontends.randomness import RandomStreams
 from rammer.ir.graph import Graph, SourceLocation
 from rammer.operators.registry import CustomDef, custom_definitions
 
-Scope = dict[str, Operand | None]
-"""Operands by name; None for an operand that a function's caller left out."""
+Scope = dict[str, Value | None]
+"""Values by name; None for an operand that a function's caller left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,8 @@ class Importer:
                 if name and result is None:
                     raise InvalidModelError(f"its output {output} is not computed", where=str(location))
                 if name and result is not None:
-                    self.builder.name(result, prefix + name)
+                    for own, tensor in tensors_of(prefix + name, result):
+                        self.builder.name(tensor, own)
                     scope[name] = result
                     makers[name] = location
         return makers
@@ -105,10 +107,10 @@ class Importer:
     def _results(
         self,
         proto: onnx.NodeProto,
-        operands: tuple[Operand | None, ...],
+        operands: tuple[Value | None, ...],
         location: SourceLocation,
         frame: _Frame,
-    ) -> Sequence[Operand | None]:
+    ) -> Sequence[Value | None]:
         function = self.functions.get(function_id(proto))
         if function is not None:
             defaults = {attribute.name: attribute for attribute in function.attribute_proto}
@@ -144,8 +146,8 @@ class Importer:
         return results
 
     def enter(
-        self, frame: _Frame, location: SourceLocation, graph: onnx.GraphProto, inputs: Sequence[Operand], part: str
-    ) -> Sequence[Operand]:
+        self, frame: _Frame, location: SourceLocation, graph: onnx.GraphProto, inputs: Sequence[Value], part: str
+    ) -> Sequence[Value]:
         """The outputs of a graph in an attribute, which sees the values around its node."""
         where = str(location)
         if len(inputs) != len(graph.input):
@@ -160,20 +162,22 @@ class Importer:
         for tensor in graph.initializer:
             array = array_of(tensor, self.model.folder, f"initialiser '{tensor.name}' of {where}")
             scope[tensor.name] = self.builder.constant(array, prefix + tensor.name)
-        scope.update((value.name, operand) for value, operand in zip(graph.input, inputs, strict=True))
+        for info, value in zip(graph.input, inputs, strict=True):  # a trip may have made what an optional holds
+            scope[info.name] = optional_of(value) if info.type.HasField("optional_type") else value
         names = [value.name for value in graph.output]
         self.convert(graph.node, scope, names, frame.imports, prefix)
         results = [scope[name] for name in names]
         if None in results:
             raise InvalidModelError(f"an output of its graph '{graph.name}' is left out", where=where)
         for name, result in zip(names, results, strict=True):
-            if result is not None and result.count is not None:
+            if isinstance(result, Operand) and result.count is not None:
                 raise UnsupportedFeatureError(f"'{name}' has a size that depends on the data", where=where)
         return [result for result in results if result is not None]
 
-    def _standard(self, node: Node) -> Sequence[Operand | None]:
+    def _standard(self, node: Node) -> Sequence[Value | None]:
         """The results of an operator by ONNX's definition of it."""
-        types = [None if operand is None else operand.type for operand in node.inputs]
+        operands = map(node.optional, range(len(node.inputs)))
+        types = [None if operand is None else operand.type for operand in operands]
         function = standard_function(node.proto, node.schema, node.opset, types)
         if function is None:
             raise node.unsupported("ONNX gives it no definition in simpler operators for these operands")
@@ -184,10 +188,10 @@ class Importer:
         self,
         function: onnx.FunctionProto,
         call: onnx.NodeProto,
-        operands: Sequence[Operand | None],
+        operands: Sequence[Value | None],
         defaults: Mapping[str, onnx.AttributeProto],
         location: SourceLocation,
-    ) -> Sequence[Operand | None]:
+    ) -> Sequence[Value | None]:
         """The results of a function's body."""
         if len(operands) > len(function.input) or len(call.output) > len(function.output):
             raise InvalidModelError(
@@ -212,20 +216,23 @@ class _Alone:
         self._location, self._graph = location, graph
         self._around: list[Operand] = []
 
-    def convert(self, inputs: Sequence[Operand]) -> Sequence[Operand]:
+    def convert(self, inputs: Sequence[Operand]) -> Sequence[Value]:
         """Add the operators, and before them an input for each value around the node that they read."""
         graph, known = self._graph, dict[Operand, Operand]()
         own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
         read = names_read(graph) - own - {output for node in graph.node for output in node.output}
-        for name, operand in self._frame.scope.items():
-            if name in read and operand is not None and operand.array is None and operand not in known:
+        around = {name: value for name, value in self._frame.scope.items() if name in read and value is not None}
+        tensors = [each for name, value in around.items() for each in tensors_of(name, value)]
+        for name, operand in tensors:
+            if operand.array is None and operand not in known:
                 if operand.count is not None:
                     raise UnsupportedFeatureError(
                         f"'{name}' has a size that depends on data", where=str(self._location)
                     )
                 known[operand] = self.builder.input(operand.name, operand.type)
                 self._around.append(operand)
-        scope: Scope = {name: op and known.get(op, op) for name, op in self._frame.scope.items()}
+        inside = {name: mapped(lambda operand: known.get(operand, operand), value) for name, value in around.items()}
+        scope: Scope = {**self._frame.scope, **inside}
         frame = replace(self._frame, scope=scope)
         return self._importer.enter(frame, self._location, graph, inputs, "trip")
 

@@ -13,11 +13,12 @@ from onnx.defs import OpSchema
 
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.frontends.node import ModelNode
+from rammer.frontends.onnx.sequences import TensorSequence, Value, described
 from rammer.frontends.onnx.tensors import array_of
 from rammer.frontends.randomness import RandomStreams
 from rammer.ir.graph import Array, Graph
 
-Enter = Callable[[onnx.GraphProto, Sequence[Operand], str], Sequence[Operand]]
+Enter = Callable[[onnx.GraphProto, Sequence[Value], str], Sequence[Value]]
 """Converts a graph that an attribute holds, and returns its outputs: the graph, its inputs, a name for this part."""
 
 Apart = Callable[[onnx.GraphProto], "Alone"]
@@ -32,7 +33,7 @@ class Alone(Protocol):
         """What its operators are added to."""
         ...
 
-    def convert(self, inputs: Sequence[Operand]) -> Sequence[Operand]:
+    def convert(self, inputs: Sequence[Operand]) -> Sequence[Value]:
         """Add the graph's operators once its inputs are, and return its outputs."""
         ...
 
@@ -59,7 +60,7 @@ class Node(ModelNode):
     proto: onnx.NodeProto
     schema: OpSchema
     opset: int
-    inputs: tuple[Operand | None, ...]
+    inputs: tuple[Value | None, ...]
     folder: Path | None
     random: RandomStreams | None
     enter: Enter
@@ -72,20 +73,42 @@ class Node(ModelNode):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """The operands that are there, in order."""
-        return tuple(operand for operand in self.inputs if operand is not None)
+        """The operands that are there, in order.
+
+        Raises:
+            InvalidModelError: one is no tensor.
+        """
+        return self.tensors([value for value in self.inputs if value is not None])
 
     def operand(self, position: int) -> Operand:
         """A required operand.
 
         Raises:
+            InvalidModelError: it is left out, or no tensor.
+        """
+        return self.tensors([self.value(position)])[0]
+
+    def value(self, position: int) -> Value:
+        """A required operand that may be a sequence or an optional.
+
+        Raises:
             InvalidModelError: it is left out.
         """
-        operand = self.optional(position)
-        if operand is None:
-            formals = self.schema.inputs
-            raise self.invalid(f"its input '{formals[min(position, len(formals) - 1)].name}' is missing")
-        return operand
+        value = self.inputs[position] if position < len(self.inputs) else None
+        if value is None:
+            raise self.invalid(f"its input '{self._formal(position)}' is missing")
+        return value
+
+    def sequence(self, position: int) -> TensorSequence:
+        """A required operand that is a sequence.
+
+        Raises:
+            InvalidModelError: it is left out, or no sequence.
+        """
+        value = self.value(position)
+        if not isinstance(value, TensorSequence):
+            raise self.invalid(f"its input '{self._formal(position)}' is {described(value)}, not a sequence")
+        return value
 
     def of_rank(self, position: int, *ranks: int) -> Operand:
         """A required operand that has one of these numbers of dimensions.
@@ -100,16 +123,36 @@ class Node(ModelNode):
         return operand
 
     def optional(self, position: int) -> Operand | None:
-        """An operand that may be left out."""
-        return self.inputs[position] if position < len(self.inputs) else None
+        """An operand that may be left out.
+
+        Raises:
+            InvalidModelError: it is no tensor.
+        """
+        return self.operand(position) if position < len(self.inputs) and self.inputs[position] is not None else None
 
     def operands_from(self, first: int) -> list[Operand]:
         """The operands from a position on, none of which may be left out.
 
         Raises:
-            InvalidModelError: one is.
+            InvalidModelError: one is, or is no tensor.
         """
-        return [self.operand(position) for position in range(first, len(self.inputs))]
+        return list(self.tensors(self.values_from(first)))
+
+    def values_from(self, first: int) -> list[Value]:
+        """The same where they may be sequences or optionals."""
+        return [self.value(position) for position in range(first, len(self.inputs))]
+
+    def tensors(self, values: Sequence[Value]) -> tuple[Operand, ...]:
+        """Values that all have to be tensors: operands, or results of the node's graphs.
+
+        Raises:
+            InvalidModelError: one is not.
+        """
+        tensors = tuple(value for value in values if isinstance(value, Operand))
+        if len(tensors) < len(values):
+            other = next(value for value in values if not isinstance(value, Operand))
+            raise self.invalid(f"{described(other)} where only a tensor can be")
+        return tensors
 
     def wants(self, position: int) -> bool:
         """Whether the model gives the output a name."""
@@ -168,6 +211,10 @@ class Node(ModelNode):
         """A graph attribute."""
         return self._required(name).g
 
+    def type(self, name: str) -> onnx.TypeProto:
+        """An attribute that is a type."""
+        return self._required(name).tp
+
     # Operands that have to be known while the model is compiled.
 
     def known(self, position: int) -> Array:
@@ -204,6 +251,11 @@ class Node(ModelNode):
             raise self.invalid(f"its input '{self.schema.inputs[position].name}' has {len(elements)} elements, not 1")
         return elements[0]
 
+    def _formal(self, position: int) -> str:
+        """What the schema calls an input; the last one may be there several times."""
+        formals = self.schema.inputs
+        return formals[min(position, len(formals) - 1)].name
+
     def _attribute(self, name: str) -> onnx.AttributeProto | None:
         for attribute in self.proto.attribute:
             if attribute.name == name:
@@ -225,5 +277,5 @@ class Node(ModelNode):
             raise self.invalid(f"its attribute '{name}' is {text!r}, which is not UTF-8") from error
 
 
-Converter = Callable[[Node], Sequence[Operand | None]]
+Converter = Callable[[Node], Sequence[Value | None]]
 """Adds what a node stands for and returns its outputs in order; trailing outputs may be left out, others be None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx.defs import OpSchema
 
 from rammer.frontends.onnx.node import Node
-from rammer.frontends.onnx.tensors import schema_type
+from rammer.frontends.onnx.sequences import described, kind_of
 from rammer.ir.types import DType
 
 
@@ -13,7 +13,7 @@ def check_operands(node: Node) -> None:
     """Check a node's operands, and that it has none, and no attribute, that the schema does not know.
 
     Raises:
-        InvalidModelError: a required operand is missing or an element type does not fit.
+        InvalidModelError: a required operand is missing, or its type does not fit: a sequence for a tensor, say.
         UnsupportedFeatureError: an operand or attribute is not in the schema, as in a newer version of `com.microsoft`.
     """
     formals = node.schema.inputs
@@ -31,10 +31,10 @@ def check_operands(node: Node) -> None:
             if formal.option == OpSchema.FormalParameterOption.Single:
                 raise node.invalid(f"its input '{formal.name}' is missing")
             continue
-        if schema_type(operand.dtype) not in formal.types:
-            raise node.invalid(f"its input '{formal.name}' cannot be {operand.type}")
+        if kind_of(operand) not in formal.types:
+            raise node.invalid(f"its input '{formal.name}' cannot be {described(operand)}")
         first = shared.setdefault(formal.type_str, operand.dtype)
         if formal.is_homogeneous and first is not operand.dtype:
             raise node.invalid(
-                f"its input '{formal.name}' is {operand.type}, another input of the same type is {first.value}"
+                f"its input '{formal.name}' is {described(operand)}, another input of the same type is {first.value}"
             )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import onnx
 
+from rammer.errors import UnsupportedFeatureError
 from rammer.frontends.builder import Count, Operand
-from rammer.frontends.moves import concatenated, converted, part, reshaped
+from rammer.frontends.moves import concatenated, converted, element, reshaped, stacked
 from rammer.frontends.onnx.converters import loops
 from rammer.frontends.onnx.node import Converter, Node
+from rammer.frontends.onnx.sequences import Value, combined, described
 from rammer.ir.types import DType
 
 _MOST_TRIPS = 1024
@@ -22,7 +25,7 @@ _NO_BOUND = 1 << 24
 """From here on a number of trips stands for none, as exporters write it for loops that a condition ends."""
 
 
-def _if(node: Node) -> Sequence[Operand]:
+def _if(node: Node) -> Sequence[Value]:
     """One branch where the condition is known; else both, which have no effects, and a choice between their results.
 
     What only one of them needs is skipped where the other one is taken (`passes/predicate.py`).
@@ -40,19 +43,30 @@ def _if(node: Node) -> Sequence[Operand]:
     return [_chosen(node, condition, a, b) for a, b in zip(chosen, other, strict=True)]
 
 
-def _chosen(node: Node, condition: Operand, a: Operand, b: Operand) -> Operand:
-    """The first value where the condition holds, else the second."""
+def _chosen(node: Node, condition: Operand, a: Value, b: Value) -> Value:
+    """The first value where the condition holds, else the second; of sequences, each tensor by itself."""
+    chosen = combined(partial(_chosen_tensor, node, condition), a, b)
+    if chosen is None:
+        raise _unlike(node, a, b)
+    return chosen
+
+
+def _chosen_tensor(node: Node, condition: Operand, a: Operand, b: Operand) -> Operand:
     if a is b:
         return a
     if a.type != b.type:
-        raise node.unsupported(
-            f"a result that is {a.type} or {b.type}, as a condition computed by the model decides",
-            "let both have one shape, or let the condition follow from constants and from shapes",
-        )
+        raise _unlike(node, a, b)
     return node.add("Branch", reshaped(node, condition, ()), a, b)
 
 
-def _loop(node: Node) -> Sequence[Operand]:
+def _unlike(node: Node, a: Value, b: Value) -> UnsupportedFeatureError:
+    return node.unsupported(
+        f"a result that is {described(a)} or {described(b)}, as a condition computed by the model decides",
+        "let both have one shape, or let the condition follow from constants and from shapes",
+    )
+
+
+def _loop(node: Node) -> Sequence[Value]:
     """Trips one after the other, up to a number that is known at compile time.
 
     It is that of the trips, or the condition fails from some trip on, whatever else it depends on. Where the model
@@ -60,14 +74,14 @@ def _loop(node: Node) -> Sequence[Operand]:
     takes what the trip before has made, and the loop's results are chosen once, behind the last trip. Results that
     grow with the trips are then as large as they can be.
     """
-    body, values = node.graph("body"), node.operands_from(2)
+    body, values = node.graph("body"), node.values_from(2)
     kept = len(values)
     count, again = node.optional(0), node.optional(1)
     most = None if count is None else node.builder.most(count)
     if count is not None and count.array is not None and most is not None and _stays(body, most, again):
-        return loops.loop(node, body, most, again, values)
+        return loops.loop(node, body, most, again, _tensors_carried(node, body, values))
     true = node.constant(np.array(True))
-    before: list[tuple[Operand, Sequence[Operand]]] = []
+    before: list[tuple[Operand, list[Value]]] = []
     alive: list[Operand] = []
     stacks: list[list[Operand]] = [[] for _ in body.output[1 + kept :]]
     done = 0
@@ -80,24 +94,36 @@ def _loop(node: Node) -> Sequence[Operand]:
             break
         _check_trips(node, body, done + 1)
         number = node.constant(np.array(done, np.int64))
-        again, *results = node.enter(body, (number, true, *values), str(done))
+        goes_on, *results = node.enter(body, (number, true, *values), str(done))
         values = results[:kept]
-        for stack, result in zip(stacks, results[kept:], strict=True):
-            stack.append(_chosen(node, alive[-1], result, _zeros(node, result)) if alive else result)
+        again, *rows = node.tensors([goes_on, *results[kept:]])
+        for stack, row in zip(stacks, rows, strict=True):
+            stack.append(_chosen_tensor(node, alive[-1], row, _zeros(node, row)) if alive else row)
         done += 1
     for happened, old in reversed(before):
         values = [_chosen(node, happened, a, b) for a, b in zip(values, old, strict=True)]
-    stacked = [_stacked(node, stack, 0, body) for stack in stacks]
-    if alive and stacked:
+    grown = [_grown(node, stack, 0, body) for stack in stacks]
+    if alive and grown:
         trips = Count(axis=0, value=_total(node, alive, done - len(alive)))
-        stacked = [replace(one, count=trips) for one in stacked]
-    return [*values, *stacked]
+        grown = [replace(one, count=trips) for one in grown]
+    return [*values, *grown]
 
 
 def _stays(body: onnx.GraphProto, most: int, again: Operand | None) -> bool:
     """Whether a loop has a number of trips that is too great to unroll it; the first one may not happen."""
     happens = again is None or again.array is None or bool(again.array.all())
     return happens and _most_trips(body) < most < _NO_BOUND
+
+
+def _tensors_carried(node: Node, body: onnx.GraphProto, values: Sequence[Value]) -> list[Operand]:
+    """What a loop that stays one carries."""
+    tensors = [value for value in values if isinstance(value, Operand)]
+    if len(tensors) < len(values):
+        raise node.unsupported(
+            f"a loop of more than {_most_trips(body)} trips that carries a sequence or an optional",
+            "let it carry a tensor, of which each trip writes a part, or give the elements as results that grow",
+        )
+    return tensors
 
 
 def _happens(node: Node, count: Operand | None, again: Operand | None, done: int) -> Operand:
@@ -169,17 +195,17 @@ def _scan(node: Node) -> Sequence[Operand]:
     stacks: list[list[Operand]] = [[] for _ in range(outputs)]
     for trip in range(trips):
         elements = [
-            _element(node, x, axis, trips - 1 - trip if backward else trip)
+            element(node, x, axis, trips - 1 - trip if backward else trip)
             for x, axis, backward in zip(inputs, axes, backwards, strict=True)
         ]
-        results = node.enter(body, (*values, *elements), str(trip))
+        results = node.tensors(node.enter(body, (*values, *elements), str(trip)))
         values = list(results[:kept])
         for stack, result in zip(stacks, results[kept:], strict=True):
             stack.append(result)
     for stack, backward in zip(stacks, turned, strict=True):
         if backward:
             stack.reverse()
-    return [*values, *(_stacked(node, stack, axis, body) for stack, axis in zip(stacks, output_axes, strict=True))]
+    return [*values, *(_grown(node, stack, axis, body) for stack, axis in zip(stacks, output_axes, strict=True))]
 
 
 def _per_value(node: Node, name: str, count: int) -> tuple[int, ...]:
@@ -190,21 +216,14 @@ def _per_value(node: Node, name: str, count: int) -> tuple[int, ...]:
     return values
 
 
-def _element(node: Node, x: Operand, axis: int, position: int) -> Operand:
-    """The part at one position of a dimension, without it."""
-    return reshaped(node, part(node, x, axis, position, 1), (*x.shape[:axis], *x.shape[axis + 1 :]))
-
-
-def _stacked(node: Node, parts: Sequence[Operand], axis: int, body: onnx.GraphProto) -> Operand:
+def _grown(node: Node, parts: Sequence[Operand], axis: int, body: onnx.GraphProto) -> Operand:
     """The results of all trips along a new dimension."""
     if not parts:
         raise node.unsupported(f"a loop without trips, whose results grow with them ('{body.name}')")
     first = parts[0]
     if any(other.type != first.type for other in parts):
         raise node.unsupported(f"results of several trips that are {first.type} and of other types")
-    axis = node.axis(axis, first.rank + 1)
-    shape = (*first.shape[:axis], 1, *first.shape[axis:])
-    return concatenated(node, [reshaped(node, one, shape) for one in parts], axis)
+    return stacked(node, parts, node.axis(axis, first.rank + 1))
 
 
 CONVERTERS: Mapping[str, Converter] = {"If": _if, "Loop": _loop, "Scan": _scan}

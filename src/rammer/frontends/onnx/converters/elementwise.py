@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rammer.frontends.builder import Operand
 from rammer.frontends.onnx.codes import recast
 from rammer.frontends.onnx.node import Converter, Node
+from rammer.frontends.onnx.sequences import Value
 from rammer.frontends.onnx.tensors import dtype_of
 from rammer.ir.graph import Attribute
 from rammer.ir.types import DType
@@ -64,9 +65,9 @@ def _variadic(node: Node) -> Sequence[Operand]:
     return [node.add(node.op_type, *node.operands)]
 
 
-def _identity(node: Node) -> Sequence[Operand]:
-    """The operand itself."""
-    return [node.operand(0)]
+def _identity(node: Node) -> Sequence[Value]:
+    """The operand itself, which may be a sequence or an optional."""
+    return [node.value(0)]
 
 
 def _clip(node: Node) -> Sequence[Operand]:

@@ -1,4 +1,4 @@
-"""Operators that pick elements by index: gathers and one-hot codes."""
+"""Operators that pick elements by index: gathers, one-hot codes and sequences turned around."""
 
 from __future__ import annotations
 
@@ -95,9 +95,19 @@ def check_known(node: Node, indices: Operand, *extents: int) -> None:
             raise node.invalid(f"index {wrong[0]} along a dimension of {extent} elements")
 
 
+def _reverse_sequence(node: Node) -> Sequence[Operand]:
+    x, lengths = node.operand(0), node.operand(1)
+    batch, time = (node.axis(node.integer(name), x.rank) for name in ("batch_axis", "time_axis"))
+    for length in () if lengths.array is None else node.known_integers(1):
+        if not 0 <= length <= x.shape[time]:
+            raise node.invalid(f"length {length} along a dimension of {x.shape[time]} elements")
+    return [node.add("ReverseSequence", x, lengths, batch_axis=batch, time_axis=time)]
+
+
 CONVERTERS: Mapping[str, Converter] = {
     "Gather": _gather,
     "GatherElements": _gather,
     "GatherND": _gather_nd,
     "OneHot": _one_hot,
+    "ReverseSequence": _reverse_sequence,
 }

@@ -136,8 +136,12 @@ class _Trip:
         return self.elements[0] if self.elements else self.inside.constant(np.array(0))
 
     def convert(self, inputs: Sequence[Operand]) -> Sequence[Operand]:
-        """Add what the body does with its inputs, and return its outputs."""
-        return self._alone.convert(inputs)
+        """Add what the body does with its inputs, and return its outputs.
+
+        Raises:
+            InvalidModelError: one is no tensor.
+        """
+        return self._node.tensors(self._alone.convert(inputs))
 
     def check(self, before: Sequence[Operand], after: Sequence[Operand]) -> None:
         """See whether what is carried keeps its types.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import concatenated, expanded, part, reshaped, strided, transposed
+from rammer.frontends.moves import concatenated, expanded, reshaped, split, strided, transposed
 from rammer.frontends.onnx.node import Converter, Node
 
 
@@ -102,8 +101,7 @@ def _split(node: Node) -> Sequence[Operand]:
         sizes = [max(0, min(size, extent - start)) for start in range(0, size * parts, size)] if size else [0] * parts
     if len(sizes) != count or sum(sizes) != extent or min(sizes) < 0:
         raise node.invalid(f"parts of {list(sizes)} elements for {count} output(s) of {extent} elements")
-    ends = itertools.accumulate(sizes)
-    return [part(node, x, axis, end - size, size) for end, size in zip(ends, sizes, strict=True)]
+    return split(node, x, axis, sizes)
 
 
 def _concat(node: Node) -> Sequence[Operand]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from rammer.frontends.builder import Operand
+from rammer.frontends.moves import converted, reshaped
 from rammer.frontends.onnx.node import Converter, Node
+from rammer.ir.types import DType
 
 _FLOAT = 1
 """ONNX's number for float32, the one precision in which statistics are specified to be computed by default."""
@@ -23,10 +27,36 @@ def _lp_normalization(node: Node) -> Sequence[Operand]:
 
 
 def _batch_normalization(node: Node) -> Sequence[Operand]:
-    training = node.has("training_mode") and node.flag("training_mode")
-    if training or any(node.wants(output) for output in range(1, 5)):
-        raise node.unsupported("BatchNormalization in training mode", "export the model for inference")
+    """In training mode by the statistics of the batch, with which the running ones move."""
+    if node.has("training_mode") and node.flag("training_mode"):
+        return _batch_normalization_in_training(node)
+    if any(node.wants(output) for output in range(1, 5)):
+        raise node.unsupported(
+            "BatchNormalization whose statistics are results, outside of training mode",
+            "export the model for inference, or with opset 14 or later for training",
+        )
     return [node.add("BatchNormalization", *node.operands, epsilon=node.number("epsilon"))]
+
+
+def _batch_normalization_in_training(node: Node) -> Sequence[Operand]:
+    """The variance is that of all elements; statistics of 16-bit floats are float32 until they are results."""
+    x, scale, bias, *running = node.operands
+    wide = converted(node, x, DType.FLOAT32) if x.dtype.is_half else x
+    axes = (0, *range(2, x.rank))
+    center = node.add("ReduceMean", wide, axes=axes, keepdims=True)
+    apart = node.add("Sub", wide, center)
+    spread = node.add("ReduceMean", node.add("Mul", apart, apart), axes=axes, keepdims=True)
+    current = [reshaped(node, one, (one.type.size,)) for one in (center, spread)]
+    y = node.add("BatchNormalization", x, scale, bias, *current, epsilon=node.number("epsilon"))
+    return [y, *(_moved(node, old, new) for old, new in zip(running, current, strict=True))]
+
+
+def _moved(node: Node, old: Operand, new: Operand) -> Operand:
+    """A running statistic that keeps a share of what it was."""
+    share = node.number("momentum")
+    kept, added = (node.constant(np.array(factor, new.dtype.numpy)) for factor in (share, 1 - share))
+    was = node.add("Mul", converted(node, old, new.dtype), kept)
+    return converted(node, node.add("Add", was, node.add("Mul", new, added)), old.dtype)
 
 
 def _instance_normalization(node: Node) -> Sequence[Operand]:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import concatenated, converted, expanded, part, reshaped, strided
+from rammer.frontends.moves import (
+    concatenated,
+    converted,
+    element,
+    expanded,
+    part,
+    reshaped,
+    split,
+    stacked,
+    strided,
+)
 from rammer.frontends.torch.node import Converter, Node, Result
 
 _PAD_MODES: Mapping[str, str] = {
@@ -35,7 +45,7 @@ def _select(node: Node) -> Result:
     """One position of a dimension, which goes."""
     x = node.operand("self")
     dim = node.dimension("dim", x.rank)
-    return reshaped(node, part(node, x, dim, node.axis(node.integer("index"), x.shape[dim]), 1), node.shape)
+    return element(node, x, dim, node.axis(node.integer("index"), x.shape[dim]))
 
 
 def _narrow(node: Node) -> Result:
@@ -51,14 +61,13 @@ def _split(node: Node) -> Result:
     x = node.operand("self")
     dim = node.dimension("dim", x.rank)
     sizes = [0 if type_ is None else type_.shape[dim] for type_ in node.results]
-    return [part(node, x, dim, sum(sizes[:i]), size) for i, size in enumerate(sizes)]
+    return split(node, x, dim, sizes)
 
 
 def _unbind(node: Node) -> Result:
     x = node.operand("self")
     dim = node.dimension("dim", x.rank)
-    shape = (*x.shape[:dim], *x.shape[dim + 1 :])
-    return [reshaped(node, part(node, x, dim, i, 1), shape) for i in range(x.shape[dim])]
+    return [element(node, x, dim, i) for i in range(x.shape[dim])]
 
 
 def _cat(node: Node) -> Result:
@@ -72,8 +81,7 @@ def _cat(node: Node) -> Result:
 def _stack(node: Node) -> Result:
     tensors = node.operands("tensors")
     dim = node.dimension("dim", tensors[0].rank + 1)
-    rows = [converted(node, reshaped(node, x, (*x.shape[:dim], 1, *x.shape[dim:])), node.dtype) for x in tensors]
-    return concatenated(node, rows, dim)
+    return stacked(node, [converted(node, x, node.dtype) for x in tensors], dim)
 
 
 def _constant_pad(node: Node) -> Result:

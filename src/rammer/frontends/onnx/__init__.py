@@ -182,6 +182,6 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
     outputs = [each for name, value in results for each in tensors_of(name, value)]
     if not outputs:
         raise UnsupportedFeatureError("all outputs are empty sequences or optionals", where=where)
-    outputs = with_counts(outputs, where)
+    outputs = with_counts(builder, outputs, where)
     outputs += ((f"next {name}", operand) for name, operand in random.following().items())
     return builder.finish(outputs, SourceLocation(model=where, node="outputs", op_type="Identity"), random.states())

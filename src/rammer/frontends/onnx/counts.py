@@ -1,4 +1,7 @@
-"""Values whose size depends on the data, between the operator that makes them and the outputs of the model."""
+"""Values whose size depends on the data: what of them counts, and the steps that operators on them take.
+
+What lies behind the elements that count is arbitrary, until the value is an output of the model: there it is 0.
+"""
 
 from __future__ import annotations
 
@@ -6,62 +9,143 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rammer.errors import InvalidModelError
-from rammer.frontends.builder import Count, Operand
-from rammer.frontends.onnx.node import Node
-from rammer.frontends.onnx.sequences import Value
+import numpy as np
 
-_CARRYING = frozenset({"Cast", "Identity", "Transpose"})
-"""What may stand behind such a value: it moves elements, or computes each by itself."""
+from rammer.errors import InvalidModelError, UnsupportedFeatureError
+from rammer.frontends.builder import Count, FoldingBuilder, Operand
+from rammer.frontends.moves import concatenated, converted, part, reshaped
+from rammer.frontends.node import ModelNode
+from rammer.frontends.onnx.node import Node
+from rammer.frontends.onnx.sequences import tensors_of
+from rammer.ir.graph import SourceLocation
+from rammer.ir.types import DType
 
 _SUFFIX = ".count"
 
+_HINT = (
+    "'Results whose size depends on the data' in docs/operators.md says through which operators, and in which forms, "
+    "such values flow"
+)
 
-def check_counts(node: Node) -> None:
-    """Check that no shape depends on how many elements of an operand count.
 
-    Raises:
-        UnsupportedFeatureError: one does.
+def counted(node: ModelNode, x: Operand, axis: int, count: Operand) -> Operand:
+    """An operand of which so many elements along an axis count: just those where their number is known."""
+    if count.array is not None:
+        return part(node, replace(x, count=None), axis, 0, min(int(count.array), x.shape[axis]))
+    node.builder.bound(count, 0, x.shape[axis])
+    return replace(x, count=Count(axis=axis, value=count))
+
+
+def counted_operands(node: Node) -> list[tuple[str, Operand, Count]]:
+    """The tensors among a node's operands whose size depends on the data: name, tensor, what counts."""
+    given = [(name, value) for name, value in zip(node.proto.input, node.inputs, strict=True) if value is not None]
+    tensors = [each for name, value in given for each in tensors_of(name, value)]
+    return [(name, tensor, tensor.count) for name, tensor in tensors if tensor.count is not None]
+
+
+def refusal(node: Node, reason: str = "") -> UnsupportedFeatureError:
+    """The node has operands whose size depends on the data, and does not take them so."""
+    name = counted_operands(node)[0][0]
+    message = f"its input '{name}' has a size that depends on the data"
+    return node.unsupported(f"{message}: {reason}" if reason else message, _HINT)
+
+
+def number(node: ModelNode, value: int) -> Operand:
+    """An int64 constant."""
+    return node.constant(np.array(value, np.int64))
+
+
+def vector(node: ModelNode, values: Sequence[int]) -> Operand:
+    """A constant vector of int64."""
+    return node.constant(np.array(values, np.int64))
+
+
+def is_below(node: ModelNode, extent: int, count: Operand) -> Operand:
+    """Which positions of a vector come before a number of them."""
+    return node.add("Less", vector(node, range(extent)), count)
+
+
+def there(node: ModelNode, x: Operand, count: Count, rank: int | None = None) -> Operand:
+    """What counts of an operand, as truth values that broadcast with it, or with what has another number of dimensions.
+
+    Dimensions of other operands stand behind the operand's own.
     """
-    counted = _counted(node)
-    if counted is not None and node.op_type not in _CARRYING:
-        raise node.unsupported(
-            f"its input '{counted[0]}' has a size that depends on the data",
-            "such values may be outputs of the model, after " + ", ".join(sorted(_CARRYING)) + " at most",
-        )
+    extent = x.shape[count.axis]
+    behind = (x.rank if rank is None else rank) - count.axis - 1
+    return reshaped(node, is_below(node, extent, count.value), (extent, *(1 for _ in range(behind))))
 
 
-def _counted(node: Node) -> tuple[str, Count] | None:
-    """The name of an operand whose size depends on the data, and what counts of it. Sequences hold none."""
-    tensors = [value for value in node.inputs if isinstance(value, Operand)]
-    return next(((tensor.name, tensor.count) for tensor in tensors if tensor.count is not None), None)
+def filled(node: ModelNode, x: Operand, fill: float | bool = 0) -> Operand:
+    """An operand with a number behind what counts, all of whose elements may be read."""
+    if x.count is None:
+        return x
+    value = node.constant(np.array(fill).astype(x.dtype.numpy))
+    return node.add("Where", there(node, x, x.count), replace(x, count=None), value)
 
 
-def carried(node: Node, results: Sequence[Value | None]) -> Sequence[Value | None]:
-    """The results of a node, with what counts of its operand."""
-    counted = _counted(node)
-    if counted is None:
-        return results
-    _, count = counted
-    axis = count.axis
-    if node.op_type == "Transpose":
-        rank = node.operand(0).rank
-        axis = (node.integers("perm") or tuple(reversed(range(rank)))).index(axis)
-    moved = Count(axis=axis, value=count.value)
-    return [replace(result, count=moved) if isinstance(result, Operand) else result for result in results]
+def holding(node: ModelNode, holds: Operand) -> tuple[Operand, Operand]:
+    """Places of a vector of booleans that hold, in order and then arbitrary ones, and how many there are."""
+    extent = holds.shape[0]
+    if not extent:
+        return vector(node, ()), number(node, 0)
+    running = running_total(node, holds)
+    count = reshaped(node, part(node, running, 0, extent - 1, 1), ())
+    node.builder.bound(count, 0, extent)
+    return node.add("Places", running), count
 
 
-def with_counts(outputs: Sequence[tuple[str, Operand]], where: str) -> list[tuple[str, Operand]]:
+def running_total(node: ModelNode, holds: Operand) -> Operand:
+    """How many of a vector of booleans hold up to each one."""
+    return node.add("CumSum", converted(node, holds, DType.INT64), axis=0, exclusive=False, reverse=False)
+
+
+def taken(node: ModelNode, x: Operand, places: Operand, axis: int) -> Operand:
+    """Slices at places, if there are any."""
+    return node.add("Gather", x, places, axis=axis) if places.type.size else part(node, x, axis, 0, 0)
+
+
+def one_of_two(node: ModelNode, condition: Operand, a: Operand, b: Operand) -> Operand | None:
+    """The first operand where a scalar condition holds, else the second: they may differ in what counts of each.
+
+    None where they differ in more.
+    """
+    axes = {x.count.axis for x in (a, b) if x.count is not None}
+    if len(axes) != 1 or a.rank != b.rank or a.dtype is not b.dtype:
+        return None
+    (axis,) = axes
+    extent = max(a.shape[axis], b.shape[axis])
+    wide = [_widened(node, x, axis, extent) for x in (a, b)]
+    if wide[0].type != wide[1].type:
+        return None
+    counts = [number(node, x.shape[axis]) if x.count is None else x.count.value for x in (a, b)]
+    return counted(node, node.add("Branch", condition, *wide), axis, node.add("Branch", condition, *counts))
+
+
+def _widened(node: ModelNode, x: Operand, axis: int, extent: int) -> Operand:
+    """An operand with arbitrary elements behind it."""
+    shape = [*x.shape[:axis], extent - x.shape[axis], *x.shape[axis + 1 :]]
+    bare = replace(x, count=None)
+    return concatenated(node, [bare, node.constant(np.zeros(shape, x.dtype.numpy))], axis) if shape[axis] else bare
+
+
+def with_counts(
+    builder: FoldingBuilder, outputs: Sequence[tuple[str, Operand]], where: str
+) -> list[tuple[str, Operand]]:
     """The outputs, and behind them, named after each whose size depends on the data, how many elements count.
 
     Raises:
         InvalidModelError: an output has the name that such a number, or an element of a sequence, has.
     """
     counts = [(name + _SUFFIX, operand.count.value) for name, operand in outputs if operand.count is not None]
-    whole = [*outputs, *counts]
+    whole = [*((name, _cleared(builder, name, operand, where)) for name, operand in outputs), *counts]
     for name, times in Counter(name for name, _ in whole).items():
         if times > 1:
             raise InvalidModelError(
                 f"an output is called '{name}', which the size or an element of another is", where=where
             )
     return whole
+
+
+def _cleared(builder: FoldingBuilder, name: str, output: Operand, where: str) -> Operand:
+    location = SourceLocation(model=where, node=name, op_type="Where")
+    return filled(ModelNode(location=location, builder=builder), output)

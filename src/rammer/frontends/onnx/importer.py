@@ -11,7 +11,7 @@ from onnx import checker
 
 from rammer.errors import InvalidModelError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder, Operand
-from rammer.frontends.onnx import custom, microsoft
+from rammer.frontends.onnx import custom, flow, microsoft
 from rammer.frontends.onnx.checking import (
     STRAYS,
     domain_of,
@@ -22,7 +22,6 @@ from rammer.frontends.onnx.checking import (
     node_order,
 )
 from rammer.frontends.onnx.converters import CONVERTERS
-from rammer.frontends.onnx.counts import carried, check_counts
 from rammer.frontends.onnx.functions import FunctionId, function_id, instantiate, standard_function
 from rammer.frontends.onnx.node import Node
 from rammer.frontends.onnx.reading import Model
@@ -137,9 +136,8 @@ class Importer:
             apart=lambda graph: _Alone(self, frame, location, graph),
         )
         check_operands(node)
-        check_counts(node)
         converter = CONVERTERS.get(full_name(proto)) if own is None else partial(custom.convert, own)
-        results = carried(node, self._standard(node) if converter is None else converter(node))
+        results = flow.convert(node, converter or self._standard)
         for position in range(len(results), len(proto.output)):
             if node.wants(position):
                 raise node.unsupported(f"output {position} ('{proto.output[position]}') is not computed")
@@ -169,7 +167,7 @@ class Importer:
         results = [scope[name] for name in names]
         if None in results:
             raise InvalidModelError(f"an output of its graph '{graph.name}' is left out", where=where)
-        for name, result in zip(names, results, strict=True):
+        for name, result in zip(names, results, strict=True) if location.op_type != "If" else ():
             if isinstance(result, Operand) and result.count is not None:
                 raise UnsupportedFeatureError(f"'{name}' has a size that depends on the data", where=where)
         return [result for result in results if result is not None]

@@ -13,6 +13,7 @@ from rammer.errors import UnsupportedFeatureError
 from rammer.frontends.builder import Count, Operand
 from rammer.frontends.moves import concatenated, converted, element, reshaped, stacked
 from rammer.frontends.onnx.converters import loops
+from rammer.frontends.onnx.counts import one_of_two
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value, combined, described
 from rammer.ir.types import DType
@@ -54,9 +55,15 @@ def _chosen(node: Node, condition: Operand, a: Value, b: Value) -> Value:
 def _chosen_tensor(node: Node, condition: Operand, a: Operand, b: Operand) -> Operand:
     if a is b:
         return a
+    scalar = reshaped(node, condition, ())
+    if a.count is not None or b.count is not None:
+        chosen = one_of_two(node, scalar, a, b)
+        if chosen is None:
+            raise _unlike(node, a, b)
+        return chosen
     if a.type != b.type:
         raise _unlike(node, a, b)
-    return node.add("Branch", reshaped(node, condition, ()), a, b)
+    return node.add("Branch", scalar, a, b)
 
 
 def _unlike(node: Node, a: Value, b: Value) -> UnsupportedFeatureError:

@@ -1,17 +1,14 @@
-"""Operators whose result has a size that depends on the data: as many elements as there can be, and how many there are.
-
-What lies behind the elements that there are is 0.
-"""
+"""Operators whose result has a size that depends on the data: as large as it can be, with how many elements count."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from rammer.frontends.builder import Count, Operand
+from rammer.frontends.builder import Operand
 from rammer.frontends.moves import concatenated, converted, expanded, part, reshaped, transposed
+from rammer.frontends.onnx.counts import counted, holding, is_below, number, running_total, taken, vector
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.ir.types import DType
 
@@ -26,14 +23,14 @@ def _nonzero(node: Node) -> Sequence[Operand]:
     if not x.rank:
         x = reshaped(node, x, (1,))
     flat = reshaped(node, converted(node, x, DType.BOOL), (x.type.size,))
-    places, count = _holding(node, flat)
+    places, count = holding(node, flat)
     rows, step = [], x.type.size
     for extent in x.shape:
         step //= max(extent, 1)
-        line = node.add("Div", places, _number(node, max(step, 1)))
-        row = node.add("Mod", line, _number(node, max(extent, 1)), fmod=False)
+        line = node.add("Div", places, number(node, max(step, 1)))
+        row = node.add("Mod", line, number(node, max(extent, 1)), fmod=False)
         rows.append(reshaped(node, row, (1, x.type.size)))
-    return [_counted(node, concatenated(node, rows, 0), 1, count)]
+    return [counted(node, concatenated(node, rows, 0), 1, count)]
 
 
 def _compress(node: Node) -> Sequence[Operand]:
@@ -45,16 +42,27 @@ def _compress(node: Node) -> Sequence[Operand]:
     if condition.rank != 1:
         raise node.invalid(f"its condition {condition.type} is no vector")
     length = min(condition.shape[0], x.shape[axis])
-    places, count = _holding(node, part(node, condition, 0, 0, length))
-    return [_counted(node, _taken(node, x, places, axis), axis, count)]
+    places, count = holding(node, part(node, condition, 0, 0, length))
+    return [counted(node, taken(node, x, places, axis), axis, count)]
 
 
 def _unique(node: Node) -> Sequence[Operand]:
+    return unique(node, node.operand(0))
+
+
+def unique(node: Node, x: Operand, length: Operand | None = None) -> Sequence[Operand]:
     """Slices along an axis, or elements, sorted and compared with their neighbours.
 
     The first of equal ones stands for them. A NaN equals no other.
+
+    Args:
+        node: says along which axis and in which order.
+        x: what is compared.
+        length: how many slices there are, where that depends on the data.
+
+    Raises:
+        UnsupportedFeatureError: slices have too many elements.
     """
-    x = node.operand(0)
     axis = node.axis(node.integer("axis"), x.rank) if node.has("axis") else 0
     if not node.has("axis"):
         x = reshaped(node, x, (x.type.size,))
@@ -63,24 +71,27 @@ def _unique(node: Node) -> Sequence[Operand]:
     keys = reshaped(node, transposed(node, x, order), (extent, x.type.size // max(extent, 1)))
     if keys.shape[1] > _MOST_KEYS or not x.type.size:
         raise node.unsupported(f"slices of {keys.shape[1]} elements", f"1 to {_MOST_KEYS} are possible")
-    ascending = _sorted(node, keys)
-    lines = node.add("Gather", keys, ascending, axis=0)
-    is_new = _differ_from_before(node, lines)
-    groups = node.add("Sub", _running(node, is_new), _number(node, 1))
-    starts, count = _holding(node, is_new)
+    ascending, whole = _sorted(node, keys), number(node, extent)
+    if length is not None:
+        ascending, whole = _before(node, ascending, length), length
+    is_new = _differ_from_before(node, node.add("Gather", keys, ascending, axis=0))
+    if length is not None:
+        is_new = node.add("And", is_new, is_below(node, extent, length))
+    groups = node.add("Sub", running_total(node, is_new), number(node, 1))
+    starts, count = holding(node, is_new)
     firsts = node.add("Gather", ascending, starts, axis=0)
-    ends = concatenated(node, [part(node, starts, 0, 1, extent - 1), _vector(node, [extent])], 0)
-    inside = _is_below(node, extent, node.add("Sub", count, _number(node, 1)))
-    sizes = node.add("Sub", node.add("Where", inside, ends, _number(node, extent)), starts)
+    ends = concatenated(node, [part(node, starts, 0, 1, extent - 1), vector(node, [extent])], 0)
+    inside = is_below(node, extent, node.add("Sub", count, number(node, 1)))
+    sizes = node.add("Sub", node.add("Where", inside, ends, whole), starts)
     if not node.flag("sorted"):
-        there = node.add("Where", _is_below(node, extent, count), firsts, _number(node, extent))
+        there = node.add("Where", is_below(node, extent, count), firsts, number(node, extent))
         by_place = node.add_all("TopK", there, axis=0, k=extent, largest=False)[1]
         firsts, sizes = (node.add("Gather", one, by_place, axis=0) for one in (firsts, sizes))
         groups = node.add("Gather", _inverse(node, by_place), groups, axis=0)
     inverse = _scattered(node, ascending, groups)
     results = [node.add("Gather", x, firsts, axis=axis), firsts, inverse, sizes]
     dims = (axis, 0, None, 0)
-    return [one if dim is None else _counted(node, one, dim, count) for one, dim in zip(results, dims, strict=True)]
+    return [one if dim is None else counted(node, one, dim, count) for one, dim in zip(results, dims, strict=True)]
 
 
 def _sorted(node: Node, keys: Operand) -> Operand:
@@ -92,6 +103,13 @@ def _sorted(node: Node, keys: Operand) -> Operand:
         _, by_column = node.add_all("TopK", node.add("Gather", line, order, axis=0), axis=0, k=extent, largest=False)
         order = node.add("Gather", order, by_column, axis=0)
     return order
+
+
+def _before(node: Node, order: Operand, length: Operand) -> Operand:
+    """An order of positions, those below a length first."""
+    is_behind = converted(node, node.add("Not", node.add("Less", order, length)), DType.INT64)
+    _, kept = node.add_all("TopK", is_behind, axis=0, k=order.shape[0], largest=False)
+    return node.add("Gather", order, kept, axis=0)
 
 
 def _differ_from_before(node: Node, lines: Operand) -> Operand:
@@ -131,14 +149,14 @@ def _non_max_suppression(node: Node) -> Sequence[Operand]:
         gone = node.add("Or", node.add("Less", most, _overlap(node, corners, best)), node.add("Equal", own, best))
         left = node.add("Where", gone, never, left)
     picked, holds = concatenated(node, chosen, 2), concatenated(node, there, 2)
-    places, count = _holding(node, reshaped(node, holds, (holds.type.size,)))
+    places, count = holding(node, reshaped(node, holds, (holds.type.size,)))
     numbers = np.indices(holds.shape, dtype=np.int64)[:2].reshape(2, -1)
     columns = [
         *(node.constant(np.ascontiguousarray(one)) for one in numbers),
         reshaped(node, picked, (holds.type.size,)),
     ]
     rows = concatenated(node, [reshaped(node, column, (holds.type.size, 1)) for column in columns], 1)
-    return [_counted(node, _taken(node, rows, places, 0), 0, count)]
+    return [counted(node, taken(node, rows, places, 0), 0, count)]
 
 
 def _threshold(node: Node, position: int) -> Operand | None:
@@ -185,31 +203,6 @@ def _overlap(node: Node, corners: Sequence[Operand], chosen: Operand) -> Operand
     return node.add("Where", is_empty, zero, node.add("Div", shared, covered))
 
 
-def _holding(node: Node, holds: Operand) -> tuple[Operand, Operand]:
-    """Places of a vector of booleans that hold, in order and then 0, and how many there are."""
-    extent = holds.shape[0]
-    if not extent:
-        return node.constant(np.zeros(0, np.int64)), _number(node, 0)
-    running = _running(node, holds)
-    count = reshaped(node, part(node, running, 0, extent - 1, 1), ())
-    places = node.add("Places", running)
-    return node.add("Where", _is_below(node, extent, count), places, _number(node, 0)), count
-
-
-def _running(node: Node, holds: Operand) -> Operand:
-    """How many of a vector of booleans hold up to each one."""
-    return node.add("CumSum", converted(node, holds, DType.INT64), axis=0, exclusive=False, reverse=False)
-
-
-def _is_below(node: Node, extent: int, count: Operand) -> Operand:
-    return node.add("Less", node.constant(np.arange(extent, dtype=np.int64)), count)
-
-
-def _taken(node: Node, x: Operand, places: Operand, axis: int) -> Operand:
-    """Slices at places, if there are any."""
-    return node.add("Gather", x, places, axis=axis) if places.type.size else part(node, x, axis, 0, 0)
-
-
 def _scattered(node: Node, places: Operand, values: Operand) -> Operand:
     """A vector with values at places, which are all of its places."""
     extent = places.shape[0]
@@ -221,28 +214,6 @@ def _scattered(node: Node, places: Operand, values: Operand) -> Operand:
 def _inverse(node: Node, order: Operand) -> Operand:
     """Where each element of an order is."""
     return _scattered(node, order, node.constant(np.arange(order.shape[0], dtype=np.int64)))
-
-
-def _counted(node: Node, x: Operand, axis: int, count: Operand) -> Operand:
-    """A result of which so many elements along an axis count: just those where their number is known."""
-    if count.array is not None:
-        return part(node, x, axis, 0, int(count.array))
-    return replace(_cleared(node, x, axis, count), count=Count(axis=axis, value=count))
-
-
-def _cleared(node: Node, x: Operand, axis: int, count: Operand) -> Operand:
-    """Zeros behind so many elements along an axis."""
-    extent = x.shape[axis]
-    there = reshaped(node, _is_below(node, extent, count), (extent, *(1 for _ in x.shape[axis + 1 :])))
-    return node.add("Where", there, x, node.constant(np.zeros((), x.dtype.numpy)))
-
-
-def _number(node: Node, value: int) -> Operand:
-    return node.constant(np.array(value, np.int64))
-
-
-def _vector(node: Node, values: Sequence[int]) -> Operand:
-    return node.constant(np.array(values, np.int64))
 
 
 CONVERTERS: Mapping[str, Converter] = {

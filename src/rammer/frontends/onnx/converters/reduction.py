@@ -14,8 +14,12 @@ _REDUCTIONS = (
 
 
 def _reduce(node: Node) -> Sequence[Operand]:
-    """Without axes, all are reduced, or none if `noop_with_empty_axes` says so."""
     x = node.operand(0)
+    return [node.add(node.op_type, x, axes=reduced_axes(node, x), keepdims=node.flag("keepdims"))]
+
+
+def reduced_axes(node: Node, x: Operand) -> tuple[int, ...]:
+    """The axes that a node reduces, ascending. Without any, all are, or none if `noop_with_empty_axes` says so."""
     if "axes" in node.schema.attributes:
         wanted = node.integers("axes") or ()
     else:
@@ -23,7 +27,7 @@ def _reduce(node: Node) -> Sequence[Operand]:
     axes = tuple(sorted(node.axes(wanted, x.rank)))
     if not axes and not (node.has("noop_with_empty_axes") and node.flag("noop_with_empty_axes")):
         axes = tuple(range(x.rank))
-    return [node.add(node.op_type, x, axes=axes, keepdims=node.flag("keepdims"))]
+    return axes
 
 
 def _arg_extreme(node: Node) -> Sequence[Operand]:

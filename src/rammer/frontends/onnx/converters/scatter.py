@@ -47,25 +47,41 @@ def _scatter_elements(node: Node) -> Sequence[Operand]:
 
 
 def _scatter_nd(node: Node) -> Sequence[Operand]:
-    """One line of all places that index tuples name, each with what lies behind it as its columns."""
-    data, indices, updates = (node.operand(position) for position in range(3))
+    return [scatter_nd(node, *(node.operand(position) for position in range(3)))]
+
+
+def scatter_nd(node: Node, data: Operand, indices: Operand, updates: Operand, there: Operand | None = None) -> Operand:
+    """One line of all places that index tuples name, each with what lies behind it as its columns.
+
+    Args:
+        node: says how updates are combined.
+        data: what is written to.
+        indices: tuples along the last dimension.
+        updates: what is written.
+        there: for which tuples updates are written, where not for all; it broadcasts with them.
+
+    Raises:
+        InvalidModelError: the operands do not fit.
+    """
     depth = indices.shape[-1] if indices.rank else 0
     if not 0 < depth <= data.rank or updates.shape != (*indices.shape[:-1], *data.shape[depth:]):
         raise node.invalid(f"indices {indices.type} and updates {updates.type} do not fit {data.type}")
     if not updates.type.size:
-        return [data]
+        return data
     positions = flat_positions(node, indices, data.shape[:depth])
+    if there is not None:
+        positions = node.add("Where", there, positions, node.constant(np.array(-1, np.int64)))
     count, columns = positions.type.size, math.prod(data.shape[depth:])
     if depth == count == 1 and _replaces(node):
         row = reshaped(node, updates, (1, *data.shape[1:]))
-        return [_with_one(node, data, 0, reshaped(node, positions, (1,) * data.rank), row)]
+        return _with_one(node, data, 0, reshaped(node, positions, (1,) * data.rank), row)
     result = _scattered(
         node,
         reshaped(node, data, (1, math.prod(data.shape[:depth]), columns)),
         reshaped(node, positions, (1, count)),
         reshaped(node, updates, (1, count, columns)),
     )
-    return [reshaped(node, result, data.shape)]
+    return reshaped(node, result, data.shape)
 
 
 def _replaces(node: Node) -> bool:

@@ -1,0 +1,72 @@
+"""How values whose size depends on the data flow through operators: a rule for each operator that takes them.
+
+A rule prepares a node's operands, lets the node's ordinary converter do the work, which knows nothing of counts, and
+says what counts of the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from rammer.frontends.builder import Operand
+from rammer.frontends.onnx.checking import full_name
+from rammer.frontends.onnx.counts import counted_operands, refusal
+from rammer.frontends.onnx.flow import (
+    elementwise,
+    held,
+    lines,
+    making,
+    movement,
+    picking,
+    products,
+    sizes,
+    slicing,
+    writing,
+)
+from rammer.frontends.onnx.flow.rule import Rule
+from rammer.frontends.onnx.node import Converter, Node
+from rammer.frontends.onnx.sequences import Value
+
+_RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        **elementwise.RULES,
+        **held.RULES,
+        **lines.RULES,
+        **making.RULES,
+        **movement.RULES,
+        **picking.RULES,
+        **products.RULES,
+        **sizes.RULES,
+        **slicing.RULES,
+        **writing.RULES,
+    }
+)
+
+_SIZED: Mapping[str, tuple[int, ...]] = {
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Slice": (1, 2),
+    "TopK": (1,),
+}
+"""Operands that say how large a result is; where the model computes one, the result may have a count."""
+
+
+def convert(node: Node, converter: Converter) -> Sequence[Value | None]:
+    """The results of a node, which may have operands whose size depends on the data.
+
+    Raises:
+        UnsupportedFeatureError: it has, and no rule for them or not for such.
+        ModelError: what the converter raises.
+    """
+    name = full_name(node.proto)
+    rule = _RULES.get(name)
+    sized = [node.inputs[position] for position in _SIZED.get(name, ()) if position < len(node.inputs)]
+    is_computed = any(isinstance(size, Operand) and size.array is None for size in sized)
+    if not counted_operands(node):
+        return rule(node, converter) if rule is not None and is_computed else converter(node)
+    if rule is None:
+        raise refusal(node)
+    return rule(node, converter)

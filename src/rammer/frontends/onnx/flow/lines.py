@@ -1,0 +1,125 @@
+"""Operators along lines of elements: others than the counted dimension, or that one, whose rest is made neutral."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rammer.frontends.builder import Operand
+from rammer.frontends.intervals import range_of
+from rammer.frontends.moves import converted
+from rammer.frontends.onnx.converters.reduction import reduced_axes
+from rammer.frontends.onnx.counts import filled, number, refusal
+from rammer.frontends.onnx.flow.rule import Rule, along, bare, first_alone, ordinary, scalars
+from rammer.frontends.onnx.node import Converter, Node
+from rammer.frontends.onnx.sequences import Value
+from rammer.ir.types import DType
+
+_NEUTRAL: Mapping[str, float] = {
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMean", "ReduceSum", "ReduceSumSquare"), 0),
+    **dict.fromkeys(("ReduceMax", "ReduceLogSumExp"), -math.inf),
+    "ReduceMin": math.inf,
+    "ReduceProd": 1,
+}
+"""What changes no reduction; of integers infinity is the least, or the greatest."""
+
+
+def _reduce(node: Node, converter: Converter) -> Sequence[Value | None]:
+    x, count = first_alone(node)
+    axes, keepdims = reduced_axes(node, x), node.flag("keepdims")
+    if count.axis not in axes:
+        return along(node, converter(node), _kept_axis(count.axis, () if keepdims else axes), count.value)
+    whole = _neutral(node, x, _NEUTRAL[node.op_type])
+    if node.op_type != "ReduceMean":
+        return ordinary(node, converter, whole)
+    others = math.prod(x.shape[axis] for axis in axes if axis != count.axis)
+    wide = converted(node, whole, x.dtype.compute)
+    total = node.add("ReduceSum", wide, axes=axes, keepdims=keepdims)
+    elements = converted(node, node.add("Mul", count.value, number(node, others)), wide.dtype)
+    return [converted(node, node.add("Div", total, elements), x.dtype)]
+
+
+def _neutral(node: Node, x: Operand, fill: float) -> Operand:
+    """An operand with a number behind what counts; of what has no infinity, the greatest or least there is."""
+    if math.isfinite(fill) or x.dtype.is_float:
+        return filled(node, x, fill)
+    if x.dtype is DType.BOOL:
+        return filled(node, x, fill > 0)
+    limits = range_of(x.dtype)
+    return filled(node, x, limits.most if fill > 0 else limits.least)
+
+
+def _kept_axis(axis: int, gone: Sequence[int]) -> int:
+    """Where a dimension is once others are gone."""
+    return axis - sum(other < axis for other in gone)
+
+
+def _arg_extreme(node: Node, converter: Converter) -> Sequence[Value | None]:
+    """The last of equal elements could lie behind what counts, all of which it is equal to then."""
+    x, count = first_alone(node)
+    axis = node.axis(node.integer("axis"), x.rank)
+    if axis != count.axis:
+        return along(
+            node, converter(node), _kept_axis(count.axis, () if node.flag("keepdims") else (axis,)), count.value
+        )
+    found = ordinary(node, converter, _neutral(node, x, math.inf if node.op_type == "ArgMin" else -math.inf))
+    last = node.add("Sub", count.value, number(node, 1))
+    return [node.add("Min", place, last) for place in found if isinstance(place, Operand)]
+
+
+def _cumulative(node: Node, converter: Converter) -> Sequence[Value | None]:
+    """Forwards, what does not count comes behind what does."""
+    x, count = first_alone(node)
+    whole = _neutral(node, x, 1 if node.op_type == "CumProd" else 0) if node.flag("reverse") else bare(x)
+    return along(node, ordinary(node, converter, whole), count.axis, count.value)
+
+
+def _softmax(node: Node, converter: Converter) -> Sequence[Value | None]:
+    x, count = first_alone(node)
+    is_along = node.axis(node.integer("axis"), x.rank) == count.axis
+    whole = _neutral(node, x, -math.inf) if is_along else bare(x)
+    return along(node, ordinary(node, converter, whole), count.axis, count.value)
+
+
+def _normalized(node: Node, converter: Converter) -> Sequence[Value | None]:
+    """By statistics of the dimensions from an axis on."""
+    x, count = first_alone(node)
+    if count.axis >= node.axis(node.integer("axis"), x.rank):
+        raise refusal(node, "it is normalised along that dimension")
+    return along(node, converter(node), count.axis, count.value)
+
+
+def _top_k(node: Node, converter: Converter) -> Sequence[Value | None]:
+    """A number that the model computes has a bound: so many there may be. A NaN is greater than any number."""
+    x, k = node.operand(0), scalars(node, 1)
+    axis, largest = node.axis(node.integer("axis"), x.rank), node.flag("largest")
+    if k is None or len(k) != 1 or (x.count is not None and x.count.axis != axis and k[0].array is None):
+        return converter(node)
+    wanted, most = converted(node, k[0], DType.INT64), node.builder.most(k[0])
+    if most is None:
+        raise node.unsupported(
+            "as many elements as the model computes, without a bound", "let it be the Min of a constant and another"
+        )
+    taken = node.constant(np.array([min(most, x.shape[axis]) if k[0].array is None else most], np.int64))
+    if x.count is None or x.count.axis != axis:
+        sized = (axis, wanted) if x.count is None else (x.count.axis, x.count.value)
+        return along(node, ordinary(node, converter, bare(x), taken), *sized)
+    last = -math.inf if largest else math.nan if x.dtype.is_float else math.inf
+    results = ordinary(node, converter, _neutral(node, x, last), taken)
+    return along(node, results, axis, node.add("Min", wanted, x.count.value))
+
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(_NEUTRAL, _reduce),
+    "ArgMax": _arg_extreme,
+    "ArgMin": _arg_extreme,
+    "CumProd": _cumulative,
+    "CumSum": _cumulative,
+    "LayerNormalization": _normalized,
+    "LogSoftmax": _softmax,
+    "RMSNormalization": _normalized,
+    "Softmax": _softmax,
+    "TopK": _top_k,
+}

@@ -1,0 +1,62 @@
+"""Operators whose results have a size that depends on the data, of operands for which that holds already."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rammer.frontends.builder import Count
+from rammer.frontends.onnx.converters.counted import unique
+from rammer.frontends.onnx.counts import counted, filled, refusal
+from rammer.frontends.onnx.flow.rule import Rule, bare, cut, first_alone, one_count, ordinary
+from rammer.frontends.onnx.node import Converter, Node
+from rammer.frontends.onnx.sequences import Value
+
+
+def _nonzero(node: Node, converter: Converter) -> Sequence[Value | None]:
+    """What does not count is 0."""
+    x, _ = first_alone(node)
+    return ordinary(node, converter, filled(node, x))
+
+
+def _compress(node: Node, converter: Converter) -> Sequence[Value | None]:
+    """What does not count of the condition, or of the operand, is not taken."""
+    x, condition = node.operand(0), node.operand(1)
+    if x.count is not None:
+        axis = node.axis(node.integer("axis"), x.rank) if node.has("axis") else 0
+        if x.count.axis != axis or (x.rank > 1 and not node.has("axis")):
+            raise refusal(node, "elements are taken along another dimension")
+        if condition.count is None:
+            condition = replace(condition, count=Count(axis=0, value=x.count.value))
+    return ordinary(node, converter, bare(x), filled(node, condition))
+
+
+def _non_max_suppression(node: Node, converter: Converter) -> Sequence[Value | None]:
+    """Boxes that do not count have the least score there is, by which none is selected."""
+    boxes, scores = node.operand(0), node.operand(1)
+    places = [None if x.count is None else x.count.axis for x in (boxes, scores)]
+    if places != [1, 2]:
+        raise refusal(node, "its boxes and scores are not counted along the boxes alone")
+    one_count(node, [boxes, scores])
+    extent = min(boxes.shape[1], scores.shape[2])
+    boxes, scores = cut(node, boxes, extent), cut(node, scores, extent)
+    return ordinary(node, converter, bare(boxes), filled(node, scores, -math.inf))
+
+
+def _unique(node: Node, converter: Converter) -> Sequence[Value | None]:
+    """What does not count is sorted behind all that does."""
+    x, count = first_alone(node)
+    axis = node.axis(node.integer("axis"), x.rank) if node.has("axis") else 0
+    if count.axis != axis or (x.rank > 1 and not node.has("axis")):
+        raise refusal(node, "slices are compared along another dimension")
+    values, firsts, inverse, sizes = unique(node, bare(x), count.value)
+    return [values, firsts, counted(node, inverse, 0, count.value), sizes]
+
+
+RULES: Mapping[str, Rule] = {
+    "Compress": _compress,
+    "NonMaxSuppression": _non_max_suppression,
+    "NonZero": _nonzero,
+    "Unique": _unique,
+}

@@ -1,0 +1,293 @@
+"""Values whose size depends on the data, through operators: against ONNX Runtime, and refused without a rule."""
+
+import numpy as np
+import onnx.parser
+import onnxruntime
+import pytest
+
+from rammer.errors import UnsupportedFeatureError
+from rammer.frontends.onnx import load_graph
+from tests.support.onnx_reference import compare, evaluate_model, model_of, without_counts
+
+RNG = np.random.default_rng(11)
+X = RNG.normal(size=(5, 4)).astype(np.float32)
+CHOICES = {
+    "nowhere": np.zeros(5, np.bool_),
+    "everywhere": np.ones(5, np.bool_),
+    "somewhere": np.array([1, 0, 1, 1, 0], np.bool_),
+}
+ROWS = "w = Compress <axis = 0> (x, c)"
+"""`[n, 4]`, of which any number up to 5 count."""
+CONSTANTS = {
+    "minus": np.array([-1], np.int64),
+    "i0": np.array([0], np.int64),
+    "i1": np.array([1], np.int64),
+    "i2": np.array([2], np.int64),
+    "i3": np.array([3], np.int64),
+    "i4": np.array([4], np.int64),
+    "far": np.array([2**63 - 1], np.int64),
+    "back": np.array([-(2**63)], np.int64),
+    "minus2": np.array([-2], np.int64),
+    "half": np.array(0.5, np.float32),
+    "zero": np.array(0, np.int64),
+    "one": np.array(1, np.int64),
+    "row": np.arange(4, dtype=np.float32),
+    "table": np.arange(24, dtype=np.float32).reshape(6, 4),
+    "square": RNG.normal(size=(4, 4)).astype(np.float32),
+    "shape2": np.array([-1, 2], np.int64),
+    "shape22": np.array([-1, 2, 2], np.int64),
+    "shape022": np.array([0, 2, 2], np.int64),
+    "shape34": np.array([3, 4], np.int64),
+    "twice": np.array([1, 2], np.int64),
+    "picked": np.array([[3, 0], [1, 1]], np.int64),
+    "last": np.array([-1, 0], np.int64),
+    "pads": np.array([0, 1, 0, 2], np.int64),
+    "values": np.array([0.0, 2.0], np.float32),
+    "depth": np.array(6, np.int64),
+    "two": np.array(2, np.int64),
+    "twotimes": np.array([2, 1], np.int64),
+    "padded": np.array([1, 0, 0, 0], np.int64),
+    "shape54": np.array([5, 4], np.int64),
+    "shape01": np.array([0, 1], np.int64),
+    "imageshape": np.array([1, 1, 6, 4], np.int64),
+    "limit": np.array([0.3], np.float32),
+}
+
+
+def model(lines, inputs, output, opset=21):
+    nodes = [onnx.parser.parse_node(line) for line in lines]
+    read = {name for node in nodes for name in node.input}
+    constants = {name: array for name, array in CONSTANTS.items() if name in read}
+    return model_of(nodes, inputs, [output], constants=constants, opset=opset)
+
+
+def named(proto, inputs):
+    graph = load_graph(proto)
+    names = [graph.values[output].name for output in graph.outputs]
+    return dict(zip(names, evaluate_model(proto, list(inputs.values())), strict=True))
+
+
+def check(proto, inputs, run=named, tolerance=1e-5):
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = session.run(None, inputs)
+    compare(without_counts(run(proto, inputs), expected), expected, rtol=tolerance, atol=tolerance)
+
+
+SIZE = ["s = Shape (w)", "n = Gather <axis = 0> (s, zero)", "n1 = Unsqueeze (n, i0)"]
+PLACES = ["m = NonZero (c)", "p = Squeeze (m, i0)"]
+
+FLOWS = {
+    "elementwise": ["a = Exp (w)", "b = Add (a, row)", "y = Mul (b, w)"],
+    "clip": ["y = Clip (w, half)"],
+    "where": ["b = Greater (w, half)", "y = Where (b, w, half)"],
+    "like": ["s = Shape (x)", "y = CastLike (w, s)"],
+    "a column and a row": ["a = Slice (w, i1, i2, i1)", "y = Sub (w, a)"],
+    "masks that are computed twice": ["k = Not (c)", "d = Not (k)", "v = Compress <axis = 0> (x, c)", "y = Add (w, v)"],
+    "moves": ["a = Transpose (w)", "b = Unsqueeze (a, i1)", "d = Squeeze (b, i1)", "y = Transpose (d)"],
+    "halves": ["a, b = Split <axis = 1, num_outputs = 2> (w)", "y = Concat <axis = 1> (b, a)"],
+    "tiles": ["y = Tile (w, twice)"],
+    "padding": ["y = Pad (w, pads)"],
+    "flat": ["a = Unsqueeze (w, i1)", "y = Flatten <axis = 2> (a)"],
+    "rows": ["y = Flatten (w)"],
+    "all in a row": ["y = Reshape (w, minus)"],
+    "finer rows": ["y = Reshape (w, shape2)"],
+    "coarser rows": ["a = Reshape (w, minus)", "b = Reshape (a, shape22)", "y = ReduceSum (b, i1)"],
+    "an extent that is kept": ["y = Reshape (w, shape022)"],
+    "an extent that is computed": [*SIZE, "t = Concat <axis = 0> (n1, i2, i2)", "y = Reshape (w, t)"],
+    "repeated": ["a = Unsqueeze (w, i1)", "y = Expand (a, shape34)"],
+    "repeated as far as it is": [
+        *SIZE,
+        "t = Concat <axis = 0> (n1, i3, i4)",
+        "ones = ConstantOfShape <value = int64[1] {1}> (i3)",
+        "b = Mul (ones, minus)",
+        "e = Equal (t, b)",
+        "f = Where (e, ones, t)",
+        "a = Unsqueeze (w, i1)",
+        "y = Expand (a, f)",
+    ],
+    "a row, as often as another": [*SIZE, "t = Concat <axis = 0> (n1, i4)", "a = Expand (row, t)", "y = Add (a, w)"],
+    "as many ones": ["s = Shape (w)", "a = ConstantOfShape <value = float[1] {1}> (s)", "y = Add (a, w)"],
+    "as many numbers": [*SIZE, "y = Range (zero, n, one)"],
+    "size": ["y = Size (w)"],
+    "elements": ["s = Shape (w)", "y = ReduceProd (s)"],
+    "the first": ["y = Slice (w, i0, i2, i0)"],
+    "but the first": ["y = Slice (w, i1, far, i0)"],
+    "but the last": ["y = Slice (w, i0, minus, i0)"],
+    "the last": ["y = Slice (w, minus2, far, i0)"],
+    "each second": ["y = Slice (w, i0, far, i0, i2)"],
+    "turned around": ["y = Slice (w, minus, back, i0, minus)"],
+    "columns": ["y = Slice (w, i1, i3, i1)"],
+    "as many of others": [*SIZE, "y = Slice (x, i0, n1, i0)"],
+    "all from another on": [*SIZE, "y = Slice (x, n1, far, i0)"],
+    "gathered": [*PLACES, "y = Gather <axis = 0> (table, p)"],
+    "gathered elements": [*PLACES, "a = Unsqueeze (p, i1)", "y = GatherElements <axis = 0> (table, a)"],
+    "gathered columns": ["y = Gather <axis = 1> (w, last)"],
+    "gathered points": [
+        "d = Abs (x)",
+        "b = Greater (d, half)",
+        "m = NonZero (b)",
+        "t = Transpose (m)",
+        "y = GatherND (x, t)",
+    ],
+    "gathered twice": [*PLACES, "q = NonZero (p)", "r = Squeeze (q, i0)", "y = Gather <axis = 0> (w, r)"],
+    "codes": [*PLACES, "y = OneHot <axis = 0> (p, depth, values)"],
+    "sums of rows": ["a = ReduceSum <keepdims = 0> (w, i1)", "y = Softplus (a)"],
+    "softmax of rows": ["y = Softmax (w)"],
+    "normalised rows": ["y = LayerNormalization (w, row, row)"],
+    "the best of a row": ["y = ArgMax <axis = 1, keepdims = 0> (w)"],
+    "the best two of a row": ["v, y = TopK <axis = 1> (w, i2)"],
+    "running totals of a row": ["y = CumSum (w, i1)"],
+    "products": ["y = MatMul (w, square)"],
+    "products with columns": ["a = Transpose (w)", "y = MatMul (square, a)"],
+    "gemm": ["y = Gemm <transB = 1> (w, square, row)"],
+    "sums": ["y = ReduceSum <keepdims = 0> (w, i0)"],
+    "all sums": ["y = ReduceSum (w)"],
+    "absolute sums": ["y = ReduceL1 (w, i0)"],
+    "lengths": ["y = ReduceL2 (w, i0)"],
+    "squares": ["y = ReduceSumSquare (w, i0)"],
+    "products of all": ["y = ReduceProd (w, i0)"],
+    "running totals": ["y = CumSum (w, zero)"],
+    "running totals from the end": ["y = CumSum <reverse = 1> (w, zero)"],
+    "softmax along": ["a = Softmax <axis = 0> (w)", "y = ReduceSum (a, i0)"],
+    "the best, at most as many": [
+        *SIZE,
+        "k = Concat <axis = 0> (n1, i2)",
+        "l = ReduceMin <keepdims = 1> (k)",
+        "v, i = TopK <axis = 0> (w, l)",
+        "y = Concat <axis = 1> (v, v)",
+    ],
+    "the places of the least": [
+        *SIZE,
+        "k = Min (n1, i3)",
+        "v, y = TopK <axis = 0, largest = 0> (w, k)",
+    ],
+    "written at once": [*PLACES, "y = ScatterND (table, m1, w)", "m1 = Transpose (m)"],
+    "added": [*PLACES, "m1 = Transpose (m)", 'y = ScatterND <reduction = "add"> (table, m1, w)'],
+    "written by elements": [
+        *PLACES,
+        "a = Unsqueeze (p, i1)",
+        "s = Shape (w)",
+        "b = Expand (a, s)",
+        "y = ScatterElements (table, b, w)",
+    ],
+    "nonzero": ["a = Relu (w)", "y = NonZero (a)"],
+    "compressed": [*PLACES, "a = Greater (p, i0)", "y = Compress <axis = 0> (w, a)"],
+    "unique": ["a = Cast <to = 7> (w)", "b = Reshape (a, minus)", "y = Unique (b)"],
+    "one after the other": ["y = Concat <axis = 0> (w, table, w)"],
+    "at the end": ["y = Concat <axis = 0> (table, w)"],
+    "odd numbers": [*SIZE, "y = Range (one, n, two)"],
+    "sums over what counts": ["a = Transpose (w)", "y = MatMul (a, w)"],
+    "rows of a batch": ["a = Unsqueeze (w, i0)", "b = Unsqueeze (square, i0)", "y = MatMul (a, b)"],
+    "batches": ["a = Unsqueeze (w, i1)", "b = Unsqueeze (a, i1)", "y = MaxPool <kernel_shape = [1, 2]> (b)"],
+    "unique rows": ["a = Floor (w)", "y, i, j, k = Unique <axis = 0> (a)"],
+    "how many are alike": ["a = Floor (w)", "b = Reshape (a, minus)", "v, i, j, y = Unique <sorted = 0> (b)"],
+    "which are alike": ["a = Floor (w)", "b = Reshape (a, minus)", "v, i, y = Unique (b)"],
+    "the greatest written": [*PLACES, "m1 = Transpose (m)", 'y = ScatterND <reduction = "max"> (table, m1, w)'],
+    "multiplied": [
+        *PLACES,
+        "a = Unsqueeze (p, i1)",
+        "b = Slice (w, i0, i1, i1)",
+        'y = ScatterElements <reduction = "mul"> (table, a, b)',
+    ],
+    "boxes": [
+        "a = Abs (w)",
+        "b = Unsqueeze (a, i0)",
+        "d = ReduceSum <keepdims = 0> (w, i1)",
+        "e = Unsqueeze (d, shape01)",
+        "y = NonMaxSuppression (b, e, i3, limit)",
+    ],
+    "regions": [
+        *PLACES,
+        "image = Reshape (table, imageshape)",
+        "a = Abs (w)",
+        "b = Mul (p, zero)",
+        "y = RoiAlign <output_height = 2, output_width = 2, sampling_ratio = 2> (image, a, b)",
+    ],
+    "in a sequence": ["a = SequenceConstruct (w, w)", "y = ConcatFromSequence <axis = 0> (a)"],
+}
+
+OF_SOME = {
+    "one computed and one open": [*SIZE, "t = Concat <axis = 0> (n1, minus, i2)", "y = Reshape (w, t)"],
+    "means": ["y = ReduceMean (w, i0)"],
+    "the greatest": ["y = ReduceMax (w, i0)"],
+    "the least": ["y = ReduceMin (w, i0)"],
+    "logarithms": ["y = ReduceLogSumExp (w, i0)"],
+    "the place of the greatest": ["y = ArgMax <axis = 0> (w)"],
+    "the last place of the least": ["a = Floor (w)", "y = ArgMin <axis = 0, select_last_index = 1> (a)"],
+    "picked": ["y = Gather <axis = 0> (w, minus)"],
+    "picked elements": ["y = GatherElements <axis = 0> (w, a)", "a = Unsqueeze (minus, i0)"],
+    "picked points": ["y = GatherND (w, last)"],
+    "written to": ["a = Unsqueeze (minus, i0)", "y = ScatterND (w, a, b)", "b = Unsqueeze (row, i0)"],
+    "the best": ["v, y = TopK <axis = 0> (w, i1)"],
+}
+"""What there is nothing of where nothing counts."""
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("name", [*FLOWS, *OF_SOME])
+def test_flows(name, choice):
+    lines = FLOWS.get(name) or OF_SOME[name]
+    if name in OF_SOME and choice == "nowhere":
+        pytest.skip("there is nothing")
+    inputs = {"x": X, "c": CHOICES[choice]}
+    check(model([ROWS, *lines], inputs, "y"), inputs)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_branch_where_nothing_counts(choice):
+    """As exporters write it for what takes no empty operands."""
+    nothing = onnx.parser.parse_graph("none () => (int64[a] t) { t = Constant <value = int64[0] {}> () }")
+    some = onnx.parser.parse_graph("some () => (int64[a] f) { f = Mul (p, two) }")
+    nodes = [onnx.parser.parse_node(line) for line in [ROWS, *PLACES, "s = Size (w)", "e = Equal (s, zero)"]]
+    choose = onnx.helper.make_node("If", ["e"], ["k"], then_branch=nothing, else_branch=some)
+    last = onnx.parser.parse_node("y = Gather <axis = 0> (ten, k)")
+    inputs = {"x": X, "c": CHOICES[choice]}
+    constants = {name: CONSTANTS[name] for name in ("zero", "two", "i0")}
+    constants["ten"] = np.arange(10, dtype=np.float32)
+    check(model_of([*nodes, choose, last], inputs, ["y"], constants=constants), inputs)
+
+
+REFUSED = {
+    "other inputs": (
+        [
+            *PLACES,
+            "q = NonZero (x)",
+            "r = Transpose (q)",
+            "a = Gather <axis = 0> (x, p)",
+            "y = Concat <axis = 1> (a, x)",
+        ],
+        "not all",
+    ),
+    "another size": (["y = Add (w, x)"], "5 elements along that dimension"),
+    "another count": (["b = Relu (w)", "d = Not (c)", "v = Compress <axis = 0> (x, d)", "y = Add (b, v)"], "not known"),
+    "another dimension": (
+        ["a = Transpose (w)", "b = Unsqueeze (a, i0)", "d = Unsqueeze (w, i2)", "y = Add (b, d)"],
+        "another dimension",
+    ),
+    "no rule": (["y = Det (w)"], "size that depends on the data"),
+    "which dimensions go": (["y = Squeeze (w)"], "name the dimensions"),
+    "the dimension goes": (["y = Squeeze (w, i0)"], "may not go"),
+    "parts": (["y, z = Split <axis = 0, num_outputs = 2> (w)"], "split along"),
+    "repeated": (["y = Tile (w, twotimes)"], "repeated along"),
+    "padded": (["y = Pad (w, padded)"], "padded along"),
+    "mixed with columns": (["a = Transpose (w)", "y = Reshape (a, minus)"], "one of its own"),
+    "a shape that is known": (["y = Reshape (w, shape54)"], "does not say"),
+    "as far as another": (["y = Expand (w, shape54)"], "expanded along"),
+    "counted twice": ([*PLACES, "y = Gather <axis = 1> (w, p)"], "two dimensions"),
+    "tuples": ([*PLACES, "y = GatherND (x, p)"], "tuples"),
+    "normalised": (["y = LayerNormalization <axis = 0> (w, square, square)"], "normalised along"),
+    "summed with others": (["a = Transpose (w)", "y = MatMul (a, table)"], "summed"),
+    "updates of another size": ([*PLACES, "y = ScatterND (table, m1, x)", "m1 = Transpose (m)"], "not counted along"),
+    "steps": (["y = Slice (w, minus, back, i0, minus2)"], "steps of -2"),
+    "several computed extents": (
+        [*SIZE, "t = Concat <axis = 0> (n1, n1)", "y = ConstantOfShape (t)"],
+        "several extents",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    lines, reason = REFUSED[name]
+    with pytest.raises(UnsupportedFeatureError, match=reason):
+        load_graph(model([ROWS, *lines], {"x": X, "c": CHOICES["somewhere"]}, "y"))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from hashlib import sha256
 
 import numpy as np
 
@@ -290,9 +291,9 @@ class FoldingBuilder:
         if operand.value is not None:
             return self._alike.of(operand.value)
         array = operand.array
-        if array is None or array.size > _FEW_ELEMENTS:
-            return ("constant", id(operand))
-        return (operand.type, array.tobytes())
+        if array is None or array.size > _FOLDED_ELEMENTS:
+            return operand
+        return (operand.type, sha256(array.tobytes()).digest())
 
     def _value_of(self, operand: Operand) -> int:
         if operand.value is not None:

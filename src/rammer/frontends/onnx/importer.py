@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
 import onnx
 from onnx import checker
@@ -24,6 +25,7 @@ from rammer.frontends.onnx.checking import (
 from rammer.frontends.onnx.converters import CONVERTERS
 from rammer.frontends.onnx.functions import FunctionId, function_id, instantiate, standard_function
 from rammer.frontends.onnx.node import Node
+from rammer.frontends.onnx.reach import Reach
 from rammer.frontends.onnx.reading import Model
 from rammer.frontends.onnx.sequences import Value, mapped, optional_of, tensors_of
 from rammer.frontends.onnx.signatures import check_operands
@@ -44,6 +46,7 @@ class _Frame:
     imports: Sequence[onnx.OperatorSetIdProto]
     versions: Mapping[str, int]
     context: checker.C.CheckerContext
+    reach: Reach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class Importer:
         outputs: Sequence[str],
         imports: Sequence[onnx.OperatorSetIdProto],
         prefix: str = "",
+        rows: Mapping[str, int | None] = MappingProxyType({}),
     ) -> dict[str, SourceLocation]:
         """Convert a graph's or a function's nodes and add their results to `scope`.
 
@@ -71,6 +75,7 @@ class Importer:
             outputs: names that must be in the scope afterwards.
             imports: the operator sets in force.
             prefix: put before the nodes' names; the path of calls.
+            rows: how many are read of outputs of which not all are.
 
         Returns:
             the node that made each value.
@@ -85,7 +90,8 @@ class Importer:
         context = checker.C.CheckerContext()
         context.ir_version = onnx.IR_VERSION
         context.opset_imports = versions
-        frame = _Frame(scope=scope, imports=imports, versions=versions, context=context)
+        reach = Reach(nodes=nodes, outputs=dict.fromkeys(outputs) | dict(rows), scope=scope)
+        frame = _Frame(scope=scope, imports=imports, versions=versions, context=context, reach=reach)
         names = node_names(nodes, prefix)
         makers: dict[str, SourceLocation] = {}
         for position in node_order(nodes, names, scope, outputs, where):
@@ -132,7 +138,8 @@ class Importer:
             builder=self.builder,
             folder=self.model.folder,
             random=self.random,
-            enter=partial(self.enter, frame, location),
+            rows=partial(frame.reach.rows, proto.output[0]),
+            enter=partial(self.enter, frame, location, outputs=proto.output),
             apart=lambda graph: _Alone(self, frame, location, graph),
         )
         check_operands(node)
@@ -144,9 +151,18 @@ class Importer:
         return results
 
     def enter(
-        self, frame: _Frame, location: SourceLocation, graph: onnx.GraphProto, inputs: Sequence[Value], part: str
+        self,
+        frame: _Frame,
+        location: SourceLocation,
+        graph: onnx.GraphProto,
+        inputs: Sequence[Value],
+        part: str,
+        outputs: Sequence[str] = (),
     ) -> Sequence[Value]:
-        """The outputs of a graph in an attribute, which sees the values around its node."""
+        """The outputs of a graph in an attribute, which sees the values around its node.
+
+        Of an `If` that has these outputs, they are its own, and their sizes may depend on the data.
+        """
         where = str(location)
         if len(inputs) != len(graph.input):
             raise InvalidModelError(
@@ -163,12 +179,14 @@ class Importer:
         for info, value in zip(graph.input, inputs, strict=True):  # a trip may have made what an optional holds
             scope[info.name] = optional_of(value) if info.type.HasField("optional_type") else value
         names = [value.name for value in graph.output]
-        self.convert(graph.node, scope, names, frame.imports, prefix)
+        is_branch = location.op_type == "If"
+        rows = {own: frame.reach.rows(name) for own, name in zip(names, outputs, strict=False)} if is_branch else {}
+        self.convert(graph.node, scope, names, frame.imports, prefix, rows)
         results = [scope[name] for name in names]
         if None in results:
             raise InvalidModelError(f"an output of its graph '{graph.name}' is left out", where=where)
-        for name, result in zip(names, results, strict=True) if location.op_type != "If" else ():
-            if isinstance(result, Operand) and result.count is not None:
+        for name, result in zip(names, results, strict=True):
+            if not is_branch and isinstance(result, Operand) and result.count is not None:
                 raise UnsupportedFeatureError(f"'{name}' has a size that depends on the data", where=where)
         return [result for result in results if result is not None]
 

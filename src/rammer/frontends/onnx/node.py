@@ -53,6 +53,7 @@ class Node(ModelNode):
         inputs: None for an optional operand that is left out.
         folder: of the model's file.
         random: where random numbers come from; None in a loop that is a program of its own.
+        rows: how many of the first output are read at most, from the first on; None where all may be.
         enter: converts a graph that an attribute holds.
         apart: begins the conversion of one as a graph of its own.
     """
@@ -63,6 +64,7 @@ class Node(ModelNode):
     inputs: tuple[Value | None, ...]
     folder: Path | None
     random: RandomStreams | None
+    rows: Callable[[], int | None]
     enter: Enter
     apart: Apart
 

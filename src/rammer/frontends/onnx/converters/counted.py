@@ -123,13 +123,18 @@ def _differ_from_before(node: Node, lines: Operand) -> Operand:
 
 
 def _non_max_suppression(node: Node) -> Sequence[Operand]:
-    """One box of each class after the other, the best of those that no selected one overlaps too much."""
+    """One box of each class after the other, the best of those that no selected one overlaps too much.
+
+    No more are selected of a single class than anything reads.
+    """
     boxes, scores = node.operand(0), node.operand(1)
     if boxes.rank != 3 or scores.rank != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
         raise node.invalid(f"boxes {boxes.type} and scores {scores.type} do not fit")
     batches, classes, extent = scores.shape
     wanted = 0 if node.optional(2) is None else node.known_integer(2)
     steps = min(max(wanted, 0), extent)
+    if batches == classes == 1 and (rows := node.rows()) is not None:
+        steps = min(steps, rows)
     if steps > _MOST_STEPS:
         raise node.unsupported(f"{steps} boxes of a class", f"up to {_MOST_STEPS} are possible")
     if not steps * batches * classes:
@@ -155,8 +160,8 @@ def _non_max_suppression(node: Node) -> Sequence[Operand]:
         *(node.constant(np.ascontiguousarray(one)) for one in numbers),
         reshaped(node, picked, (holds.type.size,)),
     ]
-    rows = concatenated(node, [reshaped(node, column, (holds.type.size, 1)) for column in columns], 1)
-    return [counted(node, taken(node, rows, places, 0), 0, count)]
+    tuples = concatenated(node, [reshaped(node, column, (holds.type.size, 1)) for column in columns], 1)
+    return [counted(node, taken(node, tuples, places, 0), 0, count)]
 
 
 def _threshold(node: Node, position: int) -> Operand | None:

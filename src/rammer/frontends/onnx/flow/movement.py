@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial, reduce
 
 from rammer.frontends.builder import Count, Operand
 from rammer.frontends.moves import concatenated, part, reshaped
@@ -88,11 +89,12 @@ def _one_after_the_other(node: Node, parts: Sequence[Operand], axis: int) -> Ope
     whole = concatenated(node, [bare(x) for x in parts], axis)
     extents = [x.shape[axis] for x in parts]
     counts = [number(node, x.shape[axis]) if x.count is None else x.count.value for x in parts]
-    if all(x.count is None for x in parts[:-1]):
-        return counted(node, whole, axis, node.add("Add", number(node, sum(extents[:-1])), counts[-1]))
-    holds = [is_below(node, extent, count) for extent, count in zip(extents, counts, strict=True)]
-    places, count = holding(node, concatenated(node, holds, 0))
-    return counted(node, taken(node, whole, places, axis), axis, count)
+    total = reduce(partial(node.add, "Add"), counts)
+    if any(x.count is not None for x in parts[:-1]):
+        holds = [is_below(node, extent, count) for extent, count in zip(extents, counts, strict=True)]
+        places, _ = holding(node, concatenated(node, holds, 0))
+        whole = taken(node, whole, places, axis)
+    return counted(node, whole, axis, total)
 
 
 def _flatten(node: Node, converter: Converter) -> Sequence[Value | None]:

@@ -5,6 +5,7 @@ import onnx.parser
 import onnxruntime
 import pytest
 
+import rammer
 from rammer.errors import UnsupportedFeatureError
 from rammer.frontends.onnx import load_graph
 from tests.support.onnx_reference import compare, evaluate_model, model_of, without_counts
@@ -106,6 +107,13 @@ FLOWS = {
         "y = Expand (a, f)",
     ],
     "a row, as often as another": [*SIZE, "t = Concat <axis = 0> (n1, i4)", "a = Expand (row, t)", "y = Add (a, w)"],
+    "extents that are known": [
+        "s = Shape (w)",
+        "d = Gather <axis = 0> (s, i1)",
+        "t = Concat <axis = 0> (i1, d)",
+        "a = Expand (half, t)",
+        "y = Add (w, a)",
+    ],
     "as many ones": ["s = Shape (w)", "a = ConstantOfShape <value = float[1] {1}> (s)", "y = Add (a, w)"],
     "as many numbers": [*SIZE, "y = Range (zero, n, one)"],
     "size": ["y = Size (w)"],
@@ -291,3 +299,50 @@ def test_refused(name):
     lines, reason = REFUSED[name]
     with pytest.raises(UnsupportedFeatureError, match=reason):
         load_graph(model([ROWS, *lines], {"x": X, "c": CHOICES["somewhere"]}, "y"))
+
+
+DETECTIONS = [
+    "chosen = NonMaxSuppression (boxes, scores, ten, iou, level)",
+    "picture = Slice (chosen, i0, i1, i1)",
+    "class = Slice (chosen, i1, i2, i1)",
+    "box = Slice (chosen, i2, i3, i1)",
+    "place = Concat <axis = 1> (picture, box)",
+    "found = GatherND (boxes, place)",
+    "score = GatherND (scores, chosen)",
+    "size = Shape (score)",
+    "k = Min (size, ten)",
+    "best, order = TopK <axis = 0> (score, k)",
+    "column = Unsqueeze (score, i1)",
+    "a = Cast <to = 1> (picture)",
+    "b = Cast <to = 1> (class)",
+    "all = Concat <axis = 1> (a, found, column, b)",
+    "y = Gather <axis = 0> (all, order)",
+]
+"""As detection networks end: the picture, corners, score and class of the best boxes."""
+
+
+def test_detections():
+    constants = {name: CONSTANTS[name] for name in ("i0", "i1", "i2", "i3")}
+    constants |= {"ten": np.array([10]), "iou": np.array([0.4], np.float32), "level": np.array([0.7], np.float32)}
+    low = RNG.uniform(0, 10, (2, 20, 2)).astype(np.float32)
+    boxes = np.concatenate([low, low + RNG.uniform(0.5, 5, low.shape).astype(np.float32)], axis=2)
+    scores = RNG.random((2, 3, 20)).astype(np.float32)
+    nodes = [onnx.parser.parse_node(line) for line in DETECTIONS]
+    proto = model_of(nodes, {"boxes": boxes, "scores": scores}, ["y"], constants=constants)
+    net = rammer.compile(proto, "cpu", veus=2)
+    for share in (1.0, 0.0, 0.8, 2.0):
+        inputs = {"boxes": boxes, "scores": np.minimum(scores * np.float32(share), 1)}
+        check(proto, inputs, run=lambda _, given: net.run(given))
+
+
+def test_no_more_boxes_are_selected_than_are_read():
+    """Of a single class these are the first ones; so few steps are possible for any number of boxes."""
+    given = {"b": np.zeros((1, 3000, 4), np.float32), "s": np.zeros((1, 1, 3000), np.float32)}
+    lines = ["a = NonMaxSuppression (b, s, far)", "d = Gather <axis = 1> (a, two)", "e = Cast <to = 6> (d)"]
+    low = RNG.uniform(0, 100, (1, 3000, 2)).astype(np.float32)
+    given["b"] = np.concatenate([low, low + RNG.uniform(1, 9, low.shape).astype(np.float32)], axis=2)
+    given["s"] = RNG.random((1, 1, 3000)).astype(np.float32)
+    check(model([*lines, "y = Slice (e, i1, i4)"], given, "y"), given)
+    for more in (["y = Slice (e, minus2, far)"], ["f = Slice (e, i1, i4)", "y = Slice (d, i0, far)"]):
+        with pytest.raises(UnsupportedFeatureError, match="3000 boxes"):
+            load_graph(model([*lines, *more], given, "y"))

@@ -417,8 +417,13 @@ def test_a_computed_position_among_tensors_of_several_shapes():
     assert "its position int64[2] is not one element" in refusal(InvalidModelError, model)
 
 
-def test_sizes_that_depend_on_the_data_are_in_no_sequence():
-    message = refusal(UnsupportedFeatureError, from_x("n = NonZero(x) s = SequenceConstruct(n)", "seq(int64[2, N]) s"))
+def test_sequences_hold_what_has_a_size_that_depends_on_the_data():
+    graph = load_graph(from_x("n = NonZero(x) s = SequenceConstruct(n)", "seq(int64[2, N]) s"))
+    assert [graph.values[output].name for output in graph.outputs] == ["s[0]", "s[0].count"]
+    message = refusal(
+        UnsupportedFeatureError,
+        from_x("n = NonZero(x) s = SequenceConstruct(n, n) i = Shape(n) j = ArgMax(i) y = SequenceAt(s, j)"),
+    )
     assert "has a size that depends on the data" in message
 
 

@@ -91,6 +91,14 @@ def _normalized(node: Node, converter: Converter) -> Sequence[Value | None]:
     return along(node, converter(node), count.axis, count.value)
 
 
+def _line(node: Node, converter: Converter) -> Sequence[Value | None]:
+    """By all elements along one dimension."""
+    x, count = first_alone(node)
+    if count.axis == node.axis(node.integer("axis"), x.rank):
+        raise refusal(node, "it is normalised along that dimension")
+    return along(node, converter(node), count.axis, count.value)
+
+
 def _top_k(node: Node, converter: Converter) -> Sequence[Value | None]:
     """A number that the model computes has a bound: so many there may be. A NaN is greater than any number."""
     x, k = node.operand(0), scalars(node, 1)
@@ -117,8 +125,10 @@ RULES: Mapping[str, Rule] = {
     "ArgMin": _arg_extreme,
     "CumProd": _cumulative,
     "CumSum": _cumulative,
+    "Hardmax": _line,
     "LayerNormalization": _normalized,
     "LogSoftmax": _softmax,
+    "LpNormalization": _line,
     "RMSNormalization": _normalized,
     "Softmax": _softmax,
     "TopK": _top_k,

@@ -23,8 +23,8 @@ from rammer.ir.types import DType
 _SUFFIX = ".count"
 
 _HINT = (
-    "'Results whose size depends on the data' in docs/operators.md says through which operators, and in which forms, "
-    "such values flow"
+    "such values flow through operators that compute each element by itself, move, pick, write, sort, reduce or "
+    "multiply them, in the forms that docs/operators.md lists"
 )
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import onnx
 
 from rammer.errors import UnsupportedFeatureError
-from rammer.frontends.builder import Count, Operand
+from rammer.frontends.builder import Operand
 from rammer.frontends.moves import concatenated, converted, element, reshaped, stacked
 from rammer.frontends.onnx.converters import loops
-from rammer.frontends.onnx.counts import one_of_two
+from rammer.frontends.onnx.counts import counted, one_of_two
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value, combined, described
 from rammer.ir.types import DType
@@ -111,8 +110,8 @@ def _loop(node: Node) -> Sequence[Value]:
         values = [_chosen(node, happened, a, b) for a, b in zip(values, old, strict=True)]
     grown = [_grown(node, stack, 0, body) for stack in stacks]
     if alive and grown:
-        trips = Count(axis=0, value=_total(node, alive, done - len(alive)))
-        grown = [replace(one, count=trips) for one in grown]
+        trips = _total(node, alive, done - len(alive))
+        grown = [counted(node, one, 0, trips) for one in grown]
     return [*values, *grown]
 
 

@@ -31,11 +31,21 @@ def _reshape(node: Node) -> Sequence[Operand]:
 
 
 def _flatten(node: Node) -> Sequence[Operand]:
-    x, axis = node.operand(0), node.integer("axis")
+    x = node.operand(0)
+    axis = flattened_from(node, x)
+    return [reshaped(node, x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))]
+
+
+def flattened_from(node: Node, x: Operand) -> int:
+    """From which dimension on the others are one, counted from the front; behind all, none are.
+
+    Raises:
+        InvalidModelError: there is no such dimension.
+    """
+    axis = node.integer("axis")
     if not -x.rank <= axis <= x.rank:
         raise node.invalid(f"axis {axis} of a tensor of rank {x.rank}")
-    axis = axis + x.rank if axis < 0 else axis
-    return [reshaped(node, x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))]
+    return axis + x.rank if axis < 0 else axis
 
 
 def _squeeze(node: Node) -> Sequence[Operand]:

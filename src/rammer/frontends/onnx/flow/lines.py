@@ -12,7 +12,7 @@ from rammer.frontends.intervals import range_of
 from rammer.frontends.moves import converted
 from rammer.frontends.onnx.converters.reduction import reduced_axes
 from rammer.frontends.onnx.counts import filled, number, refusal
-from rammer.frontends.onnx.flow.rule import Rule, along, bare, first_alone, ordinary, scalars
+from rammer.frontends.onnx.flow.rule import Rule, along, bare, first_alone, ordinary, scalars, sized
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
 from rammer.ir.types import DType
@@ -105,18 +105,19 @@ def _top_k(node: Node, converter: Converter) -> Sequence[Value | None]:
     axis, largest = node.axis(node.integer("axis"), x.rank), node.flag("largest")
     if k is None or len(k) != 1 or (x.count is not None and x.count.axis != axis and k[0].array is None):
         return converter(node)
-    wanted, most = converted(node, k[0], DType.INT64), node.builder.most(k[0])
+    most = node.builder.most(k[0])
     if most is None:
         raise node.unsupported(
             "as many elements as the model computes, without a bound", "let it be the Min of a constant and another"
         )
     taken = node.constant(np.array([min(most, x.shape[axis]) if k[0].array is None else most], np.int64))
-    if x.count is None or x.count.axis != axis:
-        sized = (axis, wanted) if x.count is None else (x.count.axis, x.count.value)
-        return along(node, ordinary(node, converter, bare(x), taken), *sized)
+    if x.count is None:
+        return sized(node, ordinary(node, converter, None, taken), axis, k[0])
+    if x.count.axis != axis:
+        return along(node, converter(node), x.count.axis, x.count.value)
     last = -math.inf if largest else math.nan if x.dtype.is_float else math.inf
     results = ordinary(node, converter, _neutral(node, x, last), taken)
-    return along(node, results, axis, node.add("Min", wanted, x.count.value))
+    return sized(node, results, axis, node.add("Min", converted(node, k[0], DType.INT64), x.count.value))
 
 
 RULES: Mapping[str, Rule] = {

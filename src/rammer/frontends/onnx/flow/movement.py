@@ -8,6 +8,7 @@ from functools import partial, reduce
 
 from rammer.frontends.builder import Count, Operand
 from rammer.frontends.moves import concatenated, part, reshaped
+from rammer.frontends.onnx.converters.movement import flattened_from
 from rammer.frontends.onnx.counts import counted, holding, is_below, number, refusal, taken, vector
 from rammer.frontends.onnx.flow.rule import Rule, along, bare, cut, first_alone, known, one_count, ordinary, scalars
 from rammer.frontends.onnx.node import Converter, Node
@@ -99,8 +100,7 @@ def _one_after_the_other(node: Node, parts: Sequence[Operand], axis: int) -> Ope
 
 def _flatten(node: Node, converter: Converter) -> Sequence[Value | None]:
     x, count = first_alone(node)
-    axis = node.integer("axis")
-    axis = axis + x.rank if axis < 0 else axis
+    axis = flattened_from(node, x)
     if axis <= count.axis:
         return [_reshaped(node, x, count, (math.prod(x.shape[:axis]),), ())]
     return [_reshaped(node, x, count, (), (math.prod(x.shape[axis:]),))]
@@ -109,7 +109,7 @@ def _flatten(node: Node, converter: Converter) -> Sequence[Value | None]:
 def _reshape(node: Node, converter: Converter) -> Sequence[Value | None]:
     """The extent that is counted is -1, a 0 that keeps it, or computed; if it is not -1, another extent may be."""
     x, wanted = node.operand(0), scalars(node, 1)
-    if wanted is None:
+    if wanted is None or any(node.builder.most(extent) is None for extent in wanted):
         return converter(node)
     keeps = not (node.has("allowzero") and node.flag("allowzero"))
     target = [known(extent) for extent in wanted]

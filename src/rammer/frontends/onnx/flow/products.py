@@ -54,8 +54,8 @@ def _gemm(node: Node, converter: Converter) -> Sequence[Value | None]:
 
 def _of_batches(node: Node, converter: Converter) -> Sequence[Value | None]:
     _, count = first_alone(node)
-    if count.axis:
-        raise refusal(node, "only that of the first dimension may")
+    if count.axis or (node.has("training_mode") and node.flag("training_mode")):
+        raise refusal(node, "only that of the first dimension may, outside of training mode")
     return along(node, converter(node), 0, count.value)
 
 

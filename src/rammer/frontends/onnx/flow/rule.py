@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rammer.frontends.builder import Count, Operand
-from rammer.frontends.moves import part
-from rammer.frontends.onnx.counts import counted, counted_operands, refusal
+from rammer.frontends.moves import converted, part
+from rammer.frontends.onnx.counts import counted, counted_operands, number, refusal
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
+from rammer.ir.types import DType
 
 Rule = Callable[[Node, Converter], Sequence[Value | None]]
 """The results of a node by its ordinary converter, with what of them counts."""
@@ -72,6 +73,17 @@ def ordinary(node: Node, converter: Converter, *operands: Operand | None) -> Seq
             given[position] = operand
     node.inputs = tuple(given)
     return converter(node)
+
+
+def sized(node: Node, results: Sequence[Value | None], axis: int, size: Operand) -> list[Value | None]:
+    """Results of which as many elements count along an axis as a number says that the model computes.
+
+    It is brought to the nearest possible one: in a branch that is not taken, it may be any.
+    """
+    whole = converted(node, size, DType.INT64)
+    extent = next(one.shape[axis] for one in results if isinstance(one, Operand))
+    count = node.add("Min", node.add("Max", whole, number(node, 0)), number(node, extent))
+    return along(node, results, axis, count)
 
 
 def known(operand: Operand) -> int | None:

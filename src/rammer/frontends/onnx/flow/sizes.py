@@ -10,7 +10,7 @@ import numpy as np
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import concatenated, converted, reshaped
 from rammer.frontends.onnx.counts import counted, number, refusal, vector
-from rammer.frontends.onnx.flow.rule import Rule, along, bare, first_alone, known, ordinary, scalars
+from rammer.frontends.onnx.flow.rule import Rule, along, bare, first_alone, known, ordinary, scalars, sized
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
 from rammer.ir.types import DType
@@ -42,7 +42,7 @@ def _constant_of_shape(node: Node, converter: Converter) -> Sequence[Value | Non
     if shape is None:
         return converter(node)
     place, greatest = _greatest(node, shape)
-    return along(node, ordinary(node, converter, greatest), place, shape[place])
+    return sized(node, ordinary(node, converter, greatest), place, shape[place])
 
 
 def _expand(node: Node, converter: Converter) -> Sequence[Value | None]:
@@ -56,7 +56,7 @@ def _expand(node: Node, converter: Converter) -> Sequence[Value | None]:
         own = place - len(shape) + x.rank
         if own >= 0 and x.shape[own] != 1:
             raise node.unsupported(f"{x.type} expanded along dimension {own}, as far as the model computes")
-        return along(node, ordinary(node, converter, None, greatest), place - len(shape) + rank, shape[place])
+        return sized(node, ordinary(node, converter, None, greatest), place - len(shape) + rank, shape[place])
     place = x.count.axis - x.rank + len(shape)
     target = [known(extent) for extent in shape]
     if place >= 0:

@@ -1,5 +1,7 @@
 """Values whose size depends on the data, through operators: against ONNX Runtime, and refused without a rule."""
 
+from typing import Any
+
 import numpy as np
 import onnx.parser
 import onnxruntime
@@ -19,7 +21,7 @@ CHOICES = {
 }
 ROWS = "w = Compress <axis = 0> (x, c)"
 """`[n, 4]`, of which any number up to 5 count."""
-CONSTANTS = {
+CONSTANTS: dict[str, Any] = {
     "minus": np.array([-1], np.int64),
     "i0": np.array([0], np.int64),
     "i1": np.array([1], np.int64),

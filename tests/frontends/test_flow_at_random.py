@@ -1,6 +1,7 @@
 """Graphs put together at random of operators that values flow through whose size depends on the data."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -12,7 +13,7 @@ from rammer.frontends.onnx import load_graph
 from tests.support.onnx_reference import compare, evaluate_model, model_of, without_counts
 
 ROWS, COLUMNS = 9, 4
-CONSTANTS = {
+CONSTANTS: dict[str, Any] = {
     "zero": np.array([0], np.int64),
     "one": np.array([1], np.int64),
     "three": np.array([3], np.int64),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from rammer.frontends.builder import Operand
 from rammer.frontends.onnx.checking import full_name
 from rammer.frontends.onnx.counts import counted_operands, refusal
 from rammer.frontends.onnx.flow import (
@@ -51,7 +50,7 @@ _SIZED: Mapping[str, tuple[int, ...]] = {
     "Slice": (1, 2),
     "TopK": (1,),
 }
-"""Operands that say how large a result is; where the model computes one, the result may have a count."""
+"""Operands that say how large a result is: where the model computes one that has a bound, the result has a count."""
 
 
 def convert(node: Node, converter: Converter) -> Sequence[Value | None]:
@@ -63,10 +62,14 @@ def convert(node: Node, converter: Converter) -> Sequence[Value | None]:
     """
     name = full_name(node.proto)
     rule = _RULES.get(name)
-    sized = [node.inputs[position] for position in _SIZED.get(name, ()) if position < len(node.inputs)]
-    is_computed = any(isinstance(size, Operand) and size.array is None for size in sized)
     if not counted_operands(node):
-        return rule(node, converter) if rule is not None and is_computed else converter(node)
+        return rule(node, converter) if rule is not None and _is_sized(node, _SIZED.get(name, ())) else converter(node)
     if rule is None:
         raise refusal(node)
     return rule(node, converter)
+
+
+def _is_sized(node: Node, positions: Sequence[int]) -> bool:
+    """Whether the model computes one of these operands, and all have a bound."""
+    sizes = [size for size in map(node.optional, positions) if size is not None]
+    return any(size.array is None for size in sizes) and all(node.builder.most(size) is not None for size in sizes)

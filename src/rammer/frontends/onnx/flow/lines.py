@@ -103,13 +103,9 @@ def _top_k(node: Node, converter: Converter) -> Sequence[Value | None]:
     """A number that the model computes has a bound: so many there may be. A NaN is greater than any number."""
     x, k = node.operand(0), scalars(node, 1)
     axis, largest = node.axis(node.integer("axis"), x.rank), node.flag("largest")
-    if k is None or len(k) != 1 or (x.count is not None and x.count.axis != axis and k[0].array is None):
+    most = None if k is None or len(k) != 1 else node.builder.most(k[0])
+    if k is None or most is None or (x.count is not None and x.count.axis != axis and k[0].array is None):
         return converter(node)
-    most = node.builder.most(k[0])
-    if most is None:
-        raise node.unsupported(
-            "as many elements as the model computes, without a bound", "let it be the Min of a constant and another"
-        )
     taken = node.constant(np.array([min(most, x.shape[axis]) if k[0].array is None else most], np.int64))
     if x.count is None:
         return sized(node, ordinary(node, converter, None, taken), axis, k[0])

@@ -109,7 +109,7 @@ def _flatten(node: Node, converter: Converter) -> Sequence[Value | None]:
 def _reshape(node: Node, converter: Converter) -> Sequence[Value | None]:
     """The extent that is counted is -1, a 0 that keeps it, or computed; if it is not -1, another extent may be."""
     x, wanted = node.operand(0), scalars(node, 1)
-    if wanted is None or any(node.builder.most(extent) is None for extent in wanted):
+    if wanted is None:
         return converter(node)
     keeps = not (node.has("allowzero") and node.flag("allowzero"))
     target = [known(extent) for extent in wanted]

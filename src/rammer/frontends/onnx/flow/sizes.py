@@ -73,17 +73,12 @@ def _greatest(node: Node, shape: Sequence[Operand]) -> tuple[int, Operand]:
     """The place of the one extent of a shape that is computed, and the shape with what that is at most.
 
     Raises:
-        UnsupportedFeatureError: several are, or there is no such bound.
+        UnsupportedFeatureError: several are.
     """
     places = [place for place, extent in enumerate(shape) if extent.array is None]
-    mosts = [node.builder.most(extent) for extent in shape]
-    extents = [most for most in mosts if most is not None]
-    if len(places) != 1 or len(extents) < len(shape):
-        raise node.unsupported(
-            "a shape of which the model computes several extents, or one without a bound",
-            "one may follow from how many elements of another tensor count, or be the Min of a constant and another",
-        )
-    return places[0], vector(node, extents)
+    if len(places) != 1:
+        raise node.unsupported("a shape of which the model computes several extents", "one is possible")
+    return places[0], vector(node, [node.builder.most(extent) or 0 for extent in shape])
 
 
 def _range(node: Node, converter: Converter) -> Sequence[Value | None]:

@@ -35,6 +35,7 @@ CONSTANTS: dict[str, Any] = {
     "zero": np.array(0, np.int64),
     "one": np.array(1, np.int64),
     "row": np.arange(4, dtype=np.float32),
+    "column": np.arange(6, dtype=np.float32),
     "table": np.arange(24, dtype=np.float32).reshape(6, 4),
     "square": RNG.normal(size=(4, 4)).astype(np.float32),
     "shape2": np.array([-1, 2], np.int64),
@@ -173,6 +174,14 @@ FLOWS = {
     ],
     "written at once": [*PLACES, "y = ScatterND (table, m1, w)", "m1 = Transpose (m)"],
     "added": [*PLACES, "m1 = Transpose (m)", 'y = ScatterND <reduction = "add"> (table, m1, w)'],
+    "counted as exporters do": [
+        "f = Cast <to = 7> (c)",
+        "k = ReduceSum (f)",
+        "a = Expand (half, k)",
+        "m = NonZero (c)",
+        "t = Transpose (m)",
+        "y = ScatterND (column, t, a)",
+    ],
     "written by elements": [
         *PLACES,
         "a = Unsqueeze (p, i1)",

@@ -64,7 +64,10 @@ class Drawn:
                 pool.append((self.add("Gather", alike[self.rng.integers(len(alike))], places, axis=0), new))
 
     def step(self):
-        self.rng.choice([self.keep, self.resize])()
+        if self.rng.random() < 0.5:
+            self.keep()
+        else:
+            self.resize()
 
     def keep(self):
         """A matrix, or a vector, as long as another."""
@@ -86,7 +89,7 @@ class Drawn:
                 made = self.add("Add", other, self.add("ReduceSum", matrix, "zero", keepdims=1))
             case 6:
                 made = self.add("MatMul", matrix, "square")
-            case 7:
+            case _:
                 places = self.add("NonZero", self.add("Greater", matrix, "level"))
                 values = self.add("GatherND", matrix, self.add("Transpose", places))
                 made = self.add("ScatterND", matrix, self.add("Transpose", places), self.add("Neg", values))

@@ -136,7 +136,7 @@ class FoldingBuilder:
         self._alike.add(kind, [self._key(operand) for operand in operands], attributes, outputs)
         results = tuple(Operand(name=name, type=self._builder.type(output), value=output) for output in outputs)
         intervals = [self.interval(operand) for operand in operands]
-        self._intervals[outputs[0]] = interval_of(kind, intervals, results[0].dtype)
+        self._lies_in(outputs[0], interval_of(kind, intervals, results[0].dtype))
         if scalars is not None:
             self._elements[outputs[0]] = scalars.elements
         return results
@@ -160,12 +160,17 @@ class FoldingBuilder:
             return ANYTHING
         if operand.array is not None:
             return Interval(int(operand.array.min()), int(operand.array.max()))
-        return ANYTHING if operand.value is None else self._intervals.get(operand.value, ANYTHING)
+        return ANYTHING if operand.value is None else self._intervals.get(self._alike.of(operand.value), ANYTHING)
 
     def bound(self, operand: Operand, least: int, most: int) -> None:
         """Say where all elements lie."""
         if operand.value is not None:
-            self._intervals[operand.value] = self.interval(operand).within(Interval(least, most))
+            self._lies_in(operand.value, Interval(least, most))
+
+    def _lies_in(self, value: int, interval: Interval) -> None:
+        """Take note of where a value lies, and all that are computed alike."""
+        first = self._alike.of(value)
+        self._intervals[first] = self._intervals.get(first, ANYTHING).within(interval)
 
     def most(self, operand: Operand) -> int | None:
         """What an integer is at most, of several elements the greatest; None where that is not known."""

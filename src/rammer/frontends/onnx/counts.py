@@ -88,10 +88,9 @@ def holding(node: ModelNode, holds: Operand) -> tuple[Operand, Operand]:
     extent = holds.shape[0]
     if not extent:
         return vector(node, ()), number(node, 0)
-    running = running_total(node, holds)
-    count = reshaped(node, part(node, running, 0, extent - 1, 1), ())
-    node.builder.bound(count, 0, extent)
-    return node.add("Places", running), count
+    total = node.add("ReduceSum", converted(node, holds, DType.INT64), axes=(0,), keepdims=True)  # as exporters count
+    node.builder.bound(total, 0, extent)
+    return node.add("Places", running_total(node, holds)), reshaped(node, total, ())
 
 
 def running_total(node: ModelNode, holds: Operand) -> Operand:

@@ -17,7 +17,8 @@ import pytest
 from rammer import errors
 from rammer.devices.registry import DEVICES, find_device
 from rammer.errors import RammerError
-from rammer.frontends.onnx.converters import CONVERTERS
+from rammer.frontends.onnx import flow
+from rammer.frontends.onnx.converters import CONVERTERS, elementwise
 from rammer.frontends.onnx.functions import STANDARD
 from rammer.operators.builder import GraphBuilder
 from rammer.options import CompileOptions
@@ -181,6 +182,13 @@ def test_operators_are_those_with_a_converter():
     assert f"{len(named)} operators" in own
     others = [domain + name for row in rows(microsoft, r"[\w ]+") for name in re.findall(r"`(\w+)`", row[-1])]
     assert sorted(others) == sorted(name for name in CONVERTERS if name.startswith(domain))
+
+
+def test_operators_that_sizes_flow_through_are_those_with_a_rule():
+    page = text_of("operators.md").split("\n## Results whose size depends on the data")[1].split("\n## ")[0]
+    named = [name for row in rows(page, r"[`\w ]+") for name in re.findall(r"`(\w+)`", row[0])]
+    families = {*elementwise.CONVERTERS, "Dropout"}
+    assert sorted(named) == sorted({*flow.RULES, "If"} - families)
 
 
 def rules_of(module: ModuleType) -> dict[str, str]:

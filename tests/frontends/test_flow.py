@@ -357,3 +357,10 @@ def test_no_more_boxes_are_selected_than_are_read():
     for more in (["y = Slice (e, minus2, far)"], ["f = Slice (e, i1, i4)", "y = Slice (d, i0, far)"]):
         with pytest.raises(UnsupportedFeatureError, match="3000 boxes"):
             load_graph(model([*lines, *more], given, "y"))
+
+
+def test_long_chains_of_readers_are_followed():
+    boxes, scores = np.zeros((1, 3000, 4), np.float32), np.zeros((1, 1, 3000), np.float32)
+    lines = ["v0 = NonMaxSuppression (b, s, far)", *(f"v{i + 1} = Identity (v{i})" for i in range(3000))]
+    graph = load_graph(model([*lines, "y = Slice (v3000, i0, i3)"], {"b": boxes, "s": scores}, "y"))
+    assert graph.values[graph.outputs[0]].type.shape == (3, 3)

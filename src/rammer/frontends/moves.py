@@ -96,5 +96,7 @@ def repeated(node: ModelNode, x: Operand, axis: int, times: int) -> Operand:
 def counted_from_front(node: ModelNode, positions: Operand, extents: Operand) -> Operand:
     """Positions as int64, negative ones counted from the end of `extents`, which broadcast."""
     positions = converted(node, positions, DType.INT64)
+    if node.builder.interval(positions).least >= 0:
+        return positions
     negative = node.add("Less", positions, node.constant(np.array(0, dtype=np.int64)))
     return node.add("Where", negative, node.add("Add", positions, extents), positions)

@@ -38,7 +38,7 @@ def counted(node: ModelNode, x: Operand, axis: int, count: Operand) -> Operand:
 
 def counted_operands(node: Node) -> list[tuple[str, Operand, Count]]:
     """The tensors among a node's operands whose size depends on the data: name, tensor, what counts."""
-    given = [(name, value) for name, value in zip(node.proto.input, node.inputs, strict=True) if value is not None]
+    given = [(name, value) for name, value in zip(node.proto.input, node.inputs, strict=False) if value is not None]
     tensors = [each for name, value in given for each in tensors_of(name, value)]
     return [(name, tensor, tensor.count) for name, tensor in tensors if tensor.count is not None]
 

@@ -90,7 +90,8 @@ class Importer:
         context = checker.C.CheckerContext()
         context.ir_version = onnx.IR_VERSION
         context.opset_imports = versions
-        reach = Reach(nodes=nodes, outputs=dict.fromkeys(outputs) | dict(rows), scope=scope)
+        read = dict.fromkeys(outputs) | dict(rows)
+        reach = Reach(nodes=nodes, outputs=read, scope=scope, folder=self.model.folder)
         frame = _Frame(scope=scope, imports=imports, versions=versions, context=context, reach=reach)
         names = node_names(nodes, prefix)
         makers: dict[str, SourceLocation] = {}

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import onnx
-from onnx import numpy_helper
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.onnx.checking import names_read, subgraphs
+from rammer.frontends.onnx.checking import domain_of, names_read, subgraphs
 from rammer.frontends.onnx.sequences import Value
-from rammer.ir.graph import Array
+from rammer.frontends.onnx.tensors import array_of
 
 
 @dataclass(kw_only=True)
@@ -24,19 +24,29 @@ class Reach:
         nodes: of the graph.
         outputs: of the graph, with how many rows are read of each; None for all.
         scope: the values in sight, as far as they are there yet.
+        folder: of the model's file.
     """
 
     nodes: Sequence[onnx.NodeProto]
     outputs: Mapping[str, int | None]
     scope: Mapping[str, Value | None]
+    folder: Path | None
 
     def rows(self, name: str) -> int | None:
         """How many rows are read of a value at most, from the first on; None where all may be."""
-        most = self.outputs.get(name, 0)
-        for node, position in self._readers[name]:
-            read = self._rows_by(node) if position == 0 else None
-            most = None if most is None or read is None else max(most, read)
-        return most
+        counts: list[int | None] = [0]
+        names = [name]
+        while names:
+            name = names.pop()
+            if name in self.outputs:
+                counts.append(self.outputs[name])
+            for node, position in self._readers.get(name, ()):
+                if position == 0 and self._keeps_rows(node):
+                    names.append(node.output[0])
+                else:
+                    counts.append(self._first_rows(node) if position == 0 else None)
+        known = [count for count in counts if count is not None]
+        return max(known) if len(known) == len(counts) else None
 
     @cached_property
     def _readers(self) -> Mapping[str, list[tuple[onnx.NodeProto, int]]]:
@@ -49,45 +59,43 @@ class Reach:
                 readers[name].append((node, -1))
         return readers
 
-    def _rows_by(self, node: onnx.NodeProto) -> int | None:
-        """How many rows of a node's first operand are read."""
-        if node.domain not in ("", "ai.onnx"):
-            return None
-        if node.op_type in ("Cast", "Identity"):
-            return self.rows(node.output[0])
-        if node.op_type in ("Squeeze", "Unsqueeze"):
-            axes = self._integers(node, 1)
-            return self.rows(node.output[0]) if axes and min(axes) > 0 else None
-        if node.op_type == "Gather":
-            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-            return self.rows(node.output[0]) if axis > 0 else None
-        return self._first_rows(node) if node.op_type == "Slice" else None
+    def _keeps_rows(self, node: onnx.NodeProto) -> bool:
+        """Whether each row of a node's result is made of that row of its first operand."""
+        if domain_of(node):
+            return False
+        match node.op_type:
+            case "Cast" | "Identity":
+                return True
+            case "Squeeze" | "Unsqueeze":
+                axes = self._integers(node, 1)
+                return axes is not None and min(axes, default=0) > 0
+            case "Gather":
+                return any(attribute.name == "axis" and attribute.i > 0 for attribute in node.attribute)
+        return False
 
     def _first_rows(self, node: onnx.NodeProto) -> int | None:
-        """The end of a slice along the first dimension, counted from the front."""
-        starts, ends = self._integers(node, 1), self._integers(node, 2)
-        if starts is None or ends is None or len(starts) != len(ends):
+        """The end of a slice along the first dimension alone, counted from the front; None for what is none."""
+        starts, ends, axes = (self._integers(node, position) for position in (1, 2, 3))
+        is_slice = node.op_type == "Slice" and not domain_of(node)
+        if not is_slice or starts is None or ends is None or len(starts) != 1 or len(ends) != 1:
             return None
-        axes = self._integers(node, 3) if len(node.input) > 3 else tuple(range(len(starts)))
-        if axes is None or len(axes) != len(ends) or min(axes, default=0) < 0:
+        if (len(node.input) > 3 and axes != (0,)) or min(*starts, *ends) < 0:
             return None
-        if 0 not in axes:
-            return self.rows(node.output[0])
-        place = axes.index(0)
-        return ends[place] if min(starts[place], ends[place]) >= 0 else None
+        return ends[0]
 
     def _integers(self, node: onnx.NodeProto, position: int) -> tuple[int, ...] | None:
         """The elements of an operand that is a constant of the model."""
         name = node.input[position] if position < len(node.input) else ""
-        value, array = self.scope.get(name), self._constants.get(name)
+        value = self.scope.get(name)
         if isinstance(value, Operand) and value.array is not None:
             array = value.array
-        return None if array is None else tuple(int(element) for element in array.flat)
+        elif name in self._constants:
+            array = array_of(self._constants[name], self.folder, f"constant '{name}'")
+        else:
+            return None
+        return tuple(int(element) for element in array.flat)
 
     @cached_property
-    def _constants(self) -> Mapping[str, Array]:
-        return {
-            node.output[0]: numpy_helper.to_array(node.attribute[0].t)
-            for node in self.nodes
-            if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t")
-        }
+    def _constants(self) -> Mapping[str, onnx.TensorProto]:
+        constants = [node for node in self.nodes if node.op_type == "Constant" and len(node.attribute) == 1]
+        return {node.output[0]: node.attribute[0].t for node in constants if node.attribute[0].HasField("t")}

@@ -27,7 +27,7 @@ from rammer.frontends.onnx.flow.rule import Rule
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
 
-_RULES: Mapping[str, Rule] = MappingProxyType(
+RULES: Mapping[str, Rule] = MappingProxyType(
     {
         **elementwise.RULES,
         **held.RULES,
@@ -41,6 +41,7 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         **writing.RULES,
     }
 )
+"""All rules, by operator type. `If` has none: it carries what its branches give."""
 
 _SIZED: Mapping[str, tuple[int, ...]] = {
     "ConstantOfShape": (0,),
@@ -61,7 +62,7 @@ def convert(node: Node, converter: Converter) -> Sequence[Value | None]:
         ModelError: what the converter raises.
     """
     name = full_name(node.proto)
-    rule = _RULES.get(name)
+    rule = RULES.get(name)
     if not counted_operands(node):
         return rule(node, converter) if rule is not None and _is_sized(node, _SIZED.get(name, ())) else converter(node)
     if rule is None:

@@ -39,6 +39,11 @@ CONSTANTS: dict[str, Any] = {
     "nothing": np.array([], np.float32),
     "scales": np.array([1, 1, 2, 1.5], np.float32),
     "grown": np.array([2, 1, 1], np.float32),
+    "i12": np.array([1, 2], np.int64),
+    "i13": np.array([1, 3], np.int64),
+    "shape113": np.array([2, 1, 3], np.int64),
+    "shape211": np.array([2, 1, 1], np.int64),
+    "scales3": np.array([2, 1, 2], np.float32),
     "table": np.arange(24, dtype=np.float32).reshape(6, 4),
     "square": RNG.normal(size=(4, 4)).astype(np.float32),
     "shape2": np.array([-1, 2], np.int64),
@@ -46,7 +51,7 @@ CONSTANTS: dict[str, Any] = {
     "shape022": np.array([0, 2, 2], np.int64),
     "shape34": np.array([3, 4], np.int64),
     "twice": np.array([1, 2], np.int64),
-    "picked": np.array([[3, 0], [1, 1]], np.int64),
+    "pairs": np.array([[1, 0], [-1, 1]], np.int64),
     "last": np.array([-1, 0], np.int64),
     "pads": np.array([0, 1, 0, 2], np.int64),
     "values": np.array([0.0, 2.0], np.float32),
@@ -265,6 +270,87 @@ def test_flows(name, choice):
         pytest.skip("there is nothing")
     inputs = {"x": X, "c": CHOICES[choice]}
     check(model([ROWS, *lines], inputs, "y"), inputs)
+
+
+MIDDLE = "w = Compress <axis = 1> (z, c)"
+"""`[2, n, 3]`: there are dimensions before and behind the one that is counted."""
+
+IN_THE_MIDDLE = {
+    "sums before": ["y = ReduceSum <keepdims = 0> (w, i0)"],
+    "sums behind": ["y = ReduceSum <keepdims = 0> (w, i2)"],
+    "sums along": ["y = ReduceSum <keepdims = 0> (w, i1)"],
+    "lengths along two": ["y = ReduceL2 <keepdims = 0> (w, i12)"],
+    "means of both": ["y = ReduceMean (w, i12)"],
+    "best before": ["y = ArgMax <axis = 0, keepdims = 0> (w)"],
+    "best behind": ["y = ArgMin <axis = 2, keepdims = 0> (w)"],
+    "gathered before": ["y = Gather <axis = 0> (w, pairs)"],
+    "gathered behind": ["y = Gather <axis = 2> (w, pairs)"],
+    "gathered elements": [
+        "y = GatherElements <axis = 1> (z, q)",
+        "p = NonZero (c)",
+        "o = Unsqueeze (p, i2)",
+        "q = Expand (o, shape113)",
+    ],
+    "gathered points": ["y = GatherND (w, i1)"],
+    "gathered points of each": [
+        "y = GatherND <batch_dims = 1> (z, t)",
+        "p = NonZero (c)",
+        "o = Unsqueeze (p, i2)",
+        "t = Expand (o, shape211)",
+    ],
+    "codes": ["a = Cast <to = 7> (w)", "y = OneHot <axis = 1> (a, depth, values)"],
+    "codes behind": ["a = Cast <to = 7> (w)", "y = OneHot (a, depth, values)"],
+    "unsqueezed": ["y = Unsqueeze (w, i13)"],
+    "squeezed": ["a = Slice (w, i0, i1, i0)", "y = Squeeze (a, i0)"],
+    "flat from the middle": ["a = Slice (w, i0, i1, i0)", "y = Flatten <axis = 1> (a)"],
+    "flat to the middle": ["a = Slice (w, i0, i1, i0)", "y = Flatten <axis = 2> (a)"],
+    "flat behind": ["y = Reshape (w, t)", "t = Constant <value = int64[2] {2, -1}> ()"],
+    "flat in the middle": ["t = Constant <value = int64[4] {2, -1, 3, 1}> ()", "y = Reshape (w, t)"],
+    "kept": ["t = Constant <value = int64[4] {1, 2, -1, 3}> ()", "y = Reshape (w, t)"],
+    "softmax before": ["y = Softmax <axis = 0> (w)"],
+    "softmax along": ["y = Softmax <axis = 1> (w)"],
+    "running totals": ["y = CumSum <reverse = 1> (w, one)"],
+    "joined along": ["a = Neg (w)", "y = Concat <axis = 1> (w, z, a)"],
+    "joined behind": ["a = Neg (w)", "y = Concat <axis = 2> (w, a)"],
+    "halves": ["a, y = Split <axis = 2> (w, i12)"],
+    "sliced": [
+        "y = Slice (w, starts, ends)",
+        "starts = Constant <value = int64[3] {0, 1, -2}> ()",
+        "ends = Constant <value = int64[3] {1, -1, 9}> ()",
+    ],
+    "products": ["a = Slice (square, i0, i3)", "y = MatMul (w, a)"],
+    "products with a vector": ["a = Slice (row, i0, i3)", "y = MatMul (w, a)"],
+    "products with columns": [
+        "a = Transpose <perm = [0, 2, 1]> (w)",
+        "b = Slice (square, i0, i3, i1)",
+        "y = MatMul (b, a)",
+    ],
+    "a vector by columns": ["a = Transpose <perm = [0, 2, 1]> (w)", "b = Slice (row, i0, i3)", "y = MatMul (b, a)"],
+    "products of a batch": ["a = Unsqueeze (w, i2)", "b = Slice (square, i0, i3)", "y = MatMul (a, b)"],
+    "products over what counts": ["a = Transpose <perm = [0, 2, 1]> (w)", "y = MatMul (a, w)"],
+    "best two before": ["v, y = TopK <axis = 0> (w, i1)"],
+    "written along": [
+        "p = NonZero (c)",
+        "o = Unsqueeze (p, i2)",
+        "s = Shape (w)",
+        "q = Expand (o, s)",
+        'y = ScatterElements <axis = 1, reduction = "add"> (z, q, w)',
+    ],
+    "added to all": ["a = Slice (z, i0, i1, i1)", "y = Add (w, a)"],
+    "broadcast before": ["a = ReduceSum <keepdims = 0> (w, i0)", "y = Mul (a, w)"],
+    "resized": ['y = Resize <mode = "linear"> (w, nothing, scales3)'],
+    "nonzero": ["m = Greater (w, half)", "y = NonZero (m)"],
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("name", IN_THE_MIDDLE)
+def test_flows_in_the_middle(name, choice):
+    lines = IN_THE_MIDDLE[name]
+    if choice == "nowhere" and name in ("means of both", "gathered points"):
+        pytest.skip("there is nothing")
+    inputs = {"z": RNG.normal(size=(2, 5, 3)).astype(np.float32), "c": CHOICES[choice]}
+    check(model([MIDDLE, *lines], inputs, "y"), inputs)
 
 
 @pytest.mark.parametrize("choice", CHOICES)

@@ -367,6 +367,18 @@ def test_a_branch_where_nothing_counts(choice):
     check(model_of([*nodes, choose, last], inputs, ["y"], constants=constants), inputs)
 
 
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("taken", [False, True])
+def test_branches_of_one_size(choice, taken):
+    """What is chosen between has that size still."""
+    a = onnx.parser.parse_graph("a () => (float[n, 4] u) { u = Exp (w) }")
+    b = onnx.parser.parse_graph("b () => (float[n, 4] v) { v = Neg (w) }")
+    choose = onnx.helper.make_node("If", ["go"], ["k"], then_branch=a, else_branch=b)
+    inputs = {"x": X, "c": CHOICES[choice], "go": np.array(taken)}
+    nodes = [onnx.parser.parse_node(ROWS), choose, onnx.parser.parse_node("y = Add (k, w)")]
+    check(model_of(nodes, inputs, ["y"]), inputs)
+
+
 REFUSED = {
     "other inputs": (
         [

@@ -284,8 +284,9 @@ class FoldingBuilder:
                     return known if decides else other
         if kind == "Where" and operands[0].array is not None:
             return operands[1] if operands[0].array.item() else operands[2]
-        if kind in ("Max", "Min") and len(operands) == 2 and self.are_equal(*operands):
-            return operands[0]
+        either = operands[1:] if kind == "Branch" else operands if kind in ("Max", "Min") else ()
+        if len(either) == 2 and self.are_equal(*either):
+            return either[0]
         result = settled(kind, [self.interval(operand) for operand in operands])
         if isinstance(result, bool):
             return self.constant(np.array(result), name)

@@ -1,92 +1,14 @@
-"""Values whose size depends on the data, through operators: against ONNX Runtime, and refused without a rule."""
-
-from typing import Any
+"""Values whose size depends on the data, through operators: against ONNX Runtime."""
 
 import numpy as np
 import onnx.parser
-import onnxruntime
 import pytest
 
 import rammer
 from rammer.errors import UnsupportedFeatureError
 from rammer.frontends.onnx import load_graph
-from tests.support.onnx_reference import compare, evaluate_model, model_of, without_counts
-
-RNG = np.random.default_rng(11)
-X = RNG.normal(size=(5, 4)).astype(np.float32)
-CHOICES = {
-    "nowhere": np.zeros(5, np.bool_),
-    "everywhere": np.ones(5, np.bool_),
-    "somewhere": np.array([1, 0, 1, 1, 0], np.bool_),
-}
-ROWS = "w = Compress <axis = 0> (x, c)"
-"""`[n, 4]`, of which any number up to 5 count."""
-CONSTANTS: dict[str, Any] = {
-    "minus": np.array([-1], np.int64),
-    "i0": np.array([0], np.int64),
-    "i1": np.array([1], np.int64),
-    "i2": np.array([2], np.int64),
-    "i3": np.array([3], np.int64),
-    "i4": np.array([4], np.int64),
-    "far": np.array([2**63 - 1], np.int64),
-    "back": np.array([-(2**63)], np.int64),
-    "minus2": np.array([-2], np.int64),
-    "half": np.array(0.5, np.float32),
-    "zero": np.array(0, np.int64),
-    "one": np.array(1, np.int64),
-    "row": np.arange(4, dtype=np.float32),
-    "column": np.arange(6, dtype=np.float32),
-    "nothing": np.array([], np.float32),
-    "scales": np.array([1, 1, 2, 1.5], np.float32),
-    "grown": np.array([2, 1, 1], np.float32),
-    "i12": np.array([1, 2], np.int64),
-    "i13": np.array([1, 3], np.int64),
-    "shape113": np.array([2, 1, 3], np.int64),
-    "shape211": np.array([2, 1, 1], np.int64),
-    "scales3": np.array([2, 1, 2], np.float32),
-    "table": np.arange(24, dtype=np.float32).reshape(6, 4),
-    "square": RNG.normal(size=(4, 4)).astype(np.float32),
-    "shape2": np.array([-1, 2], np.int64),
-    "shape22": np.array([-1, 2, 2], np.int64),
-    "shape022": np.array([0, 2, 2], np.int64),
-    "shape34": np.array([3, 4], np.int64),
-    "twice": np.array([1, 2], np.int64),
-    "pairs": np.array([[1, 0], [-1, 1]], np.int64),
-    "last": np.array([-1, 0], np.int64),
-    "pads": np.array([0, 1, 0, 2], np.int64),
-    "values": np.array([0.0, 2.0], np.float32),
-    "depth": np.array(6, np.int64),
-    "two": np.array(2, np.int64),
-    "twotimes": np.array([2, 1], np.int64),
-    "padded": np.array([1, 0, 0, 0], np.int64),
-    "shape54": np.array([5, 4], np.int64),
-    "shape01": np.array([0, 1], np.int64),
-    "imageshape": np.array([1, 1, 6, 4], np.int64),
-    "limit": np.array([0.3], np.float32),
-}
-
-
-def model(lines, inputs, output, opset=21):
-    nodes = [onnx.parser.parse_node(line) for line in lines]
-    read = {name for node in nodes for name in node.input}
-    constants = {name: array for name, array in CONSTANTS.items() if name in read}
-    return model_of(nodes, inputs, [output], constants=constants, opset=opset)
-
-
-def named(proto, inputs):
-    graph = load_graph(proto)
-    names = [graph.values[output].name for output in graph.outputs]
-    return dict(zip(names, evaluate_model(proto, list(inputs.values())), strict=True))
-
-
-def check(proto, inputs, run=named, tolerance=1e-5):
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    expected = session.run(None, inputs)
-    compare(without_counts(run(proto, inputs), expected), expected, rtol=tolerance, atol=tolerance)
-
-
-SIZE = ["s = Shape (w)", "n = Gather <axis = 0> (s, zero)", "n1 = Unsqueeze (n, i0)"]
-PLACES = ["m = NonZero (c)", "p = Squeeze (m, i0)"]
+from tests.support.flow import CHOICES, CONSTANTS, PLACES, RNG, ROWS, SIZE, X, check, model
+from tests.support.onnx_reference import model_of
 
 FLOWS = {
     "elementwise": ["a = Exp (w)", "b = Add (a, row)", "y = Mul (b, w)"],
@@ -377,53 +299,6 @@ def test_branches_of_one_size(choice, taken):
     inputs = {"x": X, "c": CHOICES[choice], "go": np.array(taken)}
     nodes = [onnx.parser.parse_node(ROWS), choose, onnx.parser.parse_node("y = Add (k, w)")]
     check(model_of(nodes, inputs, ["y"]), inputs)
-
-
-REFUSED = {
-    "other inputs": (
-        [
-            *PLACES,
-            "q = NonZero (x)",
-            "r = Transpose (q)",
-            "a = Gather <axis = 0> (x, p)",
-            "y = Concat <axis = 1> (a, x)",
-        ],
-        "not all",
-    ),
-    "another size": (["y = Add (w, x)"], "5 elements along that dimension"),
-    "another count": (["b = Relu (w)", "d = Not (c)", "v = Compress <axis = 0> (x, d)", "y = Add (b, v)"], "not known"),
-    "another dimension": (
-        ["a = Transpose (w)", "b = Unsqueeze (a, i0)", "d = Unsqueeze (w, i2)", "y = Add (b, d)"],
-        "another dimension",
-    ),
-    "no rule": (["y = Det (w)"], "size that depends on the data"),
-    "which dimensions go": (["y = Squeeze (w)"], "name the dimensions"),
-    "the dimension goes": (["y = Squeeze (w, i0)"], "may not go"),
-    "parts": (["y, z = Split <axis = 0, num_outputs = 2> (w)"], "split along"),
-    "repeated": (["y = Tile (w, twotimes)"], "repeated along"),
-    "padded": (["y = Pad (w, padded)"], "padded along"),
-    "mixed with columns": (["a = Transpose (w)", "y = Reshape (a, minus)"], "one of its own"),
-    "a shape that is known": (["y = Reshape (w, shape54)"], "does not say"),
-    "as far as another": (["y = Expand (w, shape54)"], "expanded along"),
-    "counted twice": ([*PLACES, "y = Gather <axis = 1> (w, p)"], "two dimensions"),
-    "tuples": ([*PLACES, "y = GatherND (x, p)"], "tuples"),
-    "normalised": (["y = LayerNormalization <axis = 0> (w, square, square)"], "normalised along"),
-    "summed with others": (["a = Transpose (w)", "y = MatMul (a, table)"], "summed"),
-    "updates of another size": ([*PLACES, "y = ScatterND (table, m1, x)", "m1 = Transpose (m)"], "not counted along"),
-    "resized": (["a = Unsqueeze (w, i1)", "y = Resize (a, nothing, grown)"], "resized along"),
-    "steps": (["y = Slice (w, minus, back, i0, minus2)"], "steps of -2"),
-    "several computed extents": (
-        [*SIZE, "t = Concat <axis = 0> (n1, n1)", "y = ConstantOfShape (t)"],
-        "several extents",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused(name):
-    lines, reason = REFUSED[name]
-    with pytest.raises(UnsupportedFeatureError, match=reason):
-        load_graph(model([ROWS, *lines], {"x": X, "c": CHOICES["somewhere"]}, "y"))
 
 
 DETECTIONS = [

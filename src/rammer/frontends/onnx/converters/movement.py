@@ -81,19 +81,29 @@ def _expand(node: Node) -> Sequence[Operand]:
 def _slice(node: Node) -> Sequence[Operand]:
     """Starts and ends as in a Python slice, clamped to the extent."""
     x, starts, ends = node.operand(0), node.known_integers(1), node.known_integers(2)
-    axes = range(len(starts)) if node.optional(3) is None else node.known_integers(3)
-    steps = (1,) * len(starts) if node.optional(4) is None else node.known_integers(4)
-    if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise node.invalid("starts, ends, axes and steps differ in length")
-    if 0 in steps:
-        raise node.invalid("a step is 0")
+    axes, steps = sliced_along(node, x, len(starts), len(ends))
     ranges: dict[int, range] = {}
-    for axis, start, end, step in zip(node.axes(axes, x.rank), starts, ends, steps, strict=True):
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         # Going backwards, ONNX clamps to the first element where Python finds nothing.
         first = max(start, -x.shape[axis])
         stop = None if step < 0 and end < -x.shape[axis] else end
         ranges[axis] = range(x.shape[axis])[first:stop:step]
     return [strided(node, x, ranges)]
+
+
+def sliced_along(node: Node, x: Operand, starts: int, ends: int) -> tuple[Sequence[int], Sequence[int]]:
+    """The axes of a slice with so many starts and ends, counted from the front, and its steps.
+
+    Raises:
+        InvalidModelError: they do not fit.
+    """
+    axes = range(starts) if node.optional(3) is None else node.known_integers(3)
+    steps = (1,) * starts if node.optional(4) is None else node.known_integers(4)
+    if not starts == ends == len(axes) == len(steps):
+        raise node.invalid("starts, ends, axes and steps differ in length")
+    if 0 in steps:
+        raise node.invalid("a step is 0")
+    return node.axes(axes, x.rank), steps
 
 
 def _split(node: Node) -> Sequence[Operand]:

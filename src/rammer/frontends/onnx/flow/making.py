@@ -27,7 +27,7 @@ def _compress(node: Node, converter: Converter) -> Sequence[Value | None]:
         axis = node.axis(node.integer("axis"), x.rank) if node.has("axis") else 0
         if x.count.axis != axis or (x.rank > 1 and not node.has("axis")):
             raise refusal(node, "elements are taken along another dimension")
-        if condition.count is None:
+        if condition.count is None and condition.rank == 1:
             condition = replace(condition, count=Count(axis=0, value=x.count.value))
     return ordinary(node, converter, bare(x), filled(node, condition))
 

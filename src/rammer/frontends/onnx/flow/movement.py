@@ -17,8 +17,9 @@ from rammer.frontends.onnx.sequences import Value
 
 def _transpose(node: Node, converter: Converter) -> Sequence[Value | None]:
     x, count = first_alone(node)
+    results = converter(node)
     perm = node.integers("perm") or tuple(reversed(range(x.rank)))
-    return along(node, converter(node), perm.index(count.axis), count.value)
+    return along(node, results, perm.index(count.axis), count.value)
 
 
 def _squeeze(node: Node, converter: Converter) -> Sequence[Value | None]:
@@ -49,18 +50,20 @@ def _split(node: Node, converter: Converter) -> Sequence[Value | None]:
 
 def _tile(node: Node, converter: Converter) -> Sequence[Value | None]:
     _, count = first_alone(node)
+    results = converter(node)
     if node.known_integers(1)[count.axis] != 1:
         raise refusal(node, "it is repeated along that dimension")
-    return along(node, converter(node), count.axis, count.value)
+    return along(node, results, count.axis, count.value)
 
 
 def _pad(node: Node, converter: Converter) -> Sequence[Value | None]:
     x, count = first_alone(node)
+    results = converter(node)
     pads = node.known_integers(1)
     axes = tuple(range(x.rank)) if node.optional(3) is None else node.axes(node.known_integers(3), x.rank)
-    if any(pad and axis == count.axis for pad, axis in zip(pads, (*axes, *axes), strict=False)):
+    if any(pad and axis == count.axis for pad, axis in zip(pads, (*axes, *axes), strict=True)):
         raise refusal(node, "it is padded along that dimension")
-    return along(node, converter(node), count.axis, count.value)
+    return along(node, results, count.axis, count.value)
 
 
 def _concat(node: Node, converter: Converter) -> Sequence[Value | None]:
@@ -147,8 +150,8 @@ def _reshaped(node: Node, x: Operand, count: Count, before: Sequence[int], behin
     unit = new // math.gcd(old, new)  # so many elements, or a multiple, are whole rows of the result
     extent = x.shape[count.axis] - x.shape[count.axis] % unit
     flat = reshaped(node, part(node, bare(x), count.axis, 0, extent), (*before, extent * old // new, *behind))
-    number_of = node.add("Div", node.add("Mul", count.value, number(node, old * unit // new)), number(node, unit))
-    return counted(node, flat, len(before), number_of)
+    size = node.add("Div", node.add("Mul", count.value, number(node, old * unit // new)), number(node, unit))
+    return counted(node, flat, len(before), size)
 
 
 RULES: Mapping[str, Rule] = {

@@ -8,6 +8,7 @@ import numpy as np
 
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import converted, part, strided
+from rammer.frontends.onnx.converters.movement import sliced_along
 from rammer.frontends.onnx.counts import counted, number, refusal, taken, vector
 from rammer.frontends.onnx.flow.rule import Rule, bare, known, scalars
 from rammer.frontends.onnx.node import Converter, Node
@@ -21,11 +22,7 @@ def _slice(node: Node, converter: Converter) -> Sequence[Value | None]:
     starts, ends = scalars(node, 1), scalars(node, 2)
     if starts is None or ends is None:
         return converter(node)
-    wanted = tuple(range(len(starts))) if node.optional(3) is None else node.known_integers(3)
-    steps = (1,) * len(starts) if node.optional(4) is None else node.known_integers(4)
-    axes = node.axes(wanted, x.rank)
-    if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise node.invalid("starts, ends, axes and steps differ in length")
+    axes, steps = sliced_along(node, x, len(starts), len(ends))
     own = None if x.count is None else x.count.axis
     ranges = list(zip(axes, starts, ends, steps, strict=True))
     open_ranges = [one for one in ranges if one[0] == own or one[1].array is None or one[2].array is None]

@@ -64,6 +64,8 @@ from rammer.tiling.warpgroup_gemm import INSTRUCTIONS
 
 _MOST_PARTS = 8  # of an element, and _DEEPEST of the sums and products around each: a normalisation has three
 _DEEPEST = 32
+_MOST_OF_A_VEU = 3 << 10
+"""Elements of float32 for each vEU, beyond which a product waits longer for factors of rows than it did for rows."""
 
 
 def run(graph: Graph, device: VDevice) -> Graph:
@@ -197,6 +199,7 @@ class _Fusion:
             self._rounded is not None
             and self._rounded.is_half
             and element.dtype is DType.FLOAT32
+            and self._graph.values[element.slot].type.size <= _MOST_OF_A_VEU * self._device.veu_count
             and self._can_be_written_again(element.slot)
         )
 

@@ -9,8 +9,8 @@ Between x and the product was a hand-over to all vEUs and back. Now the product 
 before its sums are there: they are found beside it (`lowering.tagging`).
 
 x of 16 bits is what the model has, and nothing is lost by multiplying before the mean is taken off. Of float32, it is
-rounded instead of z where the precision that was asked for rounds z: who makes x writes it once more, in 16 bits. u is
-the sum of w' as it is rounded, so that a mean that is far away cancels. Rows of equal elements have a = b = 0: what is
+rounded instead of z where the precision that was asked for rounds z: who makes x writes it once more, rounded. u is the
+sum of w' as it is rounded, so that a mean that is far away cancels. Rows of equal elements have a = b = 0: what is
 left of their mean is not to be divided by the root of an epsilon. Whoever reads z outside of sums computes it, from all
 bits of x; where somebody reads it otherwise, the normalisation stays as it is.
 
@@ -30,7 +30,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from rammer.ir.evaluate import evaluate
+from rammer.ir.evaluate import converted, evaluate
 from rammer.ir.expr import (
     Axis,
     Call,
@@ -97,7 +97,7 @@ class _Normalisation:
     """An operator whose elements are sums of parts along one of its axes, dimension `dim` of its result.
 
     The factors of rows are loads of what another operator, `rows`, makes. The result may be there twice, whole and
-    rounded, as `values`. `multiplied` is the part that products load: of float32, its twin in 16 bits.
+    rounded, as `values`. `multiplied` is the part that products load: of float32, its rounded twin.
     """
 
     values: tuple[int, ...]
@@ -161,7 +161,7 @@ class _Fusion:
         return self._rewriter.finish()
 
     def _normalisation(self, operator: Operator) -> _Normalisation | None:
-        """An operator as a normalisation of rows that products read in 16 bits, None for any other."""
+        """An operator as a normalisation of rows that products read rounded, None for any other."""
         expr = operator.expr
         if expr is None or not expr.reductions or operator.kind in PLACED_KINDS:
             return None
@@ -189,15 +189,14 @@ class _Fusion:
             return []
         (element,) = loads
         is_row = element.fill is None and element.slot not in self._placed
-        is_row = is_row and (element.dtype.is_half or self._may_be_rounded(element))
+        is_row = is_row and (element.dtype.is_rounded or self._may_be_rounded(element))
         scales = any(isinstance(node, Reduce) for part in known for node in nodes(*part.row))
         return known if is_row and scales and element.slot not in self._graph.constants else []
 
     def _may_be_rounded(self, element: Load) -> bool:
-        """Whether what is normalised can be written in 16 bits, too."""
+        """Whether what is normalised can be written rounded, too."""
         return (
             self._rounded is not None
-            and self._rounded.is_half
             and element.dtype is DType.FLOAT32
             and self._graph.values[element.slot].type.size <= _MOST_OF_A_VEU * self._device.veu_count
             and self._can_be_written_again(element.slot)
@@ -264,8 +263,8 @@ class _Fusion:
         )
 
     def _multiplied(self, element: Load) -> Load:
-        """An element in 16 bits."""
-        if element.dtype.is_half:
+        """An element as products load it."""
+        if element.dtype.is_rounded:
             return element
         assert self._rounded is not None  # it may be rounded
         if element.slot not in self._twins:
@@ -343,7 +342,7 @@ class _Fusion:
         along = [axis.extent if other == dim else 1 for other in range(type_.rank)]
         with np.errstate(all="ignore"):
             scaled = weights * self._numbers(found.scaled, found.axis).reshape(along)
-            rounded = scaled.astype(type_.dtype.numpy)
+            rounded = converted(scaled, type_.dtype)
         if not np.isfinite(rounded).all():
             return None
         name, layout = self._rewriter.name(matrix.slot), self._rewriter.layout(matrix.slot)

@@ -9,7 +9,7 @@ REFUSED: Mapping[str, str] = {
         geqrf hash_tensor histogramdd igamma igammac linalg.cond linalg.eig linalg.eigh linalg.eigvals
         linalg.eigvalsh linalg.householder_product linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve
         linalg.matrix_rank linalg.matrix_rank.hermitian linalg.norm.subgradients_at_zero linalg.pinv
-        linalg.pinv.hermitian linalg.pinv.singular linalg.svdvals linalg.tensorinv log_normal masked_select
+        linalg.pinv.hermitian linalg.pinv.singular linalg.svdvals log_normal masked_select
         multinomial nextafter nn.functional.embedding nn.functional.linear_cross_entropy.chunked
         nn.functional.linear_cross_entropy.chunked_none norm.nuc normal normal.in_place normal.number_mean
         ormqr pca_lowrank pinverse randint_like resize_as_ special.airy_ai special.bessel_j0 special.bessel_j1

@@ -32,8 +32,8 @@ def _safe_softmax(node: Node) -> Result:
     """Zeros where all elements of a line are minus infinity."""
     x = node.typed("self")
     axis = node.dimension("dim", x.rank)
-    some = node.add("Less", node.scalar(-np.inf, x.dtype), node.add("ReduceMax", x, axes=(axis,), keepdims=True))
-    return node.add("Where", some, node.add("Softmax", x, axis=axis), node.scalar(0, x.dtype))
+    none = node.add("Equal", node.add("ReduceMax", x, axes=(axis,), keepdims=True), node.scalar(-np.inf, x.dtype))
+    return node.add("Where", none, node.scalar(0, x.dtype), node.add("Softmax", x, axis=axis))
 
 
 def _batch_norm(node: Node) -> Result:

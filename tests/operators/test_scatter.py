@@ -51,7 +51,7 @@ def test_infinities_stay_at_their_places(count, places, reduction):
     updates[0, 3:6] = [[np.inf], [np.nan], [-np.inf]]
     updates[0, 3:6, 3:] = 1
     positions = RNG.integers(0, places, (1, count))
-    given = [data.astype(np.float32), positions, updates.astype(np.float32)]
+    given: list[Any] = [data.astype(np.float32), positions, updates.astype(np.float32)]
     with np.errstate(all="ignore"):
         expected = scattered(data, positions, updates, reduction)
         result = run_operator("Scatter", given, reduction=reduction)

@@ -27,7 +27,7 @@ _LITTLE = 1 << 22
 _MERGED = 16
 """Looking at so many updates takes as long as the halving that merges one, for each doubling of their number."""
 _JOINED = 4
-"""Looking at so many takes as long as combining one with a neighbour, its share of the first and last steps included."""
+"""Looking at so many takes as long as combining one with a neighbour once, and its share of the other steps."""
 
 _COMBINE: Mapping[str, tuple[ReduceFn, ScalarFn]] = {
     "add": (ReduceFn.SUM, ScalarFn.ADD),

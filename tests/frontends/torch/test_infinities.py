@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+F = torch.nn.functional
 
-import torch.nn.functional as F  # noqa: E402 - after the check for PyTorch
-
-import rammer  # noqa: E402
+import rammer  # noqa: E402 - after the check for PyTorch
 from tests.support.torch_modules import Module, check, check_step, integers, normal  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 
-def spoilt(*shape: int) -> torch.Tensor:
+def spoilt(*shape):
     """Normally distributed numbers, with both infinities and NaN among them."""
     x = normal(*shape)
     x.view(-1)[:: x.numel() // 3][:3] = torch.tensor([math.inf, math.nan, -math.inf])

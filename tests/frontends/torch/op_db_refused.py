@@ -6,22 +6,21 @@ REFUSED: Mapping[str, str] = {
     # There is no converter: what draws numbers, is as large as the values say, decomposes by iteration, or is rare.
     "R203": """
         _segment_reduce.lengths _segment_reduce.offsets argwhere cauchy combinations exponential geometric
-        geqrf hash_tensor histogramdd igamma igammac linalg.cond linalg.eig linalg.eigh linalg.eigvals
-        linalg.eigvalsh linalg.householder_product linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve
-        linalg.matrix_rank linalg.matrix_rank.hermitian linalg.norm.subgradients_at_zero linalg.pinv
-        linalg.pinv.hermitian linalg.pinv.singular linalg.svdvals log_normal masked_select multinomial
-        nextafter nn.functional.embedding nn.functional.linear_cross_entropy.chunked
+        hash_tensor histogramdd igamma igammac linalg.cond linalg.eig linalg.eigh linalg.eigvals
+        linalg.eigvalsh linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.matrix_rank
+        linalg.matrix_rank.hermitian linalg.norm.subgradients_at_zero linalg.pinv linalg.pinv.hermitian
+        linalg.pinv.singular linalg.svdvals log_normal masked_select multinomial nextafter
+        nn.functional.embedding nn.functional.linear_cross_entropy.chunked
         nn.functional.linear_cross_entropy.chunked_none norm.nuc normal normal.in_place normal.number_mean
-        ormqr pca_lowrank pinverse randint_like resize_as_ special.airy_ai special.bessel_j0
-        special.bessel_j1 special.bessel_y0 special.bessel_y1 special.chebyshev_polynomial_t
-        special.chebyshev_polynomial_u special.chebyshev_polynomial_v special.chebyshev_polynomial_w
-        special.hermite_polynomial_h special.hermite_polynomial_he special.laguerre_polynomial_l
-        special.legendre_polynomial_p special.modified_bessel_i0 special.modified_bessel_i1
-        special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0
-        special.scaled_modified_bessel_k1 special.shifted_chebyshev_polynomial_t
-        special.shifted_chebyshev_polynomial_u special.shifted_chebyshev_polynomial_v
-        special.shifted_chebyshev_polynomial_w special.spherical_bessel_j0 special.zeta svd_lowrank uniform
-        unique unique_consecutive
+        pca_lowrank pinverse randint_like resize_as_ special.airy_ai special.bessel_j0 special.bessel_j1
+        special.bessel_y0 special.bessel_y1 special.chebyshev_polynomial_t special.chebyshev_polynomial_u
+        special.chebyshev_polynomial_v special.chebyshev_polynomial_w special.hermite_polynomial_h
+        special.hermite_polynomial_he special.laguerre_polynomial_l special.legendre_polynomial_p
+        special.modified_bessel_i0 special.modified_bessel_i1 special.modified_bessel_k0
+        special.modified_bessel_k1 special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1
+        special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u
+        special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w
+        special.spherical_bessel_j0 special.zeta svd_lowrank uniform unique unique_consecutive
     """,
     # Complex results, random numbers in a program for inference, memory beside an argument.
     "R204": """

@@ -12,23 +12,20 @@ REFUSED: Mapping[str, str] = {
         linalg.pinv.singular linalg.svdvals log_normal masked_select multinomial nextafter
         nn.functional.embedding nn.functional.linear_cross_entropy.chunked
         nn.functional.linear_cross_entropy.chunked_none norm.nuc normal normal.in_place normal.number_mean
-        pca_lowrank pinverse randint_like resize_as_ special.airy_ai special.bessel_j0 special.bessel_j1
-        special.bessel_y0 special.bessel_y1 special.chebyshev_polynomial_t special.chebyshev_polynomial_u
-        special.chebyshev_polynomial_v special.chebyshev_polynomial_w special.hermite_polynomial_h
-        special.hermite_polynomial_he special.laguerre_polynomial_l special.legendre_polynomial_p
-        special.modified_bessel_i0 special.modified_bessel_i1 special.modified_bessel_k0
-        special.modified_bessel_k1 special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1
-        special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u
-        special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w
-        special.spherical_bessel_j0 special.zeta svd_lowrank uniform unique unique_consecutive
+        pca_lowrank pinverse randint_like resize_as_ special.airy_ai special.zeta svd_lowrank uniform unique
+        unique_consecutive
     """,
-    # Complex results, random numbers in a program for inference, memory beside an argument.
+    # Complex results, random numbers in a program for inference, memory beside an argument, numbers of polynomials.
     "R204": """
         as_strided.partial_views bernoulli cdouble cfloat complex fft.fft fft.fft2 fft.fftn fft.ifft
         fft.ifft2 fft.ifftn fft.ihfft fft.ihfft2 fft.ihfftn fft.rfft fft.rfft2 fft.rfftn
         nn.functional.dropout2d nn.functional.dropout3d nn.functional.feature_alpha_dropout.with_train
         nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d nn.functional.rrelu polar
-        rand_like randn_like stft view_as_complex
+        rand_like randn_like special.chebyshev_polynomial_t special.chebyshev_polynomial_u
+        special.chebyshev_polynomial_v special.chebyshev_polynomial_w special.hermite_polynomial_h
+        special.hermite_polynomial_he special.laguerre_polynomial_l special.legendre_polynomial_p
+        special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u
+        special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w stft view_as_complex
     """,
     # PyTorch cannot capture it.
     "R220": """

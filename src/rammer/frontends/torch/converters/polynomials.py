@@ -10,7 +10,7 @@ from rammer.frontends.torch.converters.special import of_numbers, plus, times
 from rammer.frontends.torch.node import Converter, Node, Result
 
 _Step = Callable[[int], tuple[float, float, float]]
-"""The numbers a, b and c with which polynomial k + 1 is `(a * x + b)` times polynomial k, less c times the one before."""
+"""The a, b and c with which polynomial k + 1 is `(a * x + b)` times polynomial k, less c times the one before."""
 
 _MOST = 64
 """The greatest number: each takes some operators, and coefficients leave the range of float32."""

@@ -86,8 +86,8 @@ def _log_sigmoid(node: Node) -> Result:
 
 def _threshold(node: Node) -> Result:
     x = node.typed("self")
-    within = node.add("Less", node.typed("threshold"), x)
-    return node.add("Where", within, x, node.typed("value"))
+    beyond = node.add("LessOrEqual", x, node.typed("threshold"))
+    return node.add("Where", beyond, node.typed("value"), x)
 
 
 def _prelu(node: Node) -> Result:

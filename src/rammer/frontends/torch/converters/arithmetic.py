@@ -376,7 +376,8 @@ def _clamp(node: Node) -> Result:
         lower = node.number("min") if node.has("min") else -math.inf
         upper = node.number("max") if node.has("max") else math.inf
         return node.add("Clip", x, lower=float(min(lower, upper)), upper=float(upper))
-    for kind, name in (("Max", "min"), ("Min", "max")):
+    least, most = ("Or", "And") if x.dtype is DType.BOOL else ("Max", "Min")
+    for kind, name in ((least, "min"), (most, "max")):
         if node.has(name):
             x = node.add(kind, x, node.typed(name))
     return x

@@ -33,15 +33,42 @@ def scattered(data, positions, updates, reduction):
 
 
 @pytest.mark.parametrize("reduction", COMBINE)
-@pytest.mark.parametrize("count", [0, 1, 20, 33, 100])
+@pytest.mark.parametrize(("count", "places"), [(0, 30), (1, 30), (20, 30), (100, 30), (33, 22000), (100, 9000)])
 @pytest.mark.parametrize(("dtype", "lowest"), [("int32", -5), ("float32", 0), ("float16", 25)])
-def test_positions_that_repeat_and_lie_outside(dtype, lowest, count, reduction):
-    data, updates = (RNG.integers(1, 4, (2, extent, 3)).astype(dtype) for extent in (30, count))
+def test_positions_that_repeat_and_lie_outside(dtype, lowest, count, places, reduction):
+    data, updates = (RNG.integers(1, 4, (2, extent, 3)).astype(dtype) for extent in (places, count))
     if reduction == "mul" and dtype == "float16":
         data, updates = np.sign(data), np.sign(updates)
-    positions = RNG.integers(lowest, 35, (2, count))
+    positions = np.where(RNG.random((2, count)) < 0.1, places, RNG.integers(lowest, 30, (2, count)))
     result = run_operator("Scatter", [data, positions, updates], reduction=reduction)
     np.testing.assert_array_equal(result, scattered(data, positions, updates, reduction))
+
+
+@pytest.mark.parametrize("reduction", COMBINE)
+@pytest.mark.parametrize(("count", "places"), [(30, 5), (2000, 5), (100, 9000)])
+def test_infinities_stay_at_their_places(count, places, reduction):
+    data, updates = RNG.normal(size=(1, places, 5)), RNG.normal(size=(1, count, 5))
+    updates[0, 3:6] = [[np.inf], [np.nan], [-np.inf]]
+    updates[0, 3:6, 3:] = 1
+    positions = RNG.integers(0, places, (1, count))
+    given: list[Any] = [data.astype(np.float32), positions, updates.astype(np.float32)]
+    with np.errstate(all="ignore"):
+        expected = scattered(data, positions, updates, reduction)
+        result = run_operator("Scatter", given, reduction=reduction)
+    np.testing.assert_allclose(result, expected.astype(np.float32), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [8, 500])
+def test_infinities_on_the_processor(count):
+    data, updates = RNG.normal(size=(9000, 3)).astype(np.float32), RNG.normal(size=(count, 3)).astype(np.float32)
+    updates[1:4, 0] = np.inf, np.nan, -np.inf
+    indices = RNG.integers(0, 9000, count)
+    expected = scattered(data[None], indices[None], updates[None], "add")[0]
+    for kind, index in (("ScatterElements", np.tile(indices[:, None], 3)), ("ScatterND", indices[:, None])):
+        node = helper.make_node(kind, ["x", "i", "u"], ["y"], reduction="add")
+        model = model_of([node], {"x": data, "i": index, "u": updates}, ["y"], opset=18)
+        result = rammer.compile(model, "cpu", veus=2)(data, index, updates)
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("reduction", COMBINE)

@@ -1,5 +1,6 @@
 """Products by warpgroups scale their sums instead of reading rows that an operator of its own has normalised."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,8 +10,17 @@ from rammer.devices.registry import find_device
 from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.types import DType, TensorType
 from rammer.options import CompileOptions
-from rammer.passes import eliminate_dead, fuse, fuse_normalisations, layout
-from tests.support.passes import Net, kinds, only, rewritten, unchanged
+from rammer.passes import (
+    eliminate_dead,
+    fuse,
+    fuse_normalisations,
+    layout,
+    narrow_values,
+    round_products,
+    write_rounded,
+)
+from rammer.verify.graph import verify
+from tests.support.passes import Net, kinds, only, random_inputs, rewritten, unchanged
 
 OPTIONS = CompileOptions(precision="fp16")
 H200, A100 = (find_device(f"cuda:{name}").describe(OPTIONS) for name in ("sm_90", "sm_80"))
@@ -88,9 +98,66 @@ def test_none_without_products():
 
 
 def test_none_for_rows_of_float32():
-    """They would be rounded before their mean is taken off."""
+    """They would be rounded before their mean is taken off, which nobody has asked for."""
     net, _, z = before(dtype=DType.FLOAT32)
     assert unchanged(net.build(net.add("MatMul", z, net.weight(SIZE, FEATURES))), on())
+
+
+def in_precision(graph, precision):
+    """After the passes that round products, fused and not."""
+    device = replace(H200, precision=precision)
+    for one in (round_products, write_rounded, narrow_values, layout):
+        graph = one.run(graph if one is not round_products else fuse.run(graph), device)
+    after = eliminate_dead.run(fuse_normalisations.run(graph, device))
+    verify(after)
+    return graph, after
+
+
+def layer(*, with_residual, precision):
+    """Normalised rows of float32 that a product reads, and the sum behind it, too; rounded as the precision says."""
+    net, x, z = before(dtype=DType.FLOAT32)
+    h = net.add("Relu", net.add("MatMul", z, net.weight(SIZE, FEATURES)))
+    return in_precision(
+        net.build(net.add("Add", net.add("MatMul", h, net.weight(FEATURES, SIZE)), z if with_residual else x)),
+        precision,
+    )
+
+
+@pytest.mark.parametrize("with_residual", [False, True])
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("fp16", DType.FLOAT16), ("bf16", DType.BFLOAT16), ("tf32", DType.TF32)]
+)
+def test_rows_of_float32_are_rounded_where_products_are(precision, dtype, with_residual):
+    """By who makes them; the sum behind a product has all of their bits."""
+    graph, after = layer(with_residual=with_residual, precision=precision)
+    assert kinds(after) == ["MatMul", "RowStatistics", "MatMul+Relu", "MatMul+Add"]
+    first, rows, product, last = after.operators
+    whole, rounded = first.outputs
+    assert [after.values[value].type.dtype for value in first.outputs] == [DType.FLOAT32, dtype]
+    assert (whole in rows.inputs, rounded in rows.inputs) == (True, False)
+    assert (whole in product.inputs, rounded in product.inputs) == (False, True)
+    assert (whole in last.inputs, rounded in last.inputs) == (True, False)
+    inputs = random_inputs(graph)
+    (expected,), (found,) = (evaluate_graph(one, inputs) for one in (graph, after))
+    step = 2.0**-8 if precision == "bf16" else 2.0**-11
+    apart = np.abs(np.subtract(found, expected, dtype=np.float64))
+    assert apart.max() < 4 * step * np.abs(expected).max()
+
+
+def test_none_for_very_many_rows_of_float32():
+    """Their factors would be found later than the rows were normalised."""
+    net = Net()
+    x = net.add("MatMul", net.input(1024, SIZE), net.weight(SIZE, SIZE))
+    z = net.add("LayerNormalization", x, net.weight(SIZE), axis=1, epsilon=1e-5)
+    graph, after = in_precision(net.build(net.add("MatMul", z, net.weight(SIZE, FEATURES))), "fp16")
+    assert kinds(after) == kinds(graph)
+
+
+def test_none_for_rows_of_float32_that_nobody_makes():
+    net = Net()
+    z = net.add("LayerNormalization", net.input(ROWS, SIZE), net.weight(SIZE), axis=1, epsilon=1e-5)
+    graph, after = in_precision(net.build(net.add("MatMul", z, net.weight(SIZE, FEATURES))), "fp16")
+    assert kinds(after) == kinds(graph)
 
 
 def test_none_without_warpgroups():

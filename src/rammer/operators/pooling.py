@@ -15,6 +15,7 @@ from rammer.operators.lines import Line, greatest, line_along, mean
 from rammer.operators.registry import OperatorDef, register, require
 from rammer.operators.scalars import absolute, choose, equal, less, maximum, minimum, power, sqrt, square
 from rammer.operators.shapes import (
+    AVERAGED,
     FLOATS,
     NUMBERS,
     check_operands,
@@ -161,12 +162,13 @@ def average_pool(inputs: Sequence[TensorType], attributes: Attributes) -> Tensor
     """The mean of each window, as `max_pool`; with `count_include_pad` the padding counts as zeros.
 
     What a window covers beyond the padding (where `out_shape` was rounded up) never counts. The divisor depends on
-    the spatial axes alone, and is a constant along each dimension that no window leaves.
+    the spatial axes alone, and is a constant along each dimension that no window leaves. Quotients of integers are cut
+    off.
 
     Raises:
         InvalidModelError: the operand or the attributes do not fit.
     """
-    windows = _windows("AveragePool", inputs, attributes, FLOATS)
+    windows = _windows("AveragePool", inputs, attributes, AVERAGED)
     padded = flag(attributes, "count_include_pad")
     divisor: Expr = const(1, DType.INT64)
     for dim in windows.dimensions:

@@ -1,8 +1,9 @@
 """Elements written at positions that another operand holds, each result finding what is written to it.
 
-Of few updates, every result looks at all. Many are sorted by their position; then those of one place lie together,
-neighbours are combined in steps that double their reach, and each result finds the last of its own by halving. Updates
-outside of the operand fall away: a static program has no way to refuse them.
+Of few updates, or for few places, every result looks at all. Others are sorted by their position; then those of one
+place lie together, neighbours are combined in steps that double their reach, and each result finds the last of its own
+by halving. Nothing is multiplied by zero, so an infinity or NaN stays at its place. Updates outside of the operand fall
+away: a static program has no way to refuse them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from rammer.operators.sorting import top_k
 
 _FEW = 32
 """So many updates of a line are looked at by every result."""
+_LITTLE = 1 << 22
+"""So many updates are looked at, by all results, in about the time that the many operators take which sort a few."""
+_MERGED = 16
+"""Looking at so many updates takes as long as the halving that merges one, for each doubling of their number."""
+_JOINED = 4
+"""Looking at so many takes as long as combining one with a neighbour once, and its share of the other steps."""
 
 _COMBINE: Mapping[str, tuple[ReduceFn, ScalarFn]] = {
     "add": (ReduceFn.SUM, ScalarFn.ADD),
@@ -172,7 +179,7 @@ def _expand(builder: Builder, inputs: Sequence[int], attributes: Attributes, nam
     count = builder.type(positions).shape[1]
     if not count:
         return builder.add("Identity", [data], name=name)
-    if count <= _FEW:
+    if _look_at_all(builder.type(data), count):
         return builder.add("ScatterFew", inputs, attributes, name=name)
     ascending, places = top_k(builder, positions, axis=1, k=count, largest=False, name=f"{name}.order")
     (rows,) = builder.add("InOrder", [updates, places], name=f"{name}.rows")
@@ -182,6 +189,15 @@ def _expand(builder: Builder, inputs: Sequence[int], attributes: Attributes, nam
         (rows,) = builder.add("CombineNeighbours", [ascending, rows], step, name=f"{name}.combined{distance}")
         distance *= 2
     return builder.add("ScatterSorted", [data, ascending, rows], attributes, name=name)
+
+
+def _look_at_all(data: TensorType, count: int) -> bool:
+    """Whether every result had better look at all of `count` updates of its line than have them sorted."""
+    if count <= _FEW or data.size * count <= _LITTLE:
+        return True
+    _, places, columns = data.shape
+    doublings = count.bit_length()
+    return places * columns <= doublings * (_MERGED * doublings + _JOINED * columns)
 
 
 _Build = Callable[[Sequence[TensorType], Attributes], TensorExpr]

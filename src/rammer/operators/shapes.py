@@ -23,6 +23,7 @@ UNSIGNED = INTEGERS - SIGNED
 COMPUTED = frozenset(MODEL_DTYPES)
 ANY = frozenset(STORED_DTYPES)
 INDICES = frozenset({DType.INT32, DType.INT64})
+AVERAGED = FLOATS | {DType.INT64}
 
 _NAMES: Mapping[frozenset[DType], str] = {
     FLOATS: "floating-point numbers",
@@ -32,6 +33,7 @@ _NAMES: Mapping[frozenset[DType], str] = {
     SIGNED: "signed numbers",
     UNSIGNED: "unsigned integers",
     INDICES: "int32 or int64",
+    AVERAGED: "floating-point numbers or int64",
 }
 
 

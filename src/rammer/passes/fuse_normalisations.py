@@ -8,10 +8,11 @@
 Between x and the product was a hand-over to all vEUs and back. Now the product needs no more than a and b, and not
 before its sums are there: they are found beside it (`lowering.tagging`).
 
-x has to be of 16 bits: then it is what the model has, and nothing is lost by multiplying before the mean is taken off.
-u is the sum of w' as it is rounded, so that a mean that is far away cancels. Rows of equal elements have a = b = 0:
-what is left of their mean is not to be divided by the root of an epsilon. Whoever reads z outside of sums computes it;
-where somebody reads it otherwise, the normalisation stays as it is.
+x of 16 bits is what the model has, and nothing is lost by multiplying before the mean is taken off. Of float32, it is
+rounded instead of z where the precision that was asked for rounds z: who makes x writes it once more, rounded. u is the
+sum of w' as it is rounded, so that a mean that is far away cancels. Rows of equal elements have a = b = 0: what is
+left of their mean is not to be divided by the root of an epsilon. Whoever reads z outside of sums computes it, from all
+bits of x; where somebody reads it otherwise, the normalisation stays as it is.
 
 Only where a vDevice has warpgroups that multiply, and where Roller's model takes them.
 
@@ -29,7 +30,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from rammer.ir.evaluate import evaluate
+from rammer.ir.evaluate import converted, evaluate
 from rammer.ir.expr import (
     Axis,
     Call,
@@ -50,17 +51,21 @@ from rammer.ir.graph import Graph, Operator
 from rammer.ir.types import DType, TensorType
 from rammer.ir.vdevice import VDevice
 from rammer.passes.helpers.constants import read_once
+from rammer.passes.helpers.further import can_be_written_again, written_again
 from rammer.passes.helpers.fusion import LARGEST_OPERANDS
 from rammer.passes.helpers.predicted import by_warpgroups
 from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
 from rammer.passes.helpers.rounding import exact
 from rammer.passes.helpers.views import Definition, definition
 from rammer.passes.helpers.work import Work, lift, lower
+from rammer.passes.round_products import ROUNDED
 from rammer.tiling.pattern import plain_load
 from rammer.tiling.warpgroup_gemm import INSTRUCTIONS
 
 _MOST_PARTS = 8  # of an element, and _DEEPEST of the sums and products around each: a normalisation has three
 _DEEPEST = 32
+_MOST_OF_A_VEU = 3 << 10
+"""Elements of float32 for each vEU, beyond which a product waits longer for factors of rows than it did for rows."""
 
 
 def run(graph: Graph, device: VDevice) -> Graph:
@@ -91,15 +96,17 @@ class _Part:
 class _Normalisation:
     """An operator whose elements are sums of parts along one of its axes, dimension `dim` of its result.
 
-    The factors of rows are loads of what another operator, `rows`, makes.
+    The factors of rows are loads of what another operator, `rows`, makes. The result may be there twice, whole and
+    rounded, as `values`. `multiplied` is the part that products load: of float32, its rounded twin.
     """
 
-    value: int
+    values: tuple[int, ...]
     place: Definition
     dim: int
     axis: Axis
     parts: tuple[_Part, ...]
     rows: Operator
+    multiplied: Load
 
     @property
     def scaled(self) -> tuple[Expr, ...]:
@@ -118,6 +125,9 @@ class _Fusion:
         self._rewriter = Rewriter(graph)
         self._consumers = graph.consumers()
         self._once = read_once(graph)
+        self._can_be_written_again = can_be_written_again(graph)
+        self._rounded = ROUNDED.get(device.precision)
+        self._twins: dict[int, int] = {}
         self._placed = {
             value
             for operator in graph.operators
@@ -129,28 +139,37 @@ class _Fusion:
     def run(self) -> Graph:
         """The graph with products that read rows before they are normalised."""
         rows: dict[tuple[int, ...], Operator] = {}
+        wanted: set[int] = set()
         for operator in self._graph.operators:
             found = self._normalisation(operator)
             readers = [] if found is None else self._readers(found)
             if found is not None and readers:
                 self._changed |= {reader.outputs: reader for reader in readers}
                 rows[operator.outputs] = found.rows
+                wanted.add(found.multiplied.slot)
         if not rows:
             return self._graph
         for operator in self._graph.operators:
-            self._rewriter.insert(self._changed[operator.outputs])
+            changed = self._changed[operator.outputs]
+            for value in operator.outputs:
+                twin = self._twins.get(value)
+                if twin in wanted:
+                    changed = written_again(changed, value, twin, self._rewriter.type(twin))
+            self._rewriter.insert(changed)
             if operator.outputs in rows:
                 self._rewriter.insert(rows[operator.outputs])
         return self._rewriter.finish()
 
     def _normalisation(self, operator: Operator) -> _Normalisation | None:
-        """An operator as a normalisation of rows of 16 bits that products read, None for any other."""
+        """An operator as a normalisation of rows that products read rounded, None for any other."""
         expr = operator.expr
-        if expr is None or not expr.reductions or len(operator.outputs) != 1 or operator.kind in PLACED_KINDS:
+        if expr is None or not expr.reductions or operator.kind in PLACED_KINDS:
             return None
-        (value,), work = operator.outputs, lift(operator)
-        place = definition(work.axes, work.outputs[value])
-        if place is None or value in self._graph.outputs or value in self._placed:
+        work = lift(operator)
+        place, *others = (definition(work.axes, work.outputs[value]) for value in operator.outputs)
+        if place is None or any(other is None or not _is_same(place, other) for other in others):
+            return None
+        if any(value in self._graph.outputs or value in self._placed for value in operator.outputs):
             return None
         for dim, axis in enumerate(place.dims):
             parts = [] if axis is None else self._parts(place, axis)
@@ -169,9 +188,19 @@ class _Fusion:
         if len(known) < len(parts) or len(loads) != 1 or len({part.column for part in known if part.load}) > 1:
             return []
         (element,) = loads
-        is_row = element.dtype.is_half and element.fill is None and element.slot not in self._placed
+        is_row = element.fill is None and element.slot not in self._placed
+        is_row = is_row and (element.dtype.is_rounded or self._may_be_rounded(element))
         scales = any(isinstance(node, Reduce) for part in known for node in nodes(*part.row))
         return known if is_row and scales and element.slot not in self._graph.constants else []
+
+    def _may_be_rounded(self, element: Load) -> bool:
+        """Whether what is normalised can be written rounded, too."""
+        return (
+            self._rounded is not None
+            and element.dtype is DType.FLOAT32
+            and self._graph.values[element.slot].type.size <= _MOST_OF_A_VEU * self._device.veu_count
+            and self._can_be_written_again(element.slot)
+        )
 
     def _part(self, factors: Sequence[Expr], axis: Axis) -> _Part | None:
         """Factors as a part; None where they are neither of the row, nor of constants, nor one element."""
@@ -197,6 +226,7 @@ class _Fusion:
         self, operator: Operator, place: Definition, dim: int, axis: Axis, parts: Sequence[_Part]
     ) -> _Normalisation:
         """The normalisation, with an operator that makes the factors of rows."""
+        (element,) = {part.load for part in parts if part.load is not None}
         others = [one for one in place.dims if one is not axis and one is not None]
         type_ = TensorType(DType.FLOAT32, tuple(one.extent for one in others))
         distinct = list(dict.fromkeys(part.row for part in parts if part.row))
@@ -222,19 +252,37 @@ class _Fusion:
             replace(part, row=(Load(values[part.row], tuple(others), DType.FLOAT32),) if part.row else ())
             for part in parts
         )
-        (value,) = operator.outputs
-        return _Normalisation(value=value, place=place, dim=dim, axis=axis, parts=loaded, rows=rows)
+        return _Normalisation(
+            values=operator.outputs,
+            place=place,
+            dim=dim,
+            axis=axis,
+            parts=loaded,
+            rows=rows,
+            multiplied=self._multiplied(element),
+        )
+
+    def _multiplied(self, element: Load) -> Load:
+        """An element as products load it."""
+        if element.dtype.is_rounded:
+            return element
+        assert self._rounded is not None  # it may be rounded
+        if element.slot not in self._twins:
+            name, layout = self._rewriter.name(element.slot), self._rewriter.layout(element.slot)
+            type_ = TensorType(self._rounded, self._rewriter.type(element.slot).shape)
+            self._twins[element.slot] = self._rewriter.value(type_, f"{name}.rounded", layout)
+        return Load(self._twins[element.slot], element.indices, self._rounded)
 
     def _readers(self, found: _Normalisation) -> list[Operator]:
         """All readers, changed; none where one of them cannot be, or none multiplies what is normalised."""
         readers = [
             self._changed[outputs]
-            for outputs in dict.fromkeys(reader.outputs for reader in self._consumers[found.value])
+            for outputs in dict.fromkeys(reader.outputs for value in found.values for reader in self._consumers[value])
         ]
         changed = [self._reader(reader, found) for reader in readers]
         known = [reader for reader in changed if reader is not None]
         multiplies = any(
-            isinstance(node, Load) and node.slot == found.value
+            isinstance(node, Load) and node.slot in found.values
             for reader in readers
             if reader.expr is not None
             for one in lift(reader).nodes
@@ -251,7 +299,7 @@ class _Fusion:
         mapping: dict[Expr, Expr] = {}
         for node in work.nodes:
             if isinstance(node, Reduce) and any(
-                isinstance(one, Load) and one.slot == found.value for one in nodes(node)
+                isinstance(one, Load) and one.slot in found.values for one in nodes(node)
             ):
                 total = self._total(node, found)
                 if total is None:
@@ -273,9 +321,11 @@ class _Fusion:
             case _:
                 return None
         loads = [plain_load(operand) for operand in (left, right)]
-        own = next((load for load in loads if load is not None and load.slot == found.value), None)
+        own = next((load for load in loads if load is not None and load.slot in found.values), None)
         matrix = next((load for load in loads if load is not None and load.slot in self._once), None)
         if own is None or matrix is None or own.fill is not None or own.indices[found.dim] is not axis:
+            return None
+        if own.dtype is not found.multiplied.dtype:
             return None
         if any(axis in nodes(index) for place, index in enumerate(own.indices) if place != found.dim):
             return None
@@ -292,7 +342,7 @@ class _Fusion:
         along = [axis.extent if other == dim else 1 for other in range(type_.rank)]
         with np.errstate(all="ignore"):
             scaled = weights * self._numbers(found.scaled, found.axis).reshape(along)
-            rounded = scaled.astype(type_.dtype.numpy)
+            rounded = converted(scaled, type_.dtype)
         if not np.isfinite(rounded).all():
             return None
         name, layout = self._rewriter.name(matrix.slot), self._rewriter.layout(matrix.slot)
@@ -302,7 +352,7 @@ class _Fusion:
         for part in found.parts:
             row = [found.at(factor, own.indices) for factor in part.row]
             if part.load is not None:
-                element = found.at(_widened(part.load), own.indices)
+                element = found.at(_widened(found.multiplied), own.indices)
                 body = call(ScalarFn.MUL, element, _widened(matrix.at(packed, matrix.indices)))
                 summed.append(_times([*row, Reduce(product.fn, product.axes, body)]))
                 continue
@@ -335,7 +385,7 @@ class _Fusion:
 def _computed(found: _Normalisation, node: Expr) -> Expr | None:
     """A visitor that computes elements of a normalisation where they are loaded."""
     load = plain_load(node) if node.dtype is DType.FLOAT32 else None
-    if load is None or load.slot != found.value or load.fill is not None:
+    if load is None or load.slot not in found.values or load.fill is not None:
         return None
     element = reduce(
         partial(call, ScalarFn.ADD),
@@ -359,6 +409,11 @@ def _kept(factor: Expr, parts: Sequence[_Part], axis: Axis) -> Expr:
             is_equal = call(ScalarFn.LT, most, call(ScalarFn.ABS, _times(part.row)))
             factor = select(is_equal, const(0.0, DType.FLOAT32), factor)
     return factor
+
+
+def _is_same(place: Definition, other: Definition) -> bool:
+    """Whether two results are one, but for what either is rounded to."""
+    return place.dims == other.dims and exact(place.body) is exact(other.body)
 
 
 def _widened(load: Load) -> Expr:

@@ -6,9 +6,6 @@
 rTasks have nothing to round, and copy operands as they lie, in 16 bits half as much. The two are results of one
 operator, so the work is done once. What is multiplied is the same bits.
 
-What a run leaves in a state is written once: most of it may already be where it belongs (`update_in_place`). So are
-states of recurrent layers, which travel as flagged words, and results of attention, whose skeleton has one result.
-
 Ordering restriction: after `round_products`, which rounds operands, and `channels_last`, which says what a row is;
 before `narrow_values`. No pass behind it may take two results of an operator for one.
 """
@@ -19,15 +16,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rammer.ir.expr import TensorExpr
 from rammer.ir.graph import Graph, Operator
 from rammer.ir.types import DType
 from rammer.ir.vdevice import VDevice
 from rammer.passes.helpers.constants import read_again
-from rammer.passes.helpers.rewrite import PLACED_KINDS, Rewriter
+from rammer.passes.helpers.further import can_be_written_again, written_again
+from rammer.passes.helpers.rewrite import Rewriter
 from rammer.passes.narrow_values import lies_in_words, rounds
 from rammer.passes.round_products import ROUNDED
-from rammer.tiling.attention import attention
 from rammer.tiling.packing import is_staged
 from rammer.tiling.pattern import contraction
 
@@ -46,24 +42,21 @@ def run(graph: Graph, device: VDevice) -> Graph:
     rewriter = Rewriter(graph)
     second: dict[tuple[int, tuple[int, ...]], int] = {}  # by the value, and the results of who reads it
     for operator in graph.operators:
-        expr, outputs = operator.expr, list(operator.outputs)
-        for value in operator.outputs:
-            if value not in wanted or expr is None:
-                continue
-            entry = graph.values[value]
-            outputs.append(rewriter.value(entry.type, f"{entry.name}.rounded", entry.layout))
-            second.update({(value, product.outputs): outputs[-1] for product in wanted[value]})
-            again = expr.outputs[operator.outputs.index(value)]
-            expr = TensorExpr(axes=expr.axes, inputs=expr.inputs, outputs=(*expr.outputs, again))
         inputs = tuple(second.get((value, operator.outputs), value) for value in operator.inputs)
-        rewriter.insert(replace(operator, expr=expr, inputs=inputs, outputs=tuple(outputs)))
+        changed = replace(operator, inputs=inputs)
+        for value in operator.outputs:
+            if value in wanted:
+                entry = graph.values[value]
+                fresh = rewriter.value(entry.type, f"{entry.name}.rounded", entry.layout)
+                second.update({(value, product.outputs): fresh for product in wanted[value]})
+                changed = written_again(changed, value, fresh, entry.type)
+        rewriter.insert(changed)
     return rewriter.finish()
 
 
 def _wanted(graph: Graph, device: VDevice, dtype: DType) -> Mapping[int, Sequence[Operator]]:
     """The values that are to be written twice, and the products that read them rounded."""
-    kept, producers, consumers = read_again(graph), graph.producers(), graph.consumers()
-    states = graph.outputs[len(graph.outputs) - len(graph.states) :]
+    kept, consumers, can_be_again = read_again(graph), graph.consumers(), can_be_written_again(graph)
     reading: dict[int, list[Operator]] = defaultdict(list)
     for operator in graph.operators:
         if _is_staged(operator, device) and kept.isdisjoint(operator.inputs):
@@ -73,10 +66,7 @@ def _wanted(graph: Graph, device: VDevice, dtype: DType) -> Mapping[int, Sequenc
     return {
         value: products
         for value, products in reading.items()
-        if (maker := producers.get(value)) is not None
-        and kept.isdisjoint(maker.inputs)
-        and _may_write_more(maker)
-        and value not in states
+        if can_be_again(value)
         and (value in graph.outputs or len(products) < len(consumers[value]))
         and lies_in_words(graph.values[value], dtype)
     }
@@ -86,8 +76,3 @@ def _is_staged(operator: Operator, device: VDevice) -> bool:
     """Whether an operator is a product whose operands are staged."""
     sums = None if operator.expr is None else contraction(operator.expr)
     return operator.expr is not None and sums is not None and is_staged(operator.expr, sums, device)
-
-
-def _may_write_more(operator: Operator) -> bool:
-    """Whether an operator can have a further result."""
-    return operator.expr is not None and operator.kind not in PLACED_KINDS and attention(operator.expr) is None

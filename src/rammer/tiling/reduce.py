@@ -17,7 +17,7 @@ from rammer.tiling.addresses import Accesses, accesses_of
 from rammer.tiling.gemm import WARP
 from rammer.tiling.pattern import chosen_axes
 from rammer.tiling.rows import Rows, outer_reductions, rows_of
-from rammer.tiling.vectors import vector_size, vector_turns
+from rammer.tiling.vectors import most_side_by_side, vector_size, vector_turns
 
 _PART_BYTES = 8  # RAMMER_PART_BYTES
 _MOST_ELEMENTS = 32  # of a row, that a thread has in registers
@@ -35,9 +35,10 @@ def map_form(
     if math.prod(tile.task) <= threads:
         return MapForm(threads=threads)  # several would be computed one after the other, in code that is read once
     axis, accesses = expr.axes[tile.lane], accesses_of(expr, layouts)
-    size = vector_size(accesses, alignments, axis, math.gcd(tile.task[tile.lane], axis.extent))
-    groups = -(-math.prod(tile.task) // size // threads)
-    return MapForm(threads=threads, vector=size, turns=vector_turns(accesses, axis, size, groups))
+    most = most_side_by_side(accesses, axis)
+    size = vector_size(accesses, alignments, axis, math.gcd(tile.task[tile.lane], axis.extent), most=most)
+    turns = vector_turns(accesses, axis, size, -(-math.prod(tile.task) // size // threads))
+    return MapForm(threads=threads, vector=size, turns=min(turns, max(1, most // size)))
 
 
 def reduce_form(

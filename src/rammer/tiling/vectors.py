@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rammer.ir.expr import Axis, Load
+from rammer.ir.region import depends_on_data
 from rammer.ir.types import DType
 from rammer.tiling.addresses import Accesses
 
@@ -14,6 +15,7 @@ _VECTOR_BYTES = 16  # of one load or store
 _MOST_TURNS = 4
 _IN_FLIGHT_BYTES = 192  # of a thread's registers
 _REGISTER_BYTES = 4
+_MOST_SOUGHT = 40  # loads at positions that are loaded, side by side: for eight searches NVRTC takes minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +40,24 @@ class _Access:
 
 
 def vector_size(
-    accesses: Accesses, alignments: Sequence[int], axis: Axis, multiple: int, *, stores: bool = True
+    accesses: Accesses, alignments: Sequence[int], axis: Axis, multiple: int, *, stores: bool = True, most: int = 16
 ) -> int:
-    """The elements along an axis, a divisor of `multiple`, that make loads and stores cheapest."""
+    """The elements along an axis, a divisor of `multiple` and up to `most`, that make loads and stores cheapest."""
     found = [access for access in _all(accesses, stores=stores) if axis in access.axes]
-    most = max((access.points for access in found), default=1)
-    widest = max((access.dtype.itemsize_bytes for access in found if access.points == most), default=_VECTOR_BYTES)
+    points = max((access.points for access in found), default=1)
+    widest = max((access.dtype.itemsize_bytes for access in found if access.points == points), default=_VECTOR_BYTES)
 
     def cost(size: int) -> float:
         return sum(one.points / (size if one.is_vector(accesses, alignments, axis, size) else 1) for one in found)
 
-    return min((size for size in (1, 2, 4, 8, 16) if size * widest <= _VECTOR_BYTES and multiple % size == 0), key=cost)
+    sizes = (size for size in (1, 2, 4, 8, 16) if size <= most and size * widest <= _VECTOR_BYTES)
+    return min((size for size in sizes if multiple % size == 0), key=cost)
+
+
+def most_side_by_side(accesses: Accesses, axis: Axis) -> int:
+    """How many elements along an axis a thread may take at once, each of which looks for its own by what it loads."""
+    sought = sum(axis in accesses.free[load] and any(map(depends_on_data, load.indices)) for load in accesses.loads)
+    return max(1, _MOST_SOUGHT // max(1, sought))
 
 
 def vector_turns(accesses: Accesses, axis: Axis | None, size: int, groups: int) -> int:

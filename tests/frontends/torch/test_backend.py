@@ -50,6 +50,10 @@ def cnn():
     return torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(36, 3)).eval()
 
 
+def test_factorisations_that_pytorch_checks():
+    check(Function(lambda a: torch.linalg.inv(a) + torch.linalg.cholesky(a)), torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
+
+
 def test_networks():
     check(cnn(), torch.randn(3, 2, 8, 8))
     layer = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()

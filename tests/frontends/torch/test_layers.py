@@ -104,6 +104,16 @@ def test_normalisations():
     check(with_statistics(torch.nn.BatchNorm1d(3)), normal(5, 3))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_normalisations_of_16_bits_by_statistics_of_32(dtype):
+    def normalised(x, mean, variance, weight):
+        mean, variance = mean.clone(), variance.clone()
+        y = F.batch_norm(x, mean, variance, weight, training=True)
+        return y, F.batch_norm(x, None, None, weight, training=True), mean, variance
+
+    check(normalised, normal(2, 3, 4, 5).to(dtype), normal(3), normal(3).abs(), normal(3) + 2)
+
+
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
 def test_recurrent_layers(name, bidirectional):

@@ -1,5 +1,7 @@
 """Linear algebra of small matrices, against eager PyTorch."""
 
+import itertools
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -151,6 +153,18 @@ def test_orthogonal_factors(shape, dtype):
     check(lambda a: [tuple(each) for each in factors(a * 1e-30)], a.triu(), tolerance=tolerance)
 
 
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5), (2, 4, 3), (1, 1), (3, 0)])
+def test_orthogonal_factors_in_the_form_of_reflections(shape):
+    a = normal(*shape)
+    packed, tau = torch.geqrf(a)
+    vectors = packed[..., : tau.shape[-1]].contiguous()
+    check(lambda a: tuple(torch.geqrf(a)), a)
+    check(linalg.householder_product, vectors, tau)
+    for left, transpose in itertools.product((False, True), repeat=2):
+        other = normal(*shape[:-2], *((shape[-2], 2) if left else (2, shape[-2])))
+        check(lambda *given, how=(left, transpose): torch.ormqr(*given, *how), vectors, tau, other)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_exponentials_of_matrices(dtype):
     a = torch.tensor([1e-3, 0.2, 1, 5, 20], dtype=dtype).reshape(-1, 1, 1) * square(5, 4, dtype=dtype)
@@ -214,11 +228,15 @@ class Weights(Module):
 @pytest.mark.parametrize(
     "function",
     [
-        lambda w, x: linalg.solve_ex(w, x)[0],
+        linalg.solve,
+        lambda w, x: linalg.inv(w) @ x + torch.inverse(w.mT) @ x,
+        lambda w, x: linalg.tensorinv(w.reshape(2, 2, 4)).reshape(4, 4) @ x,
+        lambda w, x: linalg.matrix_power(w, -2) @ x,
         lambda w, x: linalg.inv_ex(w)[0] @ x,
         lambda w, x: linalg.slogdet(w).logabsdet * x + linalg.det(w.mT),
-        lambda w, x: torch.cholesky_solve(x, linalg.cholesky_ex(w @ w.mT + torch.eye(4))[0]),
+        lambda w, x: torch.cholesky_solve(x, linalg.cholesky(w @ w.mT + torch.eye(4))),
         lambda w, x: linalg.qr(w)[1] @ x,
+        lambda w, x: linalg.householder_product(w, w[:, 0]) @ x,
         lambda w, x: linalg.matrix_exp(w) @ x,
     ],
 )

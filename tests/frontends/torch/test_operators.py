@@ -48,6 +48,10 @@ def test_functions():
     check(all_of("acosh"), torch.tensor([1.0, 2.0, 7.0]))
 
 
+def test_numbers_without_a_sign():
+    check(lambda x: (-x, torch.relu(x), torch.nn.functional.softmin(x, -1, dtype=torch.float32)), BYTES)
+
+
 def test_log1p_is_exact_near_zero_and_far_away():
     check(torch.log1p, torch.tensor([1e-8, -1e-8, 0.0, 1e20, math.inf, -0.5, -2.0, -math.inf]), tolerance=1e-6)
 

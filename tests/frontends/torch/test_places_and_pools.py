@@ -6,7 +6,8 @@ torch = pytest.importorskip("torch")
 F = torch.nn.functional
 aten = torch.ops.aten
 
-from tests.support.torch_modules import check, generator, integers, normal  # noqa: E402 - after the check for PyTorch
+from rammer import errors  # noqa: E402 - after the check for PyTorch
+from tests.support.torch_modules import check, generator, imported, integers, normal  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -88,6 +89,17 @@ def test_views_that_are_copied():
     check(lambda x: (aten.squeeze_copy(x[:1], 0), aten.expand_copy(x[:, :1], [5, 2, 3, -1])), X)
     check(lambda x: (aten.as_strided_copy(x, [2, 2], [3, 2], 1), aten.view_copy(x, [6, 4])), X)
     check(lambda x: (aten.diagonal_copy(x, 1, 1, 2), aten.unfold_copy(x, 2, 3, 1)), X)
+
+
+def test_memory_that_a_tensor_is_a_part_of():
+    memory = normal(4, 5)
+    part = memory.view(-1)[4:12]
+    check(lambda x: (x.as_strided((2, 2), (2, 1)), x.as_strided((2, 3), (2, 1), 5)), part)
+    check(lambda x: x[1].as_strided((2, 2), (2, 1), 6), memory)
+    check(lambda x, v: x.as_strided_scatter(v, (2,), (3,), 4), part, normal(2))
+    for size, offset in (((2,), 0), ((2,), 3), ((2,), 11), ((9,), 4)):
+        with pytest.raises(errors.UnsupportedFeatureError, match="beside"):
+            imported(lambda x, size=size, offset=offset: x.as_strided(size, (1,), offset), part)
 
 
 @pytest.mark.parametrize(
@@ -177,3 +189,25 @@ def test_bytes_between_bytes(kind, align_corners):
         return [F.interpolate(x, antialias=wide, **size, **options) for wide in (True, False) for size in sizes]
 
     check(resized, integers(2, 5, 11, 17, low=0, high=256, dtype=torch.uint8))
+
+
+def test_bounds_that_are_truth_values():
+    given = torch.tensor([True, False, True, False])
+    check(lambda x, y: (x.clamp(min=y), torch.clamp_max(x, y), x.clamp(0, 1)), given, given.flip(0) & given)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_averages_of_integers_are_cut_off(rank):
+    pool = getattr(F, f"avg_pool{rank}d")
+    x = integers(2, 3, *(7, 8, 9)[:rank], low=-50, high=50)
+    check(lambda x: (pool(x, 3, 2, 1), pool(x, 3, 2, 1, count_include_pad=False, ceil_mode=True)), x)
+    with pytest.raises(errors.UnsupportedFeatureError, match="divisor_override"):
+        imported(lambda x: F.avg_pool2d(x, 2, divisor_override=3), integers(1, 4, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int32])
+def test_sums_of_small_integers(dtype):
+    x = integers(3, 4, low=-100, high=100).to(dtype)
+    check(lambda x: (torch.einsum("ij->i", x), torch.einsum("ij->", x), torch.outer(x[0], x[1])), x)
+    if dtype is not torch.bool:
+        check(lambda x: (torch.einsum("ij,kj->ik", x, x), torch.einsum("ij,ij->", x, x)), x)

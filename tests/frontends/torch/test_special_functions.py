@@ -41,6 +41,42 @@ def test_functions(name):
     check(FUNCTIONS[name], integers(20, low=1))
 
 
+@pytest.mark.parametrize("kind", ["bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "spherical_bessel_j0"])
+def test_bessel_functions_that_oscillate(kind):
+    function = getattr(torch.special, kind)
+    near, far = torch.linspace(0.01, 40, 401), torch.tensor([1e-15, 1e-4, 300.0, 2000.0])
+    check(function, torch.cat([near, far]), tolerance=5e-6)
+    check(function, near.double(), tolerance=1e-6)  # PyTorch's own is that far off at the second zero
+    check(function, torch.cat([EDGES, -near]))
+
+
+@pytest.mark.parametrize("kind", ["modified_bessel_", "scaled_modified_bessel_"])
+@pytest.mark.parametrize("order", [0, 1])
+def test_bessel_functions_that_fade(kind, order):
+    function = getattr(torch.special, f"{kind}k{order}")
+    positive = PLACES[(PLACES > 0) & (PLACES < 1e30)]
+    _check_relatively(function, positive[positive < 80], 5e-6)
+    _check_relatively(function, positive[positive < 600].double(), 2e-13)
+    check(function, torch.cat([EDGES, -positive]))
+    check(getattr(torch.special, f"modified_bessel_i{order}"), torch.linspace(-12, 12, 99))
+
+
+POLYNOMIALS = (
+    *(f"{shifted}chebyshev_polynomial_{kind}" for shifted in ("", "shifted_") for kind in "tuvw"),
+    *(f"{name}_polynomial_{kind}" for name, kind in (("laguerre", "l"), ("legendre", "p"), ("hermite", "h"))),
+    "hermite_polynomial_he",
+)
+
+
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_orthogonal_polynomials(name):
+    function, x = getattr(torch.special, name), torch.linspace(-1.5, 2.5, 41)
+    check(lambda x: [function(x, number) for number in (-1, 0, 1, 2, 3, 5, 9, 20, 2.5)], x)
+    for number, problem in ((65, "number 65"), (torch.tensor(3), "a tensor")):
+        with pytest.raises(UnsupportedFeatureError, match=problem):
+            imported(lambda x, number=number: function(x, number), x)
+
+
 @pytest.mark.parametrize("name", ["digamma", "erfc", "i0", "i1", "lgamma"])
 def test_functions_are_rounded_to_16_bits_once(name):
     function = {**FUNCTIONS, "i1": torch.special.i1e}[name]

@@ -182,7 +182,7 @@ FUNCTIONS = {
     "dilated max pool": lambda x: F.max_pool2d(x, 2, stride=2, dilation=2),
     "rounded up max pool": lambda x: F.max_pool2d(x, 3, stride=2, ceil_mode=True),
     "max pool 1d": lambda x: F.max_pool1d(x.flatten(1, 2), 3, stride=2),
-    "adaptive max pool": lambda x: F.adaptive_max_pool2d(x, 2),
+    "adaptive max pool": lambda x: F.adaptive_max_pool2d(x, 2) + F.adaptive_max_pool2d(x, (3, 5))[..., :2, :2],
     "mean pool": lambda x: F.avg_pool2d(x, 3, stride=2, padding=1, ceil_mode=True),
     "mean pool without padding": lambda x: F.avg_pool2d(x, 3, 2, padding=1, count_include_pad=False),
     "divided pool": lambda x: F.avg_pool2d(x, 2, divisor_override=3),

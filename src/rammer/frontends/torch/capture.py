@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from rammer.errors import CaptureError, DataDependentError, OptionError, TrainingModeError
 from rammer.frontends.torch.converters import CONVERTERS
 from rammer.frontends.torch.private import (
+    checks_without_order,
     distinct,
     is_data_dependent,
     recurrent_layers_of_old,
@@ -96,7 +97,12 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
         CaptureError: PyTorch cannot take it apart.
     """
     try:
-        with torch.no_grad(), warnings.catch_warnings(), recurrent_layers_of_old(program.graph_module):
+        with (
+            torch.no_grad(),
+            warnings.catch_warnings(),
+            recurrent_layers_of_old(program.graph_module),
+            checks_without_order(),
+        ):
             # PyTorch 2.13 warns of its own use of a class that it has deprecated.
             warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)
             return program.run_decompositions(dict(_decompositions()))

@@ -27,7 +27,9 @@ from rammer.ir.types import TensorType
 _OF_LIBRARIES: Mapping[str, str] = {"transformers::grouped_mm_fallback": "_grouped_mm"}
 """Operators that libraries define, and which of PyTorch's they stand in for."""
 
-_CHECKS = frozenset({"_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range"})
+_CHECKS = frozenset(
+    {"_assert_async", "_assert_scalar", "_assert_tensor_metadata", "_linalg_check_errors", "sym_constrain_range"}
+)
 """Operators that compute nothing: a static program checks no values, and shapes were checked as they were captured."""
 
 Value = object

@@ -20,6 +20,7 @@ from torch._decomp import core_aten_decompositions, decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import UserError, UserErrorType
 from torch._guards import TracingContext
+from torch._higher_order_ops import effects
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
 from torch.export import ExportedProgram
@@ -107,6 +108,24 @@ def lstm_layers_whole() -> Iterator[None]:
 
     with mock.patch.object(decompositions, "select_one_layer_lstm_function", selected):
         yield
+
+
+@contextmanager
+def checks_without_order() -> Iterator[None]:
+    """Let PyTorch trace checks of factorisations as calls like others.
+
+    PyTorch 2.13 keeps them in order by tokens, and then can make neither gradients nor a graph for backends of Dynamo.
+    """
+    if _version() < (2, 13):
+        yield
+        return
+    name = "aten::_linalg_check_errors"
+    before = effects._get_effect(name)
+    effects._register_effectful_op(name, None)
+    try:
+        yield
+    finally:
+        effects._register_effectful_op(name, before)
 
 
 def is_operator(target: object) -> bool:
@@ -207,7 +226,7 @@ def with_gradients(program: ExportedProgram, kept: Collection[str]) -> ExportedP
     if "decompose_custom_triton_ops" in inspect.signature(_decompose_exported_program).parameters:  # since 2.7
         options["decompose_custom_triton_ops"] = False
     _freeze_unused(program)
-    with lstm_layers_whole():
+    with lstm_layers_whole(), checks_without_order():
         joint: ExportedProgram = _decompose_exported_program(program, **options)
     return joint
 
@@ -227,7 +246,7 @@ def operators_with_gradients(node: FxNode, kept: Collection[str]) -> set[str]:
         return torch.autograd.grad(results, wanted, seeds, allow_unused=True) if results else ()
 
     try:
-        with torch.enable_grad(), lstm_layers_whole():
+        with torch.enable_grad(), lstm_layers_whole(), checks_without_order():
             leaves = [torch.empty(tuple(each.meta["val"].shape), dtype=each.meta["val"].dtype) for each in tensors]
             leaves = [leaf.requires_grad_(leaf.is_floating_point()) for leaf in leaves]
             traced = make_fx(with_gradient, _decompositions_but(kept), "fake")(*leaves)
@@ -273,7 +292,8 @@ def for_inference(
         decompositions=_decompositions_but(kept),
         keep_inference_input_mutations=True,
     )
-    return compile_functional(graph, inputs), adds_nothing
+    with checks_without_order():
+        return compile_functional(graph, inputs), adds_nothing
 
 
 def _adds_nothing(graph: torch.fx.GraphModule, inputs: Sequence[Any], functional: torch.fx.GraphModule) -> bool:

@@ -8,7 +8,7 @@ from rammer.ir.expr import Cast, Expr, cast, rebuild
 def unrounded(element: Expr) -> Expr:
     """An element in float32, as it is before it is rounded to 16 bits."""
     match element:
-        case Cast(type_, inner) if type_.is_half:
+        case Cast(type_, inner) if type_.is_rounded:
             return inner
     return cast(element.dtype.compute, element)
 
@@ -22,6 +22,6 @@ def exact(element: Expr) -> Expr:
 def unrounding(node: Expr) -> Expr | None:
     """A visitor that leaves out what rounds float32 to 16 bits and back."""
     match node:
-        case Cast(type_, Cast(narrow, inner)) if narrow.is_half and inner.dtype is type_:
+        case Cast(type_, Cast(narrow, inner)) if narrow.is_rounded and inner.dtype is type_:
             return inner
     return None

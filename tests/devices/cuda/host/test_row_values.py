@@ -15,10 +15,10 @@ from tests.support.host_cuda import orders
 from tests.support.products_alone import products_alone
 from tests.support.small_models import small_model
 
-FLOAT16 = TensorProto.FLOAT16
+FLOAT16, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
 
 
-def block(rows, inner, columns):
+def block(rows, inner, columns, dtype=FLOAT16):
     """Half of a transformer's layer: a normalisation, a product, and a residual of what is normalised."""
     rng = np.random.default_rng(7)
     constants = {
@@ -39,12 +39,16 @@ def block(rows, inner, columns):
         helper.make_node("MatMul", ["h2", "v"], ["q"]),
         helper.make_node("Add", ["q", "n"], ["y"]),
     ]
-    constants = {name: array.astype(np.float16) for name, array in constants.items()}
-    outputs = {"y": (FLOAT16, (*rows, inner))}
-    return small_model(nodes, {"x": (FLOAT16, (*rows, inner))}, outputs, constants)
+    constants = {name: array.astype(numbers_of(dtype)) for name, array in constants.items()}
+    outputs = {"y": (dtype, (*rows, inner))}
+    return small_model(nodes, {"x": (dtype, (*rows, inner))}, outputs, constants)
 
 
-def run(gpu, model, wanted, inputs):
+def numbers_of(dtype):
+    return helper.tensor_dtype_to_np_dtype(dtype)
+
+
+def run(gpu, model, wanted, inputs, precision="fp16", tolerance=2e-3):
     """The forms of products of warpgroups, which are the first that are `wanted`, and how many tensors are tagged."""
     plain = rules._best
 
@@ -55,7 +59,7 @@ def run(gpu, model, wanted, inputs):
     construct.cache_clear()
     worth = mock.patch("rammer.devices.cuda.tiling.rules._WORTH", np.inf)
     with mock.patch.object(rules, "_best", best), worth, products_alone():
-        plan, vdevice = gpu.plan(model, precision="fp16", veus=5)
+        plan, vdevice = gpu.plan(model, precision=precision, veus=5)
     construct.cache_clear()
     expected = run_onnx_runtime(model, {"x": inputs})
     loaded = gpu.load(source_of(plan, vdevice))
@@ -63,7 +67,7 @@ def run(gpu, model, wanted, inputs):
     for order in orders(plan.veus):
         found = gpu.run(loaded, [inputs], expected, order)
         for one, other in zip(found, expected, strict=True):
-            assert relative_difference(one, other) < 2e-3, order
+            assert relative_difference(one, other) < tolerance, order
         bits.add(b"".join(one.tobytes() for one in found))
     assert len(bits) == 1
     forms = [one.form for one in plan.kernels if isinstance(one.form, WarpgroupGemmForm)]
@@ -93,3 +97,13 @@ def test_mean_may_be_far_away(mean, gpu):
     x[0] = 0.0
     x[1, 3] = 60.0
     assert run(gpu, block((20,), 192, 64), lambda form: True, x)[1] == 2
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp16", 2e-3), ("tf32", 2e-3), ("bf16", 2e-2)])
+@pytest.mark.parametrize("rows", [(20,), (70,)])
+def test_rows_of_float32(rows, precision, tolerance, gpu):
+    """Who makes them writes them rounded, too."""
+    x = np.random.default_rng(0).standard_normal((*rows, 192)).astype(np.float32)
+    forms, tagged = run(gpu, block(rows, 192, 136, FLOAT), lambda form: True, x, precision, tolerance)
+    assert forms
+    assert tagged == 2

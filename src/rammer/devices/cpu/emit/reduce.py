@@ -12,7 +12,8 @@ side in a small array that loops over lanes update, in one of two ways:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from rammer.devices.codegen.scalar import C_TYPES, COMBINE, call_text, literal
 from rammer.devices.codegen.scope import Position, Scope, Staged
@@ -106,35 +107,74 @@ def _emit_strips(
     scope: Scope, lane: Axis, bounds: Range, reductions: Sequence[Reduce], settled: Settled, inner: Sequence[Loop]
 ) -> None:
     """Reduce a strip of the lane axis at a time, then run the other axes over it."""
-    writer = scope.writer
     width = min(_STRIP_VECTORS * scope.operands.kernel.form.vector, bounds.count or lane.extent)
-    start = f"{lane.name}_strip"
+    for strips in _strips(bounds, width):
+        start = f"{lane.name}_strip"
+        with scope.writer.loop(start, strips.lo, strips.hi, width):
+            if strips.count is None:
+                end = f"rammer_min_i64({start} + {width}, {strips.hi})"
+                strip = Range(start, scope.writer.let("int64_t", f"{lane.name}_past", end))
+            else:
+                count = min(width, strips.count)
+                strip = Range(start, f"{start} + {count}", count)
+            _emit_strip(scope.enter({}), lane, strip, width, reductions, settled, inner)
+
+
+def _strips(bounds: Range, width: int) -> Iterator[Range]:
+    """Points that are strips of `width`, and those that are a narrower one; all where their number is not known."""
+    if bounds.count is None or bounds.count % width == 0:
+        yield bounds
+        return
+    rest = bounds.count % width
+    whole = bounds.count - rest
+    if whole:
+        yield Range(bounds.lo, f"{bounds.lo} + {whole}", whole)
+    yield Range(f"{bounds.lo} + {whole}", bounds.hi, rest)
+
+
+def _emit_strip(
+    scope: Scope,
+    lane: Axis,
+    strip: Range,
+    width: int,
+    reductions: Sequence[Reduce],
+    settled: Settled,
+    inner: Sequence[Loop],
+) -> None:
     arrays: dict[Reduce, str] = {}
 
     def at_lane(outside: Scope) -> Scope:
         point = outside.enter({lane: Position(lane.name)})
         for reduction, array in arrays.items():
-            point.bind(reduction, f"{array}[{lane.name} - {start}]")
+            point.bind(reduction, f"{array}[{lane.name} - {strip.lo}]")
         return point
 
-    with writer.loop(start, bounds.lo, bounds.hi, width):
-        strip = Range(start, writer.let("int64_t", f"{lane.name}_past", _past(start, width, bounds)))
-        in_strip = scope.enter({})
-        for reduction in reductions:
-            arrays[reduction] = _fold_across(in_strip, reduction, lane, strip, width, settled, at_lane)
+    for reduction in reductions:
+        arrays[reduction] = _fold_across(scope, reduction, lane, strip, width, settled, at_lane)
 
-        def points(inside: Scope) -> None:
-            with writer.loop(lane.name, strip.lo, strip.hi, lanes=True):
-                at_lane(inside).store_results()
+    def points(inside: Scope) -> None:
+        with _over_lanes(inside, lane, strip):
+            at_lane(inside).store_results()
 
-        nest(in_strip, inner, scope.operands.results, points)
+    nest(scope, inner, scope.operands.results, points)
 
 
-def _past(start: str, width: int, bounds: Range) -> str:
-    """The end of a strip: a constant distance away where that is possible."""
-    if bounds.count is not None and bounds.count % width == 0:
-        return f"{start} + {width}"
-    return f"rammer_min_i64({start} + {width}, {bounds.hi})"
+@contextmanager
+def _over_lanes(scope: Scope, lane: Axis, strip: Range) -> Iterator[None]:
+    """A loop over the lanes of a strip.
+
+    Where their number is known it counts from 0: gcc then sees which partial results are which, and keeps them in
+    registers.
+    """
+    writer = scope.writer
+    if strip.count is None:
+        with writer.loop(lane.name, strip.lo, strip.hi, lanes=True):
+            yield
+        return
+    place = f"{lane.name}_lane"
+    with writer.loop(place, "0", str(strip.count), lanes=True):
+        writer.let("int64_t", lane.name, f"{strip.lo} + {place}")
+        yield
 
 
 def fold(scope: Scope, node: Reduce) -> str:
@@ -264,7 +304,7 @@ def _fold_across(
             if "0" not in told.values():
                 points.append((condition, inside.enter({axis: Position("", i) for axis, i in tap.items()}, told=told)))
                 points[-1][1].hoist((node.body,))
-        with writer.loop(lane.name, strip.lo, strip.hi, lanes=True):
+        with _over_lanes(inside, lane, strip):
             element = f"{lanes}[{lane.name} - {strip.lo}]"
             total = writer.name("total")
             first = element if looped else literal(identity(node.fn, node.dtype), node.dtype)

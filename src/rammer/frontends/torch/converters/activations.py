@@ -11,7 +11,6 @@ from rammer.ir.graph import Attribute
 _PLAIN: Mapping[str, str] = {
     "hardswish": "HardSwish",
     "mish": "Mish",
-    "relu": "Relu",
     "sigmoid": "Sigmoid",
 }
 
@@ -31,6 +30,12 @@ _WITH_ATTRIBUTES: Mapping[str, tuple[str, _Attributes]] = {
 
 def _plain(node: Node) -> Result:
     return node.add(_PLAIN[node.operator], node.typed("self"))
+
+
+def _relu(node: Node) -> Result:
+    """Numbers without a sign are what they are."""
+    x = node.typed("self")
+    return node.add("Relu", x) if x.dtype.is_signed else x
 
 
 def _with_attributes(node: Node) -> Result:
@@ -86,8 +91,8 @@ def _log_sigmoid(node: Node) -> Result:
 
 def _threshold(node: Node) -> Result:
     x = node.typed("self")
-    within = node.add("Less", node.typed("threshold"), x)
-    return node.add("Where", within, x, node.typed("value"))
+    beyond = node.add("LessOrEqual", x, node.typed("threshold"))
+    return node.add("Where", beyond, node.typed("value"), x)
 
 
 def _prelu(node: Node) -> Result:
@@ -113,6 +118,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "hardtanh": _hardtanh,
     "log_sigmoid_forward": _log_sigmoid,
     "prelu": _prelu,
+    "relu": _relu,
     "relu6": _relu6,
     "rrelu": _rrelu,
     "selu": _selu,

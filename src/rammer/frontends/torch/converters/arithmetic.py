@@ -13,7 +13,7 @@ from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.types import DType
 
 _FUNCTIONS = (
-    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "neg"),
+    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log"),
     *("reciprocal", "sin", "sinh", "sqrt", "tan", "tanh"),
 )
 """Functions of one operand that are a kind of ours, with a capital."""
@@ -26,6 +26,12 @@ _BINARY: Mapping[str, str] = {"div": "Div", "maximum": "Max", "minimum": "Min"}
 
 def _function(node: Node) -> Result:
     return node.add(node.operator.capitalize(), node.typed("self"))
+
+
+def _negative(node: Node) -> Result:
+    """Of numbers without a sign it wraps around."""
+    x = node.typed("self")
+    return node.add("Neg", x) if x.dtype.is_signed else node.add("Sub", node.scalar(0, x.dtype), x)
 
 
 def _sign(node: Node) -> Result:
@@ -376,7 +382,8 @@ def _clamp(node: Node) -> Result:
         lower = node.number("min") if node.has("min") else -math.inf
         upper = node.number("max") if node.has("max") else math.inf
         return node.add("Clip", x, lower=float(min(lower, upper)), upper=float(upper))
-    for kind, name in (("Max", "min"), ("Min", "max")):
+    least, most = ("Or", "And") if x.dtype is DType.BOOL else ("Max", "Min")
+    for kind, name in ((least, "min"), (most, "max")):
         if node.has(name):
             x = node.add(kind, x, node.typed(name))
     return x
@@ -416,6 +423,7 @@ _OWN: Mapping[str, Callable[[Node], Result]] = {
     "maximum": _binary,
     "minimum": _binary,
     "mul": _product,
+    "neg": _negative,
     "pow": _power,
     "remainder": _remainder,
     "round": _round,

@@ -78,7 +78,7 @@ def linear(node: Node, x: Operand, weight: Operand, bias: Operand | None) -> Ope
 
 def _outer(node: Node) -> Result:
     a, b = node.typed("self"), node.typed("vec2")
-    return node.add("Mul", reshaped(node, a, (a.shape[0], 1)), b)
+    return node.add("And" if node.dtype is DType.BOOL else "Mul", reshaped(node, a, (a.shape[0], 1)), b)
 
 
 def _trilinear(node: Node) -> Result:
@@ -162,7 +162,9 @@ def _turned(node: Node, x: Operand) -> Operand:
 
 
 def _einsum(node: Node) -> Result:
-    return einsum(node, node.text("equation"), node.operands("tensors"))
+    """In the type of the result: sums of small integers alone, without products, are int64."""
+    operands = [converted(node, x, node.dtype) for x in node.operands("tensors")]
+    return einsum(node, node.text("equation"), operands)
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -116,14 +116,33 @@ def reflected(node: Node, a: Operand) -> tuple[Operand, list[tuple[Operand, Oper
     return node.add("Trilu", part(node, a, a.rank - 2, 0, height), k=0, upper=True), reflections
 
 
+def packed(node: Node, a: Operand, tau: Operand) -> list[tuple[Operand, Operand]]:
+    """Householder vectors and factors from LAPACK's form: below the diagonal of a matrix, and `tau [..., k]`."""
+    row = np.arange(a.shape[-2]).reshape(-1, 1)
+    zero, one = node.scalar(0, a.dtype), node.scalar(1, a.dtype)
+    reflections = []
+    for k in range(tau.shape[-1]):
+        below = node.add("Where", node.constant(row > k), part(node, a, a.rank - 1, k, 1), zero)
+        factor = reshaped(node, part(node, tau, tau.rank - 1, k, 1), (*tau.shape[:-1], 1, 1))
+        reflections.append((node.add("Where", node.constant(row == k), one, below), factor))
+    return reflections
+
+
 def orthogonal(
     node: Node, reflections: Sequence[tuple[Operand, Operand]], shape: Sequence[int], dtype: DType
 ) -> Operand:
-    """The first columns of Q, from the last reflection to the first (section 5.1.6)."""
+    """The first columns of Q (section 5.1.6)."""
     q = node.constant(np.broadcast_to(np.eye(*shape[-2:], dtype=dtype.numpy), shape).copy())
-    for vector, factor in reversed(reflections):
-        q = _reflection(node, q, vector, factor)
-    return q
+    return times_orthogonal(node, reflections, q)
+
+
+def times_orthogonal(
+    node: Node, reflections: Sequence[tuple[Operand, Operand]], a: Operand, *, transpose: bool = False
+) -> Operand:
+    """`Q A`, from the last reflection to the first, or `Q' A`, the other way around."""
+    for vector, factor in reflections if transpose else reversed(reflections):
+        a = _reflection(node, a, vector, factor)
+    return a
 
 
 def _reflection(node: Node, a: Operand, vector: Operand, factor: Operand) -> Operand:

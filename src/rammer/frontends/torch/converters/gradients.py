@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import converted, part, reshaped, transposed
+from rammer.frontends.moves import converted, expanded, part, reshaped, transposed
 from rammer.frontends.torch.converters.convolution import per_dimension
 from rammer.frontends.torch.converters.pooling import shares_of_adaptive, times_along
 from rammer.frontends.torch.node import Converter, Node, Result
@@ -119,10 +120,24 @@ def _max_pool_backward(node: Node) -> Result:
 def _adaptive_max_pool_backward(node: Node) -> Result:
     g, x, positions = (node.operand(name) for name in ("grad_output", "self", "indices"))
     count = 2 if "2d" in node.operator else 3
+    if any(extent % size for extent, size in zip(x.shape[-count:], g.shape[-count:], strict=True)):
+        return _pool_of_own_windows_backward(node)
     kernel = tuple(extent // size for extent, size in zip(x.shape[-count:], g.shape[-count:], strict=True))
     g, positions = (_with_batch(node, each, count) for each in (g, positions))
     own = {"kernel": kernel, "strides": kernel, "dilations": (1,) * count, "pads": (0,) * (2 * count)}
     return reshaped(node, node.add("MaxPoolGradient", g, positions, shape=x.shape[-count:], **own), x.shape)
+
+
+def _pool_of_own_windows_backward(node: Node) -> Result:
+    """As `_max_pool_backward`, of windows that may lie anywhere: gradients are added at the positions."""
+    g, x, positions = (node.operand(name) for name in ("grad_output", "self", "indices"))
+    count = 2 if "2d" in node.operator else 3
+    places, windows = math.prod(x.shape[-count:]), math.prod(g.shape[-count:])
+    lines = math.prod(x.shape[:-count])
+    zeros = expanded(node, node.scalar(0, x.dtype), (lines, places, 1))
+    won = reshaped(node, positions, (lines, windows))
+    y = node.add("Scatter", zeros, won, reshaped(node, g, (lines, windows, 1)), reduction="add")
+    return reshaped(node, y, x.shape)
 
 
 def _with_batch(node: Node, x: Operand, count: int) -> Operand:
@@ -206,6 +221,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "avg_pool2d_backward": _average_pool_backward,
     "avg_pool3d_backward": _average_pool_backward,
     "convolution_backward": _convolution_backward,
+    "fractional_max_pool2d_backward": _pool_of_own_windows_backward,
+    "fractional_max_pool3d_backward": _pool_of_own_windows_backward,
     "max_pool2d_with_indices_backward": _max_pool_backward,
     "max_pool3d_with_indices_backward": _max_pool_backward,
 }

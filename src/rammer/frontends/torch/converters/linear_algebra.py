@@ -23,8 +23,10 @@ from rammer.frontends.torch.converters.factorisation import (
     identity,
     order_of,
     orthogonal,
+    packed,
     reflected,
     substituted,
+    times_orthogonal,
     triangles,
     turned,
     zeros,
@@ -282,6 +284,36 @@ def _qr(node: Node) -> Result:
     return [q, r]
 
 
+def _packed_qr(node: Node) -> Result:
+    """As LAPACK has them: R with the Householder vectors below the diagonal, and their factors."""
+    a = _checked(node, node.operand("self"))
+    lead, (rows, columns) = a.shape[:-2], a.shape[-2:]
+    r, reflections = reflected(node, a)
+    count = min(rows, columns)
+    factors = [reshaped(node, factor, (*lead, 1)) for _, factor in reflections]
+    factors.append(zeros(node, (*lead, count - len(factors)), a.dtype))
+    below = zeros(node, (*lead, rows, columns - len(reflections)), a.dtype)
+    vectors = concatenated(node, [*(vector for vector, _ in reflections), below], a.rank - 1)
+    upper = concatenated(node, [r, zeros(node, (*lead, rows - count, columns), a.dtype)], a.rank - 2)
+    packed_qr = node.add("Add", upper, node.add("Trilu", vectors, k=-1, upper=False))
+    return [packed_qr, concatenated(node, factors, len(lead))]
+
+
+def _householder_product(node: Node) -> Result:
+    """The first columns of Q, of which the vectors and factors are given."""
+    a = _checked(node, node.operand("input"))
+    return orthogonal(node, packed(node, a, node.operand("tau")), a.shape, a.dtype)
+
+
+def _times_q(node: Node) -> Result:
+    """`Q C` or `Q' C`, and `C Q` or `C Q'`, which are the transposes of `Q' C'` and `Q C'`."""
+    a, tau, c = (node.operand(name) for name in ("self", "input2", "input3"))
+    reflections = packed(node, _checked(node, a), tau)
+    if node.flag("left"):
+        return times_orthogonal(node, reflections, c, transpose=node.flag("transpose"))
+    return turned(node, times_orthogonal(node, reflections, turned(node, c), transpose=not node.flag("transpose")))
+
+
 def _exponential(node: Node) -> Result:
     """A Taylor polynomial of a matrix divided by a power of two, squared as often (section 9.3).
 
@@ -327,9 +359,11 @@ CONVERTERS: Mapping[str, Converter] = {
     "cholesky": _cholesky_alone,
     "cholesky_inverse": _cholesky_inverse,
     "cholesky_solve": _cholesky_solve,
+    "geqrf": _packed_qr,
     "inverse": _inverse_alone,
     "linalg_cholesky": _cholesky_alone,
     "linalg_cholesky_ex": _cholesky,
+    "linalg_householder_product": _householder_product,
     "linalg_inv": _inverse_alone,
     "linalg_inv_ex": _inverse,
     "linalg_lu": _lu,
@@ -341,5 +375,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "linalg_solve": _solve_alone,
     "linalg_solve_ex": _solve_with_information,
     "lu_unpack": _lu_unpack,
+    "ormqr": _times_q,
     "triangular_solve": _triangular_solve,
 }

@@ -142,26 +142,31 @@ def _as_strided(node: Node) -> Result:
 
 
 def strided_places(node: Node, x: Operand) -> Array:
-    """The elements of a view by their numbers in the operand, as `size`, `stride` and `storage_offset` say."""
+    """The elements of a view by their numbers in the operand, as `size`, `stride` and `storage_offset` say.
+
+    PyTorch counts the offset from where the memory begins of which the operand may be a part.
+    """
     size, stride = node.integers("size"), node.integers("stride")
-    offset = node.integer("storage_offset") if node.has("storage_offset") else 0
-    order = _order_in_memory(node)
-    if order is None:
+    captured = node.captured["self"]
+    order = _order_in_memory(captured)
+    if order is None or not isinstance(captured, torch.Tensor):
         raise node.unsupported("as_strided of a tensor that leaves gaps", "call contiguous() before it")
+    offset = node.integer("storage_offset") - captured.storage_offset() if node.has("storage_offset") else 0
     places = np.full((1,) * len(size), offset, dtype=np.int64)
     for dim, (extent, step) in enumerate(zip(size, stride, strict=True)):
         shape = [-1 if other == dim else 1 for other in range(len(size))]
         places = places + np.arange(extent, dtype=np.int64).reshape(shape) * step
     if places.size and (places.min() < 0 or places.max() >= x.type.size):
-        raise node.unsupported("as_strided beyond the elements of its operand")
+        raise node.unsupported(
+            "as_strided of what lies in memory beside its operand", "call it on the whole tensor, or index that"
+        )
     numbers = np.arange(x.type.size).reshape(x.shape).transpose(order).reshape(-1)  # of the elements, in memory's order
     found: Array = numbers[places.reshape(size)] if x.type.size else places.reshape(size)
     return found
 
 
-def _order_in_memory(node: Node) -> tuple[int, ...] | None:
-    """The dimensions of the operand as it was captured, the one that varies slowest first; None if it leaves gaps."""
-    captured = node.captured["self"]
+def _order_in_memory(captured: object) -> tuple[int, ...] | None:
+    """The dimensions of a tensor as it was captured, the one that varies slowest first; None if it leaves gaps."""
     if not isinstance(captured, torch.Tensor):
         return None
     order = tuple(sorted(range(captured.dim()), key=lambda dim: (-captured.stride(dim), dim)))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import reshaped
+from rammer.frontends.moves import converted, reshaped
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.frontends.torch.types import torch_dtype
 
@@ -32,8 +32,8 @@ def _safe_softmax(node: Node) -> Result:
     """Zeros where all elements of a line are minus infinity."""
     x = node.typed("self")
     axis = node.dimension("dim", x.rank)
-    some = node.add("Less", node.scalar(-np.inf, x.dtype), node.add("ReduceMax", x, axes=(axis,), keepdims=True))
-    return node.add("Where", some, node.add("Softmax", x, axis=axis), node.scalar(0, x.dtype))
+    none = node.add("Equal", node.add("ReduceMax", x, axes=(axis,), keepdims=True), node.scalar(-np.inf, x.dtype))
+    return node.add("Where", none, node.scalar(0, x.dtype), node.add("Softmax", x, axis=axis))
 
 
 def _batch_norm(node: Node) -> Result:
@@ -50,23 +50,30 @@ def _normalized(node: Node) -> Operand:
 
 
 def _batch_norm_of_itself(node: Node) -> Result:
-    """With the statistics of the batch, of which the mean and the inverse deviation are results."""
+    """With the statistics of the batch, of which the mean and the inverse deviation are results.
+
+    16-bit floats are normalised in float32.
+    """
     x = node.operand("input")
+    x = converted(node, x, x.dtype.compute)
     axes = (0, *range(2, x.rank))
     center = node.add("ReduceMean", x, axes=axes, keepdims=False)
     inverse = node.add("InverseStdDev", x, axes=axes, keepdims=False, epsilon=node.number("eps"))
     apart = node.add("Sub", x, _as_channels(node, x, center))
-    return [_scaled(node, x, node.add("Mul", apart, _as_channels(node, x, inverse))), center, inverse]
+    y = _scaled(node, x, node.add("Mul", apart, _as_channels(node, x, inverse)))
+    return _as_results(node, [y, center, inverse])
 
 
 def _batch_norm_functional(node: Node) -> Result:
     """In training: with the statistics of the batch, which move the running ones.
 
-    The running variance is that of a sample, which divides by one less than the number of elements.
+    The running variance is that of a sample, which divides by one less than the number of elements. 16-bit floats are
+    normalised in float32.
     """
     if not node.flag("training"):
         raise node.unsupported("a batch norm whose statistics are results, outside of training")
     x, momentum = node.operand("input"), node.number("momentum")
+    x = converted(node, x, x.dtype.compute)
     axes, count = (0, *range(2, x.rank)), x.type.size // max(x.shape[1], 1)
     center = node.add("ReduceMean", x, axes=axes, keepdims=False)
     apart = node.add("Sub", x, _as_channels(node, x, center))
@@ -77,10 +84,15 @@ def _batch_norm_functional(node: Node) -> Result:
     y = _scaled(node, x, node.add("Mul", apart, _as_channels(node, x, inverse)))
     moved = []
     for name, seen, factor in (("running_mean", center, 1.0), ("running_var", spread, count / max(count - 1, 1))):
-        old = node.operand(name)
-        kept = node.add("Mul", old, node.scalar(1 - momentum, old.dtype))
-        moved.append(node.add("Add", kept, node.add("Mul", seen, node.scalar(momentum * factor, old.dtype))))
-    return [y, center, inverse, *moved]
+        kept = node.add("Mul", node.typed(name, x.dtype), node.scalar(1 - momentum, x.dtype))
+        moved.append(node.add("Add", kept, node.add("Mul", seen, node.scalar(momentum * factor, x.dtype))))
+    return _as_results(node, [y, center, inverse, *moved])
+
+
+def _as_results(node: Node, operands: Sequence[Operand]) -> list[Operand]:
+    """The operands in the element types that the call's results have."""
+    types = [type_ or operand.type for operand, type_ in zip(operands, node.results, strict=True)]
+    return [converted(node, operand, type_.dtype) for operand, type_ in zip(operands, types, strict=True)]
 
 
 def _as_channels(node: Node, x: Operand, values: Operand) -> Operand:
@@ -91,7 +103,7 @@ def _as_channels(node: Node, x: Operand, values: Operand) -> Operand:
 def _scaled(node: Node, x: Operand, y: Operand) -> Operand:
     for kind, name in (("Mul", "weight"), ("Add", "bias")):
         if node.has(name):
-            y = node.add(kind, y, _as_channels(node, x, node.operand(name)))
+            y = node.add(kind, y, _as_channels(node, x, node.typed(name, x.dtype)))
     return y
 
 

@@ -51,6 +51,8 @@ def _average_pool(node: Node) -> Result:
     padded: dict[str, Attribute] = {"dilations": (1,) * count, "count_include_pad": node.flag("count_include_pad")}
     if not node.has("divisor_override"):
         return _pooled(node, "AveragePool", count, padded)
+    if not node.dtype.is_float:
+        raise node.unsupported("divisor_override of integers", "convert them to floats")
     kernel = per_dimension(node, "kernel_size", count)
     strides = per_dimension(node, "stride", count) or kernel
     begins = per_dimension(node, "padding", count)

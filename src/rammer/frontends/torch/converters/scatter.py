@@ -7,7 +7,7 @@ a whole dimension, as in a cache, that is a comparison and a choice.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -108,14 +108,10 @@ def replaced_rows(node: Node, x: Operand, axis: int, positions: Operand, rows: O
 
 
 def added_rows(node: Node, x: Operand, axis: int, positions: Operand, rows: Operand) -> Operand:
-    """`x` with rows added at `positions [m]` along an axis: a product with the matrix that says which goes where."""
+    """`x` with rows added at `positions [m]` along an axis: the places of one line, whose columns are all else."""
+    places = counted_from_front(node, positions, node.constant(np.array(x.shape[axis], dtype=np.int64)))
     order = [axis, *(dim for dim in range(x.rank) if dim != axis)]
-    turned = transposed(node, rows, order)
-    flat = reshaped(node, turned, (turned.shape[0], turned.type.size // max(turned.shape[0], 1)))
-    total = node.add("MatMul", converted(node, _hits(node, x, axis, positions), x.dtype), flat)
-    sums = reshaped(node, total, (x.shape[axis], *turned.shape[1:]))
-    back = transposed(node, sums, [order.index(dim) for dim in range(x.rank)])
-    return node.add("Add", x, back)
+    return _in_lines(node, x, places, rows, axis, order, "add")
 
 
 def _hits(node: Node, x: Operand, axis: int, positions: Operand) -> Operand:
@@ -127,47 +123,22 @@ def _hits(node: Node, x: Operand, axis: int, positions: Operand) -> Operand:
 
 def _scatter(node: Node) -> Result:
     """`self` with an element replaced at each position; of several for one place the last counts."""
-    x = node.operand("self")
+    x, index = node.operand("self"), as_positions(node, node.operand("index"))
     axis = node.dimension("dim", x.rank)
-    name = "src" if node.has("src") else "value"
-    if node.has("reduce") or _is_part(node, x, axis):
-        index = as_positions(node, node.operand("index"))
-        source = node.typed(name)
-        source = expanded(node, source, index.shape) if source.rank == 0 else source
-        how = {"add": "add", "multiply": "mul"}[node.text("reduce")] if node.has("reduce") else "none"
-        return _written(node, x, index, source, axis, how)
-    numbers, hits, source = _scattered(node, name)
-    if hits.shape[axis + 1] == 1:
-        places = counted_from_front(
-            node, as_positions(node, node.operand("index")), node.constant(np.array(x.shape[axis], dtype=np.int64))
-        )
+    source = node.typed("src" if node.has("src") else "value")
+    one = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    if not node.has("reduce") and index.shape == one and source.shape in ((), one):
+        places = counted_from_front(node, index, node.constant(np.array(x.shape[axis], dtype=np.int64)))
         rows = np.arange(x.shape[axis], dtype=np.int64).reshape(-1, *(1,) * (x.rank - axis - 1))
         return node.add("Where", node.add("Equal", node.constant(rows), places), source, x)
-    zero = node.scalar(0, DType.INT64)
-    latest = node.add("ReduceMax", node.add("Where", hits, numbers, zero), axes=(axis + 1,), keepdims=False)
-    named = node.add("Less", zero, latest)
-    if source.rank == 0:
-        return node.add("Where", named, source, x)
-    found = node.add("Max", node.add("Sub", latest, node.scalar(1, DType.INT64)), zero)
-    return node.add("Where", named, node.add("GatherElements", source, found, axis=axis), x)
-
-
-def _is_part(node: Node, x: Operand, axis: int) -> bool:
-    """Whether the positions are for some of the lines along an axis only."""
-    index = node.operand("index")
-    return any(dim != axis and extent != x.shape[dim] for dim, extent in enumerate(index.shape))
+    how = {"add": "add", "multiply": "mul"}[node.text("reduce")] if node.has("reduce") else "none"
+    return _written(node, x, index, source if source.rank else expanded(node, source, index.shape), axis, how)
 
 
 def _scatter_add(node: Node) -> Result:
     """`self` plus all elements of `src` whose positions name a place."""
-    x = node.operand("self")
-    axis = node.dimension("dim", x.rank)
-    if _is_part(node, x, axis):
-        return _written(node, x, as_positions(node, node.operand("index")), node.typed("src"), axis, "add")
-    _, hits, source = _scattered(node, "src")
-    spread = reshaped(node, source, (*source.shape[:axis], 1, *source.shape[axis:]))
-    landed = node.add("Where", hits, spread, node.scalar(0, x.dtype))
-    return node.add("Add", x, node.add("ReduceSum", landed, axes=(axis + 1,), keepdims=False))
+    x, index = node.operand("self"), as_positions(node, node.operand("index"))
+    return _written(node, x, index, node.typed("src"), node.dimension("dim", x.rank), "add")
 
 
 _REDUCTIONS: Mapping[str, tuple[str, float]] = {
@@ -243,12 +214,24 @@ def _written(node: Node, x: Operand, index: Operand, source: Operand, axis: int,
         positions = node.add("Pad", positions, mode="constant", pads=pads, value=-1.0)
         source = node.add("Pad", source, mode="constant", pads=pads, value=0.0)
     order = [*(dim for dim in range(x.rank) if dim != axis), axis]
-    lines = math.prod(x.shape[dim] for dim in order[:-1])
+    return _in_lines(node, x, transposed(node, positions, order), source, axis, order, how)
 
-    def in_lines(each: Operand, *columns: int) -> Operand:
-        return reshaped(node, transposed(node, each, order), (lines, each.shape[axis], *columns))
 
-    result = node.add("Scatter", in_lines(x, 1), in_lines(positions), in_lines(source, 1), reduction=how)
+def _in_lines(
+    node: Node, x: Operand, positions: Operand, source: Operand, axis: int, order: Sequence[int], how: str
+) -> Operand:
+    """`x` with `source` written to positions along an axis, or combined with what is there.
+
+    In an order of the dimensions: those before the axis are lines, with positions of their own; all behind it go along.
+    """
+    at = order.index(axis)
+    lines, columns = (math.prod(x.shape[dim] for dim in dims) for dims in (order[:at], order[at + 1 :]))
+
+    def in_lines(each: Operand) -> Operand:
+        return reshaped(node, transposed(node, each, order), (lines, each.shape[axis], columns))
+
+    places = reshaped(node, positions, (lines, source.shape[axis]))
+    result = node.add("Scatter", in_lines(x), places, in_lines(source), reduction=how)
     back = sorted(range(x.rank), key=order.__getitem__)
     return transposed(node, reshaped(node, result, [x.shape[dim] for dim in order]), back)
 
@@ -276,24 +259,6 @@ def _strided_scatter(node: Node) -> Result:
     taken = node.add("Gather", reshaped(node, source, (source.type.size,)), node.constant(np.maximum(found, 0)), axis=0)
     is_there = node.constant((found >= 0).reshape(x.shape))
     return node.add("Where", is_there, reshaped(node, taken, x.shape), x) if places.size else x
-
-
-def _scattered(node: Node, name: str) -> tuple[Operand, Operand, Operand]:
-    """Numbers of the positions from 1, whether each names each place, and what is scattered.
-
-    For positions `[*before, m, *after]` the hits are `[*before, extent, m, *after]`.
-    """
-    x, index = node.operand("self"), as_positions(node, node.operand("index"))
-    axis = node.dimension("dim", x.rank)
-    source = node.typed(name)
-    if source.rank and source.shape != index.shape:
-        source = node.add("Slice", source, starts=(0,) * source.rank, steps=(1,) * source.rank, sizes=index.shape)
-    after = (1,) * (x.rank - axis - 1)
-    places = counted_from_front(node, index, node.constant(np.array(x.shape[axis], dtype=np.int64)))
-    column = reshaped(node, places, (*index.shape[:axis], 1, *index.shape[axis:]))
-    rows = node.constant(np.arange(x.shape[axis], dtype=np.int64).reshape(-1, 1, *after))
-    numbers = node.constant(np.arange(1, index.shape[axis] + 1, dtype=np.int64).reshape(-1, *after))
-    return numbers, node.add("Equal", rows, column), source
 
 
 def _of_numbers(convert: Converter) -> Converter:

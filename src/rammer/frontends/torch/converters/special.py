@@ -1,4 +1,4 @@
-"""Special functions: of the error function's family, of the gamma function's, and Bessel functions.
+"""Special functions: of the error function's family, and of the gamma function's.
 
 Each is built for the element type it is computed in, float32 or float64, and is right to a few units of its last place
 but near zeros that are no whole numbers, where the error is of that size in relation to 1. Constants that are not given
@@ -18,27 +18,31 @@ from rammer.frontends.torch.converters.arithmetic import inverse_error_function,
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.types import DType
 
-_Function = Callable[[Node, Operand], Operand]
+Function = Callable[[Node, Operand], Operand]
 
 
-def _function(function: _Function) -> Converter:
-    """The converter of a function of `self`, which is rounded to 16 bits only at its end."""
+def of_numbers(function: Function) -> Converter:
+    """The converter of a function of one tensor, which is rounded to 16 bits only at its end."""
 
     def convert(node: Node) -> Result:
-        return converted(node, function(node, node.typed("self", wide_type(node.dtype))), node.dtype)
+        name = "self" if "self" in node.arguments else "x"
+        return converted(node, function(node, node.typed(name, wide_type(node.dtype))), node.dtype)
 
     return convert
 
 
-def _plus(node: Node, x: Operand, number: float) -> Operand:
+def plus(node: Node, x: Operand, number: float) -> Operand:
+    """The sum."""
     return node.add("Add", x, node.scalar(number, x.dtype))
 
 
-def _times(node: Node, x: Operand, number: float) -> Operand:
+def times(node: Node, x: Operand, number: float) -> Operand:
+    """The product."""
     return node.add("Mul", x, node.scalar(number, x.dtype))
 
 
-def _less(node: Node, x: Operand, number: float) -> Operand:
+def less(node: Node, x: Operand, number: float) -> Operand:
+    """Whether it is less than a number."""
     return node.add("Less", x, node.scalar(number, x.dtype))
 
 
@@ -75,32 +79,32 @@ The form is that of Shepherd and Laframboise, "Chebyshev approximation of (1 + 2
 
 def _scaled_complement(node: Node, x: Operand) -> Operand:
     """`exp(x * x) * erfc(x)` for numbers that are not negative."""
-    whole = node.add("Reciprocal", _plus(node, x, _SCALED_MIDDLE))
-    place = _plus(node, _times(node, whole, -2 * _SCALED_MIDDLE), 1)
-    return node.add("Div", polynomial(node, _SCALED, place), _plus(node, _times(node, x, 2), 1))
+    whole = node.add("Reciprocal", plus(node, x, _SCALED_MIDDLE))
+    place = plus(node, times(node, whole, -2 * _SCALED_MIDDLE), 1)
+    return node.add("Div", polynomial(node, _SCALED, place), plus(node, times(node, x, 2), 1))
 
 
 def _exponential_of_square(node: Node, x: Operand, sign: int) -> Operand:
     """`exp(sign * x * x)`; the square of a few leading bits of x is exact, what is left is small (Cody, 1969)."""
     x = node.add("Clip", node.add("Abs", x), lower=0.0, upper=30.0)
-    leading = _times(node, node.add("Floor", _times(node, x, 16)), 1 / 16)
+    leading = times(node, node.add("Floor", times(node, x, 16)), 1 / 16)
     rest = node.add("Mul", node.add("Sub", x, leading), node.add("Add", x, leading))
     squares = (node.add("Mul", leading, leading), rest)
-    return _product(node, *(node.add("Exp", _times(node, square, sign)) for square in squares))
+    return _product(node, *(node.add("Exp", times(node, square, sign)) for square in squares))
 
 
 def _complement(node: Node, x: Operand) -> Operand:
     """`1 - erf(x)`, which would cancel for x above 1/2."""
     tail = node.add("Mul", _exponential_of_square(node, x, -1), _scaled_complement(node, node.add("Abs", x)))
     near = node.add("Sub", node.scalar(1, x.dtype), node.add("Erf", x))
-    return node.add("Where", _less(node, x, 0.5), near, tail)
+    return node.add("Where", less(node, x, 0.5), near, tail)
 
 
 def _scaled_complement_of_all(node: Node, x: Operand) -> Operand:
     """`erfc(-x)` is `2 - erfc(x)`."""
     right = _scaled_complement(node, node.add("Abs", x))
-    left = node.add("Sub", _times(node, _exponential_of_square(node, x, 1), 2), right)
-    return node.add("Where", _less(node, x, 0), left, right)
+    left = node.add("Sub", times(node, _exponential_of_square(node, x, 1), 2), right)
+    return node.add("Where", less(node, x, 0), left, right)
 
 
 def _normal_quantile(node: Node, p: Operand) -> Operand:
@@ -110,21 +114,21 @@ def _normal_quantile(node: Node, p: Operand) -> Operand:
     logarithm of the tail.
     """
     other = node.add("Sub", node.scalar(1, p.dtype), p)
-    lower = _less(node, p, 0.5)
+    lower = less(node, p, 0.5)
     log = node.add("Log", node.add("Where", lower, p, other))
-    t = node.add("Sqrt", _times(node, log, -2))
+    t = node.add("Sqrt", times(node, log, -2))
     over = polynomial(node, (0.010328, 0.802853, 2.515517), t)
     y = node.add("Sub", t, node.add("Div", over, polynomial(node, (0.001308, 0.189269, 1.432788, 1), t)))
     for _ in range(3 if p.dtype is DType.FLOAT64 else 2):
-        scaled = _scaled_complement(node, _times(node, y, math.sqrt(0.5)))
-        tail = node.add("Sub", node.add("Log", _times(node, scaled, 0.5)), _times(node, node.add("Mul", y, y), 0.5))
-        step = node.add("Mul", node.add("Sub", tail, log), _times(node, scaled, math.sqrt(math.pi / 2)))
+        scaled = _scaled_complement(node, times(node, y, math.sqrt(0.5)))
+        tail = node.add("Sub", node.add("Log", times(node, scaled, 0.5)), times(node, node.add("Mul", y, y), 0.5))
+        step = node.add("Mul", node.add("Sub", tail, log), times(node, scaled, math.sqrt(math.pi / 2)))
         y = node.add("Add", y, step)
-    centred = _plus(node, p, -0.5)
-    inner = _times(node, inverse_error_function(node, _times(node, centred, 2)), math.sqrt(2))
+    centred = plus(node, p, -0.5)
+    inner = times(node, inverse_error_function(node, times(node, centred, 2)), math.sqrt(2))
     y = node.add("Where", node.add("Equal", log, node.scalar(-math.inf, p.dtype)), node.scalar(math.inf, p.dtype), y)
     outer = node.add("Where", lower, node.add("Neg", y), y)
-    return node.add("Where", _less(node, node.add("Abs", centred), 0.25), inner, outer)
+    return node.add("Where", less(node, node.add("Abs", centred), 0.25), inner, outer)
 
 
 # The gamma function.
@@ -158,25 +162,23 @@ def _series(node: Node, reciprocal: Operand, coefficients: Sequence[float]) -> O
 def _log_gamma(node: Node, x: Operand) -> Operand:
     """`log(abs(gamma(x)))`; negative numbers by reflection (Abramowitz & Stegun 6.1.17), poles are infinite."""
     size = node.add("Abs", x)
-    right = node.add("Where", _less(node, size, _FAR_GAMMA), _near_log_gamma(node, size), _far_log_gamma(node, size))
+    right = node.add("Where", less(node, size, _FAR_GAMMA), _near_log_gamma(node, size), _far_log_gamma(node, size))
     whole = node.add("Round", x)
-    sine = node.add("Abs", node.add("Sin", _times(node, node.add("Sub", x, whole), math.pi)))
+    sine = node.add("Abs", node.add("Sin", times(node, node.add("Sub", x, whole), math.pi)))
     logs = node.add("Add", node.add("Log", sine), node.add("Log", size))
     left = node.add("Sub", node.add("Sub", node.scalar(math.log(math.pi), x.dtype), logs), right)
     left = node.add("Where", node.add("Equal", x, whole), node.scalar(math.inf, x.dtype), left)
-    return node.add("Where", _less(node, x, 0), left, right)
+    return node.add("Where", less(node, x, 0), left, right)
 
 
 def _near_log_gamma(node: Node, x: Operand) -> Operand:
     """From the fraction's by the recurrence; the zeros at 1 and 2 are factors, so that errors are small beside it."""
     one = node.scalar(1, x.dtype)
     fraction = node.add("Sub", x, node.add("Floor", x))
-    base = polynomial(node, _GAMMA, _plus(node, _times(node, fraction, 2), -1))
-    base = _product(node, base, fraction, _plus(node, fraction, -1))
-    factors = [
-        node.add("Where", _less(node, x, step), one, _plus(node, x, 1.0 - step)) for step in range(2, _FAR_GAMMA)
-    ]
-    below = _less(node, x, 1)
+    base = polynomial(node, _GAMMA, plus(node, times(node, fraction, 2), -1))
+    base = _product(node, base, fraction, plus(node, fraction, -1))
+    factors = [node.add("Where", less(node, x, step), one, plus(node, x, 1.0 - step)) for step in range(2, _FAR_GAMMA)]
+    below = less(node, x, 1)
     log = node.add("Log", node.add("Where", below, x, _product(node, *factors)))
     return node.add("Add", base, node.add("Where", below, node.add("Neg", log), log))
 
@@ -186,16 +188,16 @@ def _far_log_gamma(node: Node, x: Operand) -> Operand:
     reciprocal = node.add("Reciprocal", x)
     terms = [number / (2 * k * (2 * k - 1)) for k, number in enumerate(_BERNOULLI, 1)]
     rest = node.add("Mul", reciprocal, _series(node, reciprocal, terms))
-    main = node.add("Mul", _plus(node, x, -0.5), _plus(node, node.add("Log", x), -1))
-    return node.add("Add", main, _plus(node, rest, 0.5 * math.log(2 * math.pi) - 0.5))
+    main = node.add("Mul", plus(node, x, -0.5), plus(node, node.add("Log", x), -1))
+    return node.add("Add", main, plus(node, rest, 0.5 * math.log(2 * math.pi) - 0.5))
 
 
 def _digamma(node: Node, x: Operand) -> Operand:
     """The derivative of `log(gamma(x))`: Abramowitz & Stegun 6.3.5, 6.3.7 and 6.3.18; poles are NaN, but that at 0."""
-    negative = _less(node, x, 0)
+    negative = less(node, x, 0)
     mirrored = node.add("Where", negative, node.add("Sub", node.scalar(1, x.dtype), x), x)
     right = _positive_digamma(node, mirrored)
-    left = node.add("Sub", right, _times(node, _cotangent(node, x), math.pi))
+    left = node.add("Sub", right, times(node, _cotangent(node, x), math.pi))
     pole = node.add("Equal", x, node.add("Round", x))
     left = node.add("Where", pole, node.scalar(math.nan, x.dtype), left)
     return node.add("Where", negative, left, right)
@@ -205,21 +207,21 @@ def _cotangent(node: Node, x: Operand) -> Operand:
     """`cot(pi * x)` by the distance from the nearest pole or zero, which is exact."""
     rest = node.add("Sub", x, node.add("Round", x))
     size = node.add("Abs", rest)
-    beside_pole = _less(node, size, 0.25)
+    beside_pole = less(node, size, 0.25)
     distance = node.add("Where", beside_pole, size, node.add("Sub", node.scalar(0.5, x.dtype), size))
-    tangent = node.add("Tan", _times(node, distance, math.pi))
+    tangent = node.add("Tan", times(node, distance, math.pi))
     value = node.add("Where", beside_pole, node.add("Reciprocal", tangent), tangent)
-    return node.add("Where", _less(node, rest, 0), node.add("Neg", value), value)
+    return node.add("Where", less(node, rest, 0), node.add("Neg", value), value)
 
 
 def _positive_digamma(node: Node, x: Operand) -> Operand:
-    near = _less(node, x, _FAR_DIGAMMA)
-    far = node.add("Where", near, _plus(node, x, _FAR_DIGAMMA), x)
-    steps = (x if step == 0 else _plus(node, x, step) for step in range(_FAR_DIGAMMA))
+    near = less(node, x, _FAR_DIGAMMA)
+    far = node.add("Where", near, plus(node, x, _FAR_DIGAMMA), x)
+    steps = (x if step == 0 else plus(node, x, step) for step in range(_FAR_DIGAMMA))
     skipped = node.add("Sum", *(node.add("Reciprocal", step) for step in steps))
     reciprocal = node.add("Reciprocal", far)
     terms = [0.0, *(number / (2 * k) for k, number in enumerate(_BERNOULLI, 1))]
-    rest = node.add("Add", _times(node, reciprocal, 0.5), _series(node, reciprocal, terms))
+    rest = node.add("Add", times(node, reciprocal, 0.5), _series(node, reciprocal, terms))
     value = node.add("Sub", node.add("Log", far), rest)
     return node.add("Where", near, node.add("Sub", value, skipped), value)
 
@@ -229,12 +231,12 @@ def _polygamma(node: Node) -> Result:
     order = node.integer("n")
     if order > _MOST_DERIVATIVES:
         raise node.unsupported(f"polygamma of order {order}", f"orders up to {_MOST_DERIVATIVES} are possible")
-    return _function(_digamma if order == 0 else lambda node, x: _derivative(node, x, order))(node)
+    return of_numbers(_digamma if order == 0 else lambda node, x: _derivative(node, x, order))(node)
 
 
 def _derivative(node: Node, x: Operand, order: int) -> Operand:
     """Of negative numbers by reflection (Abramowitz & Stegun 6.4.7): a cotangent's derivative is a polynomial in it."""
-    negative = _less(node, x, 0)
+    negative = less(node, x, 0)
     mirrored = node.add("Where", negative, node.add("Sub", node.scalar(1, x.dtype), x), node.add("Abs", x))
     size = _derivative_size(node, mirrored, order)
     derivative = np.polynomial.Polynomial([0, -(math.pi ** (order + 1))])
@@ -249,73 +251,25 @@ def _derivative(node: Node, x: Operand, order: int) -> Operand:
 def _derivative_size(node: Node, x: Operand, order: int) -> Operand:
     """Of a positive number, without the sign: Abramowitz & Stegun 6.4.6 and 6.4.11."""
     start = _FAR_DIGAMMA + order
-    near = _less(node, x, start)
-    reciprocal = node.add("Reciprocal", node.add("Where", near, _plus(node, x, start), x))
+    near = less(node, x, start)
+    reciprocal = node.add("Reciprocal", node.add("Where", near, plus(node, x, start), x))
     terms = [1.0]
     for k, number in enumerate(_BERNOULLI, 1):
         terms.append(number * math.factorial(2 * k + order - 1) / (math.factorial(2 * k) * math.factorial(order - 1)))
-    series = node.add("Add", _series(node, reciprocal, terms), _times(node, reciprocal, order / 2))
-    main = _power(node, _times(node, reciprocal, math.factorial(order - 1) ** (1 / order)), order)
+    series = node.add("Add", _series(node, reciprocal, terms), times(node, reciprocal, order / 2))
+    main = _power(node, times(node, reciprocal, math.factorial(order - 1) ** (1 / order)), order)
     value = node.add("Mul", main, series)
     root = node.scalar(math.factorial(order) ** (1 / (order + 1)), x.dtype)
-    steps = (node.add("Div", root, _plus(node, x, step)) for step in range(start))
+    steps = (node.add("Div", root, plus(node, x, step)) for step in range(start))
     skipped = node.add("Sum", *(_power(node, step, order + 1) for step in steps))
     return node.add("Where", near, node.add("Add", value, skipped), value)
 
 
-# Bessel functions.
-
-
-def _bessel(order: int, *, scaled: bool) -> _Function:
-    """The modified function of order 0 or 1, or that times `exp(-abs(x))`: Abramowitz & Stegun 9.6.10 and 9.7.1.
-
-    PyTorch's overflows and gives NaN where `exp(abs(x))` is infinite, as this one does.
-    """
-
-    def function(node: Node, x: Operand) -> Operand:
-        size = node.add("Abs", x)
-        limit = 20 if x.dtype is DType.FLOAT64 else 10
-        precision = float(np.finfo(x.dtype.numpy.name).eps) / 8
-        half = _times(node, size, 0.5)
-        near = polynomial(node, _near_bessel(order, limit, precision)[::-1], node.add("Mul", half, half))
-        near = node.add("Mul", near, half) if order else near
-        far = polynomial(node, _far_bessel(order, limit, precision)[::-1], node.add("Reciprocal", size))
-        far = node.add("Div", far, node.add("Sqrt", size))
-        if scaled:
-            near = node.add("Mul", near, node.add("Exp", node.add("Neg", size)))
-        else:
-            far = node.add("Mul", far, node.add("Exp", size))
-        value = node.add("Where", _less(node, size, limit), near, far)
-        return node.add("Where", _less(node, x, 0), node.add("Neg", value), value) if order else value
-
-    return function
-
-
-def _near_bessel(order: int, limit: int, precision: float) -> list[float]:
-    """Coefficients of the power series in `x * x / 4`, until they do not count at the limit."""
-    terms = [1.0]
-    while terms[-1] * (limit / 2) ** (2 * len(terms)) > precision:
-        terms.append(terms[-1] / (len(terms) * (len(terms) + order)))
-    return terms
-
-
-def _far_bessel(order: int, limit: int, precision: float) -> list[float]:
-    """Coefficients of the asymptotic series in `1 / x`, until they do not count at the limit."""
-    terms = [1 / math.sqrt(2 * math.pi)]
-    while abs(terms[-1]) > precision * float(limit) ** (len(terms) - 1):
-        terms.append(terms[-1] * ((2 * len(terms) - 1) ** 2 - 4 * order * order) / (8 * len(terms)))
-    return terms
-
-
 CONVERTERS: Mapping[str, Converter] = {
-    "digamma": _function(_digamma),
-    "erfc": _function(_complement),
-    "i0": _function(_bessel(0, scaled=False)),
-    "lgamma": _function(_log_gamma),
+    "digamma": of_numbers(_digamma),
+    "erfc": of_numbers(_complement),
+    "lgamma": of_numbers(_log_gamma),
     "polygamma": _polygamma,
-    "special_erfcx": _function(_scaled_complement_of_all),
-    "special_i0e": _function(_bessel(0, scaled=True)),
-    "special_i1": _function(_bessel(1, scaled=False)),
-    "special_i1e": _function(_bessel(1, scaled=True)),
-    "special_ndtri": _function(_normal_quantile),
+    "special_erfcx": of_numbers(_scaled_complement_of_all),
+    "special_ndtri": of_numbers(_normal_quantile),
 }

@@ -54,6 +54,21 @@ def test_types_and_axes(dtype, axis, largest):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("k", [7, 8, 31, 32, 64, 65, 150])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8"])
+def test_runs_that_are_put_in_order_by_comparing(k, dtype, largest):
+    """Of 7 and fewer there are none, of 32 and more long ones; equal elements, and what is not a number, everywhere."""
+    x = RNG.integers(0, 30, (2, 150)).astype(dtype)
+    if dtype.startswith("float"):
+        x.flat[::7], x.flat[3::9], x.flat[5::11], x.flat[6::13] = np.nan, np.inf, -np.inf, -0.0
+    for found, wanted in zip(
+        run_all("TopK", [x], axis=1, k=k, largest=largest), expected(x, k, 1, largest), strict=True
+    ):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize(("shape", "k"), [((3, 0), 0), ((3, 4), 0), ((0, 4), 2)])
 def test_nothing_to_sort(shape, k):
     values, positions = run_all("TopK", [np.zeros(shape, np.float32)], axis=1, k=k, largest=True)

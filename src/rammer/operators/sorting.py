@@ -1,6 +1,7 @@
-"""The first elements of lines in order: TopK, a composite of merges.
+"""The first elements of lines in order: TopK, a composite of runs that are put in order, and of merges.
 
-Neighbouring runs are merged until one is left. Each element of the result finds its place by halving (Odeh et al.,
+Elements of short runs are compared with each other, which says how many come before each, where many are wanted.
+Neighbouring runs are merged until one is left: each element of the result finds its place by halving (Odeh et al.,
 Merge Path, 2012), so a merge is one expression, and a level of merges one operator; n elements take log n of them. Runs
 keep no more elements than are asked for. Equal elements keep their order. A NaN is greater than any number.
 """
@@ -18,7 +19,10 @@ from rammer.ir.types import DType, TensorType
 from rammer.operators.attributes import flag, integer
 from rammer.operators.registry import Builder, CompositeDef, OperatorDef, register, require
 from rammer.operators.scalars import both, choose, clamp, equal, less, maximum, minimum
-from rammer.operators.shapes import NUMBERS, check_axis, check_dtype
+from rammer.operators.shapes import NUMBERS, check_axis, check_dtype, plain_result, reduced, reduction_axes
+
+_RUNS = ((32, 64), (8, 16))
+"""From how many wanted elements on runs of what length are put in order by comparing; of fewer, all is merged."""
 
 
 def merge(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
@@ -70,6 +74,52 @@ def merge(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
     return TensorExpr(axes=(line, block, place), inputs=tuple(inputs), outputs=outputs)
 
 
+def ranks(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
+    """How many elements of its run come before each element; of equal ones the first does.
+
+    Slot: keys `[lines, blocks, run]`. Attribute: largest. Output: int32 of that shape.
+
+    Raises:
+        InvalidModelError: the operand does not fit.
+    """
+    (keys,) = inputs
+    require(keys.rank == 3, f"Ranks of {keys}")
+    line, block, place = (Axis(name, extent) for name, extent in zip("lbp", keys.shape, strict=True))
+    (other,) = reduction_axes(keys.shape[2:])
+    own, its = (load(0, keys, [line, block, at]) for at in (place, other))
+    largest = flag(attributes, "largest")
+    earlier = both(less(other, place), call(ScalarFn.NOT, _before(own, its, largest=largest)))
+    comes_before = call(ScalarFn.OR, _before(its, own, largest=largest), earlier)
+    total = reduced(ReduceFn.SUM, (other,), cast(DType.INT32, comes_before))
+    return plain_result(inputs, DType.INT32, (line, block, place), total)
+
+
+def in_ranks(inputs: Sequence[TensorType], attributes: Attributes) -> TensorExpr:
+    """The first elements of each run in the order of their ranks.
+
+    Slots: keys `[lines, blocks, run]`; ranks, int32 of that shape. Attribute: keep, how many elements of each run.
+    Outputs: keys and their positions in the line, int64, `[lines, blocks, keep]`.
+
+    Raises:
+        InvalidModelError: the operands do not fit.
+    """
+    keys, order = inputs
+    require(keys.rank == 3 and keys.shape == order.shape, f"InRanks of {keys}, {order}")
+    lines, blocks, run = keys.shape
+    line, block, place = Axis("l", lines), Axis("b", blocks), Axis("p", integer(attributes, "keep"))
+    require(place.extent <= run, f"{place.extent} elements of runs of {run}")
+    (other,) = reduction_axes((run,))
+    is_it = equal(load(1, order, [line, block, other]), cast(DType.INT32, place))
+    outputs = []
+    for dtype, value in ((keys.dtype, load(0, keys, [line, block, other])), (DType.INT64, block * run + other)):
+        compute = dtype.compute
+        nothing = const(identity(ReduceFn.MAX, compute), compute)
+        body = reduced(ReduceFn.MAX, (other,), choose(is_it, value, nothing))
+        type_ = TensorType(dtype, (lines, blocks, place.extent))
+        outputs.append(Output(type=type_, indices=(line, block, place), body=cast(dtype, body)))
+    return TensorExpr(axes=(line, block, place), inputs=tuple(inputs), outputs=tuple(outputs))
+
+
 def _before(a: Expr, b: Expr, *, largest: bool) -> Expr:
     """Whether a comes before b in order."""
     if largest:
@@ -106,7 +156,8 @@ def _expand(builder: Builder, inputs: Sequence[int], attributes: Attributes, nam
 def top_k(builder: Builder, x: int, *, axis: int, k: int, largest: bool, name: str) -> tuple[int, ...]:
     """Add the operators of TopK: the first k elements of each line along `axis`, and their positions.
 
-    Lines lie side by side, filled up to a power of two with elements that come last, and are merged.
+    Lines lie side by side, filled up to a power of two with elements that come last. Where many are wanted, short runs
+    are put in order by comparing all of their elements with each other; then runs are merged.
     """
     type_ = builder.type(x)
     extent = type_.shape[axis]
@@ -122,9 +173,17 @@ def top_k(builder: Builder, x: int, *, axis: int, k: int, largest: bool, name: s
         last = np.full((lines, width - extent), _last(type_.dtype, largest=largest), type_.dtype.numpy)
         fill = builder.constant(last, f"{name}.last")
         (keys,) = builder.add("Concat", [keys, fill], {"axis": 1}, name=f"{name}.filled")
-    numbers = np.broadcast_to(np.arange(width, dtype=np.int64), (lines, width))
-    runs: tuple[int, ...] = (keys, builder.constant(np.ascontiguousarray(numbers), f"{name}.numbers"))
-    kept = 1
+    kept = min(width, next((run for least, run in _RUNS if k >= least), 1))
+    runs: tuple[int, ...]
+    if kept > 1:
+        width //= kept
+        (blocks,) = builder.add("Reshape", [keys], {"shape": (lines, width, kept)}, name=f"{name}.blocks")
+        (places,) = builder.add("Ranks", [blocks], {"largest": largest}, name=f"{name}.ranks")
+        kept = min(kept, k)
+        runs = builder.add("InRanks", [blocks, places], {"keep": kept}, name=f"{name}.runs")
+    else:
+        numbers = np.broadcast_to(np.arange(width, dtype=np.int64), (lines, width))
+        runs = keys, builder.constant(np.ascontiguousarray(numbers), f"{name}.numbers")
     while width > 1:
         parts = [builder.add("Reshape", [run], {"shape": (lines, width, kept)}, name=name)[0] for run in runs]
         kept, width = min(2 * kept, k), width // 2
@@ -145,5 +204,7 @@ def _last(dtype: DType, *, largest: bool) -> float:
     return identity(ReduceFn.MAX if largest else ReduceFn.MIN, dtype)
 
 
+register(OperatorDef(kind="InRanks", build=in_ranks))
 register(OperatorDef(kind="Merge", build=merge))
+register(OperatorDef(kind="Ranks", build=ranks))
 register(CompositeDef(kind="TopK", infer=_infer, expand=_expand))

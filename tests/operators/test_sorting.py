@@ -75,11 +75,13 @@ def test_nothing_to_sort(shape, k):
     assert values.shape == positions.shape == (shape[0], k)
 
 
-def test_on_the_processor():
-    x = RNG.normal(size=(4, 20)).astype(np.float32)
-    model = model_of(
-        [helper.make_node("TopK", ["x", "k"], ["v", "i"])], {"x": x}, ["v", "i"], constants={"k": np.array([5])}
-    )
-    results = rammer.compile(model, "cpu", veus=2)(x)
-    for found, wanted in zip(results.values(), expected(x, 5, 1, True), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("k", [5, 8, 33])
+def test_on_the_processor(k, largest):
+    x = RNG.integers(0, 30, (2, 150)).astype(np.float32)
+    x.flat[::7], x.flat[3::9], x.flat[5::11], x.flat[6::13] = np.nan, np.inf, -np.inf, -0.0
+    nodes = [helper.make_node("TopK", ["x", "k"], ["y", "i"], axis=1, largest=int(largest))]
+    model = model_of(nodes, {"x": x}, ["y", "i"], constants={"k": np.array([k])})
+    found = rammer.compile(model, "cpu", veus=2).run({"x": x})
+    for one, wanted in zip(found.values(), expected(x, k, 1, largest), strict=True):
+        np.testing.assert_array_equal(one, wanted)

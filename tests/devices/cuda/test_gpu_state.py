@@ -164,9 +164,10 @@ def close(found, expected):
 
 
 @pytest.fixture(autouse=True)
-def _in_float32(monkeypatch):
+def _in_float32():
     """Libraries of PyTorch's round what recurrent layers multiply, unless they are told not to."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
 
 
 def trained(make, inputs, loss_of, make_optimizer, *, steps=20):

@@ -343,7 +343,12 @@ def test_no_more_boxes_are_selected_than_are_read():
     given["b"] = np.concatenate([low, low + RNG.uniform(1, 9, low.shape).astype(np.float32)], axis=2)
     given["s"] = RNG.random((1, 1, 3000)).astype(np.float32)
     check(model([*lines, "y = Slice (e, i1, i4)"], given, "y"), given)
-    for more in (["y = Slice (e, minus2, far)"], ["f = Slice (e, i1, i4)", "y = Slice (d, i0, far)"]):
+    others = (
+        ["y = Slice (e, minus2, far)"],
+        ["y = Slice (e, i4, i0, i0, minus)"],
+        ["f = Slice (e, i1, i4)", "y = Slice (d, i0, far)"],
+    )
+    for more in others:
         with pytest.raises(UnsupportedFeatureError, match="3000 boxes"):
             load_graph(model([*lines, *more], given, "y"))
 

@@ -27,6 +27,7 @@ NATURAL = Interval(0, 9)
         ("Concat", [Interval(-3, 4)], Interval(-3, 9)),
         ("Where", [Interval(2, 3), Interval(5, 6)], Interval(2, 6)),
         ("Reshape", [], NATURAL),
+        ("Neg", [], Interval(-9, 0)),
         ("Add", [ANYTHING], ANYTHING),
         ("Exp", [], ANYTHING),
     ],
@@ -39,6 +40,8 @@ def test_what_may_wrap_around_may_be_anything():
     assert interval_of("Add", [Interval(0, 200), Interval(0, 100)], DType.UINT8) == ANYTHING
     assert interval_of("Sub", [NATURAL, Interval(1, 1)], DType.UINT8) == ANYTHING
     assert interval_of("Cast", [Interval(0, 200)], DType.INT8) == ANYTHING
+    assert interval_of("Cast", [Interval(0)], DType.INT8) == ANYTHING
+    assert interval_of("Neg", [Interval(0)], DType.INT64) == ANYTHING
     assert interval_of("Reshape", [NATURAL], DType.FLOAT32) == ANYTHING
     assert range_of(DType.INT8) == Interval(-128, 127)
 

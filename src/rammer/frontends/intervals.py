@@ -79,6 +79,16 @@ def _first(operands: Sequence[Interval]) -> Interval:
     return operands[0]
 
 
+def _converted(operands: Sequence[Interval]) -> Interval:
+    """As another type, which may be too narrow for what has no end."""
+    return operands[0] if _are_bounded(operands[0]) else ANYTHING
+
+
+def _negative(operands: Sequence[Interval]) -> Interval:
+    (x,) = operands
+    return Interval(-x.most, -x.least) if _are_bounded(x) else ANYTHING
+
+
 def _any(operands: Sequence[Interval]) -> Interval:
     return Interval(min(one.least for one in operands), max(one.most for one in operands))
 
@@ -126,14 +136,16 @@ def _chosen(operands: Sequence[Interval]) -> Interval:
 
 
 _RULES: Mapping[str, Callable[[Sequence[Interval]], Interval]] = {
-    **dict.fromkeys(("Cast", "Expand", "Gather", "Identity", "Reshape", "Slice", "Transpose"), _first),
+    **dict.fromkeys(("Expand", "Gather", "Identity", "Reshape", "Slice", "Transpose"), _first),
     **dict.fromkeys(("ReduceMax", "ReduceMin"), _first),
     **dict.fromkeys(("Branch", "Where"), _chosen),
     "Add": _sum,
+    "Cast": _converted,
     "Concat": _any,
     "Div": _quotient,
     "Max": _max,
     "Min": _min,
     "Mul": _product,
+    "Neg": _negative,
     "Sub": _difference,
 }

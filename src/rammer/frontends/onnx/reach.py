@@ -74,12 +74,14 @@ class Reach:
         return False
 
     def _first_rows(self, node: onnx.NodeProto) -> int | None:
-        """The end of a slice along the first dimension alone, counted from the front; None for what is none."""
-        starts, ends, axes = (self._integers(node, position) for position in (1, 2, 3))
+        """The end of a slice forwards along the first dimension alone, from the front; None for what is none."""
+        starts, ends, axes, steps = (self._integers(node, position) for position in (1, 2, 3, 4))
         is_slice = node.op_type == "Slice" and not domain_of(node)
         if not is_slice or starts is None or ends is None or len(starts) != 1 or len(ends) != 1:
             return None
         if (len(node.input) > 3 and axes != (0,)) or min(*starts, *ends) < 0:
+            return None
+        if len(node.input) > 4 and (steps is None or min(steps, default=0) < 1):
             return None
         return ends[0]
 

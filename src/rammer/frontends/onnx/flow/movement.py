@@ -118,6 +118,8 @@ def _reshape(node: Node, converter: Converter) -> Sequence[Value | None]:
     target = [known(extent) for extent in wanted]
     if x.count is None:
         shape = [-1 if extent is None else extent for extent in target]
+        if shape.count(-1) > 1:
+            raise node.unsupported("a shape that leaves several extents open", "one may be computed, or be -1")
         return ordinary(node, converter, None, vector(node, shape))
     for place, extent in enumerate(target):
         if extent == 0 and keeps and place < x.rank:

@@ -90,6 +90,8 @@ FLOWS = {
     "running totals": ["y = CumSum (w, zero)"],
     "running totals from the end": ["y = CumSum <reverse = 1> (w, zero)"],
     "softmax along": ["a = Softmax <axis = 0> (w)", "y = ReduceSum (a, i0)"],
+    "the greatest of columns": ["y = Hardmax <axis = 0> (w)"],
+    "columns of one length": ["y = LpNormalization <axis = 0> (w)"],
     "the best, at most as many": [
         *SIZE,
         "k = Concat <axis = 0> (n1, i2)",

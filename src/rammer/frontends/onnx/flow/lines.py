@@ -25,6 +25,12 @@ _NEUTRAL: Mapping[str, float] = {
 }
 """What changes no reduction; of integers infinity is the least, or the greatest."""
 
+_LAST: Mapping[str, float] = {
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), -math.inf),
+    "LpNormalization": 0,
+}
+"""What changes no line that is normalised, behind its elements."""
+
 
 def _reduce(node: Node, converter: Converter) -> Sequence[Value | None]:
     x, count = first_alone(node)
@@ -76,10 +82,11 @@ def _cumulative(node: Node, converter: Converter) -> Sequence[Value | None]:
     return along(node, ordinary(node, converter, whole), count.axis, count.value)
 
 
-def _softmax(node: Node, converter: Converter) -> Sequence[Value | None]:
+def _line(node: Node, converter: Converter) -> Sequence[Value | None]:
+    """By all elements along one dimension."""
     x, count = first_alone(node)
     is_along = node.axis(node.integer("axis"), x.rank) == count.axis
-    whole = _neutral(node, x, -math.inf) if is_along else bare(x)
+    whole = _neutral(node, x, _LAST[node.op_type]) if is_along else bare(x)
     return along(node, ordinary(node, converter, whole), count.axis, count.value)
 
 
@@ -87,14 +94,6 @@ def _normalized(node: Node, converter: Converter) -> Sequence[Value | None]:
     """By statistics of the dimensions from an axis on."""
     x, count = first_alone(node)
     if count.axis >= node.axis(node.integer("axis"), x.rank):
-        raise refusal(node, "it is normalised along that dimension")
-    return along(node, converter(node), count.axis, count.value)
-
-
-def _line(node: Node, converter: Converter) -> Sequence[Value | None]:
-    """By all elements along one dimension."""
-    x, count = first_alone(node)
-    if count.axis == node.axis(node.integer("axis"), x.rank):
         raise refusal(node, "it is normalised along that dimension")
     return along(node, converter(node), count.axis, count.value)
 
@@ -117,16 +116,13 @@ def _top_k(node: Node, converter: Converter) -> Sequence[Value | None]:
 
 
 RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(_LAST, _line),
     **dict.fromkeys(_NEUTRAL, _reduce),
     "ArgMax": _arg_extreme,
     "ArgMin": _arg_extreme,
     "CumProd": _cumulative,
     "CumSum": _cumulative,
-    "Hardmax": _line,
     "LayerNormalization": _normalized,
-    "LogSoftmax": _softmax,
-    "LpNormalization": _line,
     "RMSNormalization": _normalized,
-    "Softmax": _softmax,
     "TopK": _top_k,
 }

@@ -74,6 +74,15 @@ def test_boxes(batches, classes, center):
     check("NonMaxSuppression", [boxes, scores, *limits], known={2}, center_point_box=center)
 
 
+def test_boxes_of_infinite_scores():
+    """Without a threshold for scores there is none that is too small."""
+    boxes = np.array([[[0, 0, 1, 1], [0, 0, 2, 1], [5, 5, 6, 6], [7, 7, 8, 8]]], np.float32)
+    scores = np.array([[[-np.inf, 0.5, -np.inf, np.inf]]], np.float32)
+    limits = [np.array([4], np.int64), np.array([0.4], np.float32)]
+    check("NonMaxSuppression", [boxes, scores, *limits], known={2})
+    check("NonMaxSuppression", [boxes, scores, *limits, np.array([-np.inf], np.float32)], known={2})
+
+
 def test_what_is_known_has_its_size():
     """Exporters write shapes so: nothing is left to count."""
     nodes = [

@@ -159,6 +159,15 @@ FLOWS = {
         "e = Unsqueeze (d, shape01)",
         "y = NonMaxSuppression (b, e, i3, limit)",
     ],
+    "boxes of infinite scores": [
+        "a = Abs (w)",
+        "b = Unsqueeze (a, i0)",
+        "d = ReduceSum <keepdims = 0> (w, i1)",
+        "f = Sub (d, d)",
+        "g = Log (f)",
+        "e = Unsqueeze (g, shape01)",
+        "y = NonMaxSuppression (b, e, i3, limit)",
+    ],
     "regions": [
         *PLACES,
         "image = Reshape (table, imageshape)",

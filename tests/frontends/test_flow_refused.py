@@ -41,7 +41,10 @@ REFUSED = {
     "updates of another size": ([*PLACES, "y = ScatterND (table, m1, x)", "m1 = Transpose (m)"], "not counted along"),
     "resized": (["a = Unsqueeze (w, i1)", "y = Resize (a, nothing, grown)"], "resized along"),
     "steps": (["y = Slice (w, minus, back, i0, minus2)"], "steps of -2"),
-    "several open extents": ([*SIZE, "t = Concat <axis = 0> (n1, minus)", "y = Reshape (x, t)"], "several extents open"),
+    "several open extents": (
+        [*SIZE, "t = Concat <axis = 0> (n1, minus)", "y = Reshape (x, t)"],
+        "several extents open",
+    ),
     "several computed extents": (
         [*SIZE, "t = Concat <axis = 0> (n1, n1)", "y = ConstantOfShape (t)"],
         "several extents",

@@ -12,6 +12,8 @@ from rammer.frontends.onnx.counts import counted, holding, is_below, number, run
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.ir.types import DType
 
+_LEAST = np.array(np.finfo(np.float32).min)
+"""The score of a box for which a model says minus infinity, where that is none, too."""
 _MOST_KEYS = 64
 """Of so many elements slices may be that are sorted: each is a sort of its own."""
 _MOST_STEPS = 1024
@@ -123,11 +125,26 @@ def _differ_from_before(node: Node, lines: Operand) -> Operand:
 
 
 def _non_max_suppression(node: Node) -> Sequence[Operand]:
+    return non_max_suppression(node, node.operand(0), node.operand(1))
+
+
+def non_max_suppression(
+    node: Node, boxes: Operand, scores: Operand, length: Operand | None = None
+) -> Sequence[Operand]:
     """One box of each class after the other, the best of those that no selected one overlaps too much.
 
     No more are selected of a single class than anything reads.
+
+    Args:
+        node: says how many and by which limits.
+        boxes: what is selected from, `[batches, boxes, 4]`.
+        scores: `[batches, classes, boxes]`.
+        length: how many boxes there are, where that depends on the data.
+
+    Raises:
+        InvalidModelError: boxes and scores do not fit.
+        UnsupportedFeatureError: too many are selected.
     """
-    boxes, scores = node.operand(0), node.operand(1)
     if boxes.rank != 3 or scores.rank != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
         raise node.invalid(f"boxes {boxes.type} and scores {scores.type} do not fit")
     batches, classes, extent = scores.shape
@@ -142,7 +159,12 @@ def _non_max_suppression(node: Node) -> Sequence[Operand]:
     least = _threshold(node, 4)
     most = _threshold(node, 3) or node.constant(np.zeros((), np.float32))
     never = node.constant(np.array(-np.inf, np.float32))
-    left = scores if least is None else node.add("Where", node.add("Less", least, scores), scores, never)
+    if least is None:
+        left = node.add("Max", scores, node.constant(_LEAST))  # what is gone has less
+    else:
+        left = node.add("Where", node.add("Less", least, scores), scores, never)
+    if length is not None:
+        left = node.add("Where", is_below(node, extent, length), left, never)
     corners = _corners(node, boxes)
     own = node.constant(np.arange(extent, dtype=np.int64).reshape(1, 1, extent))
     chosen, there = [], []

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rammer.frontends.builder import Count
-from rammer.frontends.onnx.converters.counted import unique
+from rammer.frontends.onnx.converters.counted import non_max_suppression, unique
 from rammer.frontends.onnx.counts import counted, filled, refusal
 from rammer.frontends.onnx.flow.rule import Rule, bare, cut, first_alone, one_count, ordinary
 from rammer.frontends.onnx.node import Converter, Node
@@ -33,15 +32,15 @@ def _compress(node: Node, converter: Converter) -> Sequence[Value | None]:
 
 
 def _non_max_suppression(node: Node, converter: Converter) -> Sequence[Value | None]:
-    """Boxes that do not count have the least score there is, by which none is selected."""
+    """Boxes that do not count are not selected."""
     boxes, scores = node.operand(0), node.operand(1)
     places = [None if x.count is None else x.count.axis for x in (boxes, scores)]
     if places != [1, 2]:
         raise refusal(node, "its boxes and scores are not counted along the boxes alone")
-    one_count(node, [boxes, scores])
+    count = one_count(node, [boxes, scores])
     extent = min(boxes.shape[1], scores.shape[2])
-    boxes, scores = cut(node, boxes, extent), cut(node, scores, extent)
-    return ordinary(node, converter, bare(boxes), filled(node, scores, -math.inf))
+    boxes, scores = (bare(cut(node, x, extent)) for x in (boxes, scores))
+    return non_max_suppression(node, boxes, scores, count)
 
 
 def _unique(node: Node, converter: Converter) -> Sequence[Value | None]:

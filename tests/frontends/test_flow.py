@@ -59,6 +59,13 @@ FLOWS = {
     "turned around": ["y = Slice (w, minus, back, i0, minus)"],
     "columns": ["y = Slice (w, i1, i3, i1)"],
     "as many of others": [*SIZE, "y = Slice (x, i0, n1, i0)"],
+    "as many as there may be": [
+        "s = Shape <end = 1> (w)",
+        "n = Cast <to = 6> (s)",
+        "k = Clip (n, none, two32)",
+        "l = Cast <to = 7> (k)",
+        "y = Expand (half, l)",
+    ],
     "all from another on": [*SIZE, "y = Slice (x, n1, far, i0)"],
     "gathered": [*PLACES, "y = Gather <axis = 0> (table, p)"],
     "gathered elements": [*PLACES, "a = Unsqueeze (p, i1)", "y = GatherElements <axis = 0> (table, a)"],

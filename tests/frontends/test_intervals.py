@@ -113,6 +113,15 @@ def test_shapes_are_computed_element_by_element():
     assert graph.elements(graph.add("Where", missing, [1, 1, 1], shape)) == [graph.n, 4, 5]
 
 
+def test_a_cast_knows_both_ends_where_one_is_known():
+    graph = Growing()
+    narrow = graph.builder.input("narrow", TensorType(DType.INT32, ()))
+    few = graph.add("Min", narrow, graph.builder.constant(np.array(5, np.int32), "five"))
+    assert graph.builder.interval(graph.add("Cast", few, to=DType.INT64)) == Interval(-(1 << 31), 5)
+    assert graph.builder.interval(graph.add("Cast", few, to=DType.INT8)) == ANYTHING
+    assert graph.builder.interval(graph.add("Cast", narrow, to=DType.INT64)) == ANYTHING
+
+
 def test_of_other_values_no_scalars_are_known():
     graph = Growing()
     many = graph.builder.input("many", TensorType(DType.INT64, (3,)))

@@ -64,6 +64,8 @@ CONSTANTS: dict[str, Any] = {
     "values": np.array([0.0, 2.0], np.float32),
     "depth": np.array(6, np.int64),
     "two": np.array(2, np.int64),
+    "none": np.array(0, np.int32),
+    "two32": np.array(2, np.int32),
     "twotimes": np.array([2, 1], np.int64),
     "padded": np.array([1, 0, 0, 0], np.int64),
     "shape54": np.array([5, 4], np.int64),

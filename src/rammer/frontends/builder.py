@@ -16,7 +16,7 @@ from hashlib import sha256
 import numpy as np
 
 from rammer.frontends.alike import AlikeValues
-from rammer.frontends.intervals import ANYTHING, Interval, interval_of, settled
+from rammer.frontends.intervals import ANYTHING, Interval, closed, interval_of, settled
 from rammer.ir.evaluate import evaluate_graph
 from rammer.ir.graph import Array, Attributes, Graph, Repeat, SourceLocation, State
 from rammer.ir.types import DType, TensorType
@@ -136,6 +136,8 @@ class FoldingBuilder:
         self._alike.add(kind, [self._key(operand) for operand in operands], attributes, outputs)
         results = tuple(Operand(name=name, type=self._builder.type(output), value=output) for output in outputs)
         intervals = [self.interval(operand) for operand in operands]
+        if kind == "Cast":
+            intervals = [closed(intervals[0], operands[0].dtype)]
         self._lies_in(outputs[0], interval_of(kind, intervals, results[0].dtype))
         if scalars is not None:
             self._elements[outputs[0]] = scalars.elements

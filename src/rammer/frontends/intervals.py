@@ -47,6 +47,11 @@ def range_of(dtype: DType) -> Interval:
     return Interval(-(1 << bits - 1), (1 << bits - 1) - 1) if dtype.is_signed else Interval(0, (1 << bits) - 1)
 
 
+def closed(interval: Interval, dtype: DType) -> Interval:
+    """An interval with the end of the type where the other end alone is known."""
+    return interval if interval == ANYTHING else interval.within(range_of(dtype))
+
+
 def settled(kind: str, operands: Sequence[Interval]) -> int | bool | None:
     """What is known of an operator on integer scalars: the operand that is its result, as a position, or a truth value.
 

@@ -38,8 +38,6 @@ _ATTRIBUTES: Mapping[str, tuple[_Read, tuple[str, ...]]] = {
 }
 """Operators that have a kind of the same name with the same attributes: how to read them, and their names."""
 
-_EXACT_IN_FLOAT64 = 1 << 53
-
 
 def plain(node: Node) -> Sequence[Operand]:
     """The kind of the same name, without attributes."""
@@ -71,10 +69,10 @@ def _identity(node: Node) -> Sequence[Value]:
 
 
 def _clip(node: Node) -> Sequence[Operand]:
-    """Bounds that are known are attributes of the operator, others are operands."""
+    """Bounds of floats that are known are attributes of the operator, others are operands."""
     x, lower, upper = node.operand(0), node.optional(1), node.optional(2)
     low, high = _bound(lower, -math.inf), _bound(upper, math.inf)
-    if low is not None and high is not None:
+    if x.dtype.is_float and low is not None and high is not None:
         return [node.add("Clip", x, lower=low, upper=high)]
     if lower is not None:
         x = node.add("Max", x, lower)
@@ -82,13 +80,12 @@ def _clip(node: Node) -> Sequence[Operand]:
 
 
 def _bound(bound: Operand | None, absent: float) -> float | None:
-    """A bound of Clip as a float; None if it is not known or no float can hold it."""
+    """A bound of Clip as a float; None if it is not known."""
     if bound is None:
         return absent
     if bound.array is None or bound.array.size != 1:
         return None
-    value = bound.array.item()
-    return float(value) if bound.dtype.is_float or abs(value) <= _EXACT_IN_FLOAT64 else None
+    return float(bound.array.item())
 
 
 def _cast(node: Node) -> Sequence[Operand]:

@@ -371,6 +371,18 @@ def test_no_more_boxes_are_selected_than_are_read():
             load_graph(model([*lines, *more], given, "y"))
 
 
+def test_what_a_branch_gives_twice_is_read_by_both():
+    given = {"b": np.zeros((1, 3000, 4), np.float32), "s": np.zeros((1, 1, 3000), np.float32), "go": np.array(True)}
+    twice = onnx.parser.parse_graph("t () => (int64[n, 3] u, int64[n, 3] u) { u = NonMaxSuppression (b, s, far) }")
+    none = onnx.parser.parse_graph("e () => (int64[0, 3] v, int64[0, 3] v) { v = ConstantOfShape (shape03) }")
+    choose = onnx.helper.make_node("If", ["go"], ["p", "q"], then_branch=twice, else_branch=none)
+    lines = ["y = Slice (p, i0, far, i0)", "z = Slice (q, i0, i3, i0)"]
+    constants = {name: CONSTANTS[name] for name in ("i0", "i3", "far")} | {"shape03": np.array([0, 3], np.int64)}
+    proto = model_of([choose, *map(onnx.parser.parse_node, lines)], given, ["y", "z"], constants=constants)
+    with pytest.raises(UnsupportedFeatureError, match="3000 boxes"):
+        load_graph(proto)
+
+
 def test_long_chains_of_readers_are_followed():
     boxes, scores = np.zeros((1, 3000, 4), np.float32), np.zeros((1, 1, 3000), np.float32)
     lines = ["v0 = NonMaxSuppression (b, s, far)", *(f"v{i + 1} = Identity (v{i})" for i in range(3000))]

@@ -181,7 +181,8 @@ class Importer:
             scope[info.name] = optional_of(value) if info.type.HasField("optional_type") else value
         names = [value.name for value in graph.output]
         is_branch = location.op_type == "If"
-        rows = {own: frame.reach.rows(name) for own, name in zip(names, outputs, strict=False)} if is_branch else {}
+        is_alone = is_branch and len({*names}) == len(names)  # what is given twice, several read
+        rows = {own: frame.reach.rows(name) for own, name in zip(names, outputs, strict=False)} if is_alone else {}
         self.convert(graph.node, scope, names, frame.imports, prefix, rows)
         results = [scope[name] for name in names]
         if None in results:

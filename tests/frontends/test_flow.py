@@ -10,6 +10,9 @@ from rammer.frontends.onnx import load_graph
 from tests.support.flow import CHOICES, CONSTANTS, PLACES, RNG, ROWS, SIZE, X, check, model
 from tests.support.onnx_reference import model_of
 
+NUMBER = ["f = Cast <to = 1> (c)", "r = ReduceSum (f)", "k = Cast <to = 7> (r)"]
+"""An integer of which no bound is known."""
+
 FLOWS = {
     "elementwise": ["a = Exp (w)", "b = Add (a, row)", "y = Mul (b, w)"],
     "clip": ["y = Clip (w, half)"],
@@ -66,6 +69,10 @@ FLOWS = {
         "l = Cast <to = 7> (k)",
         "y = Expand (half, l)",
     ],
+    "as many of others as a number says": [*NUMBER, "y = Slice (x, i0, k, i0)"],
+    "all others from a number on": [*NUMBER, "y = Slice (x, k, far, i0)"],
+    "the best, as many as a number says": [*NUMBER, "v, y = TopK <axis = 0> (x, k)"],
+    "the best of rows, as many as a number says": [*NUMBER, "y, v = TopK <axis = 0, largest = 0> (w, k)"],
     "all from another on": [*SIZE, "y = Slice (x, n1, far, i0)"],
     "gathered": [*PLACES, "y = Gather <axis = 0> (table, p)"],
     "gathered elements": [*PLACES, "a = Unsqueeze (p, i1)", "y = GatherElements <axis = 0> (table, a)"],

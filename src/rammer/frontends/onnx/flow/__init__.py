@@ -55,6 +55,9 @@ _SIZED: Mapping[str, tuple[int, ...]] = {
 }
 """Operands that say how large a result is: where the model computes one that has a bound, the result has a count."""
 
+_BOUND_BY_OPERAND = frozenset({"Slice", "TopK"})
+"""Operators that have no more elements in a result than in their operand, whatever number says how many."""
+
 
 def convert(node: Node, converter: Converter) -> Sequence[Value | None]:
     """The results of a node, which may have operands whose size depends on the data.
@@ -66,13 +69,14 @@ def convert(node: Node, converter: Converter) -> Sequence[Value | None]:
     name = full_name(node.proto)
     rule = RULES.get(name)
     if not counted_operands(node):
-        return rule(node, converter) if rule is not None and _is_sized(node, _SIZED.get(name, ())) else converter(node)
+        return rule(node, converter) if rule is not None and _is_sized(node, name) else converter(node)
     if rule is None:
         raise refusal(node)
     return rule(node, converter)
 
 
-def _is_sized(node: Node, positions: Sequence[int]) -> bool:
-    """Whether the model computes one of these operands, and all have a bound."""
-    sizes = [size for size in map(node.optional, positions) if size is not None]
-    return any(size.array is None for size in sizes) and all(node.builder.most(size) is not None for size in sizes)
+def _is_sized(node: Node, name: str) -> bool:
+    """Whether the model computes an operand that says how large a result is, which has a bound."""
+    sizes = [size for size in map(node.optional, _SIZED.get(name, ())) if size is not None]
+    has_bound = name in _BOUND_BY_OPERAND or all(node.builder.most(size) is not None for size in sizes)
+    return has_bound and any(size.array is None for size in sizes)

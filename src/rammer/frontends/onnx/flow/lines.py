@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from rammer.frontends.builder import Operand
 from rammer.frontends.intervals import range_of
 from rammer.frontends.moves import converted
 from rammer.frontends.onnx.converters.reduction import reduced_axes
-from rammer.frontends.onnx.counts import filled, number, refusal
-from rammer.frontends.onnx.flow.rule import Rule, along, bare, first_alone, ordinary, scalars, sized
+from rammer.frontends.onnx.counts import filled, number, refusal, vector
+from rammer.frontends.onnx.flow.rule import Rule, along, bare, first_alone, known, ordinary, scalars, sized
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
 from rammer.ir.types import DType
@@ -99,13 +97,16 @@ def _normalized(node: Node, converter: Converter) -> Sequence[Value | None]:
 
 
 def _top_k(node: Node, converter: Converter) -> Sequence[Value | None]:
-    """A number that the model computes has a bound: so many there may be. A NaN is greater than any number."""
+    """There may be as many as what bounds a number that the model computes. A NaN is greater than any number."""
     x, k = node.operand(0), scalars(node, 1)
     axis, largest = node.axis(node.integer("axis"), x.rank), node.flag("largest")
-    most = None if k is None or len(k) != 1 else node.builder.most(k[0])
-    if k is None or most is None or (x.count is not None and x.count.axis != axis and k[0].array is None):
+    if k is None or len(k) != 1 or (x.count is not None and x.count.axis != axis and k[0].array is None):
         return converter(node)
-    taken = node.constant(np.array([min(most, x.shape[axis]) if k[0].array is None else most], np.int64))
+    number_taken, extent = known(k[0]), x.shape[axis]
+    if number_taken is None:
+        most = node.builder.most(k[0])
+        number_taken = extent if most is None else min(most, extent)
+    taken = vector(node, [number_taken])
     if x.count is None:
         return sized(node, ordinary(node, converter, None, taken), axis, k[0])
     if x.count.axis != axis:

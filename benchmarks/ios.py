@@ -21,7 +21,7 @@ from rammer.devices.registry import find_device
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.graph import Graph
-from rammer.options import CompileOptions
+from rammer.options import CompileOptions, GivenInputs
 from rammer.pipelines.planning import lower_graph
 from rammer.roller.model import ModelCosts
 from rammer.schedule.estimates import Estimates
@@ -45,7 +45,7 @@ def of_torchvision(name: str) -> Graph:
     options = {"init_weights": False} if name == "inception_v3" else {}
     module = torchvision.models.get_model(name, weights=None, **options).eval()
     size = 299 if name == "inception_v3" else 224
-    return load_model(module, Example(args=(torch.zeros(1, 3, size, size),), kwargs={}), {}, {}).graph
+    return load_model(module, Example(args=(torch.zeros(1, 3, size, size),), kwargs={}), GivenInputs()).graph
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

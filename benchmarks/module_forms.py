@@ -29,7 +29,7 @@ from rammer.frontends.dispatch import Example
 from rammer.frontends.onnx import load_graph
 from rammer.inspection.dump import Dump
 from rammer.ir.graph import Graph
-from rammer.options import CompileOptions
+from rammer.options import CompileOptions, GivenInputs
 from rammer.pipelines.planning import lower_graph
 from rammer.roller.model import ModelCosts
 from rammer.runtime.arrays import random_inputs as random_arrays
@@ -110,7 +110,7 @@ def main() -> int:
             ):
                 net.save(given.save / f"{name}.{form}")
             continue
-        imported = torch_front_end.load_model(module, Example(args=inputs), {}, {})
+        imported = torch_front_end.load_model(module, Example(args=inputs), GivenInputs())
         of_onnx = planned(load_graph(model, input_shapes={}), options)
         of_module = planned(imported.graph, options)
         ratio = of_module.predicted_us / of_onnx.predicted_us

@@ -10,6 +10,9 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from rammer.errors import OptionError
 from rammer.frontends.dispatch import Example, Explanation, explain_model, is_estimator, open_dimensions
 from rammer.ir.dimensions import GivenDynamic, dynamic_dimensions
@@ -37,6 +40,7 @@ def compile(
     tune: str = "none",
     veus: int | None = None,
     input_shapes: Mapping[str, Sequence[int] | int] | None = None,
+    constants: Mapping[str, object] | None = None,
     state: Mapping[str, str] | None = None,
     seed: int = 0,
     dynamic: GivenDynamic | None = None,
@@ -72,6 +76,8 @@ def compile(
         veus: execution units to use; None takes all there are.
         input_shapes: of an ONNX model, shapes of inputs with symbolic dimensions by the input's name, or values of such
             dimensions by theirs: {"x": (8, 3)}, {"batch": 8}; of a sequence those of its tensors, {"xs[0]": (8, 3)}.
+        constants: values of inputs of an ONNX model that are the same in every call, by name; the program does not have
+            these inputs: {"sample_rate": 16000}.
         state: inputs of an ONNX model that a run takes from an output of the run before (zeros at first), by the names
             of both: {"past": "present"}. Buffers that a PyTorch module writes to are state by themselves.
         seed: of the model's random numbers, where it draws some; they follow from it and the number of the call.
@@ -101,6 +107,7 @@ def compile(
         trees=trees,
         tune=tune,
         input_shapes=_shapes(input_shapes),
+        constants=_arrays(constants),
         states=dict(state or {}),
         seed=seed,
         dump_dir=None if dump_dir is None else Path(dump_dir),
@@ -284,6 +291,25 @@ def _shapes(given: Mapping[str, Sequence[int] | int] | None) -> dict[str, tuple[
             raise OptionError(
                 f"input_shapes= of '{name}': {shape!r}", hint="give a tuple of integers, or an integer for a dimension"
             ) from error
+    return found
+
+
+def _arrays(given: Mapping[str, object] | None) -> dict[str, npt.NDArray[Any]]:
+    """Constants by name.
+
+    Raises:
+        OptionError: one holds no numbers.
+    """
+    found = {}
+    for name, value in (given or {}).items():
+        try:
+            found[name] = array = np.asarray(value)
+        except ValueError as error:
+            raise OptionError(f"constants= of '{name}': {error}", hint="give a number or an array") from error
+        if array.dtype.kind not in "biuf":
+            raise OptionError(
+                f"constants= of '{name}' holds {array.dtype}", hint="give a number or an array of numbers"
+            )
     return found
 
 

@@ -10,7 +10,7 @@
     │   ├── UnsupportedFeatureError R204  a form of an operator or model that Rammer does not have
     │   ├── DynamicShapeError       R205  symbolic dimensions that were not bound
     │   ├── ExternalDataError       R206  external data is missing, cut short, or outside the model's folder
-    │   ├── ShapeDisagreementError  R207  the model declares another type or shape than the operators give
+    │   ├── ShapeDisagreementError  R207  the model declares another type than the operators give
     │   ├── TensorSizeError         R208  a tensor has more dimensions or bytes than any can have
     │   ├── CaptureError            R220  PyTorch cannot capture the module
     │   ├── DataDependentError      R221  control flow or a shape depends on the values of tensors
@@ -159,7 +159,7 @@ class ExternalDataError(ModelError):
 
 
 class ShapeDisagreementError(ModelError):
-    """The model declares another type or shape for a value than the operators give."""
+    """The model declares another type for a value than the operators give."""
 
     code = "R207"
 

@@ -10,9 +10,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rammer.errors import OptionError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 T = TypeVar("T")
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -54,6 +57,27 @@ def _default_cache_dir() -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GivenInputs:
+    """What is said of an ONNX model's inputs, by their names.
+
+    Attributes:
+        shapes: of inputs with symbolic dimensions, or of these, each a shape of one, by the dimension's name.
+        constants: of inputs that have the same value in every call, and are none of the program.
+        states: outputs of a run that the next one takes for inputs.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def options(self) -> list[str]:
+        """The options of `compile` that say something."""
+        said = {"input_shapes=": self.shapes, "constants=": self.constants, "state=": self.states}
+        return [option for option, by_name in said.items() if by_name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOptions:
     """How to compile and run a model.
 
@@ -68,6 +92,7 @@ class CompileOptions:
         veus: execution units to use (`RAMMER_VEUS`); None leaves it to the device. More than a GPU has multiprocessors,
             up to twice as many, are two on each.
         input_shapes: shapes for inputs with symbolic dimensions, by name.
+        constants: values of inputs of an ONNX model that are the same in every call, by name.
         states: inputs of an ONNX model that a run takes from an output of the run before, by the names of both.
         seed: of a model's random numbers.
         tune: "none" predicts all times; "programs" measures whole programs where the policy "auto", or several models,
@@ -97,6 +122,7 @@ class CompileOptions:
     trees: str = "auto"
     veus: int | None = field(default_factory=_variable("RAMMER_VEUS", int, lambda: None))
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    constants: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     tune: str = "none"
@@ -136,3 +162,8 @@ class CompileOptions:
         for name, shape in self.input_shapes.items():
             if any(extent < 0 for extent in shape):
                 raise OptionError(f"shape {list(shape)} for input '{name}'", hint="extents are 0 or more")
+
+    @property
+    def given(self) -> GivenInputs:
+        """What they say of a model's inputs."""
+        return GivenInputs(shapes=self.input_shapes, constants=self.constants, states=self.states)

@@ -114,6 +114,16 @@ def test_programs_of_many_inputs_fit_80_columns(call, monkeypatch):
     assert re.search("^model +sum *$", call("inspect", "sum.rammer", "--shape", "batch=2")[1], re.MULTILINE)
 
 
+def test_several_shapes_beside_a_constant(call, tmp_path):
+    header = '<ir_version: 8, opset_import: ["" : 17]> main_graph'
+    text = f"{header} (float[batch, 3] x, float[1] k) => (float[batch, 3] y) {{ y = Mul(x, k) }}"
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    code, _, err = call("compile", "m.onnx", "-o", "m.rammer", "--dynamic", "batch=1:2", "--constant", "k=3,")
+    assert code == 0, err
+    x = np.arange(3, dtype=np.float32).reshape(1, 3)
+    np.testing.assert_array_equal(rammer.load(tmp_path / "m.rammer")(x), 3 * x)
+
+
 def test_compile_for_several_shapes(call, tmp_path):
     onnx.save(negation(), tmp_path / "m.onnx")
     onnx.save(negation("float[?, 3]"), tmp_path / "unnamed.onnx")

@@ -243,6 +243,17 @@ def test_shapes_are_given_by_the_names_of_the_group():
     assert [port.type.shape for port in net.signature.inputs] == [(2,), (5,)]
 
 
+def test_constants_are_given_by_the_names_of_the_group():
+    """Equal models with other constants are read apart."""
+    header = '<ir_version: 8, opset_import: ["" : 17]> scale'
+    model = onnx.parser.parse_model(f"{header} (float[2] x, float k) => (float[2] y) {{ y = Mul(x, k) }}")
+    net = rammer.compile([model, model], "reference", constants={"scale:k": 2, "scale_2:k": 3})
+    assert [port.name for port in net.signature.inputs] == ["scale:x", "scale_2:x"]
+    x = np.array([1, 2], np.float32)
+    for found, factor in zip(net(x, x), (2, 3), strict=True):
+        np.testing.assert_array_equal(found, factor * x)
+
+
 def test_files_are_named_after_their_files_and_alike_ones_are_numbered(tmp_path):
     paths = []
     for folder in ("a", "b"):

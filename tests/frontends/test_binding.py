@@ -1,8 +1,10 @@
 """Symbolic dimensions are bound by the user or refused with the option to write; declared types must hold."""
 
+import re
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
@@ -100,7 +102,16 @@ def test_shapes_that_do_not_fit(given, message):
 
 def test_negative_extents():
     with pytest.raises(InvalidModelError, match="'a'"):
-        load_graph(add_model([-1], [1]))
+        load_graph(add_model([-2], [1]))
+
+
+@pytest.mark.parametrize("unknown", [-1, "?", "-1"])
+def test_extents_that_exporters_know_nothing_of(unknown):
+    """As PaddlePaddle's exporter writes them, for extents that differ."""
+    model = add_model([unknown, unknown], [1, unknown], [unknown, unknown])
+    assert shapes(load_graph(model, input_shapes={"a": (2, 3), "b": (1, 3)})) == [(2, 3), (1, 3), (2, 3)]
+    with pytest.raises(DynamicShapeError, match="no value for dimension 0, 1"):
+        load_graph(model)
 
 
 @pytest.mark.parametrize("shape", [[2**50], [2**62, 2**62], [1] * 65])
@@ -120,13 +131,13 @@ def test_inputs_that_no_tensor_can_be(shape):
         (["rows", 3], "dimension 0 differs: rows = 3 from 'a'"),
     ],
 )
-def test_declared_output_that_disagrees(result, reason):
-    with pytest.raises(ShapeDisagreementError) as caught:
-        load_graph(add_model([2, "rows"], [2, 3], result), input_shapes={"a": (2, 3)})
-    assert "'y'" in caught.value.message
-    assert "float32[2,3]" in caught.value.message
-    assert caught.value.message.endswith(f"({reason})") or "from input 'a'" in caught.value.message
-    assert "'sum'" in caught.value.where
+def test_what_operators_give_counts_where_another_shape_is_declared(caplog, result, reason):
+    """ONNX Runtime takes such models, too: exporters' dynamic axes, and what they say of inner values, may be wrong."""
+    graph = load_graph(add_model([2, "rows"], [2, 3], result), input_shapes={"a": (2, 3)})
+    assert shapes(graph) == [(2, 3)] * 3
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert all(part in record.getMessage() for part in ("'y'", "its operators give float32[2,3]", reason.split("'")[0]))
 
 
 @pytest.mark.parametrize("result", [["n", "n"], ["k", "l", "m"]])
@@ -136,13 +147,18 @@ def test_names_that_no_input_has_say_nothing(result):
     assert graph.values[graph.outputs[0]].type.shape == (2, 3)
 
 
-def test_declared_inner_value_that_disagrees():
+def test_declared_inner_value_that_disagrees(caplog):
     model = add_model([2], [2])
     model.graph.node.append(helper.make_node("Relu", ["y"], ["z"]))
     model.graph.output[0].name = "z"
     model.graph.value_info.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [3]))
-    with pytest.raises(ShapeDisagreementError, match=r"declares 'y' as float32\[3\], its operators give float32\[2\]"):
-        load_graph(model)
+    model.graph.value_info.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [2, 2]))
+    load_graph(model)
+    (record,) = caplog.records
+    assert (
+        "declares 'y' as float32[3], its operators give float32[2] (dimension 0 differs), and so of 1 more"
+        in record.getMessage()
+    )
     model.graph.value_info[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.DOUBLE, [2]))
     with pytest.raises(ShapeDisagreementError, match="element types differ"):
         load_graph(model)
@@ -159,3 +175,58 @@ def test_extents_may_be_integers_of_numpy():
     extent: Any = np.int64(2)
     graph = load_graph(add_model(["n"], ["n"], ["n"]), input_shapes={"a": (extent,)})
     assert {type(e) for value in graph.values.values() for e in value.type.shape} == {int}
+
+
+def test_inputs_that_are_constants():
+    model = add_model(["n", 3], ["n", 1])
+    graph = load_graph(model, constants={"b": np.array([[1], [2]])})
+    assert shapes(graph) == [(2, 3), (2, 3)]
+    net = rammer.compile(model, "reference", constants={"b": [[1], [2.5]]})
+    np.testing.assert_array_equal(net(np.zeros((2, 3), np.float32)), [[1] * 3, [2.5] * 3])
+
+
+def test_a_constant_decides_a_branch():
+    """The other branch, which does not fit the shapes, is left out; without the constant its error says what to do."""
+    body = """
+        <ir_version: 8, opset_import: ["" : 17]> g (float[6] x, int64 rate) => (float[N] y) {
+            fast = Constant<value = int64 {16000}>()
+            is_fast = Equal(rate, fast)
+            y = If (is_fast) <
+                then_branch = a () => (float[N] u) { u = Neg(x) },
+                else_branch = b () => (float[N] v) {
+                    shape = Constant<value_ints = [4, 4]>() square = Reshape(x, shape) v = Neg(square) }
+            >
+        }
+    """
+    model = onnx.parser.parse_model(body)
+    assert shapes(load_graph(model, constants={"rate": np.array(16000)})) == [(6,), (6,)]
+    with pytest.raises(InvalidModelError) as caught:
+        load_graph(model)
+    assert "constants={name: value}" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("constants", "shape", "message"),
+    [
+        ({"c": 1}, {}, "'c', which is no input"),
+        ({"b": "one"}, {}, "holds <U3"),
+        ({"b": [[1], [1, 2]]}, {}, "'b'"),
+        ({"b": np.zeros((2, 1), np.complex64)}, {}, "complex64"),
+        ({"b": [[1, 2]]}, {}, "contradicts dimension 1"),
+        ({"b": [[1]]}, {"a": (2, 3)}, "makes n = 1, but n = 2"),
+        ({"b": [[1]]}, {"b": (1, 1)}, "a shape and a constant"),
+    ],
+)
+def test_constants_that_do_not_fit(constants, shape, message):
+    with pytest.raises(OptionError, match=re.escape(message)):
+        rammer.compile(add_model(["n", 3], ["n", 1]), "reference", constants=constants, input_shapes=shape)
+
+
+@pytest.mark.parametrize("value", [300, 1.5, -129])
+def test_constants_of_a_narrow_type(value):
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]> g (int8[2] x, int8 k) => (int8[2] y) { y = Add(x, k) }
+    """)
+    with pytest.raises(OptionError, match="that int8 does not"):
+        load_graph(model, constants={"k": np.array(value)})
+    assert shapes(load_graph(model, constants={"k": np.array(-128)})) == [(2,), (2,)]

@@ -456,12 +456,16 @@ def test_element_types_that_no_sequence_has():
     [
         ("float[4, 3] s", "declares 's' as float32[4,3], its operators give seq(float32[4,3], float32[4,3],"),
         ("seq(int64[N, M]) s", "(element types differ)"),
-        ("seq(float[N, 2]) s", "(dimension 1 differs)"),
         ("optional(seq(float[N, M])) s", "as optional(seq(float32[?,?])), its operators give seq("),
     ],
 )
 def test_declared_types_of_outputs(declared, message):
     assert message in refusal(ShapeDisagreementError, from_x(THREE, declared))
+
+
+def test_another_declared_shape_of_an_output(caplog):
+    load_graph(from_x(THREE, "seq(float[N, 2]) s"))
+    assert "(dimension 1 differs)" in caplog.text
 
 
 def test_outputs_of_other_things_than_tensors():

@@ -66,6 +66,8 @@ def test_frames():
     (found,) = evaluate_model(model_of([node], {"x": x}, ["y"], constants=constants, opset=17), [x])
     frames = np.stack([x[:, start : start + 32, 0] * window for start in range(0, 69, 10)], axis=1)
     np.testing.assert_allclose(found, parts(np.fft.rfft(frames)), rtol=1e-9, atol=1e-9)
+    real = model_of([node], {"x": x[..., 0]}, ["y"], constants=constants, opset=17)
+    np.testing.assert_array_equal(evaluate_model(real, [x[..., 0]])[0], found)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 20])

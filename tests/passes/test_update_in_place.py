@@ -12,7 +12,7 @@ from rammer.frontends.dispatch import Example, load_model
 from rammer.ir.expr import Axis, Load, Output, ScalarFn, TensorExpr, call, select
 from rammer.ir.extern import ExternKernel
 from rammer.ir.types import DType, TensorType
-from rammer.options import CompileOptions
+from rammer.options import CompileOptions, GivenInputs
 from rammer.passes import update_in_place
 from rammer.pipelines.compiler import find_target
 from rammer.roller.tile import footprint_bytes
@@ -163,7 +163,7 @@ def test_who_reads_the_old_state_behind_the_new_one_keeps_both():
 
 def test_what_a_users_kernel_makes_is_left_to_it():
     state = {"past": "present"}
-    graph = load_model(IN_PLACE["one row"], Example(), {}, state).graph
+    graph = load_model(IN_PLACE["one row"], Example(), GivenInputs(states=state)).graph
     _, device = find_target(CompileOptions(device="reference"))
     assert [each.in_place for each in update_in_place.run(graph, device).states] == [True]
     theirs = ExternKernel(kind="Where", name="mine", make=lambda *types: None)

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 import rammer
 from rammer.errors import CallError, RunTimeoutError, StateError
 from rammer.frontends.dispatch import Example, load_model
-from rammer.options import CompileOptions
+from rammer.options import CompileOptions, GivenInputs
 from rammer.pipelines.compiler import find_target
 from rammer.pipelines.kinds import compile_with
 from rammer.pipelines.planning import plan_graph
@@ -155,7 +155,7 @@ def test_who_reads_the_old_state_reads_it_before(policy, veus):
 @pytest.mark.parametrize(("kind", "rows"), [("Where", 1), ("TensorScatter", 3)])
 def test_no_roperator_writes_more_of_the_state_than_the_new_rows(kind, rows):
     options = CompileOptions(device="reference", states=STATE)
-    graph = load_model(cached(kind, rows), Example(), {}, STATE).graph
+    graph = load_model(cached(kind, rows), Example(), GivenInputs(states=STATE)).graph
     plan = plan_graph(graph, find_target(options)[1], options)
     assert elements_written(plan) == [HEADS * rows * WIDTH]
     (present,) = plan.graph.updated

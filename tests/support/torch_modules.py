@@ -14,6 +14,7 @@ from rammer.frontends.torch import load_model, load_step
 from rammer.frontends.torch.types import array_of
 from rammer.ir.calling import assembled
 from rammer.ir.evaluate import evaluate_graph
+from rammer.options import GivenInputs
 from rammer.passes import unroll
 from rammer.verify import graph as verify_graph
 
@@ -60,7 +61,7 @@ class Function(torch.nn.Module):
 def imported(module: torch.nn.Module | Callable[..., Any], *args: Any, **kwargs: Any) -> Imported:
     """A module, or a function as one, in Rammer's graph."""
     whole = module if isinstance(module, torch.nn.Module) else Function(module)
-    return load_model(whole.eval(), Example(args=args, kwargs=kwargs), {}, {})
+    return load_model(whole.eval(), Example(args=args, kwargs=kwargs), GivenInputs())
 
 
 def kinds(module: torch.nn.Module | Callable[..., Any], *args: Any) -> list[str]:

@@ -7,13 +7,16 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rammer.errors import OptionError
 from rammer.ir.dimensions import Dim, GivenDynamic
 from rammer.options import NUMERICS, POLICY_NAMES, TREES, TUNINGS, CompileOptions
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _DYNAMIC = "batch=1:16, or with sizes of programs, batch=1:16:4,16"
 
@@ -30,6 +33,7 @@ EntryOption = Annotated[
     typer.Option("--entry", help="Which of a saved model's functions: an estimator's method, --entry predict_proba."),
 ]
 _SHAPES = "batch=8 or --shape x=1,3,224,224"
+_CONSTANTS = "rate=16000, or as a vector, --constant scale=0.5,2 or --constant size=3, or --constant x=x.npy"
 DumpOption = Annotated[Path | None, typer.Option(help="Write every intermediate form into this folder.")]
 
 
@@ -57,9 +61,14 @@ def _compile_options(
             help="A symbolic dimension, --shape batch=2, or an input, --shape x=1,3,224,224; chooses a saved program."
         ),
     ] = None,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option(help="An input that is the same in every call: --constant rate=16000, --constant x=x.npy."),
+    ] = None,
 ) -> CompileOptions:
     """The options of a compilation from the command line."""
     given = {name: _shape(name, text) for name, text in pairs(shape, "--shape", _SHAPES).items()}
+    constants = {name: _constant(name, text) for name, text in pairs(constant, "--constant", _CONSTANTS).items()}
     options = CompileOptions(
         policy=policy,
         precision=precision,
@@ -68,6 +77,7 @@ def _compile_options(
         tune=tune,
         seed=seed,
         input_shapes=given,
+        constants=constants,
     )
     if device is not None:
         options = replace(options, device=device)
@@ -84,6 +94,7 @@ FLAGS = {
     "seed": "--seed",
     "veus": "--veus",
     "input_shapes": "--shape",
+    "constants": "--constant",
     "dump_dir": "--dump-dir",
 }
 """The options of a compilation on the command line, by their fields."""
@@ -207,3 +218,24 @@ def _shape(name: str, text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise OptionError(f"--shape {name}={text}", hint=f"write it as --shape {_SHAPES}") from error
+
+
+def _constant(name: str, text: str) -> npt.NDArray[Any]:
+    """A number, numbers with commas as a vector, or an array from a file."""
+    import numpy as np
+
+    from rammer.runtime.arrays import read_array
+
+    if text.endswith(".npy"):
+        return read_array(name, Path(text))
+    numbers = [_number(name, text, each.strip()) for each in text.removesuffix(",").split(",")]
+    return np.array(numbers if "," in text else numbers[0])
+
+
+def _number(name: str, text: str, number: str) -> bool | int | float:
+    if number in ("true", "false"):
+        return number == "true"
+    try:
+        return float(number) if set(number) & set(".eEn") else int(number)
+    except ValueError as error:
+        raise OptionError(f"--constant {name}={text}", hint=f"write it as --constant {_CONSTANTS}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
@@ -16,6 +16,7 @@ from rammer.ir.estimator import EstimatorForm
 from rammer.ir.graph import Graph
 from rammer.ir.survey import Contents
 from rammer.ir.types import TensorType
+from rammer.options import GivenInputs
 
 _LIBRARIES: Mapping[str, str] = {
     "onnx": "rammer.frontends.onnx",
@@ -102,32 +103,28 @@ class FrontEnd(Protocol):
         self,
         model: Any,  # noqa: ANN401 - of whatever class its library has
         example: Example,
-        input_shapes: Mapping[str, Sequence[int]],
-        states: Mapping[str, str],
+        given: GivenInputs,
     ) -> Imported:
         """The model as a graph.
 
         Raises:
             ModelError: it cannot be used.
-            OptionError: the example or the shapes do not fit it.
+            OptionError: the example, or what is said of inputs, does not fit it.
         """
         ...
 
 
-def load_model(
-    model: object, example: Example, input_shapes: Mapping[str, Sequence[int]], states: Mapping[str, str]
-) -> Imported:
+def load_model(model: object, example: Example, given: GivenInputs) -> Imported:
     """Read a model: an ONNX file's path, its bytes or message, or a PyTorch module or exported program.
 
     Args:
         model: what to read.
         example: the arguments that a module is captured with.
-        input_shapes: shapes for inputs with symbolic dimensions, by name.
-        states: inputs that a run takes from an output of the run before, by the names of both.
+        given: what is said of its inputs.
 
     Raises:
         ModelError: it cannot be used, or is no model.
-        OptionError: the example or the shapes do not fit it.
+        OptionError: the example, or what is said of inputs, does not fit it.
     """
     model = _read_model(model)
     library = "onnx" if isinstance(model, str | os.PathLike | bytes) else library_of(type(model))
@@ -139,7 +136,7 @@ def load_model(
             hint="give an ONNX file, its bytes, an onnx.ModelProto, a PyTorch module with args=, or a fitted estimator",
         )
     front_end = cast(FrontEnd, import_module(_LIBRARIES[library]))
-    return front_end.load_model(model, example, input_shapes, states)
+    return front_end.load_model(model, example, given)
 
 
 def _read_model(model: object) -> object:
@@ -152,25 +149,20 @@ def is_estimator(model: object) -> bool:
     return library_of(type(model)) in _ESTIMATORS
 
 
-def load_estimator(
-    model: object, example: Example, input_shapes: Mapping[str, Sequence[int]], states: Mapping[str, str]
-) -> ImportedEstimator:
+def load_estimator(model: object, example: Example, given: GivenInputs) -> ImportedEstimator:
     """Read a fitted estimator.
 
     Args:
         model: what to read; `is_estimator`.
         example: none is taken.
-        input_shapes: likewise.
-        states: likewise.
+        given: nothing is.
 
     Raises:
         ModelError: it cannot be used.
         OptionError: it has no use for what is given.
     """
-    given = {"args= or kwargs=": example.args or example.kwargs, "input_shapes=": input_shapes, "state=": states}
-    for option, value in given.items():
-        if value:
-            raise OptionError(f"{option} for an estimator", hint="leave it out: any number of rows can be given")
+    for option in (["args= or kwargs="] if example.args or example.kwargs else []) + given.options:
+        raise OptionError(f"{option} for an estimator", hint="leave it out: any number of rows can be given")
     imported: ImportedEstimator = import_module(_ESTIMATORS[str(library_of(type(model)))]).load_estimator(model)
     return imported
 
@@ -197,20 +189,28 @@ class Family(Protocol):
         ...
 
 
-def load_family(model: object, example: Example, dynamic: Dynamic) -> Family:
+def load_family(model: object, example: Example, given: GivenInputs, dynamic: Dynamic) -> Family:
     """Read a model whose inputs have several shapes.
+
+    Args:
+        model: what to read.
+        example: the arguments that a module is captured with.
+        given: inputs that are constants; nothing else is taken.
+        dynamic: the dimensions that have several extents.
 
     Raises:
         ModelError: it cannot be used, or is no model.
-        OptionError: it has no such dimensions.
+        OptionError: it has no such dimensions, or has no use for what is given.
     """
+    if given.shapes or given.states:
+        raise OptionError("dynamic= with input_shapes= or state=", hint="leave them out")
     model = _read_model(model)
     library = "onnx" if isinstance(model, str | os.PathLike | bytes) else library_of(type(model))
     if library is None or library not in _LIBRARIES:
         raise NotAModelError(
             f"dynamic= for an object of class {type(model).__name__}", hint="give an ONNX model or a PyTorch module"
         )
-    family: Family = import_module(_LIBRARIES[library]).load_family(model, example, dynamic)
+    family: Family = import_module(_LIBRARIES[library]).load_family(model, example, given, dynamic)
     return family
 
 

@@ -14,6 +14,7 @@ from rammer.errors import OptionError
 from rammer.frontends.dispatch import Example, Imported, is_estimator, load_model
 from rammer.ir.calling import CallForm, Leaf, Nest, Structure
 from rammer.lowering.join import named
+from rammer.options import GivenInputs
 from rammer.pipelines.compiler import signature_of
 from rammer.pipelines.together import Model
 from rammer.runtime.signature import Port
@@ -24,8 +25,7 @@ T = TypeVar("T")
 def load_group(
     models: Sequence[object],
     examples: Sequence[Example],
-    input_shapes: Mapping[str, tuple[int, ...]],
-    states: Mapping[str, str],
+    given: GivenInputs,
     priorities: Sequence[float],
 ) -> tuple[list[Model], CallForm]:
     """Read several models, each once; `load_model` says how.
@@ -36,8 +36,7 @@ def load_group(
     Args:
         models: what to read.
         examples: one for each.
-        input_shapes: by the names of the group's inputs.
-        states: by the names of the group's inputs and outputs.
+        given: what is said of inputs, by the names of the group's.
         priorities: one for each.
 
     Raises:
@@ -47,8 +46,9 @@ def load_group(
     if not models:
         raise OptionError("a list without a model", hint="give one model or more")
     names = _names(models)
-    shapes_of = _by_model(input_shapes, names, "input_shapes")
-    states_of = _by_model(states, names, "state")
+    shapes_of = _by_model(given.shapes, names, "input_shapes")
+    constants_of = _by_model(given.constants, names, "constants")
+    states_of = _by_model(given.states, names, "state")
     known: dict[object, Imported] = {}
     found: list[Model] = []
     positional: list[tuple[str, Structure]] = []
@@ -56,16 +56,17 @@ def load_group(
     for name, model, example, priority in zip(names, models, examples, priorities, strict=True):
         if is_estimator(model):
             raise OptionError(f"an estimator ({type(model).__name__}) among models", hint="compile it by itself")
-        shapes = shapes_of[name]
+        shapes, constants = shapes_of[name], constants_of[name]
         kept = {read: _own(written, name, "state") for read, written in states_of[name].items()}
-        key = (_identity(model, example), tuple(shapes.items()), tuple(kept.items()))
+        values = tuple((own, value.dtype, value.shape, value.tobytes()) for own, value in constants.items())
+        key = (_identity(model, example), tuple(shapes.items()), values, tuple(kept.items()))
         if key not in known:
-            known[key] = load_model(model, example, shapes, kept)
+            known[key] = load_model(model, example, GivenInputs(shapes=shapes, constants=constants, states=kept))
         imported = known[key]
         found.append(Model(name=name, graph=imported.graph, priority=priority))
-        taken, given = _forms(imported)
-        positional.append((name, _renamed(taken, name)))
-        results.append(_renamed(given, name))
+        takes, gives = _forms(imported)
+        positional.append((name, _renamed(takes, name)))
+        results.append(_renamed(gives, name))
     form = CallForm(positional=tuple(positional), named=(), result=Nest(kind="tuple", keys=(), parts=tuple(results)))
     return found, form
 

@@ -75,7 +75,7 @@ def read_with(
         OptionError: an option cannot be used.
     """
     with timed("read"):
-        imported = load_model(model, example or Example(), options.input_shapes, options.states)
+        imported = load_model(model, example or Example(), options.given)
     graph = with_seed(_named(imported.graph, model), options.seed)
     kind: Callable[..., Executable] = Executable
     if imported.form is not None:
@@ -111,7 +111,7 @@ def compile_estimator(model: object, options: CompileOptions, example: Example) 
         ModelError: the estimator cannot be used.
         OptionError: an option cannot be used.
     """
-    imported = load_estimator(model, example, options.input_shapes, options.states)
+    imported = load_estimator(model, example, options.given)
 
     @guarded("compiled")
     def build(shapes: Shapes, method: str) -> Executable:
@@ -144,7 +144,7 @@ def compile_group(
     """
     progress("read", 0, 1)
     with timed("read"):
-        members, form = load_group(models, examples, options.input_shapes, options.states, priorities)
+        members, form = load_group(models, examples, options.given, priorities)
 
     def again(fresh: object) -> Executable:
         if not isinstance(fresh, list | tuple):
@@ -174,9 +174,7 @@ def compile_dynamic(
         OptionError: an option cannot be used.
         DeviceError: the machine cannot do what was asked.
     """
-    if options.input_shapes or options.states:
-        raise OptionError("dynamic= with input_shapes= or state=", hint="leave them out")
-    family = load_family(model, example, dynamic)
+    family = load_family(model, example, options.given, dynamic)
     plan, base = plan_shapes(family, dynamic)
     spread = signature_of(base.graph).arrange if base.form is None else partial(arrays_of, base.form)
 

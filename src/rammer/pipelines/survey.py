@@ -24,7 +24,7 @@ def survey(model: str | os.PathLike[str], options: CompileOptions) -> Survey:
     vdevice = find_device(options.device).describe(options)
     contents = read_contents(model)
     try:
-        graph = load_model(model, Example(), options.input_shapes, options.states).graph
+        graph = load_model(model, Example(), options.given).graph
     except ModelError as error:
         return Survey(contents=contents, device=vdevice.name, demands=(), refused=str(error))
     cut = cut_loops.cut(long_layers.run(graph))

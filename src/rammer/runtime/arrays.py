@@ -57,7 +57,7 @@ def read_arrays(files: Mapping[str, str], signature: Signature) -> dict[str, Arr
         InputNameError: a file cannot be read or holds no array of numbers.
     """
     dtypes = {port.name: port.type.dtype.numpy for port in signature.inputs}
-    return {name: _read_array(name, Path(file), dtypes.get(name)) for name, file in files.items()}
+    return {name: read_array(name, Path(file), dtypes.get(name)) for name, file in files.items()}
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, Array]) -> None:
@@ -95,7 +95,12 @@ def _json_value(value: float | str) -> float | str:
     return value if isinstance(value, str) or math.isfinite(value) else str(value)
 
 
-def _read_array(name: str, path: Path, dtype: np.dtype[Any] | None) -> Array:
+def read_array(name: str, path: Path, dtype: np.dtype[Any] | None = None) -> Array:
+    """An input from a .npy file; `dtype` is that of the input, where it is known.
+
+    Raises:
+        InputNameError: the file cannot be read or holds no array of numbers.
+    """
     try:
         with path.open("rb") as file:
             array: Array = np.lib.format.read_array(file, allow_pickle=False)

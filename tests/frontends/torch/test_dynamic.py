@@ -9,6 +9,7 @@ from rammer import errors  # noqa: E402
 from rammer.frontends.dispatch import Example  # noqa: E402
 from rammer.frontends.torch import load_family  # noqa: E402
 from rammer.ir.dimensions import Dim  # noqa: E402
+from rammer.options import GivenInputs  # noqa: E402
 from tests.support.torch_modules import Function, Module  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -83,7 +84,9 @@ def test_rows_that_depend_on_the_batch_are_exact(name):
 
 
 def test_a_shape_is_imported_without_capturing_again(monkeypatch):
-    family = load_family(torch.nn.Linear(3, 2).eval(), Example(args=(torch.ones(1, 3),)), {"input": {0: BATCH}})
+    family = load_family(
+        torch.nn.Linear(3, 2).eval(), Example(args=(torch.ones(1, 3),)), GivenInputs(), {"input": {0: BATCH}}
+    )
     monkeypatch.setattr(torch.export, "export", None)
     for rows in (2, 3, 2):
         graph = family.at(((rows, 3),)).graph

@@ -13,6 +13,7 @@ import rammer  # noqa: E402 - after the check for PyTorch
 from rammer import errors  # noqa: E402
 from rammer.frontends.dispatch import Example  # noqa: E402
 from rammer.frontends.torch import load_model  # noqa: E402
+from rammer.options import GivenInputs  # noqa: E402
 from tests.support.torch_modules import Each, Function, Module, imported, kinds  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -322,6 +323,6 @@ def test_onnx_models_take_no_arguments():
 
 def test_loading_without_arguments_for_a_module_without_inputs():
     module = Function(lambda: torch.arange(4.0) * 2)
-    found = load_model(module.eval(), Example(), {}, {})
+    found = load_model(module.eval(), Example(), GivenInputs())
     assert found.graph.inputs == ()
     assert rammer.compile(module, "reference")().tolist() == [0, 2, 4, 6]

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 import rammer  # noqa: E402 - after the check for PyTorch
 from rammer.frontends.dispatch import Example, load_model  # noqa: E402
-from rammer.options import CompileOptions  # noqa: E402
+from rammer.options import CompileOptions, GivenInputs  # noqa: E402
 from rammer.pipelines.compiler import find_target  # noqa: E402
 from rammer.pipelines.planning import plan_graph  # noqa: E402
 from tests.support.torch_modules import Module  # noqa: E402
@@ -116,7 +116,7 @@ def test_a_decoder_writes_eagers_tokens_and_copies_no_cache():
     eager.load_state_dict(module.state_dict())
     example = torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
     options = CompileOptions(device="cpu")
-    graph = load_model(module, Example(args=example), {}, {}).graph
+    graph = load_model(module, Example(args=example), GivenInputs()).graph
     assert elements_written(plan_graph(graph, find_target(options)[1], options)) == [width] * caches
     net = rammer.compile(module, "cpu", args=example)
     assert net.signature.in_place == tuple(range(caches))

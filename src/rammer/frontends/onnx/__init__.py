@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
 
 from rammer.errors import DynamicShapeError, OptionError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder
@@ -13,6 +16,7 @@ from rammer.frontends.onnx.checking import check_graph_names, check_version
 from rammer.frontends.onnx.contents import read_contents
 from rammer.frontends.onnx.converters import CONVERTERS
 from rammer.frontends.onnx.counts import with_counts
+from rammer.frontends.onnx.fixed import fixed_inputs
 from rammer.frontends.onnx.functions import model_functions
 from rammer.frontends.onnx.importer import Importer, Scope
 from rammer.frontends.onnx.operators import check_operators
@@ -24,27 +28,27 @@ from rammer.frontends.onnx.versions import brought_up
 from rammer.frontends.randomness import RandomStreams
 from rammer.ir.dimensions import Dynamic, Places
 from rammer.ir.graph import Graph, SourceLocation
+from rammer.options import GivenInputs
 from rammer.printable import listing
 
 __all__ = ["ModelSource", "load_family", "load_graph", "load_model", "open_dimensions", "read_contents"]
 
 
-def load_model(
-    model: ModelSource, example: Example, input_shapes: Mapping[str, Sequence[int]], states: Mapping[str, str]
-) -> Imported:
-    """An ONNX model as a graph; see `load_graph`. Inputs that `states` names are kept, from zeros on.
+def load_model(model: ModelSource, example: Example, given: GivenInputs) -> Imported:
+    """An ONNX model as a graph; see `load_graph`. Inputs that are states are kept, from zeros on.
 
     Raises:
         ModelError: the model cannot be used.
-        OptionError: a given shape does not fit the model, or arguments are given, which an ONNX model has no use for.
+        OptionError: what is given does not fit the model, or arguments are, which an ONNX model has no use for.
     """
     if example.args or example.kwargs:
         raise OptionError("args= or kwargs= for an ONNX model", hint="they are for modules; leave them out")
-    return Imported(graph=with_states(load_graph(model, input_shapes=input_shapes), states))
+    graph = load_graph(model, input_shapes=given.shapes, constants=given.constants)
+    return Imported(graph=with_states(graph, given.states))
 
 
-def load_family(model: ModelSource, example: Example, dynamic: Dynamic) -> ModelFamily:
-    """An ONNX model as graphs for many shapes.
+def load_family(model: ModelSource, example: Example, given: GivenInputs, dynamic: Dynamic) -> ModelFamily:
+    """An ONNX model as graphs for many shapes, some of its inputs constants.
 
     Raises:
         ModelError: the model cannot be used.
@@ -52,24 +56,24 @@ def load_family(model: ModelSource, example: Example, dynamic: Dynamic) -> Model
     """
     if example.args or example.kwargs:
         raise OptionError("args= or kwargs= for an ONNX model", hint="they are for modules; leave them out")
-    return ModelFamily(model, dynamic)
+    return ModelFamily(model, given.constants, dynamic)
 
 
 class ModelFamily:
     """An ONNX model as a graph for any shapes.
 
     Attributes:
-        names: the inputs' names.
+        names: the names of inputs that are no constants.
         shapes: those that are declared, open dimensions at their least extents.
         uniform: whether there is no control flow, which shapes may decide.
     """
 
-    def __init__(self, model: ModelSource, dynamic: Dynamic) -> None:
-        self._model = model
+    def __init__(self, model: ModelSource, constants: Mapping[str, npt.NDArray[Any]], dynamic: Dynamic) -> None:
+        self._model, self._constants = model, constants
         source = read_model(model)
         graph, where = source.proto.graph, source.name
         self.uniform = not any(node.op_type in ("If", "Loop", "Scan") for node in graph.node)
-        declared = _declared(source)
+        declared = [each for each in _declared(source) if each.name not in constants]
         self.names = tuple(each.name for each in declared)
         for name, axes in dynamic.items():
             shape = next((each.shape for each in declared if each.name == name), None)
@@ -88,7 +92,8 @@ class ModelFamily:
         Raises:
             ModelError: the model cannot be used with them.
         """
-        return Imported(graph=load_graph(self._model, input_shapes=dict(zip(self.names, shapes, strict=True))))
+        by_name = dict(zip(self.names, shapes, strict=True))
+        return Imported(graph=load_graph(self._model, input_shapes=by_name, constants=self._constants))
 
 
 def open_dimensions(model: ModelSource) -> Places:
@@ -123,13 +128,19 @@ def _extent(dynamic: Dynamic, declared: Declaration, axis: int, where: str) -> i
     return dim.low
 
 
-def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+def load_graph(
+    model: ModelSource,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, npt.NDArray[Any]] | None = None,
+) -> Graph:
     """The graph of an ONNX model with static shapes throughout.
 
     Args:
         model: a path, the bytes of a file, or a message, which is not changed. External data are read from the
             folder of a path only.
         input_shapes: a full shape by input name, where the model leaves dimensions open.
+        constants: values of inputs that are to be none, by name.
 
     Returns:
         a graph whose inputs and outputs have the model's names and order. Of one that is a sequence, each tensor is
@@ -144,7 +155,7 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
         UnsupportedOperatorsError: it uses operators that Rammer does not have; all are listed.
         UnsupportedFeatureError: it uses a form that Rammer does not have.
         DynamicShapeError: dimensions of inputs are open and no shape is given.
-        OptionError: a given shape does not fit the model.
+        OptionError: a given shape or constant does not fit the model.
         ExternalDataError: a data file is missing, cut short or outside the model's folder.
         ShapeDisagreementError: the file declares other types than its operators give.
         TensorSizeError: a tensor has more dimensions or bytes than any can have.
@@ -163,13 +174,19 @@ def load_graph(model: ModelSource, *, input_shapes: Mapping[str, Sequence[int]] 
         array = array_of(tensor, source.folder, f"initialiser '{tensor.name}' of {where}", held_bytes)
         held_bytes += array.nbytes
         scope[tensor.name] = builder.constant(array, tensor.name)
-    shapes = input_shapes or {}
-    inputs = declared_inputs(graph, shapes.keys(), where)
+    shapes, given = dict(input_shapes or {}), constants or {}
+    inputs = declared_inputs(graph, {*shapes, *given}, where)
     tensors = [tensor for each in inputs for tensor in each.tensors]
-    types = iter(bind_inputs(tensors, shapes, symbols, where))
+    fixed = fixed_inputs(tensors, given, shapes, where)
+    types = bind_inputs(tensors, shapes | {name: array.shape for name, array in fixed.items()}, symbols, where)
+    operands = {
+        tensor.name: builder.constant(fixed[tensor.name], tensor.name)
+        if tensor.name in fixed
+        else builder.input(tensor.name, type_)
+        for tensor, type_ in zip(tensors, types, strict=True)
+    }
     for each in inputs:
-        operands = [builder.input(tensor.name, next(types)) for tensor in each.tensors]
-        scope[each.whole.name] = made_of(each.whole.form, operands)
+        scope[each.whole.name] = made_of(each.whole.form, [operands[tensor.name] for tensor in each.tensors])
 
     random = RandomStreams(builder, where)
     importer = Importer(model=source, functions=functions, builder=builder, random=random)

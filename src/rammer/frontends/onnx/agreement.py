@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from rammer.errors import ShapeDisagreementError
@@ -9,6 +10,8 @@ from rammer.frontends.builder import Operand
 from rammer.frontends.onnx.binding import Declaration, Extent, Symbols
 from rammer.frontends.onnx.sequences import Value, described, form_of, tensors_of
 from rammer.ir.graph import SourceLocation
+
+_log = logging.getLogger(__name__)
 
 
 def check_declared(
@@ -20,8 +23,9 @@ def check_declared(
 ) -> None:
     """Compare declared types with those of the values; a symbol of the inputs has to stand for one extent.
 
-    Exporters invent names for further extents, and may give one to several: such names say nothing, and where there is
-    nothing else, their number does not, either.
+    Shapes of what operators compute follow from these: where exporters declare others, a warning says so. They invent
+    names for further extents, and may give one to several: such names say nothing, and where there is nothing else,
+    their number does not, either.
 
     Args:
         declared: what the file says about inner values and outputs.
@@ -31,31 +35,43 @@ def check_declared(
         where: the model, for messages.
 
     Raises:
-        ShapeDisagreementError: they differ.
+        ShapeDisagreementError: element types differ, or shapes of what no operator computes.
     """
+    others: list[str] = []
     for declaration in declared:
         value = scope.get(declaration.name)
-        if value is not None:
-            reason = _difference(declaration, value, symbols)
-            if reason is not None:
-                raise ShapeDisagreementError(
-                    f"the file declares '{declaration.name}' as {declaration}, its operators give {described(value)}"
-                    f" ({reason})",
-                    where=str(makers.get(declaration.name, where)),
-                    hint="export the model again, or drop its value_info and run onnx.shape_inference",
-                )
+        if value is None:
+            continue
+        kind, shape = _difference(declaration, value), _shape_difference(declaration, value, symbols)
+        reason = kind or shape
+        if reason is None:
+            continue
+        said = f"the file declares '{declaration.name}' as {declaration}, its operators give {described(value)}"
+        if kind is None and declaration.name in makers:
+            others.append(f"{said} ({reason})")
+        else:
+            raise ShapeDisagreementError(
+                f"{said} ({reason})",
+                where=str(makers.get(declaration.name, where)),
+                hint="export the model again, or drop its value_info and run onnx.shape_inference",
+            )
+    if others:
+        more = f", and so of {len(others) - 1} more value(s)" if len(others) > 1 else ""
+        _log.warning("%s: %s%s: what operators give counts", where, others[0], more)
 
 
-def _difference(declaration: Declaration, value: Value, symbols: Symbols) -> str | None:
+def _difference(declaration: Declaration, value: Value) -> str | None:
     if declaration.form != form_of(value):
         return "one is no tensor, or holds other things"
-    if declaration.dtype is not value.dtype:
-        return "element types differ"
-    differences = (_shape_difference(declaration, tensor, symbols) for _, tensor in tensors_of("", value))
+    return None if declaration.dtype is value.dtype else "element types differ"
+
+
+def _shape_difference(declaration: Declaration, value: Value, symbols: Symbols) -> str | None:
+    differences = (_difference_of_tensor(declaration, tensor, symbols) for _, tensor in tensors_of("", value))
     return next(filter(None, differences), None)
 
 
-def _shape_difference(declaration: Declaration, operand: Operand, symbols: Symbols) -> str | None:
+def _difference_of_tensor(declaration: Declaration, operand: Operand, symbols: Symbols) -> str | None:
     if declaration.shape is None or not _says_something(declaration.shape, symbols):
         return None
     if len(declaration.shape) != operand.rank:

@@ -20,6 +20,10 @@ Extent = int | str | None
 """A declared extent: known, a symbol, or nothing at all."""
 
 
+_UNKNOWN = -1
+_UNKNOWN_NAMES = ("", "?", "-1")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """What the file says about a value; `shape` is None where not even the rank is known.
@@ -176,11 +180,12 @@ def bind_inputs(
 
 
 def _extent(dim: onnx.TensorShapeProto.Dimension) -> Extent:
+    """A declared extent; exporters write -1 and "?", too, where they know nothing of one."""
     match dim.WhichOneof("value"):
         case "dim_value":
-            return dim.dim_value
+            return None if dim.dim_value == _UNKNOWN else dim.dim_value
         case "dim_param":
-            return dim.dim_param or None
+            return dim.dim_param if dim.dim_param not in _UNKNOWN_NAMES else None
         case _:
             return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch.export import ExportedProgram
@@ -16,17 +16,19 @@ from rammer.frontends.torch.private import check_version
 from rammer.frontends.torch.program import import_program
 from rammer.frontends.torch.step import load_step
 from rammer.ir.dimensions import Dynamic
+from rammer.options import GivenInputs
 from rammer.printable import listing
 
 __all__ = ["explain_model", "load_family", "load_model", "load_step"]
 
+_INSTEAD: Mapping[str, str] = {
+    "input_shapes=": "the shapes are those of the tensors in args= and kwargs=",
+    "constants=": "what is no tensor in args= and kwargs= is part of the program",
+    "state=": "the buffers that it writes to are its state",
+}
 
-def load_model(
-    model: torch.nn.Module | ExportedProgram,
-    example: Example,
-    input_shapes: Mapping[str, Sequence[int]],
-    states: Mapping[str, str],
-) -> Imported:
+
+def load_model(model: torch.nn.Module | ExportedProgram, example: Example, given: GivenInputs) -> Imported:
     """A module, captured with the example's arguments, or an exported program as a graph.
 
     Its inputs are the tensors among the arguments, its outputs those among the results, in PyTorch's order;
@@ -34,26 +36,26 @@ def load_model(
 
     Raises:
         ModelError: the module cannot be captured, or uses what Rammer does not have.
-        OptionError: arguments or shapes are given where they have no use.
+        OptionError: something is given that it has no use for.
         DeviceUnavailableError: PyTorch is too old.
     """
-    if input_shapes:
-        raise OptionError("input_shapes= for a module", hint="the shapes are those of the tensors in args= and kwargs=")
-    if states:
-        raise OptionError("state= for a module", hint="the buffers that it writes to are its state")
+    for option in given.options:
+        raise OptionError(f"{option} for a module", hint=_INSTEAD[option])
     program, name = _captured(model, example)
     return import_program(program, name, None if isinstance(model, ExportedProgram) else model.forward)
 
 
-def load_family(model: torch.nn.Module, example: Example, dynamic: Dynamic) -> ModuleFamily:
+def load_family(model: torch.nn.Module, example: Example, given: GivenInputs, dynamic: Dynamic) -> ModuleFamily:
     """A module as graphs for many shapes.
 
     Raises:
         ModelError: the module cannot be captured.
-        OptionError: the model is an exported program, or has no such dimensions.
+        OptionError: the model is an exported program, has no such dimensions, or has no use for what is given.
         DeviceUnavailableError: PyTorch is too old.
     """
     check_version()
+    for option in given.options:
+        raise OptionError(f"{option} for a module", hint=_INSTEAD[option])
     if not isinstance(model, torch.nn.Module):
         raise OptionError("dynamic= for an exported program", hint="give the module")
     return ModuleFamily(model, example, dynamic)

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import onnx
 
-from rammer.errors import UnsupportedFeatureError
+from rammer.errors import ModelError, UnsupportedFeatureError
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import concatenated, converted, element, reshaped, stacked
 from rammer.frontends.onnx.converters import loops
@@ -25,6 +25,9 @@ _NO_BOUND = 1 << 24
 """From here on a number of trips stands for none, as exporters write it for loops that a condition ends."""
 
 
+_FIXED = "or, if an input decides whether this branch is taken, give its value: constants={name: value}, --constant"
+
+
 def _if(node: Node) -> Sequence[Value]:
     """One branch where the condition is known; else both, which have no effects, and a choice between their results.
 
@@ -37,10 +40,20 @@ def _if(node: Node) -> Sequence[Value]:
     if condition.array is not None:
         taken = branches[0 if condition.array.item() else 1]
         return node.enter(node.graph(taken), (), taken)
-    chosen, other = (node.enter(node.graph(name), (), name) for name in branches)
+    chosen, other = (_branch(node, name) for name in branches)
     if len(chosen) != len(other):
         raise node.invalid(f"its branches have {len(chosen)} and {len(other)} results")
     return [_chosen(node, condition, a, b) for a, b in zip(chosen, other, strict=True)]
+
+
+def _branch(node: Node, name: str) -> Sequence[Value]:
+    """The results of a branch that may be taken."""
+    try:
+        return node.enter(node.graph(name), (), name)
+    except ModelError as error:
+        if _FIXED not in error.hint:
+            error.hint = "; ".join(filter(None, (error.hint, _FIXED)))
+        raise
 
 
 def _chosen(node: Node, condition: Operand, a: Value, b: Value) -> Value:

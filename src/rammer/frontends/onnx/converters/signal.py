@@ -74,6 +74,8 @@ def _resized(node: Node, x: Operand, axis: int, extent: int) -> Operand:
 def _stft(node: Node) -> Sequence[Operand]:
     """Transforms of frames that begin a step apart, each element times the window's."""
     x, step, window = node.operand(0), node.known_integer(1), node.optional(2)
+    if x.rank == 2:  # of real numbers, which ONNX Runtime takes so, too
+        x = reshaped(node, x, (*x.shape, 1))
     if x.rank != 3 or x.shape[2] not in (1, 2):
         raise node.invalid(f"{x.type} does not hold signals")
     if node.optional(3) is not None:

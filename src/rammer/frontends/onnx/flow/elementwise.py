@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rammer.frontends.builder import Operand
+from rammer.frontends.counts.count import cut, one_count
 from rammer.frontends.onnx.converters import elementwise
-from rammer.frontends.onnx.counts import refusal
-from rammer.frontends.onnx.flow.rule import Rule, along, cut, first_alone, one_count
+from rammer.frontends.onnx.flow.rule import Rule, along, first_alone
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
 
@@ -19,13 +19,13 @@ def _broadcast(node: Node, converter: Converter) -> Sequence[Value | None]:
     sized = [(x, x.count.axis) for x in operands if x.count is not None]
     axes = {own + rank - x.rank for x, own in sized}
     if len(axes) > 1:
-        raise refusal(node, "so does that of another input, along another dimension")
+        raise node.refusal("so does that of another input, along another dimension")
     (axis,) = axes
     count = one_count(node, [x for x, _ in sized])
     for x in operands:
         own = axis - rank + x.rank
         if x.count is None and own >= 0 and x.shape[own] != 1:
-            raise refusal(node, f"another input has {x.shape[own]} elements along that dimension")
+            raise node.refusal(f"another input has {x.shape[own]} elements along that dimension")
     extent = min(x.shape[own] for x, own in sized)
     node.inputs = tuple(cut(node, x, extent) if isinstance(x, Operand) else x for x in node.inputs)
     return along(node, converter(node), axis, count)

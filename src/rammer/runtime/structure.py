@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rammer.errors import ArgumentError
-from rammer.ir.calling import CallForm, Constant, Fixed, Leaf, Nest, Structure, leaves
+from rammer.ir.calling import CallForm, Constant, Counted, Fixed, Leaf, Nest, Number, Structure, leaves
 from rammer.ir.schema import SchemaError
 from rammer.runtime.container import Json
 from rammer.runtime.signature import Signature
@@ -107,6 +107,10 @@ def _to_json(structure: Structure) -> Json:
     match structure:
         case Leaf(name):
             return {"array": name}
+        case Counted(name, axis, count):
+            return {"counted": name, "axis": axis, "count": count}
+        case Number(name):
+            return {"number": name}
         case Fixed(value):
             return {"fixed": value}
         case Nest(kind=kind, keys=keys, parts=parts, context=context):
@@ -138,6 +142,10 @@ def _from_json(data: Any, depth: int) -> Structure:  # noqa: ANN401 - as `form_f
         raise ValueError("too deep")
     if "array" in data:
         return Leaf(_text(data["array"]))
+    if "counted" in data:
+        return Counted(_text(data["counted"]), _position(data["axis"]), _text(data["count"]))
+    if "number" in data:
+        return Number(_text(data["number"]))
     if "fixed" in data:
         return Fixed(_constant(data["fixed"]))
     keys, parts = tuple(map(_constant, data["keys"])), tuple(_from_json(part, depth + 1) for part in data["parts"])
@@ -150,6 +158,12 @@ def _from_json(data: Any, depth: int) -> Structure:  # noqa: ANN401 - as `form_f
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no name")
+    return value
+
+
+def _position(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _DEEPEST:
+        raise TypeError(f"{value!r} is no axis")
     return value
 
 

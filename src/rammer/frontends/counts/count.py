@@ -20,7 +20,8 @@ from rammer.frontends.node import ModelNode
 from rammer.ir.graph import SourceLocation
 from rammer.ir.types import DType
 
-_SUFFIX = ".count"
+COUNT_SUFFIX = ".count"
+"""Behind the name of an output, that of how many of its elements count."""
 
 
 def counted(node: ModelNode, x: Operand, axis: int, count: Operand) -> Operand:
@@ -53,6 +54,29 @@ def one_count(node: ModelNode, operands: Sequence[Operand]) -> Operand:
     if any(not node.builder.are_equal(counts[0], other) for other in counts[1:]):
         raise node.refusal("it is not known to be that of its other inputs")
     return counts[0]
+
+
+def broadcast_count(node: ModelNode, operands: Sequence[Operand]) -> Count | None:
+    """What counts of a tensor that operands broadcast to: each has as much along that dimension, or one element.
+
+    None where all of each operand counts.
+
+    Raises:
+        ModelError: they are not known to be.
+    """
+    rank = max(x.rank for x in operands)
+    sized = [(x, x.count.axis + rank - x.rank) for x in operands if x.count is not None]
+    if not sized:
+        return None
+    axis = sized[0][1]
+    if any(own != axis for _, own in sized):
+        raise node.refusal("so does that of another input, along another dimension")
+    count = one_count(node, [x for x, _ in sized])
+    for x in operands:
+        own = axis - rank + x.rank
+        if x.count is None and own >= 0 and x.shape[own] != 1:
+            raise node.refusal(f"another input has {x.shape[own]} elements along that dimension")
+    return Count(axis=axis, value=count)
 
 
 def known(operand: Operand) -> int | None:
@@ -155,8 +179,8 @@ def with_counts(
     Raises:
         InvalidModelError: an output has the name that such a number, or an element of a sequence, has.
     """
-    counts = [(name + _SUFFIX, operand.count.value) for name, operand in outputs if operand.count is not None]
-    whole = [*((name, _cleared(builder, name, operand, where)) for name, operand in outputs), *counts]
+    counts = [(name + COUNT_SUFFIX, operand.count.value) for name, operand in outputs if operand.count is not None]
+    whole = [*((name, cleared(builder, name, operand, where)) for name, operand in outputs), *counts]
     for name, times in Counter(name for name, _ in whole).items():
         if times > 1:
             raise InvalidModelError(
@@ -165,6 +189,7 @@ def with_counts(
     return whole
 
 
-def _cleared(builder: FoldingBuilder, name: str, output: Operand, where: str) -> Operand:
+def cleared(builder: FoldingBuilder, name: str, output: Operand, where: str) -> Operand:
+    """An output of the model with 0 behind what counts."""
     location = SourceLocation(model=where, node=name, op_type="Where")
     return filled(ModelNode(location=location, builder=builder), output)

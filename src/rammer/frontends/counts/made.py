@@ -22,11 +22,15 @@ def nonzero(node: ModelNode, x: Operand) -> tuple[list[Operand], Operand]:
     """Where elements are not 0, row by row: a vector of positions along each dimension, and how many of them count."""
     flat = reshaped(node, converted(node, x, DType.BOOL), (x.type.size,))
     places, count = holding(node, flat)
+    if x.rank == 1:
+        node.builder.bound(places, 0, x.type.size)
+        return [places], count
     found, step = [], x.type.size
     for extent in x.shape:
         step //= max(extent, 1)
         line = node.add("Div", places, number(node, max(step, 1)))
         found.append(node.add("Mod", line, number(node, max(extent, 1)), fmod=False))
+        node.builder.bound(found[-1], 0, max(extent - 1, 0))
     return found, count
 
 

@@ -79,22 +79,24 @@ def between(node: ModelNode, x: Operand, axis: int, start: Operand, end: Operand
             raise node.unsupported(
                 f"steps of {step} along a dimension whose size depends on the data", "all of it may be turned around"
             )
-        return counted(node, _from(node, x, axis, node.add("Sub", length, number(node, 1)), -1, extent), axis, length)
-    first, last = _position(node, start, length), _position(node, end, length)
+        return counted(
+            node, run_from(node, x, axis, node.add("Sub", length, number(node, 1)), -1, extent), axis, length
+        )
+    first, last = place_in(node, start, length), place_in(node, end, length)
     size = node.add("Max", node.add("Sub", last, first), number(node, 0))
     most = min(extent, node.builder.most(size) or 0)
     if begin is not None and begin >= 0:
         begin = min(begin, extent)
         result = part(node, bare(x), axis, begin, min(most, extent - begin))
     else:
-        result = _from(node, x, axis, first, 1, most if begin is None else min(most, -begin))
+        result = run_from(node, x, axis, first, 1, most if begin is None else min(most, -begin))
     if step > 1:
         result = strided(node, result, {axis: range(0, result.shape[axis], step)})
         size = node.add("Div", node.add("Add", size, number(node, step - 1)), number(node, step))
     return counted(node, result, axis, size)
 
 
-def _position(node: ModelNode, position: Operand, length: Operand) -> Operand:
+def place_in(node: ModelNode, position: Operand, length: Operand) -> Operand:
     """A position from the front and within a length; a negative one counts from the end."""
     place, zero = converted(node, position, DType.INT64), number(node, 0)
     if node.builder.interval(place).least < 0:
@@ -103,7 +105,7 @@ def _position(node: ModelNode, position: Operand, length: Operand) -> Operand:
     return node.add("Min", place, length)
 
 
-def _from(node: ModelNode, x: Operand, axis: int, first: Operand, step: int, size: int) -> Operand:
+def run_from(node: ModelNode, x: Operand, axis: int, first: Operand, step: int, size: int) -> Operand:
     """So many elements along a dimension, from a computed position on."""
     places = node.add("Add", first, node.constant(np.arange(size, dtype=np.int64) * step))
     return taken(node, bare(x), places, axis)

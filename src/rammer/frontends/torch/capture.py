@@ -134,7 +134,8 @@ def _capture_error(error: Exception, name: str, hint: str = "") -> CaptureError 
         return DataDependentError(
             f"control flow or a shape depends on the values of tensors: {message.splitlines()[0]}",
             where=name,
-            hint="choose with torch.where, or compute the choice outside of the module and pass it as an argument",
+            hint="choose with torch.where, compute the choice outside of the module and pass it as an argument, or say "
+            "what is known of a size: torch._check(x.shape[0] > 0)",
         )
     if "need to register a pytree" in message:
         return CaptureError(

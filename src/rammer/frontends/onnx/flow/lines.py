@@ -9,6 +9,7 @@ import numpy as np
 
 from rammer.frontends.builder import Operand
 from rammer.frontends.counts.count import bare, neutral, number
+from rammer.frontends.counts.lines import mean
 from rammer.frontends.moves import converted
 from rammer.frontends.onnx.converters.reduction import reduced_axes
 from rammer.frontends.onnx.flow.rule import Rule, along, first_alone, ordinary, scalars, sized
@@ -17,7 +18,7 @@ from rammer.frontends.onnx.sequences import Value
 from rammer.ir.types import DType
 
 _NEUTRAL: Mapping[str, float] = {
-    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMean", "ReduceSum", "ReduceSumSquare"), 0),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSum", "ReduceSumSquare"), 0),
     **dict.fromkeys(("ReduceMax", "ReduceLogSumExp"), -math.inf),
     "ReduceMin": math.inf,
     "ReduceProd": 1,
@@ -30,14 +31,9 @@ def _reduce(node: Node, converter: Converter) -> Sequence[Value | None]:
     axes, keepdims = reduced_axes(node, x), node.flag("keepdims")
     if count.axis not in axes:
         return along(node, converter(node), _kept_axis(count.axis, () if keepdims else axes), count.value)
-    whole = neutral(node, x, _NEUTRAL[node.op_type])
     if node.op_type != "ReduceMean":
-        return ordinary(node, converter, whole)
-    others = math.prod(x.shape[axis] for axis in axes if axis != count.axis)
-    wide = converted(node, whole, x.dtype.compute)
-    total = node.add("ReduceSum", wide, axes=axes, keepdims=keepdims)
-    elements = converted(node, node.add("Mul", count.value, number(node, others)), wide.dtype)
-    return [converted(node, node.add("Div", total, elements), x.dtype)]
+        return ordinary(node, converter, neutral(node, x, _NEUTRAL[node.op_type]))
+    return [mean(node, x, axes, keepdims=keepdims)]
 
 
 def _kept_axis(axis: int, gone: Sequence[int]) -> int:
@@ -106,7 +102,7 @@ def _top_k(node: Node, converter: Converter) -> Sequence[Value | None]:
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(_NEUTRAL, _reduce),
+    **dict.fromkeys((*_NEUTRAL, "ReduceMean"), _reduce),
     "ArgMax": _arg_extreme,
     "ArgMin": _arg_extreme,
     "CumProd": _cumulative,

@@ -8,6 +8,7 @@ from typing import Any
 from rammer.errors import ArgumentError
 from rammer.ir.calling import CallForm, Constant, Counted, Fixed, Leaf, Nest, Number, Structure, leaves
 from rammer.ir.schema import SchemaError
+from rammer.ir.types import DType, TensorType
 from rammer.runtime.container import Json
 from rammer.runtime.signature import Signature
 
@@ -134,7 +135,30 @@ def form_from_json(data: Any, signature: Signature) -> CallForm:  # noqa: ANN401
     given = list(leaves(form.result))
     if taken != [port.name for port in signature.inputs] or given != [port.name for port in signature.outputs]:
         raise SchemaError("its call form has other arrays than its signature")
+    types = {port.name: port.type for port in signature.outputs}
+    if any(_holds_numbers(part) for _, part in form.arguments) or not _is_sized(form.result, types):
+        raise SchemaError("its call form has sizes or numbers that are none")
     return form
+
+
+def _holds_numbers(structure: Structure) -> bool:
+    """Whether a part of an argument is one that results alone have."""
+    if isinstance(structure, Nest):
+        return any(map(_holds_numbers, structure.parts))
+    return isinstance(structure, Counted | Number)
+
+
+def _is_sized(structure: Structure, types: Mapping[str, TensorType]) -> bool:
+    """Whether numbers are one element each, and dimensions that are cut are there."""
+    match structure:
+        case Nest(parts=parts):
+            return all(_is_sized(part, types) for part in parts)
+        case Counted(name, axis, count):
+            number = types[count]
+            return axis < types[name].rank and number.size == 1 and number.dtype is DType.INT64
+        case Number(name):
+            return types[name].size == 1
+    return True
 
 
 def _from_json(data: Any, depth: int) -> Structure:  # noqa: ANN401 - as `form_from_json`

@@ -100,6 +100,11 @@ FLOWS: dict[str, Any] = {
     "products": lambda y: (F.linear(y, W, B), y @ W.T, W @ y.T, y.T @ y, y @ X[0], X[0] @ y.T),
     "more products": lambda y: (torch.addmm(B, y, W.T), torch.bmm(y[:, None], y[:, :, None]), torch.outer(y[:, 0], B)),
     "sums of products": lambda y: (torch.einsum("nd,kd->nk", y, W), torch.einsum("nd,ne->de", y, y)),
+    "more sums of products": lambda y: (
+        torch.einsum("...i,...i", y, y),
+        torch.einsum("ij,kj", W, y),
+        torch.einsum("ni->", y),
+    ),
     "images": lambda y: F.max_pool2d(F.conv2d(y.view(-1, 1, 2, 2), W.view(3, 1, 2, 2), padding=1), 2),
     "resized images": lambda y: F.interpolate(y.view(-1, 1, 2, 2), scale_factor=2),
     "embedded": lambda y: F.embedding(y.long().clamp(0, 2), W),
@@ -197,6 +202,29 @@ def test_numbers_from_tensors():
         return x[first : first + 2], x.narrow(0, first, 2)
 
     check_each(window, [(X, torch.tensor(n)) for n in (0, 3, 4)])
+
+
+def test_numbers_that_checks_alone_compare():
+    def checked(x, n):
+        torch._check((n - n).item() == 0)
+        return x[: n.item()] * x[: n.item()]
+
+    check_each(checked, [(X, torch.tensor(n)) for n in (0, 1, 4)])
+
+
+def test_parts_of_computed_sizes():
+    def parts(x, sizes):
+        first, second, third = x.split(sizes.tolist())
+        return first * 2, second.sum(0), torch.cat([third, first])
+
+    check_each(parts, [(X, torch.tensor(sizes)) for sizes in ([1, 2, 3], [0, 6, 0], [2, 0, 4])])
+
+    def rest(x):
+        y = rows(x)
+        first, others = y.split([1, y.shape[0] - 1])
+        return first, others
+
+    check_each(rest, SOME)
 
 
 def test_repetitions_have_a_bound():
@@ -302,10 +330,23 @@ def test_explained_as_large_as_they_can_be():
     assert [(name, each.shape) for name, each in found.outputs] == [("index", (6, 4))]
 
 
-REFUSED = {
+def bounded(x):
+    number = x[:, 1].argmax().item()
+    torch._check(number >= 0)
+    torch._check(number <= 6)
+    return number
+
+
+REFUSED: dict[str, Any] = {
     "two sizes": (lambda x: rows(x) @ rows(x).T, "several dimensions"),
     "another mask": (lambda x: rows(x) + x[x[:, 1] > 0], "not known to be that of"),
-    "a known size": (lambda x: rows(x) + x, "that of"),
+    "a known size": (lambda x: rows(x) + x, "for that of"),
+    "a sum of sizes": (lambda x: torch.cat([rows(x), x[x[:, 1] > 0]]) + x, "6 elements along that dimension"),
+    "a number": (lambda x: x[: x[:, 1].argmax().item()] + W, "for that of"),
+    "a number with bounds": (lambda x: x[: bounded(x)] + W, "that of another operand"),
+    "two numbers": (lambda x: x[: bounded(x)] + x[: bounded(-x)], "not known to be that of"),
+    "repetitions": (lambda x: x.repeat_interleave(x[:, 1].abs().long(), 0) + W, "for that of"),
+    "sizes of parts": (lambda x: x.split([bounded(x), bounded(-x), 3])[0] + W, "that of another operand"),
     "any dimension of one": (lambda x: rows(x).squeeze(), "name the dimensions"),
     "that dimension": (lambda x: rows(x).squeeze(0), "may not go"),
     "split": (lambda x: rows(x).T.reshape(-1), "does not stay one of its own"),

@@ -28,6 +28,7 @@ from rammer.frontends.fourier import Complex
 from rammer.frontends.moves import transposed
 from rammer.frontends.node import ModelNode
 from rammer.frontends.randomness import RandomStreams
+from rammer.frontends.torch.assumptions import check_assumptions
 from rammer.frontends.torch.calls import trusting
 from rammer.frontends.torch.converters import CONVERTERS
 from rammer.frontends.torch.importer import Importer
@@ -210,6 +211,7 @@ class _Program:
         self._constants = [args[i] for i in constant]  # kept alive, so that no other tensor takes their place
         self.known, self._wants = self._seen()  # no other living tensors have these versions and addresses
         nodes = list(graph.graph.nodes)
+        check_assumptions(nodes, _NAME)
         placeholders = [node for node in nodes if node.op == "placeholder"]
         builder = FoldingBuilder(_NAME)
         source = SourceLocation(model=_NAME, node="layouts", op_type="Transpose")

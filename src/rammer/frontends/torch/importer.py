@@ -69,7 +69,7 @@ class Importer:
             ModelError: a call has a form that Rammer does not have.
         """
         refuse(missing_operators(nodes, self.model), self.model)
-        unread = _read_by_checks(nodes)
+        unread = read_by_checks(nodes)
         for node in nodes:
             if node in unread:
                 continue
@@ -198,7 +198,7 @@ def _holds_complex(value: object) -> bool:
 
 def missing_operators(nodes: Sequence[FxNode], model: str) -> list[tuple[str, str]]:
     """The operators among the nodes that have no converter, each with its place in the model."""
-    unread = _read_by_checks(nodes)
+    unread = read_by_checks(nodes)
     calls = [node for node in nodes if node.op == "call_function" and node not in unread]
     missing = [(node, location_of(node, model)) for node in calls if not _is_known(node)]
     return [(str(node.args[1]) if _has_effect(node) else place.op_type, place.node) for node, place in missing]
@@ -223,18 +223,19 @@ def refuse(missing: Sequence[tuple[str, str]], model: str) -> None:
         raise UnsupportedOperatorsError(missing, where=model, hint="rewrite these parts with other operators")
 
 
-def _read_by_checks(nodes: Sequence[FxNode]) -> set[FxNode]:
+def read_by_checks(nodes: Sequence[FxNode]) -> set[FxNode]:
     """Checks, and what is computed for them alone; and truth values of Python that PyTorch leaves behind."""
     unread: set[FxNode] = set()
     for node in reversed(nodes):
         is_read = not unread.issuperset(node.users) or not (node.users or _is_choice(node))
-        if node.op == "call_function" and (_is_check(node) or not is_read):
+        if node.op == "call_function" and (is_call_of(node, *_CHECKS) or not is_read):
             unread.add(node)
     return unread
 
 
-def _is_check(node: FxNode) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and _name(node.target) in _CHECKS
+def is_call_of(node: FxNode, *names: str) -> bool:
+    """Whether a node calls one of PyTorch's operators."""
+    return isinstance(node.target, torch._ops.OpOverload) and _name(node.target) in names
 
 
 def _is_choice(node: FxNode) -> bool:
@@ -263,7 +264,7 @@ def _depends(results: Sequence[object]) -> bool:
 
 def _reads_tensor(node: FxNode) -> bool:
     """Whether a number is an element of a tensor, not one of its extents."""
-    return isinstance(node.target, torch._ops.OpOverload) and _name(node.target) in CONVERTERS
+    return is_call_of(node, "_local_scalar_dense")
 
 
 def _is_known(node: FxNode) -> bool:
@@ -297,9 +298,10 @@ def _arguments(target: Any, args: Sequence[object], kwargs: Mapping[str, object]
 
 
 def _captured(argument: object) -> object:
-    """An argument as PyTorch captured it; a number that depends on the values of tensors is any of its kind."""
-    value = argument.meta.get("val") if isinstance(argument, FxNode) else argument
-    return 1 if isinstance(value, torch.SymInt) else 1.5 if isinstance(value, torch.SymFloat) else value
+    """An argument as PyTorch captured it."""
+    if isinstance(argument, list | tuple):
+        return [_captured(element) for element in argument]
+    return argument.meta.get("val") if isinstance(argument, FxNode) else argument
 
 
 def _used(node: FxNode, count: int) -> tuple[bool, ...]:
@@ -314,9 +316,8 @@ def _used(node: FxNode, count: int) -> tuple[bool, ...]:
 def _rows(node: FxNode) -> int | None:
     """How many of a call's results are read at most, from the first on, by slices; None where all may be."""
     ends: list[int] = []
-    for user in node.users.keys() - _read_by_checks(list(node.graph.nodes)):
-        is_slice = isinstance(user.target, torch._ops.OpOverload) and _name(user.target) == "slice"
-        given = _arguments(user.target, user.args, user.kwargs) if is_slice else {}
+    for user in node.users.keys() - read_by_checks(list(node.graph.nodes)):
+        given = _arguments(user.target, user.args, user.kwargs) if is_call_of(user, "slice") else {}
         end = given.get("end")
         if given.get("dim") != 0 or given.get("start") not in (None, 0) or not isinstance(end, int) or end < 0:
             return None

@@ -166,7 +166,7 @@ class Node(ModelNode):
 
     def promoted(self, *names: str) -> DType:
         """The element type that PyTorch promotes two arguments to."""
-        first, second = (self.captured[name] for name in names)
+        first, second = (_any_of_its_kind(self.captured[name]) for name in names)
         return dtype_of(torch.result_type(first, second), str(self.location))
 
     # Operands whose size depends on the data.
@@ -192,6 +192,11 @@ class Node(ModelNode):
             f"its argument '{name}' is computed as the model runs",
             "it decides a shape or a choice that Rammer makes at compile time: let it follow from constants and shapes",
         )
+
+
+def _any_of_its_kind(value: object) -> object:
+    """A known number in place of one that depends on the values of tensors."""
+    return 1 if isinstance(value, torch.SymInt) else 1.5 if isinstance(value, torch.SymFloat) else value
 
 
 def _operands_in(value: object) -> list[Operand]:

@@ -32,19 +32,18 @@ class Sizes:
     _symbols: dict[str, Operand] = field(default_factory=dict)
 
     def define(self, node: ModelNode, number: object, value: Operand) -> None:
-        """Say what a symbol is, unless that is known. It is brought to where PyTorch takes it to lie.
+        """Say what a symbol is, if it is a new one. It is brought to where PyTorch takes it to lie.
 
         Raises:
-            DataDependentError: PyTorch takes two numbers for one that are not known to be.
+            DataDependentError: PyTorch takes it for another number, as operands meet, and it is not known to be that.
         """
-        if not isinstance(number, torch.SymInt | torch.SymFloat) or (symbol := formula_of(number)).kind != "symbol":
+        if not isinstance(number, torch.SymInt | torch.SymFloat):
             return
-        value = _within(node, number, reshaped(node, value, ()))
-        first = self._symbols.setdefault(str(symbol.value), value)
-        if not node.builder.are_equal(first, value):
-            raise depends(
-                node, "PyTorch takes a size that depends on the data to be that of another operand", _ONE_SIZE
-            )
+        formula, value = formula_of(number), _within(node, number, reshaped(node, value, ()))
+        if formula.kind == "symbol":
+            self._symbols.setdefault(str(formula.value), value)
+        if not self._is_defined(formula) or not node.builder.are_equal(self._computed(node, formula), value):
+            raise depends(node, "PyTorch takes a size that depends on the data to be that of another operand", ONE_SIZE)
 
     def number(self, node: ModelNode, value: int | float | torch.SymInt | torch.SymFloat) -> Operand:
         """A number that may depend on the values of tensors.
@@ -115,7 +114,7 @@ class Sizes:
             raise depends(node, "several dimensions of a result have sizes that depend on the data", "one may")
         if own and own != axes:
             raise depends(
-                node, f"PyTorch takes a size that depends on the data for that of {list(captured.shape)}", _ONE_SIZE
+                node, f"PyTorch takes a size that depends on the data for that of {list(captured.shape)}", ONE_SIZE
             )
         for axis in axes:
             count = self.number(node, captured.shape[axis])
@@ -144,7 +143,8 @@ class Sizes:
         return rule(node, [self._computed(node, one) for one in formula.operands])
 
 
-_ONE_SIZE = "pick what meets by one mask, or one list of positions, so that the sizes are known to be one"
+TAKEN_FOR_ANOTHER = "PyTorch takes a size that depends on the data to be that of another operand"
+ONE_SIZE = "pick what meets by one mask, or one list of positions, so that the sizes are known to be one"
 _NUMBERS_HINT = "numbers are added, multiplied, divided, compared by min and max; compute others as tensors"
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
+
+import torch
 
 from rammer.frontends.builder import Operand
 from rammer.frontends.counts.count import bare, broadcast_count, filled, number, one_count
 from rammer.frontends.counts.moves import between, in_blocks, joined, place_in, run_from
-from rammer.frontends.moves import converted, reshaped
+from rammer.frontends.moves import converted, part, reshaped
 from rammer.frontends.torch.converters.movement import VIEWS
 from rammer.frontends.torch.converters.parts import PADS, SPLITS
 from rammer.frontends.torch.flow.rule import Rule, as_result, counted_axis, ordinary
 from rammer.frontends.torch.node import Converter, Node, Result
+from rammer.frontends.torch.private import formula_of
 
 _PERMUTATIONS = ("permute", "permute_copy", "t", "t_copy", "transpose", "transpose_copy")
 
@@ -27,7 +31,7 @@ def _view(node: Node, converter: Converter) -> Result:
             raise node.refusal("name the dimensions that go")
         if x.count.axis in node.dimensions("dim", x.rank):
             raise node.refusal("that dimension may not go")
-    return in_blocks(node, x, x.count, node.shape[: count.axis], node.shape[count.axis + 1 :])
+    return bare(in_blocks(node, x, x.count, node.shape[: count.axis], node.shape[count.axis + 1 :]))
 
 
 def _expand(node: Node, converter: Converter) -> Result:
@@ -46,10 +50,32 @@ def _slice(node: Node, converter: Converter) -> Result:
     if x.count is not None and x.count.axis != axis:
         raise node.refusal("another dimension is cut where the model computes")
     start, end = (_scalar(node, given, default) for given, default in zip(ends, (0, _FAR), strict=True))
-    if node.results[0] is not None and not node.sizes.axes(node, node.made[0]) and node.integer("step") == 1:
-        length = number(node, x.shape[axis]) if x.count is None else x.count.value
-        return run_from(node, x, axis, place_in(node, start, length), 1, node.shape[axis])
-    return between(node, x, axis, start, end, node.integer("step"))
+    begin, stop = (node.captured[name] for name in ("start", "end"))
+    wanted = None if stop is None else stop - (0 if begin is None else begin)  # type: ignore[operator]
+    return _between(node, x, axis, start, end, node.integer("step"), wanted)
+
+
+def _between(
+    node: Node, x: Operand, axis: int, start: Operand, end: Operand, step: int, wanted: object, result: int = 0
+) -> Operand:
+    """The elements between two positions, as a result of the call, which has as many in PyTorch as are wanted.
+
+    Where another number is captured, PyTorch may have taken it to be that of another operand.
+    """
+    made, type_ = node.made[result], node.results[result]
+    assert isinstance(made, torch.Tensor)
+    size = formula_of(made.shape[axis])
+    is_wanted = isinstance(wanted, int | torch.SymInt) and step == 1 and formula_of(wanted) == size
+    if is_wanted and type_ is not None and not node.sizes.axes(node, made):
+        place = place_in(node, start, size_of(node, x, axis))
+        return run_from(node, x, axis, place, 1, type_.shape[axis])
+    found = between(node, x, axis, start, end, step)
+    return bare(found) if is_wanted or size.operands else found
+
+
+def size_of(node: Node, x: Operand, axis: int) -> Operand:
+    """How many elements count along a dimension, the only one of which that may depend on the data."""
+    return number(node, x.shape[axis]) if x.count is None else x.count.value
 
 
 _FAR = 1 << 62
@@ -71,20 +97,38 @@ def _select(node: Node, converter: Converter) -> Result:
         return ordinary(node, converter)
     if not is_along and x.count is not None:
         raise node.refusal("another dimension is cut where the model computes")
-    length = number(node, x.shape[axis]) if x.count is None else x.count.value
-    return node.add("Gather", bare(x), place_in(node, _scalar(node, index, 0), length), axis=axis)
+    place = place_in(node, _scalar(node, index, 0), size_of(node, x, axis))
+    return node.add("Gather", bare(x), place, axis=axis)
 
 
 def _cat(node: Node, converter: Converter) -> Result:
     """One after the other; vectors without elements fit any shape, as in PyTorch."""
     parts = [x for x in node.operands("tensors") if x.count is not None or x.shape != (0,)]
     wide = [x.like(converted(node, x, node.dtype)) for x in parts]
-    return joined(node, wide, node.dimension("dim", wide[0].rank))
+    axis = node.dimension("dim", wide[0].rank)
+    whole = bare(joined(node, wide, axis))
+    return part(node, whole, axis, 0, min(node.shape[axis], whole.shape[axis]))
 
 
 def _stack(node: Node, converter: Converter) -> Result:
     broadcast_count(node, node.operands("tensors"))
     return ordinary(node, converter)
+
+
+def _split(node: Node, converter: Converter) -> Result:
+    """Parts one after the other, whose sizes may be computed."""
+    x, sizes = node.operand("self"), node.arguments.get("split_sizes")
+    axis = node.dimension("dim", x.rank)
+    is_computed = isinstance(sizes, list) and any(isinstance(size, Operand) for size in sizes)
+    if not isinstance(sizes, list) or not (is_computed or counted_axis(node, "self") == axis):
+        return _apart(node, converter)
+    if x.count is not None and x.count.axis != axis:
+        raise node.refusal("another dimension is cut where the model computes")
+    ends = [number(node, 0)]
+    for size in sizes:
+        ends.append(node.add("Add", ends[-1], _scalar(node, size, 0)))
+    parts = enumerate(zip(pairwise(ends), node.captured["split_sizes"], strict=True))  # type: ignore[call-overload]
+    return [_between(node, x, axis, start, end, 1, size, i) for i, ((start, end), size) in parts]
 
 
 def _apart(node: Node, converter: Converter) -> Result:
@@ -150,7 +194,8 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(VIEWS, _view),
     **dict.fromkeys(_PERMUTATIONS, ordinary),
     **dict.fromkeys((*PADS, "constant_pad_nd", "pad"), _pad),
-    **dict.fromkeys((*SPLITS, "unbind", "unbind_copy"), _apart),
+    **dict.fromkeys(("unbind", "unbind_copy"), _apart),
+    **dict.fromkeys(SPLITS, _split),
     **dict.fromkeys(("copy", "expand", "expand_copy"), _expand),
     **dict.fromkeys(("select", "select_copy"), _select),
     **dict.fromkeys(("slice", "slice_copy"), _slice),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rammer.frontends.builder import Operand
@@ -65,21 +65,31 @@ def _linear(node: Node, converter: Converter) -> Result:
 
 def _einsum(node: Node, converter: Converter) -> Result:
     """Operands are counted alike along a dimension of one letter; where it is summed, what does not count is 0."""
-    operands, equation = node.operands("tensors"), node.text("equation").replace(" ", "")
-    terms, arrow, result = equation.partition("->")
-    letters = terms.split(",")
-    if "." in equation or not arrow:
-        raise node.refusal("an equation with '...', or without '->'")
-    counted = {term[x.count.axis] for term, x in zip(letters, operands, strict=True) if x.count is not None}
+    operands = node.operands("tensors")
+    terms, result = _letters(node.text("equation").replace(" ", ""), [x.rank for x in operands])
+    counted = {term[x.count.axis] for term, x in zip(terms, operands, strict=True) if x.count is not None}
     for letter in counted:
-        held = [x for term, x in zip(letters, operands, strict=True) if letter in term]
-        own = [term.index(letter) for term in letters if letter in term]
-        if any(x.count is None or x.count.axis != axis for x, axis in zip(held, own, strict=True)):
+        held = [(x, term.index(letter)) for term, x in zip(terms, operands, strict=True) if letter in term]
+        if any(x.shape[axis] != 1 and (x.count is None or x.count.axis != axis) for x, axis in held):
             raise node.refusal(f"not all of its inputs are counted along '{letter}'")
-        one_count(node, held)
+    if counted:
+        one_count(node, operands)
     if not counted <= set(result):
         operands = [filled(node, x) for x in operands]
     return ordinary(node, converter, tensors=operands)
+
+
+def _letters(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """The letters of the dimensions of operands and result of an equation; those that '...' stands for are digits."""
+    inputs, arrow, result = equation.partition("->")
+    terms = inputs.split(",")
+    rest = {term: rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True) if "..." in term}
+    digits = "".join(map(str, range(max(rest.values(), default=0))))
+    named = [term.replace("...", digits[len(digits) - rest.get(term, 0) :]) for term in terms]
+    if not arrow:
+        letters = inputs.replace(",", "").replace(".", "")
+        result = "..." + "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+    return named, result.replace("...", digits)
 
 
 def _of_batches(node: Node, converter: Converter) -> Result:

@@ -11,6 +11,7 @@ import torch
 from rammer.frontends.builder import Count, Operand
 from rammer.frontends.counts.count import bare, broadcast_count, filled, one_count
 from rammer.frontends.counts.made import nonzero
+from rammer.frontends.moves import part
 from rammer.frontends.torch.converters.indexing import indexed_dimensions
 from rammer.frontends.torch.flow.rule import Rule, counted_axis, ordinary
 from rammer.frontends.torch.node import Converter, Node, Result
@@ -29,16 +30,22 @@ def _scatter(node: Node, converter: Converter) -> Result:
 
 
 def _rows(node: Node, converter: Converter) -> Result:
-    """A row for each index; rows are counted as those that they are written to."""
+    """A row for each index; rows are counted as those that they are written to.
+
+    Eager PyTorch refuses other numbers of rows than of indices, so where one is known, the other one is it.
+    """
     x, index = node.operand("self"), node.operand("index")
     axis, source = node.dimension("dim", x.rank), node.optional("source") if "source" in node.arguments else None
-    if source is not None:
-        if (index.count is not None) is not (counted_axis(node, "source") == axis):
-            raise node.refusal("its indices and rows are not counted alike")
-        if index.count is not None:
-            one_count(node, [index, source])
-        _check_alike(node, x, source, axis)
-    return ordinary(node, converter, index=filled(node, index, x.shape[axis]))
+    if source is None:
+        return ordinary(node, converter, index=filled(node, index, x.shape[axis]))
+    _check_alike(node, x, source, axis)
+    is_along = source.count is not None and source.count.axis == axis
+    if is_along and index.count is not None:
+        one_count(node, [index, source])
+    elif is_along or index.count is not None:
+        known = min(index.type.size, source.shape[axis]) if index.rank else 1
+        index, source = part(node, bare(index), 0, 0, known), part(node, bare(source), axis, 0, known)
+    return ordinary(node, converter, index=filled(node, index, x.shape[axis]), source=source)
 
 
 def _check_alike(node: Node, x: Operand, source: Operand, axis: int) -> None:

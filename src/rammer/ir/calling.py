@@ -88,6 +88,13 @@ def leaves(structure: Structure) -> Iterator[str]:
                 yield from leaves(part)
 
 
+def has_sizes(structure: Structure) -> bool:
+    """Whether sizes or numbers of a result are read when a call is over."""
+    if isinstance(structure, Nest):
+        return any(map(has_sizes, structure.parts))
+    return isinstance(structure, Counted | Number)
+
+
 def assembled(structure: Structure, arrays: Iterator[Any], make: Make) -> Any:  # noqa: ANN401 - any structure
     """The structure with arrays in place of its leaves, in order."""
     match structure:

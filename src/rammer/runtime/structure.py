@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rammer.errors import ArgumentError
-from rammer.ir.calling import CallForm, Constant, Counted, Fixed, Leaf, Nest, Number, Structure, leaves
+from rammer.ir.calling import CallForm, Constant, Counted, Fixed, Leaf, Nest, Number, Structure, has_sizes, leaves
 from rammer.ir.schema import SchemaError
 from rammer.ir.types import DType, TensorType
 from rammer.runtime.container import Json
@@ -136,16 +136,9 @@ def form_from_json(data: Any, signature: Signature) -> CallForm:  # noqa: ANN401
     if taken != [port.name for port in signature.inputs] or given != [port.name for port in signature.outputs]:
         raise SchemaError("its call form has other arrays than its signature")
     types = {port.name: port.type for port in signature.outputs}
-    if any(_holds_numbers(part) for _, part in form.arguments) or not _is_sized(form.result, types):
+    if any(has_sizes(part) for _, part in form.arguments) or not _is_sized(form.result, types):
         raise SchemaError("its call form has sizes or numbers that are none")
     return form
-
-
-def _holds_numbers(structure: Structure) -> bool:
-    """Whether a part of an argument is one that results alone have."""
-    if isinstance(structure, Nest):
-        return any(map(_holds_numbers, structure.parts))
-    return isinstance(structure, Counted | Number)
 
 
 def _is_sized(structure: Structure, types: Mapping[str, TensorType]) -> bool:

@@ -167,9 +167,8 @@ class Importer:
     def _is_computed(self, argument: FxNode) -> bool:
         """Whether an argument has a size, or is a number of Python, that depends on the values of tensors."""
         value = self.values[argument]
-        if not isinstance(value, Operand):
-            return False
-        return value.count is not None or not isinstance(argument.meta.get("val"), torch.Tensor)
+        is_number = isinstance(argument.meta.get("val"), torch.SymInt | torch.SymFloat)
+        return isinstance(value, Operand) and (is_number or value.count is not None)
 
     def _value(self, argument: object) -> Value:
         if isinstance(argument, FxNode):

@@ -23,6 +23,11 @@ from rammer.frontends.torch.private import Formula, bounds_of, formula_of
 from rammer.ir.types import DType
 
 BOUND_HINT = "say how large it is at most: torch._check(n <= 100)"
+TAKEN_FOR_ANOTHER = "PyTorch takes a size that depends on the data to be that of another operand"
+ONE_SIZE = "pick what meets by one mask, or one list of positions, so that the sizes are known to be one"
+_NUMBERS_HINT = "numbers are added, multiplied, divided, compared by min and max; compute others as tensors"
+
+_MOST_FACTORS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class Sizes:
         if formula.kind == "symbol":
             self._symbols.setdefault(str(formula.value), value)
         if not self._is_defined(formula) or not node.builder.are_equal(self._computed(node, formula), value):
-            raise depends(node, "PyTorch takes a size that depends on the data to be that of another operand", ONE_SIZE)
+            raise depends(node, TAKEN_FOR_ANOTHER, ONE_SIZE)
 
     def number(self, node: ModelNode, value: int | float | torch.SymInt | torch.SymFloat) -> Operand:
         """A number that may depend on the values of tensors.
@@ -139,13 +144,9 @@ class Sizes:
             return self._symbols[str(formula.value)]
         rule = _RULES.get(formula.kind)
         if rule is None:
-            raise depends(node, f"a number computed by {formula.kind} of values of tensors", _NUMBERS_HINT)
+            how = "before it is known" if formula.kind == "symbol" else f"by {formula.kind}"
+            raise depends(node, f"a number that is computed of values of tensors {how}", _NUMBERS_HINT)
         return rule(node, [self._computed(node, one) for one in formula.operands])
-
-
-TAKEN_FOR_ANOTHER = "PyTorch takes a size that depends on the data to be that of another operand"
-ONE_SIZE = "pick what meets by one mask, or one list of positions, so that the sizes are known to be one"
-_NUMBERS_HINT = "numbers are added, multiplied, divided, compared by min and max; compute others as tensors"
 
 
 def depends(node: ModelNode, message: str, hint: str) -> DataDependentError:
@@ -202,9 +203,6 @@ def _power(node: ModelNode, operands: Sequence[Operand]) -> Operand:
     if base.dtype.is_float or exponent.array is None or not 0 < exponent.array.item() <= _MOST_FACTORS:
         return node.add("Pow", *(converted(node, operand, DType.FLOAT64) for operand in operands))
     return reduce(lambda a, b: node.add("Mul", a, b), [base] * int(exponent.array.item()))
-
-
-_MOST_FACTORS = 8
 
 
 def _rounded(kind: str) -> Callable[[ModelNode, Sequence[Operand]], Operand]:

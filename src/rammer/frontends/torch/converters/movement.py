@@ -99,7 +99,8 @@ def _places(node: Node, repeats: Operand, dim: int) -> Operand:
 
 def _flip(node: Node) -> Result:
     x = node.operand("self")
-    return strided(node, x, {dim: range(x.shape[dim])[::-1] for dim in node.axes(node.integers("dims"), x.rank)})
+    dims = node.axes(node.integers("dims"), x.rank) if x.rank else ()
+    return strided(node, x, {dim: range(x.shape[dim])[::-1] for dim in dims})
 
 
 def _roll(node: Node) -> Result:

@@ -277,9 +277,9 @@ class _Program:
             return _Number(value)
         if not isinstance(node.meta["val"], torch.Tensor):
             raise DataDependentError(
-                "a number of Python that depends on the values of tensors", where=f"result '{node}'"
+                "a number of Python that depends on the values of tensors", where=f"result '{node}'", hint=_BREAK_HINT
             )
-        check_size(value, f"result '{node}'")
+        check_size(value, f"result '{node}'", _BREAK_HINT)
         strides = _strides_of(node.meta["val"], str(node))
         outputs.append((f"{node}.{len(outputs)}", transposed(layout, value, strides.order)))
         return strides

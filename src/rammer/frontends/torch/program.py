@@ -174,9 +174,7 @@ def _outputs(
     return outputs, leaves, written
 
 
-def check_size(
-    operand: Operand, where: str, hint: str = "give it one size, with what does not count at its end"
-) -> None:
+def check_size(operand: Operand, where: str, hint: str = "give it one size, by torch.where and masks") -> None:
     """Check that a tensor that is kept, or given where nobody can cut it, has a known size.
 
     Raises:

@@ -246,6 +246,12 @@ def test_a_check_says_how_many_there_are_at_most():
         torch._check(y.shape[0] <= 3)
         return y * 2
 
+    def put_back(x):
+        result = torch.zeros(6, 3)
+        result[x[:, 0] > 0] = F.linear(few(x), W)
+        return result
+
+    check_each(put_back, [CALLS[0], CALLS[1], CALLS[3]])
     graph = imported(few, X).graph
     assert [graph.values[output].type.shape for output in graph.outputs] == [(3, 4), ()]
     check_each(few, [CALLS[0], CALLS[1], CALLS[3]])

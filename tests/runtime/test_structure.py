@@ -7,7 +7,7 @@ import pytest
 
 import rammer
 from rammer.errors import ArgumentError
-from rammer.ir.calling import CallForm, Fixed, Leaf, Nest, assembled, leaves
+from rammer.ir.calling import CallForm, Counted, Fixed, Leaf, Nest, Number, assembled, leaves
 from rammer.ir.schema import SchemaError
 from rammer.ir.types import DType, TensorType
 from rammer.runtime.signature import Port, Signature
@@ -65,6 +65,32 @@ def test_results_are_put_together():
 
 def test_forms_survive_as_json():
     assert form_from_json(form_to_json(FORM), SIGNATURE) == FORM
+
+
+def test_forms_with_sizes_survive_as_json():
+    result = Nest(kind="tuple", keys=(), parts=(Counted("y", 0, "y.count"), Number("n")))
+    form = CallForm(positional=(("x", Leaf("x")),), named=(), result=result)
+    number = TensorType(DType.INT64, ())
+    outputs = (Port("y", FLOAT), Port("y.count", number), Port("n", number))
+    signature = Signature(inputs=(Port("x", FLOAT),), outputs=outputs)
+    data: Any = form_to_json(form)
+    assert form_from_json(data, signature) == form
+    arrays = [np.arange(2), np.array(1), np.array(7)]
+    assert assembled(result, iter(arrays), lambda *_: None) == (np.array([0]), 7)
+    parts = data["result"]["parts"]
+    forged = [
+        {**data, "positional": [["x", {"number": "x"}]]},
+        *({**data, "result": {**data["result"], "parts": [one, parts[1]]}} for one in forged_sizes(parts[0])),
+    ]
+    for each in forged:
+        with pytest.raises(SchemaError):
+            form_from_json(each, signature)
+    with pytest.raises(SchemaError):
+        form_from_json(data, Signature(inputs=signature.inputs, outputs=(outputs[0], outputs[0], outputs[2])))
+
+
+def forged_sizes(part):
+    return [{**part, "axis": axis} for axis in (1, -1, True, "0", None)] + [{**part, "count": "n"}, {"number": "y"}]
 
 
 def deep(levels):

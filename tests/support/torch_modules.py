@@ -12,7 +12,7 @@ import torch
 from rammer.frontends.dispatch import Example, Imported
 from rammer.frontends.torch import load_model, load_step
 from rammer.frontends.torch.types import array_of
-from rammer.ir.calling import assembled
+from rammer.ir.calling import Nest, assembled
 from rammer.ir.evaluate import evaluate_graph
 from rammer.options import GivenInputs
 from rammer.passes import unroll
@@ -71,27 +71,47 @@ def kinds(module: torch.nn.Module | Callable[..., Any], *args: Any) -> list[str]
 
 def check(module: torch.nn.Module | Callable[..., Any], *args: Any, tolerance: float = 1e-5) -> None:
     """Compare the imported graph, evaluated as its expressions say, with eager PyTorch."""
-    found = imported(module, *args)
+    check_each(module, [args], tolerance=tolerance)
+
+
+def check_each(
+    module: torch.nn.Module | Callable[..., Any], calls: Sequence[Sequence[Any]], *, tolerance: float = 1e-5
+) -> None:
+    """The same for the arguments of several calls; the graph is imported for those of the first one."""
+    found = imported(module, *calls[0])
     verify_graph.verify(found.graph)
-    tensors = [leaf for leaf in _leaves(args) if isinstance(leaf, torch.Tensor)]
-    arrays = evaluate_graph(unroll.run(found.graph), [array_of(tensor, "an input") for tensor in tensors])
+    graph = unroll.run(found.graph)
     assert found.form is not None
-    result = assembled(found.form.result, iter(arrays), lambda nest, parts: dict(zip(nest.keys, parts, strict=True)))
-    with torch.no_grad():
-        expected = module(*args)
-    for ours, theirs in zip(_leaves(result), _leaves(expected), strict=True):
-        if not isinstance(theirs, torch.Tensor):
-            assert ours == theirs
-            continue
-        reference = array_of(theirs, "a result")
-        assert ours.dtype == reference.dtype
-        assert ours.shape == reference.shape
-        if reference.dtype.kind in "biu":
-            np.testing.assert_array_equal(ours, reference)
-        else:
-            wide = reference.astype(np.float64)
-            scale = max(1.0, float(np.abs(wide[np.isfinite(wide)]).max(initial=0)))
-            np.testing.assert_allclose(ours.astype(np.float64), wide, rtol=tolerance, atol=tolerance * scale)
+    for args in calls:
+        tensors = [leaf for leaf in _leaves(args) if isinstance(leaf, torch.Tensor)]
+        arrays = evaluate_graph(graph, [array_of(tensor, "an input") for tensor in tensors])
+        result = assembled(
+            found.form.result, iter(arrays), lambda nest, parts: dict(zip(nest.keys, parts, strict=True))
+        )
+        with torch.no_grad():
+            expected = module(*args)
+        for ours, theirs in zip(_leaves(result), _leaves(expected), strict=True):
+            _compare(ours, theirs, tolerance)
+
+
+def _made(nest: Nest, parts: Sequence[object]) -> object:
+    return dict(zip(nest.keys, parts, strict=True))
+
+
+def _compare(ours: Any, theirs: Any, tolerance: float) -> None:
+    if not isinstance(theirs, torch.Tensor):
+        assert ours == theirs
+        assert type(ours) is type(theirs)
+        return
+    reference = array_of(theirs, "a result")
+    assert ours.dtype == reference.dtype
+    assert ours.shape == reference.shape
+    if reference.dtype.kind in "biu":
+        np.testing.assert_array_equal(ours, reference)
+        return
+    wide = reference.astype(np.float64)
+    scale = max(1.0, float(np.abs(wide[np.isfinite(wide)]).max(initial=0)))
+    np.testing.assert_allclose(ours.astype(np.float64), wide, rtol=tolerance, atol=tolerance * scale)
 
 
 def _leaves(value: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from hashlib import sha256
 
@@ -79,6 +79,10 @@ class Operand:
     def dtype(self) -> DType:
         """The element type."""
         return self.type.dtype
+
+    def like(self, other: Operand) -> Operand:
+        """Another operand, of which as much counts."""
+        return replace(other, count=self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,7 @@ class FoldingBuilder:
             return Interval(int(operand.array.min()), int(operand.array.max()))
         return ANYTHING if operand.value is None else self._intervals.get(self._alike.of(operand.value), ANYTHING)
 
-    def bound(self, operand: Operand, least: int, most: int) -> None:
+    def bound(self, operand: Operand, least: float, most: float) -> None:
         """Say where all elements lie."""
         if operand.value is not None:
             self._lies_in(operand.value, Interval(least, most))

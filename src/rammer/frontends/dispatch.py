@@ -74,7 +74,7 @@ class Explanation:
         operators: PyTorch's operators, each with how often it is called.
         missing: those that Rammer does not have, each call with its place.
         inputs: names and types of the tensors among the arguments.
-        outputs: those among the results, by the names of the calls that make them.
+        outputs: those among the results, by the names of the calls that make them; as large as they can be.
         states: buffers that the module writes to.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rammer.errors import InvalidModelError, UnsupportedFeatureError
+from rammer.errors import InvalidModelError, ModelError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder, Operand
 from rammer.ir.graph import Array, Attribute, Repeat, SourceLocation
 
@@ -69,6 +69,10 @@ class ModelNode:
     def invalid(self, message: str) -> InvalidModelError:
         """The node breaks the rules of the model's language."""
         return InvalidModelError(message, where=str(self.location))
+
+    def refusal(self, reason: str = "") -> ModelError:
+        """The node has operands whose size depends on the data, and does not take them so."""
+        return self.unsupported(f"a size that depends on the data: {reason}")
 
     def _next_name(self) -> str:
         """The node's name for its first operator or constant, numbered names for the following ones."""

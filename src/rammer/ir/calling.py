@@ -21,6 +21,22 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """An array of a result, of which as many elements along an axis are given as another output, `count`, says."""
+
+    name: str
+    axis: int
+    count: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number of a result, which is a model's output of one element."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fixed:
     """A value that is part of the program: a call has to give it again, or leave it out."""
 
@@ -40,7 +56,7 @@ class Nest:
     context: str = "null"
 
 
-Structure: TypeAlias = Leaf | Fixed | Nest
+Structure: TypeAlias = Leaf | Counted | Number | Fixed | Nest
 
 Make: TypeAlias = Callable[[Nest, Sequence[object]], object]
 """Makes an object of the class that a container names from its parts."""
@@ -62,18 +78,33 @@ class CallForm:
 
 def leaves(structure: Structure) -> Iterator[str]:
     """The names of the arrays, in order."""
-    if isinstance(structure, Leaf):
-        yield structure.name
-    elif isinstance(structure, Nest):
-        for part in structure.parts:
-            yield from leaves(part)
+    match structure:
+        case Leaf(name) | Number(name):
+            yield name
+        case Counted(name, _, count):
+            yield from (name, count)
+        case Nest(parts=parts):
+            for part in parts:
+                yield from leaves(part)
 
 
-def assembled(structure: Structure, arrays: Iterator[object], make: Make) -> Any:  # noqa: ANN401 - any structure
+def has_sizes(structure: Structure) -> bool:
+    """Whether sizes or numbers of a result are read when a call is over."""
+    if isinstance(structure, Nest):
+        return any(map(has_sizes, structure.parts))
+    return isinstance(structure, Counted | Number)
+
+
+def assembled(structure: Structure, arrays: Iterator[Any], make: Make) -> Any:  # noqa: ANN401 - any structure
     """The structure with arrays in place of its leaves, in order."""
     match structure:
         case Leaf():
             return next(arrays)
+        case Counted(axis=axis):
+            array, count = next(arrays), int(next(arrays))
+            return array[(*(slice(None) for _ in range(axis)), slice(count))]
+        case Number():
+            return next(arrays).item()
         case Fixed():
             return structure.value
     parts = [assembled(part, arrays, make) for part in structure.parts]

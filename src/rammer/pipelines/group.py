@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 from rammer.errors import OptionError
 from rammer.frontends.dispatch import Example, Imported, is_estimator, load_model
-from rammer.ir.calling import CallForm, Leaf, Nest, Structure
+from rammer.ir.calling import CallForm, Counted, Leaf, Nest, Number, Structure
 from rammer.lowering.join import named
 from rammer.options import GivenInputs
 from rammer.pipelines.compiler import signature_of
@@ -194,8 +194,10 @@ def _by_name(ports: Sequence[Port]) -> Structure:
 def _renamed(structure: Structure, model: str) -> Structure:
     """A structure whose arrays have the model's name in front."""
     match structure:
-        case Leaf(name):
-            return Leaf(named(model, name))
+        case Leaf(name) | Number(name):
+            return replace(structure, name=named(model, name))
+        case Counted(name, axis, count):
+            return Counted(named(model, name), axis, named(model, count))
         case Nest():
             return replace(structure, parts=tuple(_renamed(part, model) for part in structure.parts))
     return structure

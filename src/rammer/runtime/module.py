@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rammer.devices.base import Loaded, OnHost, Resident, StateMemory
+from rammer.devices.base import DeviceArray, Loaded, OnHost, Resident, StateMemory
 from rammer.errors import RefreshError
-from rammer.ir.calling import CallForm, Leaf, Nest, assembled
+from rammer.ir.calling import CallForm, Leaf, Nest, assembled, has_sizes
 from rammer.ir.types import DType
 from rammer.runtime.container import Json
 from rammer.runtime.executable import Executable
@@ -18,6 +18,9 @@ from rammer.runtime.signature import check_input
 from rammer.runtime.state import State
 from rammer.runtime.structure import arrays_of, form_to_json
 from rammer.runtime.tensors import Addressed, FindLibrary, RunAt, TensorLibrary
+
+if TYPE_CHECKING:
+    from rammer.ir.graph import Array
 
 _Call = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -122,6 +125,8 @@ class CompiledModule(Executable):
                 self._library = library
                 call = library.calls(self.signature, self.addressed(state), self._refuse)
                 return calls.setdefault(type(arrays[0]), call)
+        if self._resident is not None and has_sizes(self.form.result):  # which are read to cut the others
+            return lambda arrays: [_on_host(each) for each in self._run(arrays, None, None, state)]
         return lambda arrays: self._run(arrays, None, None, state)
 
     def addressed(self, state: State | None = None) -> Addressed:
@@ -163,3 +168,7 @@ class CompiledModule(Executable):
     def description(self) -> dict[str, Json]:
         """What the header of the model's file says."""
         return {**super().description(), "form": form_to_json(self.form)}
+
+
+def _on_host(array: Array | DeviceArray) -> Array:
+    return array if isinstance(array, np.ndarray) else array.numpy()

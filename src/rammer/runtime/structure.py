@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rammer.errors import ArgumentError
-from rammer.ir.calling import CallForm, Constant, Fixed, Leaf, Nest, Structure, leaves
+from rammer.ir.calling import CallForm, Constant, Counted, Fixed, Leaf, Nest, Number, Structure, has_sizes, leaves
 from rammer.ir.schema import SchemaError
+from rammer.ir.types import DType, TensorType
 from rammer.runtime.container import Json
 from rammer.runtime.signature import Signature
 
@@ -107,6 +108,10 @@ def _to_json(structure: Structure) -> Json:
     match structure:
         case Leaf(name):
             return {"array": name}
+        case Counted(name, axis, count):
+            return {"counted": name, "axis": axis, "count": count}
+        case Number(name):
+            return {"number": name}
         case Fixed(value):
             return {"fixed": value}
         case Nest(kind=kind, keys=keys, parts=parts, context=context):
@@ -130,7 +135,23 @@ def form_from_json(data: Any, signature: Signature) -> CallForm:  # noqa: ANN401
     given = list(leaves(form.result))
     if taken != [port.name for port in signature.inputs] or given != [port.name for port in signature.outputs]:
         raise SchemaError("its call form has other arrays than its signature")
+    types = {port.name: port.type for port in signature.outputs}
+    if any(has_sizes(part) for _, part in form.arguments) or not _is_sized(form.result, types):
+        raise SchemaError("its call form has sizes or numbers that are none")
     return form
+
+
+def _is_sized(structure: Structure, types: Mapping[str, TensorType]) -> bool:
+    """Whether numbers are one element each, and dimensions that are cut are there."""
+    match structure:
+        case Nest(parts=parts):
+            return all(_is_sized(part, types) for part in parts)
+        case Counted(name, axis, count):
+            number = types[count]
+            return axis < types[name].rank and number.size == 1 and number.dtype is DType.INT64
+        case Number(name):
+            return types[name].size == 1
+    return True
 
 
 def _from_json(data: Any, depth: int) -> Structure:  # noqa: ANN401 - as `form_from_json`
@@ -138,6 +159,10 @@ def _from_json(data: Any, depth: int) -> Structure:  # noqa: ANN401 - as `form_f
         raise ValueError("too deep")
     if "array" in data:
         return Leaf(_text(data["array"]))
+    if "counted" in data:
+        return Counted(_text(data["counted"]), _position(data["axis"]), _text(data["count"]))
+    if "number" in data:
+        return Number(_text(data["number"]))
     if "fixed" in data:
         return Fixed(_constant(data["fixed"]))
     keys, parts = tuple(map(_constant, data["keys"])), tuple(_from_json(part, depth + 1) for part in data["parts"])
@@ -150,6 +175,12 @@ def _from_json(data: Any, depth: int) -> Structure:  # noqa: ANN401 - as `form_f
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no name")
+    return value
+
+
+def _position(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _DEEPEST:
+        raise TypeError(f"{value!r} is no axis")
     return value
 
 

@@ -3,20 +3,21 @@
 from collections.abc import Mapping
 
 REFUSED: Mapping[str, str] = {
-    # There is no converter: what is as large as the values say, decomposes by iteration, or is rare.
+    # There is no converter: what decomposes by iteration, or is rare.
     "R203": """
-        _segment_reduce.lengths _segment_reduce.offsets argwhere combinations hash_tensor histogramdd igamma
+        _segment_reduce.lengths _segment_reduce.offsets hash_tensor histogramdd igamma
         igammac linalg.cond linalg.eig linalg.eigh linalg.eigvals linalg.eigvalsh linalg.ldl_factor
         linalg.ldl_factor_ex linalg.ldl_solve linalg.matrix_rank linalg.matrix_rank.hermitian
         linalg.norm.subgradients_at_zero linalg.pinv linalg.pinv.hermitian linalg.pinv.singular linalg.svdvals
-        masked_select nextafter nn.functional.embedding nn.functional.linear_cross_entropy.chunked
+        nextafter nn.functional.embedding nn.functional.linear_cross_entropy.chunked
         nn.functional.linear_cross_entropy.chunked_none norm.nuc pca_lowrank pinverse resize_as_ special.airy_ai
-        special.zeta svd_lowrank unique unique_consecutive
+        special.zeta svd_lowrank unique_consecutive
     """,
-    # Complex results, rectifiers that are drawn, memory beside an argument, degrees of polynomials that are computed.
+    # Complex results, rectifiers that are drawn, memory beside an argument, degrees of polynomials
+    # that are computed, masks that broadcast what they select from.
     "R204": """
         as_strided.partial_views cdouble cfloat complex fft.fft fft.fft2 fft.fftn fft.ifft fft.ifft2 fft.ifftn
-        fft.ihfft fft.ihfft2 fft.ihfftn fft.rfft fft.rfft2 fft.rfftn nn.functional.rrelu polar
+        fft.ihfft fft.ihfft2 fft.ihfftn fft.rfft fft.rfft2 fft.rfftn masked_select nn.functional.rrelu polar
         special.chebyshev_polynomial_t special.chebyshev_polynomial_u special.chebyshev_polynomial_v
         special.chebyshev_polynomial_w special.hermite_polynomial_h special.hermite_polynomial_he
         special.laguerre_polynomial_l special.legendre_polynomial_p special.shifted_chebyshev_polynomial_t
@@ -27,9 +28,9 @@ REFUSED: Mapping[str, str] = {
     "R220": """
         allclose corrcoef cov equal narrow nn.functional.ctc_loss
     """,
-    # A shape or a number of Python depends on values.
+    # A choice of Python depends on values.
     "R221": """
-        item nn.functional.gaussian_nll_loss tensor_split
+        nn.functional.gaussian_nll_loss
     """,
     # It writes to its arguments.
     "R223": """

@@ -9,13 +9,13 @@ import numpy.typing as npt
 
 from rammer.errors import DynamicShapeError, OptionError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder
+from rammer.frontends.counts.count import with_counts
 from rammer.frontends.dispatch import Example, Imported, Shapes
 from rammer.frontends.onnx.agreement import check_declared
 from rammer.frontends.onnx.binding import Declaration, Symbols, bind_inputs, declaration_of, declared_inputs
 from rammer.frontends.onnx.checking import check_graph_names, check_version
 from rammer.frontends.onnx.contents import read_contents
 from rammer.frontends.onnx.converters import CONVERTERS
-from rammer.frontends.onnx.counts import with_counts
 from rammer.frontends.onnx.fixed import fixed_inputs
 from rammer.frontends.onnx.functions import model_functions
 from rammer.frontends.onnx.importer import Importer, Scope

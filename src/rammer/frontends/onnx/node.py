@@ -11,12 +11,18 @@ import numpy as np
 import onnx
 from onnx.defs import OpSchema
 
-from rammer.frontends.builder import FoldingBuilder, Operand
+from rammer.errors import UnsupportedFeatureError
+from rammer.frontends.builder import Count, FoldingBuilder, Operand
 from rammer.frontends.node import ModelNode
-from rammer.frontends.onnx.sequences import TensorSequence, Value, described
+from rammer.frontends.onnx.sequences import TensorSequence, Value, described, tensors_of
 from rammer.frontends.onnx.tensors import array_of
 from rammer.frontends.randomness import RandomStreams
 from rammer.ir.graph import Array, Graph
+
+_FLOWS = (
+    "such values flow through operators that compute each element by itself, move, pick, write, sort, reduce or "
+    "multiply them, in the forms that docs/operators.md lists"
+)
 
 Enter = Callable[[onnx.GraphProto, Sequence[Value], str], Sequence[Value]]
 """Converts a graph that an attribute holds, and returns its outputs: the graph, its inputs, a name for this part."""
@@ -252,6 +258,20 @@ class Node(ModelNode):
         if len(elements) != 1:
             raise self.invalid(f"its input '{self.schema.inputs[position].name}' has {len(elements)} elements, not 1")
         return elements[0]
+
+    # Operands whose size depends on the data.
+
+    def counted_operands(self) -> list[tuple[str, Operand, Count]]:
+        """The tensors among the operands whose size depends on the data: name, tensor, what counts."""
+        given = [(name, value) for name, value in zip(self.proto.input, self.inputs, strict=False) if value is not None]
+        tensors = [each for name, value in given for each in tensors_of(name, value)]
+        return [(name, tensor, tensor.count) for name, tensor in tensors if tensor.count is not None]
+
+    def refusal(self, reason: str = "") -> UnsupportedFeatureError:
+        """As for `ModelNode`."""
+        name = self.counted_operands()[0][0]
+        message = f"its input '{name}' has a size that depends on the data"
+        return self.unsupported(f"{message}: {reason}" if reason else message, _FLOWS)
 
     def _formal(self, position: int) -> str:
         """What the schema calls an input; the last one may be there several times."""

@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rammer.errors import (
     AutogradError,
+    DataDependentError,
     DynamicShapeError,
     LayoutError,
     RefreshError,
@@ -27,16 +28,19 @@ from rammer.frontends.fourier import Complex
 from rammer.frontends.moves import transposed
 from rammer.frontends.node import ModelNode
 from rammer.frontends.randomness import RandomStreams
+from rammer.frontends.torch.assumptions import check_assumptions
 from rammer.frontends.torch.calls import trusting
 from rammer.frontends.torch.converters import CONVERTERS
 from rammer.frontends.torch.importer import Importer
 from rammer.frontends.torch.private import check_version, constant_inputs, for_inference, has_tangent
+from rammer.frontends.torch.program import check_size
 from rammer.frontends.torch.types import tensor_of, type_of
 from rammer.ir.calling import CallForm, Leaf, Nest
 from rammer.ir.graph import SourceLocation
 from rammer.ir.types import TensorType
 
 _NAME = "module"
+_BREAK_HINT = "let Dynamo end the graph before: leave torch._dynamo.config.capture_dynamic_output_shape_ops off"
 _VERSION, _ADDRESS, _WANTS_GRADIENT = attrgetter("_version"), torch.Tensor.data_ptr, attrgetter("requires_grad")
 
 
@@ -207,6 +211,7 @@ class _Program:
         self._constants = [args[i] for i in constant]  # kept alive, so that no other tensor takes their place
         self.known, self._wants = self._seen()  # no other living tensors have these versions and addresses
         nodes = list(graph.graph.nodes)
+        check_assumptions(nodes, _NAME)
         placeholders = [node for node in nodes if node.op == "placeholder"]
         builder = FoldingBuilder(_NAME)
         source = SourceLocation(model=_NAME, node="layouts", op_type="Transpose")
@@ -270,6 +275,11 @@ class _Program:
             type_of(node.meta["val"], f"result '{node}'")  # which says that there are none
         if not isinstance(value, Operand):
             return _Number(value)
+        if not isinstance(node.meta["val"], torch.Tensor):
+            raise DataDependentError(
+                "a number of Python that depends on the values of tensors", where=f"result '{node}'", hint=_BREAK_HINT
+            )
+        check_size(value, f"result '{node}'", _BREAK_HINT)
         strides = _strides_of(node.meta["val"], str(node))
         outputs.append((f"{node}.{len(outputs)}", transposed(layout, value, strides.order)))
         return strides

@@ -14,7 +14,9 @@ from torch.export import ExportedProgram
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rammer.errors import CaptureError, DataDependentError, OptionError, TrainingModeError
+from rammer.frontends.torch.assumptions import check_assumptions
 from rammer.frontends.torch.converters import CONVERTERS
+from rammer.frontends.torch.importer import read_by_checks
 from rammer.frontends.torch.private import (
     checks_without_order,
     distinct,
@@ -68,6 +70,7 @@ def capture_step(
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec.*", FutureWarning)
         program = _exported(step, args, kwargs, name)
+        _check(program, name)
         try:
             with recurrent_layers_of_old(program.graph_module):
                 return with_gradients(program, CONVERTERS), program
@@ -94,8 +97,10 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
     """The program without mutation, in operators that have a converter where PyTorch can decompose to them.
 
     Raises:
+        DataDependentError: it takes numbers that depend on the values of tensors for others.
         CaptureError: PyTorch cannot take it apart.
     """
+    _check(program, name)
     try:
         with (
             torch.no_grad(),
@@ -108,6 +113,11 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
             return program.run_decompositions(dict(_decompositions()))
     except Exception as error:
         raise _capture_error(error, name) from error
+
+
+def _check(program: ExportedProgram, name: str) -> None:
+    nodes = list(program.graph.nodes)
+    check_assumptions(nodes, name, read_by_checks(nodes))
 
 
 def _names(module: torch.nn.Module) -> list[str]:
@@ -134,7 +144,8 @@ def _capture_error(error: Exception, name: str, hint: str = "") -> CaptureError 
         return DataDependentError(
             f"control flow or a shape depends on the values of tensors: {message.splitlines()[0]}",
             where=name,
-            hint="choose with torch.where, or compute the choice outside of the module and pass it as an argument",
+            hint="choose with torch.where, compute the choice outside of the module and pass it as an argument, or say "
+            "what is known of a size: torch._check(x.shape[0] > 0)",
         )
     if "need to register a pytree" in message:
         return CaptureError(

@@ -11,7 +11,8 @@ from torch.fx import Node as FxNode
 
 from rammer.frontends.dispatch import Explanation
 from rammer.frontends.torch.importer import missing_operators
-from rammer.frontends.torch.types import type_of
+from rammer.frontends.torch.private import bounds_of
+from rammer.frontends.torch.types import dtype_of
 from rammer.ir.types import TensorType
 
 
@@ -42,8 +43,14 @@ def explain_program(program: ExportedProgram, name: str) -> Explanation:
 
 
 def _tensors(named: Iterable[tuple[object, FxNode | None]]) -> Iterator[tuple[str, TensorType]]:
-    """Names and types of those that are tensors."""
+    """Names and types of those that are tensors, as large as they can be where that depends on the data."""
     for name, node in named:
         value = None if node is None else node.meta.get("val")
         if isinstance(value, torch.Tensor):
-            yield str(name), type_of(value, f"'{name}'")
+            shape = tuple(_most(extent) for extent in value.shape)
+            yield str(name), TensorType(dtype_of(value.dtype, f"'{name}'"), shape)
+
+
+def _most(extent: int | torch.SymInt) -> int:
+    """What PyTorch knows an extent to be at most; 0 where it knows nothing."""
+    return extent if isinstance(extent, int) else bounds_of(extent)[1] or 0

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rammer.errors import UnsupportedFeatureError
+from rammer.frontends.counts.count import COUNT_SUFFIX
 from rammer.frontends.torch.private import Tree, made, tree_of
-from rammer.ir.calling import CallForm, Constant, Fixed, Leaf, Nest, Structure
+from rammer.ir.calling import CallForm, Constant, Counted, Fixed, Leaf, Nest, Number, Structure
 
 _CONTAINERS: dict[object, str] = {tuple: "tuple", list: "list", dict: "dict"}
 
@@ -18,7 +19,7 @@ def form_of(
     inputs: Any,
     results: Any,
     arguments: Sequence[Structure],
-    constants: Sequence[Fixed | None],
+    leaves: Sequence[Structure],
     forward: Callable[..., object] | None,
 ) -> tuple[CallForm, list[str]]:
     """The form of a call, and the names of the outputs.
@@ -27,7 +28,7 @@ def form_of(
         inputs: PyTorch's description of (args, kwargs).
         results: that of the result.
         arguments: what stands for each leaf of the arguments.
-        constants: what stands for each leaf of the result, None for a tensor.
+        leaves: what stands for each leaf of the result, with names that are not used.
         forward: the module's own function, which names arguments by position; None where it is not known.
 
     Raises:
@@ -39,22 +40,30 @@ def form_of(
     positional = tuple(
         (name, _structure(part, name, lambda _: next(leaf))) for name, part in zip(names, args.parts, strict=True)
     )
-    named = tuple(
+    by_name = tuple(
         (str(name), _structure(part, str(name), lambda _: next(leaf)))
         for name, part in zip(kwargs.context or (), kwargs.parts, strict=True)
     )
     outputs: list[str] = []
-    value = iter(constants)
+    value = iter(leaves)
+
+    def named(name: str) -> str:
+        outputs.append(_unused(name, outputs))
+        return outputs[-1]
 
     def result_leaf(path: str) -> Structure:
-        fixed = next(value)
-        if fixed is not None:
-            return fixed
-        outputs.append(_unused(path or "output", outputs))
-        return Leaf(outputs[-1])
+        name = path or "output"
+        match next(value):
+            case Fixed(constant):
+                return Fixed(constant)
+            case Counted(axis=axis):
+                return Counted(named(name), axis, named(name + COUNT_SUFFIX))
+            case Number():
+                return Number(named(name))
+        return Leaf(named(name))
 
     result = _structure(tree_of(results), "", result_leaf)
-    return CallForm(positional=positional, named=named, result=result), outputs
+    return CallForm(positional=positional, named=by_name, result=result), outputs
 
 
 def make(nest: Nest, parts: Sequence[object]) -> object:

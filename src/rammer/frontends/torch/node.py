@@ -8,13 +8,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from rammer.frontends.builder import Operand
+from rammer.errors import DataDependentError
+from rammer.frontends.builder import Count, Operand
 from rammer.frontends.fourier import Complex
 from rammer.frontends.moves import converted
 from rammer.frontends.node import ModelNode
 from rammer.frontends.randomness import RandomStreams
+from rammer.frontends.torch.sizes import BOUND_HINT, Sizes, depends
 from rammer.frontends.torch.types import dtype_of
 from rammer.ir.types import DType, TensorType
+
+_FLOWS = (
+    "such tensors flow through operators that compute each element by itself, move, pick, write, sort, reduce or "
+    "multiply them, in the forms that docs/pytorch.md lists"
+)
 
 Number = bool | int | float
 Result = Operand | Complex | Sequence[Operand | Complex | None]
@@ -28,9 +35,13 @@ class Node(ModelNode):
         operator: its name in ATen, without the overload: "add".
         arguments: by the names of PyTorch's schema, defaults included; tensors are operands, complex ones two.
         captured: the same as PyTorch captured them: tensors without data, whose types and strides are known.
-        results: types of the results, None for one that is no tensor.
+        results: types of the results, None for one that is no tensor, or whose extents are not known before it is made.
+        made: the results as PyTorch captured them.
         used: whether something reads each result.
+        rows: how many of the first result are read at most, from the first on; None where all may be.
         random: where random numbers come from.
+        is_open: whether sizes or numbers among arguments or results depend on the values of tensors.
+        sizes: what PyTorch's symbols for sizes and numbers stand for.
         sums: of operands along an axis, where what made them knows a short way; shared by all calls of a program.
     """
 
@@ -38,14 +49,20 @@ class Node(ModelNode):
     arguments: Mapping[str, object]
     captured: Mapping[str, object]
     results: tuple[TensorType | None, ...]
+    made: tuple[object, ...]
     used: tuple[bool, ...]
+    rows: Callable[[], int | None]
     random: RandomStreams
+    is_open: bool
+    sizes: Sizes
     sums: dict[tuple[Operand, int], Operand] = field(default_factory=dict)
 
     @property
     def type(self) -> TensorType:
         """The type of the first result."""
         first = self.results[0]
+        if first is None and isinstance(self.made[0], torch.Tensor):
+            raise depends(self, "a result whose size has no bound", BOUND_HINT)
         if first is None:
             raise self.unsupported(f"{self.operator} whose first result is no tensor")
         return first
@@ -149,8 +166,22 @@ class Node(ModelNode):
 
     def promoted(self, *names: str) -> DType:
         """The element type that PyTorch promotes two arguments to."""
-        first, second = (self.captured[name] for name in names)
+        first, second = (_any_of_its_kind(self.captured[name]) for name in names)
         return dtype_of(torch.result_type(first, second), str(self.location))
+
+    # Operands whose size depends on the data.
+
+    def counted_operands(self) -> list[tuple[str, Operand, Count]]:
+        """The tensors among the arguments whose size depends on the data: name, tensor, what counts."""
+        given = [(name, x) for name, value in self.arguments.items() for x in _operands_in(value)]
+        return [(name, x, x.count) for name, x in given if x.count is not None]
+
+    def refusal(self, reason: str = "") -> DataDependentError:
+        """As for `ModelNode`."""
+        names = [name for name, *_ in self.counted_operands()]
+        what = f"its argument '{names[0]}'" if names else "its result"
+        message = f"{what} has a size that depends on the data"
+        return depends(self, f"{message}: {reason}" if reason else message, _FLOWS)
 
     def _list(self, name: str) -> Sequence[object]:
         value = self.arguments[name]
@@ -161,6 +192,17 @@ class Node(ModelNode):
             f"its argument '{name}' is computed as the model runs",
             "it decides a shape or a choice that Rammer makes at compile time: let it follow from constants and shapes",
         )
+
+
+def _any_of_its_kind(value: object) -> object:
+    """A known number in place of one that depends on the values of tensors."""
+    return 1 if isinstance(value, torch.SymInt) else 1.5 if isinstance(value, torch.SymFloat) else value
+
+
+def _operands_in(value: object) -> list[Operand]:
+    if isinstance(value, Operand):
+        return [value]
+    return [x for each in value for x in _operands_in(each)] if isinstance(value, list | tuple) else []
 
 
 Converter = Callable[[Node], Result]

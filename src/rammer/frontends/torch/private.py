@@ -29,7 +29,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Interpreter
 from torch.fx import Node as FxNode
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
@@ -214,6 +214,41 @@ def is_data_dependent(error: BaseException | None) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """What PyTorch knows a size or a number to be: a number itself, a symbol by its name, or what is made of others.
+
+    `kind` is "number", "symbol", or what PyTorch calls the operation.
+    """
+
+    kind: str
+    value: int | float | str = ""
+    operands: tuple[Formula, ...] = ()
+
+
+def formula_of(number: int | float | torch.SymInt | torch.SymFloat) -> Formula:
+    """How PyTorch computes a number that may depend on the values of tensors."""
+    return _formula(number.node.expr) if isinstance(number, torch.SymInt | torch.SymFloat) else _formula(number)
+
+
+def _formula(expression: Any) -> Formula:
+    if getattr(expression, "is_Symbol", False):
+        return Formula(kind="symbol", value=str(expression.name))
+    if isinstance(expression, int | float):
+        return Formula(kind="number", value=expression)
+    if expression.is_number:
+        return Formula(kind="number", value=int(expression) if expression.is_Integer else float(expression))
+    operands = tuple(map(_formula, expression.args))
+    return Formula(kind=str(expression.func.__name__), operands=operands)
+
+
+def bounds_of(number: torch.SymInt) -> tuple[int | None, int | None]:
+    """Between which integers PyTorch knows one to lie; None where there is no bound."""
+    bounds = number.node.shape_env.bound_sympy(number.node.expr)
+    low, high = (int(bound) if bound.is_Integer else None for bound in (bounds.lower, bounds.upper))
+    return low, high
+
+
 def with_gradients(program: ExportedProgram, kept: Collection[str]) -> ExportedProgram:
     """A program whose first result is a loss, followed by the gradients of all parameters; without mutation.
 
@@ -394,7 +429,7 @@ def specialise(program: ExportedProgram, shapes: Sequence[Sequence[int]]) -> Non
 
     It may be done again for other shapes.
     """
-    mode = FakeTensorMode()
+    mode = FakeTensorMode(shape_env=ShapeEnv())
     wanted = iter(shapes)
     values: list[object] = []
     nodes = [node for node in program.graph.nodes if node.op == "placeholder"]

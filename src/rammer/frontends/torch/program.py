@@ -10,15 +10,16 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, TensorArgument
 from torch.fx import Node as FxNode
 
-from rammer.errors import MutatedInputError, UnsupportedFeatureError
+from rammer.errors import DataDependentError, MutatedInputError, UnsupportedFeatureError
 from rammer.frontends.builder import FoldingBuilder, Operand
+from rammer.frontends.counts.count import cleared
 from rammer.frontends.dispatch import Imported
 from rammer.frontends.fourier import Complex
 from rammer.frontends.randomness import RandomStreams
 from rammer.frontends.torch.forms import form_of
 from rammer.frontends.torch.importer import Importer, has_effects, missing_operators, refuse
 from rammer.frontends.torch.types import array_of, type_of
-from rammer.ir.calling import Fixed, Leaf, Structure
+from rammer.ir.calling import Counted, Fixed, Leaf, Number, Structure
 from rammer.ir.graph import SourceLocation, State
 
 
@@ -43,9 +44,9 @@ def import_program(program: ExportedProgram, name: str, forward: Callable[..., o
     arguments = add_inputs(program, importer, kept)
     states = [state for state, _ in add_states(program, importer, kept).values()]
     importer.convert(nodes, lambda path: attribute_of(program, path))
-    outputs, constants, written = _outputs(program, importer, nodes[-1])
+    outputs, leaves, written = _outputs(program, importer, nodes[-1])
     call_spec = program.call_spec
-    form, names = form_of(call_spec.in_spec, call_spec.out_spec, arguments, constants, forward)
+    form, names = form_of(call_spec.in_spec, call_spec.out_spec, arguments, leaves, forward)
     states += random.states()
     written |= random.following()
     source = SourceLocation(model=name, node="outputs", op_type="output")
@@ -141,11 +142,11 @@ def attribute_of(program: ExportedProgram, path: str) -> Any:
 
 def _outputs(
     program: ExportedProgram, importer: Importer, output: FxNode
-) -> tuple[list[Operand], list[Fixed | None], dict[str, Operand]]:
-    """The tensors among the results, the constant of each leaf (None for a tensor), and the buffers' new values."""
+) -> tuple[list[Operand], list[Structure], dict[str, Operand]]:
+    """The operands of the results, what stands for each leaf of these, and the buffers' new values."""
     outputs: list[Operand] = []
     written: dict[str, Operand] = {}
-    constants: list[Fixed | None] = []
+    leaves: list[Structure] = []
     for node, spec in zip(output.args[0], program.graph_signature.output_specs, strict=True):
         if spec.kind is OutputKind.USER_INPUT_MUTATION:
             raise MutatedInputError(
@@ -154,19 +155,33 @@ def _outputs(
                 hint="return the new value instead, or register a buffer, which becomes state",
             )
         if spec.kind is OutputKind.BUFFER_MUTATION and isinstance(found := importer.values[node], Operand):
+            check_size(found, f"buffer '{spec.target}' of {importer.model}")
             written[str(spec.target)] = found
             continue
         if spec.kind is not OutputKind.USER_OUTPUT:
             raise UnsupportedFeatureError(f"the module writes to '{spec.target}'", where=importer.model)
         value = importer.values[node] if isinstance(node, FxNode) else node
-        if isinstance(value, Operand):
+        if isinstance(value, Operand) and value.count is not None:
+            outputs += (cleared(importer.builder, str(node), value, importer.model), value.count.value)
+            leaves.append(Counted("", value.count.axis, ""))
+        elif isinstance(value, Operand):
             outputs.append(value)
-            constants.append(None)
+            leaves.append(Leaf("") if isinstance(node.meta["val"], torch.Tensor) else Number(""))
         elif isinstance(value, Complex):
             type_of(node.meta["val"], f"a result of {importer.model}")  # which says that there are none
         else:
-            constants.append(Fixed(constant_of(value, f"a result of {importer.model}")))
-    return outputs, constants, written
+            leaves.append(Fixed(constant_of(value, f"a result of {importer.model}")))
+    return outputs, leaves, written
+
+
+def check_size(operand: Operand, where: str, hint: str = "give it one size, by torch.where and masks") -> None:
+    """Check that a tensor that is kept, or given where nobody can cut it, has a known size.
+
+    Raises:
+        DataDependentError: it depends on the values of tensors.
+    """
+    if operand.count is not None:
+        raise DataDependentError("its size depends on the values of tensors", where=where, hint=hint)
 
 
 def constant_of(value: object, where: str) -> bool | int | float | str | None:

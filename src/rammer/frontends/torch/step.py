@@ -23,7 +23,14 @@ from rammer.frontends.torch.importer import Importer, missing_operators, refuse
 from rammer.frontends.torch.optimizers import Moment, Term
 from rammer.frontends.torch.owner import COUNT, KEPT, RATE, Owner
 from rammer.frontends.torch.private import check_version, flattened, nested
-from rammer.frontends.torch.program import add_inputs, add_states, attribute_of, constant_of, written_buffers
+from rammer.frontends.torch.program import (
+    add_inputs,
+    add_states,
+    attribute_of,
+    check_size,
+    constant_of,
+    written_buffers,
+)
 from rammer.ir.calling import Fixed, Leaf, Structure
 from rammer.ir.graph import SourceLocation, State
 from rammer.ir.types import DType, TensorType
@@ -105,8 +112,8 @@ def load_step(
     following |= update.add(values, {parameter: _tensor(importer, node) for parameter, node in gradients.items()})
     following |= random.following()
     results = [node for kind in (OutputKind.LOSS_OUTPUT, OutputKind.USER_OUTPUT) for _, node in _outputs(program, kind)]
-    out_spec, fixed = program.call_spec.out_spec, [None] * len(results)
-    form, outputs = form_of(step.spec, out_spec, step.arguments, fixed, partial(function, module))
+    out_spec, leaves = program.call_spec.out_spec, [Leaf("")] * len(results)
+    form, outputs = form_of(step.spec, out_spec, step.arguments, leaves, partial(function, module))
     all_states = [*(state for state, _ in states.values()), *update.states, *random.states()]
     source = SourceLocation(model=name, node="outputs", op_type="output")
     named = [*zip(outputs, (_tensor(importer, node) for node in results), strict=True)]
@@ -137,6 +144,7 @@ def _tensor(importer: Importer, node: FxNode) -> Operand:
     value = importer.values[node]
     if not isinstance(value, Operand):
         raise UnsupportedFeatureError(f"the result {value!r}, which is no tensor", where=importer.model)
+    check_size(value, f"result '{node}' of {importer.model}")
     return value
 
 

@@ -73,11 +73,11 @@ def type_of(tensor: torch.Tensor, where: str) -> TensorType:
     return TensorType(dtype_of(tensor.dtype, where), tuple(int(extent) for extent in tensor.shape))
 
 
-def part_type_of(tensor: torch.Tensor, where: str) -> TensorType:
-    """The type of a tensor, that of the real and the imaginary part if it is complex.
+def part_type_of(tensor: torch.Tensor, shape: tuple[int, ...], where: str) -> TensorType:
+    """The type of a tensor with a shape, that of the real and the imaginary part if it is complex.
 
     Raises:
         UnsupportedFeatureError: its element type is none of ours.
     """
     dtype = tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype
-    return TensorType(dtype_of(dtype, where), tuple(int(extent) for extent in tensor.shape))
+    return TensorType(dtype_of(dtype, where), shape)

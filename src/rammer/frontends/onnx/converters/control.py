@@ -10,9 +10,9 @@ import onnx
 
 from rammer.errors import ModelError, UnsupportedFeatureError
 from rammer.frontends.builder import Operand
+from rammer.frontends.counts.count import counted, one_of_two
 from rammer.frontends.moves import concatenated, converted, element, reshaped, stacked
 from rammer.frontends.onnx.converters import loops
-from rammer.frontends.onnx.counts import counted, one_of_two
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value, combined, described
 from rammer.ir.types import DType

@@ -7,32 +7,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import concatenated, converted, expanded, part, reshaped, transposed
-from rammer.frontends.onnx.counts import counted, holding, is_below, number, running_total, taken, vector
+from rammer.frontends.counts.count import counted, holding, is_below, taken
+from rammer.frontends.counts.made import MOST_BOXES, best_boxes, nonzero, unique
+from rammer.frontends.moves import concatenated, part, reshaped
 from rammer.frontends.onnx.node import Converter, Node
-from rammer.ir.types import DType
 
 _LEAST = np.array(np.finfo(np.float32).min)
 """The score of a box for which a model says minus infinity, where that is none, too."""
-_MOST_KEYS = 64
-"""Of so many elements slices may be that are sorted: each is a sort of its own."""
-_MOST_STEPS = 1024
-"""So many boxes of a class may be selected: each is chosen after the one before."""
 
 
 def _nonzero(node: Node) -> Sequence[Operand]:
     x = node.operand(0)
     if not x.rank:
         x = reshaped(node, x, (1,))
-    flat = reshaped(node, converted(node, x, DType.BOOL), (x.type.size,))
-    places, count = holding(node, flat)
-    rows, step = [], x.type.size
-    for extent in x.shape:
-        step //= max(extent, 1)
-        line = node.add("Div", places, number(node, max(step, 1)))
-        row = node.add("Mod", line, number(node, max(extent, 1)), fmod=False)
-        rows.append(reshaped(node, row, (1, x.type.size)))
-    return [counted(node, concatenated(node, rows, 0), 1, count)]
+    places, count = nonzero(node, x)
+    return [counted(node, concatenated(node, [reshaped(node, row, (1, x.type.size)) for row in places], 0), 1, count)]
 
 
 def _compress(node: Node) -> Sequence[Operand]:
@@ -49,79 +38,15 @@ def _compress(node: Node) -> Sequence[Operand]:
 
 
 def _unique(node: Node) -> Sequence[Operand]:
-    return unique(node, node.operand(0))
+    return unique_slices(node, node.operand(0))
 
 
-def unique(node: Node, x: Operand, length: Operand | None = None) -> Sequence[Operand]:
-    """Slices along an axis, or elements, sorted and compared with their neighbours.
-
-    The first of equal ones stands for them. A NaN equals no other.
-
-    Args:
-        node: says along which axis and in which order.
-        x: what is compared.
-        length: how many slices there are, where that depends on the data.
-
-    Raises:
-        UnsupportedFeatureError: slices have too many elements.
-    """
+def unique_slices(node: Node, x: Operand, length: Operand | None = None) -> Sequence[Operand]:
+    """Along the node's axis, or elements; of slices a number may count that depends on the data."""
     axis = node.axis(node.integer("axis"), x.rank) if node.has("axis") else 0
     if not node.has("axis"):
         x = reshaped(node, x, (x.type.size,))
-    order = [axis, *(dim for dim in range(x.rank) if dim != axis)]
-    extent = x.shape[axis]
-    keys = reshaped(node, transposed(node, x, order), (extent, x.type.size // max(extent, 1)))
-    if keys.shape[1] > _MOST_KEYS or not x.type.size:
-        raise node.unsupported(f"slices of {keys.shape[1]} elements", f"1 to {_MOST_KEYS} are possible")
-    ascending, whole = _sorted(node, keys), number(node, extent)
-    if length is not None:
-        ascending, whole = _before(node, ascending, length), length
-    is_new = _differ_from_before(node, node.add("Gather", keys, ascending, axis=0))
-    if length is not None:
-        is_new = node.add("And", is_new, is_below(node, extent, length))
-    groups = node.add("Sub", running_total(node, is_new), number(node, 1))
-    starts, count = holding(node, is_new)
-    firsts = node.add("Gather", ascending, starts, axis=0)
-    ends = concatenated(node, [part(node, starts, 0, 1, extent - 1), vector(node, [extent])], 0)
-    inside = is_below(node, extent, node.add("Sub", count, number(node, 1)))
-    sizes = node.add("Sub", node.add("Where", inside, ends, whole), starts)
-    if not node.flag("sorted"):
-        there = node.add("Where", is_below(node, extent, count), firsts, number(node, extent))
-        by_place = node.add_all("TopK", there, axis=0, k=extent, largest=False)[1]
-        firsts, sizes = (node.add("Gather", one, by_place, axis=0) for one in (firsts, sizes))
-        groups = node.add("Gather", _inverse(node, by_place), groups, axis=0)
-    inverse = _scattered(node, ascending, groups)
-    results = [node.add("Gather", x, firsts, axis=axis), firsts, inverse, sizes]
-    dims = (axis, 0, None, 0)
-    return [one if dim is None else counted(node, one, dim, count) for one, dim in zip(results, dims, strict=True)]
-
-
-def _sorted(node: Node, keys: Operand) -> Operand:
-    """The positions of lines in ascending order, sorted by their last elements first; equal ones keep their order."""
-    extent, columns = keys.shape
-    order = node.constant(np.arange(extent, dtype=np.int64))
-    for column in reversed(range(columns)):
-        line = reshaped(node, part(node, keys, 1, column, 1), (extent,))
-        _, by_column = node.add_all("TopK", node.add("Gather", line, order, axis=0), axis=0, k=extent, largest=False)
-        order = node.add("Gather", order, by_column, axis=0)
-    return order
-
-
-def _before(node: Node, order: Operand, length: Operand) -> Operand:
-    """An order of positions, those below a length first."""
-    is_behind = converted(node, node.add("Not", node.add("Less", order, length)), DType.INT64)
-    _, kept = node.add_all("TopK", is_behind, axis=0, k=order.shape[0], largest=False)
-    return node.add("Gather", order, kept, axis=0)
-
-
-def _differ_from_before(node: Node, lines: Operand) -> Operand:
-    """Whether each line differs from the one before; the first one does."""
-    extent = lines.shape[0]
-    same = node.add("Equal", part(node, lines, 0, 1, extent - 1), part(node, lines, 0, 0, extent - 1))
-    alike = node.add("ReduceMin", converted(node, same, DType.INT32), axes=(1,), keepdims=False)
-    first = node.constant(np.ones(1, np.bool_))
-    rest = node.add("Not", converted(node, alike, DType.BOOL))
-    return concatenated(node, [first, rest], 0)
+    return unique(node, x, axis, length, is_sorted=node.flag("sorted"))
 
 
 def _non_max_suppression(node: Node) -> Sequence[Operand]:
@@ -152,30 +77,20 @@ def non_max_suppression(
     steps = min(max(wanted, 0), extent)
     if batches == classes == 1 and (rows := node.rows()) is not None:
         steps = min(steps, rows)
-    if steps > _MOST_STEPS:
-        raise node.unsupported(f"{steps} boxes of a class", f"up to {_MOST_STEPS} are possible")
+    if steps > MOST_BOXES:
+        raise node.unsupported(f"{steps} boxes of a class", f"up to {MOST_BOXES} are possible")
     if not steps * batches * classes:
         return [node.constant(np.zeros((0, 3), np.int64))]
     least = _threshold(node, 4)
     most = _threshold(node, 3) or node.constant(np.zeros((), np.float32))
     never = node.constant(np.array(-np.inf, np.float32))
     if least is None:
-        left = node.add("Max", scores, node.constant(_LEAST))  # what is gone has less
+        above = node.add("Max", scores, node.constant(_LEAST))  # what is gone has less
     else:
-        left = node.add("Where", node.add("Less", least, scores), scores, never)
+        above = node.add("Where", node.add("Less", least, scores), scores, never)
     if length is not None:
-        left = node.add("Where", is_below(node, extent, length), left, never)
-    corners = _corners(node, boxes)
-    own = node.constant(np.arange(extent, dtype=np.int64).reshape(1, 1, extent))
-    chosen, there = [], []
-    for _ in range(steps):
-        best = node.add("ArgMax", left, axis=2, keepdims=True, select_last_index=False)
-        score = node.add("ReduceMax", left, axes=(2,), keepdims=True)
-        chosen.append(best)
-        there.append(node.add("Less", never, score))
-        gone = node.add("Or", node.add("Less", most, _overlap(node, corners, best)), node.add("Equal", own, best))
-        left = node.add("Where", gone, never, left)
-    picked, holds = concatenated(node, chosen, 2), concatenated(node, there, 2)
+        above = node.add("Where", is_below(node, extent, length), above, never)
+    picked, holds = best_boxes(node, _corners(node, boxes), above, most, steps)
     places, count = holding(node, reshaped(node, holds, (holds.type.size,)))
     numbers = np.indices(holds.shape, dtype=np.int64)[:2].reshape(2, -1)
     columns = [
@@ -205,42 +120,6 @@ def _corners(node: Node, boxes: Operand) -> tuple[Operand, ...]:
             node.add("Add", b, height),
         )
     return node.add("Min", a, c), node.add("Min", b, d), node.add("Max", a, c), node.add("Max", b, d)
-
-
-def _overlap(node: Node, corners: Sequence[Operand], chosen: Operand) -> Operand:
-    """What all boxes share with the chosen one of their class, divided by what either covers."""
-    batches, classes, _ = chosen.shape
-    left, top, right, bottom = corners
-    shape = (batches, classes, left.shape[2])
-    of_chosen = [node.add("GatherElements", expanded(node, one, shape), chosen, axis=2) for one in corners]
-    own_left, own_top, own_right, own_bottom = of_chosen
-    zero = node.constant(np.zeros((), np.float32))
-
-    def common(low: Operand, own_low: Operand, high: Operand, own_high: Operand) -> Operand:
-        reach = node.add("Sub", node.add("Min", high, own_high), node.add("Max", low, own_low))
-        return node.add("Max", reach, zero)
-
-    def area(low: Operand, high: Operand, start: Operand, end: Operand) -> Operand:
-        return node.add("Mul", node.add("Sub", high, low), node.add("Sub", end, start))
-
-    shared = node.add("Mul", common(left, own_left, right, own_right), common(top, own_top, bottom, own_bottom))
-    areas = node.add("Add", area(left, right, top, bottom), area(own_left, own_right, own_top, own_bottom))
-    covered = node.add("Sub", areas, shared)
-    is_empty = node.add("Equal", shared, zero)  # 0, too, where nothing is covered
-    return node.add("Where", is_empty, zero, node.add("Div", shared, covered))
-
-
-def _scattered(node: Node, places: Operand, values: Operand) -> Operand:
-    """A vector with values at places, which are all of its places."""
-    extent = places.shape[0]
-    zeros = node.constant(np.zeros((1, extent, 1), np.int64))
-    at, given = reshaped(node, places, (1, extent)), reshaped(node, values, (1, extent, 1))
-    return reshaped(node, node.add("Scatter", zeros, at, given, reduction="none"), (extent,))
-
-
-def _inverse(node: Node, order: Operand) -> Operand:
-    """Where each element of an order is."""
-    return _scattered(node, order, node.constant(np.arange(order.shape[0], dtype=np.int64)))
 
 
 CONVERTERS: Mapping[str, Converter] = {

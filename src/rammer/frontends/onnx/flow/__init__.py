@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from rammer.frontends.onnx.checking import full_name
-from rammer.frontends.onnx.counts import counted_operands, refusal
 from rammer.frontends.onnx.flow import (
     elementwise,
     held,
@@ -68,10 +67,10 @@ def convert(node: Node, converter: Converter) -> Sequence[Value | None]:
     """
     name = full_name(node.proto)
     rule = RULES.get(name)
-    if not counted_operands(node):
+    if not node.counted_operands():
         return rule(node, converter) if rule is not None and _is_sized(node, name) else converter(node)
     if rule is None:
-        raise refusal(node)
+        raise node.refusal()
     return rule(node, converter)
 
 

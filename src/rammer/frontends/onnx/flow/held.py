@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rammer.frontends.onnx.counts import refusal
-from rammer.frontends.onnx.flow.movement import joined
+from rammer.frontends.counts.moves import joined
 from rammer.frontends.onnx.flow.rule import Rule
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
@@ -22,14 +21,14 @@ def _as_they_are(node: Node, converter: Converter) -> Sequence[Value | None]:
 
 def _at(node: Node, converter: Converter) -> Sequence[Value | None]:
     if node.operand(1).array is None:
-        raise refusal(node, "it is taken at a position that the model computes")
+        raise node.refusal("it is taken at a position that the model computes")
     return converter(node)
 
 
 def _concat(node: Node, converter: Converter) -> Sequence[Value | None]:
     elements = node.sequence(0).elements
     if node.flag("new_axis"):
-        raise refusal(node, "it is put along a new dimension")
+        raise node.refusal("it is put along a new dimension")
     return [joined(node, elements, node.axis(node.integer("axis"), elements[0].rank))]
 
 

@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.intervals import range_of
+from rammer.frontends.counts.count import bare, known, neutral, number, vector
+from rammer.frontends.counts.lines import mean
 from rammer.frontends.moves import converted
 from rammer.frontends.onnx.converters.reduction import reduced_axes
-from rammer.frontends.onnx.counts import filled, number, refusal, vector
-from rammer.frontends.onnx.flow.rule import Rule, along, bare, first_alone, known, ordinary, scalars, sized
+from rammer.frontends.onnx.flow.rule import Rule, along, first_alone, ordinary, scalars, sized
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
 from rammer.ir.types import DType
 
 _NEUTRAL: Mapping[str, float] = {
-    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMean", "ReduceSum", "ReduceSumSquare"), 0),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSum", "ReduceSumSquare"), 0),
     **dict.fromkeys(("ReduceMax", "ReduceLogSumExp"), -math.inf),
     "ReduceMin": math.inf,
     "ReduceProd": 1,
@@ -35,24 +35,9 @@ def _reduce(node: Node, converter: Converter) -> Sequence[Value | None]:
     axes, keepdims = reduced_axes(node, x), node.flag("keepdims")
     if count.axis not in axes:
         return along(node, converter(node), _kept_axis(count.axis, () if keepdims else axes), count.value)
-    whole = _neutral(node, x, _NEUTRAL[node.op_type])
     if node.op_type != "ReduceMean":
-        return ordinary(node, converter, whole)
-    others = math.prod(x.shape[axis] for axis in axes if axis != count.axis)
-    wide = converted(node, whole, x.dtype.compute)
-    total = node.add("ReduceSum", wide, axes=axes, keepdims=keepdims)
-    elements = converted(node, node.add("Mul", count.value, number(node, others)), wide.dtype)
-    return [converted(node, node.add("Div", total, elements), x.dtype)]
-
-
-def _neutral(node: Node, x: Operand, fill: float) -> Operand:
-    """An operand with a number behind what counts; of what has no infinity, the greatest or least there is."""
-    if math.isfinite(fill) or x.dtype.is_float:
-        return filled(node, x, fill)
-    if x.dtype is DType.BOOL:
-        return filled(node, x, fill > 0)
-    limits = range_of(x.dtype)
-    return filled(node, x, limits.most if fill > 0 else limits.least)
+        return ordinary(node, converter, neutral(node, x, _NEUTRAL[node.op_type]))
+    return [mean(node, x, axes, keepdims=keepdims)]
 
 
 def _kept_axis(axis: int, gone: Sequence[int]) -> int:
@@ -68,7 +53,7 @@ def _arg_extreme(node: Node, converter: Converter) -> Sequence[Value | None]:
         return along(
             node, converter(node), _kept_axis(count.axis, () if node.flag("keepdims") else (axis,)), count.value
         )
-    found = ordinary(node, converter, _neutral(node, x, math.inf if node.op_type == "ArgMin" else -math.inf))
+    found = ordinary(node, converter, neutral(node, x, math.inf if node.op_type == "ArgMin" else -math.inf))
     last = node.add("Sub", count.value, number(node, 1))
     return [node.add("Min", place, last) for place in found if isinstance(place, Operand)]
 
@@ -76,7 +61,7 @@ def _arg_extreme(node: Node, converter: Converter) -> Sequence[Value | None]:
 def _cumulative(node: Node, converter: Converter) -> Sequence[Value | None]:
     """Forwards, what does not count comes behind what does."""
     x, count = first_alone(node)
-    whole = _neutral(node, x, 1 if node.op_type == "CumProd" else 0) if node.flag("reverse") else bare(x)
+    whole = neutral(node, x, 1 if node.op_type == "CumProd" else 0) if node.flag("reverse") else bare(x)
     return along(node, ordinary(node, converter, whole), count.axis, count.value)
 
 
@@ -84,7 +69,7 @@ def _line(node: Node, converter: Converter) -> Sequence[Value | None]:
     """By all elements along one dimension."""
     x, count = first_alone(node)
     is_along = node.axis(node.integer("axis"), x.rank) == count.axis
-    whole = _neutral(node, x, _LAST[node.op_type]) if is_along else bare(x)
+    whole = neutral(node, x, _LAST[node.op_type]) if is_along else bare(x)
     return along(node, ordinary(node, converter, whole), count.axis, count.value)
 
 
@@ -92,7 +77,7 @@ def _normalized(node: Node, converter: Converter) -> Sequence[Value | None]:
     """By statistics of the dimensions from an axis on."""
     x, count = first_alone(node)
     if count.axis >= node.axis(node.integer("axis"), x.rank):
-        raise refusal(node, "it is normalised along that dimension")
+        raise node.refusal("it is normalised along that dimension")
     return along(node, converter(node), count.axis, count.value)
 
 
@@ -112,13 +97,13 @@ def _top_k(node: Node, converter: Converter) -> Sequence[Value | None]:
     if x.count.axis != axis:
         return along(node, converter(node), x.count.axis, x.count.value)
     last = -math.inf if largest else math.nan if x.dtype.is_float else math.inf
-    results = ordinary(node, converter, _neutral(node, x, last), taken)
+    results = ordinary(node, converter, neutral(node, x, last), taken)
     return sized(node, results, axis, node.add("Min", converted(node, k[0], DType.INT64), x.count.value))
 
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_LAST, _line),
-    **dict.fromkeys(_NEUTRAL, _reduce),
+    **dict.fromkeys((*_NEUTRAL, "ReduceMean"), _reduce),
     "ArgMax": _arg_extreme,
     "ArgMin": _arg_extreme,
     "CumProd": _cumulative,

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rammer.frontends.builder import Count
-from rammer.frontends.onnx.converters.counted import non_max_suppression, unique
-from rammer.frontends.onnx.counts import counted, filled, refusal
-from rammer.frontends.onnx.flow.rule import Rule, bare, cut, first_alone, one_count, ordinary
+from rammer.frontends.counts.count import bare, counted, cut, filled, one_count
+from rammer.frontends.onnx.converters.counted import non_max_suppression, unique_slices
+from rammer.frontends.onnx.flow.rule import Rule, first_alone, ordinary
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
 
@@ -25,7 +25,7 @@ def _compress(node: Node, converter: Converter) -> Sequence[Value | None]:
     if x.count is not None:
         axis = node.axis(node.integer("axis"), x.rank) if node.has("axis") else 0
         if x.count.axis != axis or (x.rank > 1 and not node.has("axis")):
-            raise refusal(node, "elements are taken along another dimension")
+            raise node.refusal("elements are taken along another dimension")
         if condition.count is None and condition.rank == 1:
             condition = replace(condition, count=Count(axis=0, value=x.count.value))
     return ordinary(node, converter, bare(x), filled(node, condition))
@@ -36,7 +36,7 @@ def _non_max_suppression(node: Node, converter: Converter) -> Sequence[Value | N
     boxes, scores = node.operand(0), node.operand(1)
     places = [None if x.count is None else x.count.axis for x in (boxes, scores)]
     if places != [1, 2]:
-        raise refusal(node, "its boxes and scores are not counted along the boxes alone")
+        raise node.refusal("its boxes and scores are not counted along the boxes alone")
     count = one_count(node, [boxes, scores])
     extent = min(boxes.shape[1], scores.shape[2])
     boxes, scores = (bare(cut(node, x, extent)) for x in (boxes, scores))
@@ -48,8 +48,8 @@ def _unique(node: Node, converter: Converter) -> Sequence[Value | None]:
     x, count = first_alone(node)
     axis = node.axis(node.integer("axis"), x.rank) if node.has("axis") else 0
     if count.axis != axis or (x.rank > 1 and not node.has("axis")):
-        raise refusal(node, "slices are compared along another dimension")
-    values, firsts, inverse, sizes = unique(node, bare(x), count.value)
+        raise node.refusal("slices are compared along another dimension")
+    values, firsts, inverse, sizes = unique_slices(node, bare(x), count.value)
     return [values, firsts, counted(node, inverse, 0, count.value), sizes]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rammer.frontends.builder import Count, Operand
+from rammer.frontends.counts.count import bare, cut, one_count
 from rammer.frontends.moves import concatenated, counted_from_front, part
-from rammer.frontends.onnx.counts import refusal
-from rammer.frontends.onnx.flow.rule import Rule, along, bare, cut, first_alone, one_count, ordinary
+from rammer.frontends.onnx.flow.rule import Rule, along, first_alone, ordinary
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
 
@@ -32,7 +32,7 @@ def _gather_elements(node: Node, converter: Converter) -> Sequence[Value | None]
         indices = counted_from_front(node, bare(indices), x.count.value)
     elif x.count is not None:
         if indices.count is None or indices.count.axis != x.count.axis:
-            raise refusal(node, "the other input has another size along that dimension")
+            raise node.refusal("the other input has another size along that dimension")
         one_count(node, [x, indices])
         extent = min(x.shape[x.count.axis], indices.shape[x.count.axis])
         x, indices = cut(node, x, extent), cut(node, indices, extent)
@@ -45,13 +45,13 @@ def _gather_nd(node: Node, converter: Converter) -> Sequence[Value | None]:
     results: dict[int, Operand] = {}
     if indices.count is not None:
         if indices.count.axis == indices.rank - 1 or indices.count.axis < batch:
-            raise refusal(node, "that dimension is one of tuples, or of a batch")
+            raise node.refusal("that dimension is one of tuples, or of a batch")
         results[indices.count.axis] = indices.count.value
     if x.count is not None and x.count.axis >= depth:
         results[x.count.axis - depth + indices.rank - 1] = x.count.value
     elif x.count is not None:
         if x.count.axis < batch:
-            raise refusal(node, "that dimension is one of a batch")
+            raise node.refusal("that dimension is one of a batch")
         indices = within(node, indices, x.count, x.count.axis - batch)
     return _counted(node, converter, x, indices, results)
 
@@ -60,7 +60,7 @@ def _counted(
     node: Node, converter: Converter, x: Operand, indices: Operand, results: Mapping[int, Operand]
 ) -> Sequence[Value | None]:
     if len(results) > 1:
-        raise refusal(node, "the result would be counted along two dimensions")
+        raise node.refusal("the result would be counted along two dimensions")
     picked = ordinary(node, converter, bare(x), bare(indices))
     for axis, count in results.items():
         picked = along(node, picked, axis, count)

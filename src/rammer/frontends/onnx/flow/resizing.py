@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rammer.frontends.onnx.counts import refusal, vector
-from rammer.frontends.onnx.flow.rule import Rule, along, first_alone, known, ordinary, scalars
+from rammer.frontends.counts.count import known, vector
+from rammer.frontends.onnx.flow.rule import Rule, along, first_alone, ordinary, scalars
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
 
@@ -26,12 +26,12 @@ def _resize(node: Node, converter: Converter) -> Sequence[Value | None]:
         factors = () if scales is None or scales.array is None else tuple(scales.array.flat)
         stays = place < len(factors) and factors[place] == 1
     if not stays or node.text("coordinate_transformation_mode") == "tf_crop_and_resize":
-        raise refusal(node, "it is resized along that dimension")
+        raise node.refusal("it is resized along that dimension")
     if not sizes:
         return along(node, converter(node), count.axis, count.value)
     extents = [x.shape[count.axis] if own == place else known(size) for own, size in enumerate(sizes)]
     if None in extents:
-        raise refusal(node, "another dimension is resized, as far as the model computes")
+        raise node.refusal("another dimension is resized, as far as the model computes")
     whole = vector(node, [extent or 0 for extent in extents])
     return along(node, ordinary(node, converter, None, None, None, whole), count.axis, count.value)
 

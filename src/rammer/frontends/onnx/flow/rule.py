@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from rammer.frontends.builder import Count, Operand
-from rammer.frontends.moves import converted, part
-from rammer.frontends.onnx.counts import counted, counted_operands, number, refusal
+from rammer.frontends.counts.count import counted, number
+from rammer.frontends.moves import converted
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
 from rammer.ir.types import DType
@@ -23,38 +22,14 @@ def first_alone(node: Node) -> tuple[Operand, Count]:
         UnsupportedFeatureError: others do, or another one.
     """
     x = node.operand(0)
-    if x.count is None or len(counted_operands(node)) > 1:
-        raise refusal(node, "only that of its first input may")
+    if x.count is None or len(node.counted_operands()) > 1:
+        raise node.refusal("only that of its first input may")
     return x, x.count
-
-
-def one_count(node: Node, operands: Sequence[Operand]) -> Operand:
-    """How many elements count of operands, where that is the same number of all of them.
-
-    Raises:
-        UnsupportedFeatureError: it is not known to be.
-    """
-    counts = [x.count.value for x in operands if x.count is not None]
-    if any(not node.builder.are_equal(counts[0], other) for other in counts[1:]):
-        raise refusal(node, "it is not known to be that of its other inputs")
-    return counts[0]
-
-
-def cut(node: Node, x: Operand, extent: int) -> Operand:
-    """An operand with no more elements than so many along the dimension that is counted, where there are others."""
-    if x.count is None or x.shape[x.count.axis] == extent:
-        return x
-    return replace(part(node, replace(x, count=None), x.count.axis, 0, extent), count=x.count)
 
 
 def along(node: Node, results: Sequence[Value | None], axis: int, count: Operand) -> list[Value | None]:
     """Results that all are counted along an axis."""
     return [counted(node, one, axis, count) if isinstance(one, Operand) else one for one in results]
-
-
-def bare(x: Operand) -> Operand:
-    """An operand with all of its elements, whether they count or not."""
-    return x if x.count is None else replace(x, count=None)
 
 
 def scalars(node: Node, position: int) -> tuple[Operand, ...] | None:
@@ -84,8 +59,3 @@ def sized(node: Node, results: Sequence[Value | None], axis: int, size: Operand)
     extent = next(one.shape[axis] for one in results if isinstance(one, Operand))
     count = node.add("Min", node.add("Max", whole, number(node, 0)), number(node, extent))
     return along(node, results, axis, count)
-
-
-def known(operand: Operand) -> int | None:
-    """An integer, where it is known."""
-    return None if operand.array is None else int(operand.array.item())

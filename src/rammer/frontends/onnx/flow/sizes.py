@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rammer.frontends.builder import Operand
+from rammer.frontends.counts.count import bare, counted, known, number, vector
 from rammer.frontends.moves import concatenated, converted, reshaped
-from rammer.frontends.onnx.counts import counted, number, refusal, vector
-from rammer.frontends.onnx.flow.rule import Rule, along, bare, first_alone, known, ordinary, scalars, sized
+from rammer.frontends.onnx.flow.rule import Rule, along, first_alone, ordinary, scalars, sized
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
 from rammer.ir.types import DType
@@ -61,10 +61,10 @@ def _expand(node: Node, converter: Converter) -> Sequence[Value | None]:
     target = [known(extent) for extent in shape]
     if place >= 0:
         if target[place] != 1 and not node.builder.are_equal(shape[place], x.count.value):
-            raise refusal(node, "it is expanded along that dimension")
+            raise node.refusal("it is expanded along that dimension")
         target[place] = 1
     if None in target:
-        raise refusal(node, "another dimension is expanded, as far as the model computes")
+        raise node.refusal("another dimension is expanded, as far as the model computes")
     wide = ordinary(node, converter, bare(x), vector(node, [extent or 0 for extent in target]))
     return along(node, wide, x.count.axis - x.rank + rank, x.count.value)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rammer.frontends.builder import Operand
+from rammer.frontends.counts.count import bare, counted, cut, filled, one_count, there
 from rammer.frontends.moves import counted_from_front
 from rammer.frontends.onnx.converters.scatter import scatter_nd
-from rammer.frontends.onnx.counts import counted, filled, refusal, there
 from rammer.frontends.onnx.flow.picking import within
-from rammer.frontends.onnx.flow.rule import Rule, along, bare, cut, one_count, ordinary
+from rammer.frontends.onnx.flow.rule import Rule, along, ordinary
 from rammer.frontends.onnx.node import Converter, Node
 from rammer.frontends.onnx.sequences import Value
 
@@ -24,7 +24,7 @@ def _written(node: Node) -> tuple[Operand, Operand]:
     if indices.count is None and updates.count is None:
         return indices, updates
     if indices.count is None or updates.count is None or indices.count.axis != updates.count.axis:
-        raise refusal(node, "its indices and updates are not counted along the same dimension")
+        raise node.refusal("its indices and updates are not counted along the same dimension")
     one_count(node, [indices, updates])
     extent = min(x.shape[indices.count.axis] for x in (indices, updates))
     return cut(node, indices, extent), cut(node, updates, extent)
@@ -48,12 +48,12 @@ def _scatter_nd(node: Node, converter: Converter) -> Sequence[Value | None]:
     inside = bare(indices)
     if count is not None:
         if count.axis >= depth:
-            raise refusal(node, "that dimension is one of what is written")
+            raise node.refusal("that dimension is one of what is written")
         inside = within(node, indices, count, count.axis)
     which = None
     if indices.count is not None:
         if indices.count.axis == indices.rank - 1:
-            raise refusal(node, "that dimension is one of tuples")
+            raise node.refusal("that dimension is one of tuples")
         which = there(node, indices, indices.count, indices.rank - 1)
     result = scatter_nd(node, bare(data), inside, bare(updates), which)
     return [result if count is None else counted(node, result, count.axis, count.value)]

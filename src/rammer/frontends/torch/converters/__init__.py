@@ -15,6 +15,7 @@ from rammer.frontends.torch.converters import (
     convolution,
     creation,
     distances,
+    finding,
     gradients,
     indexing,
     linear_algebra,
@@ -63,6 +64,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **scatter.CONVERTERS,
         **sorting.CONVERTERS,
         **special.CONVERTERS,
+        **finding.CONVERTERS,  # which has more of `where`
     }
 )
 """All converters, by the operator's name in ATen, without the overload."""

@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from rammer.frontends.builder import Operand
+from rammer.frontends.counts.count import broadcast_count, counted
+from rammer.frontends.counts.made import nonzero
 from rammer.frontends.moves import concatenated, converted, counted_from_front, part, reshaped, transposed
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.types import DType
 
-_BY_MASK_HINT = "the result's size would depend on data: use torch.where, or multiply by the mask"
 _OF_LINES = ("self", "index", "src", "source")
 """Arguments whose elements lie along a dimension."""
 
@@ -63,23 +64,31 @@ def _index(node: Node) -> Result:
     if not indexed:
         return x
     if len(indexed) == 1:
-        ((dim, positions),) = indexed.items()
-        return node.add("Gather", x, positions, axis=dim)
-    x, first, positions = flattened(node, x, indexed)
-    return node.add("Gather", x, positions, axis=first)
+        ((first, positions),) = indexed.items()
+    else:
+        x, first, positions = flattened(node, x, indexed)
+    picked = node.add("Gather", x, positions, axis=first) if positions.type.size else part(node, x, first, 0, 0)
+    count = broadcast_count(node, list(indexed.values()))
+    return picked if count is None else counted(node, picked, first + count.axis, count.value)
 
 
 def indexed_dimensions(node: Node) -> dict[int, Operand]:
     """The positions for each indexed dimension of an advanced index.
 
-    Raises:
-        UnsupportedFeatureError: it is a mask.
+    A mask stands for as many dimensions as it has, with the positions along each where it holds.
     """
-    found = {dim: x for dim, x in enumerate(node.optional_operands("indices")) if x is not None}
-    for dim, positions in found.items():
-        if positions.dtype is DType.BOOL:
-            raise node.unsupported("an index that is a mask", _BY_MASK_HINT)
-        found[dim] = as_positions(node, positions)
+    found: dict[int, Operand] = {}
+    dim = 0
+    for index in node.optional_operands("indices"):
+        if index is not None and index.dtype in (DType.BOOL, DType.UINT8):
+            places, count = nonzero(node, index)
+            for position, place in enumerate(places):
+                found[dim + position] = counted(node, place, 0, count)
+            dim += index.rank
+            continue
+        if index is not None:
+            found[dim] = index.like(as_positions(node, index))
+        dim += 1
     return found
 
 

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 
 from rammer.frontends.builder import Operand
+from rammer.frontends.counts.count import counted, taken
 from rammer.frontends.moves import converted, expanded, part, repeated, reshaped, strided, transposed
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.graph import Array
+from rammer.ir.types import DType
 
-_VIEWS = (
+VIEWS = (
     *("_unsafe_view", "flatten", "reshape", "squeeze", "squeeze_copy", "unflatten"),
     *("unsqueeze", "unsqueeze_copy", "view", "view_copy"),
 )
@@ -62,19 +64,43 @@ def _repeat(node: Node) -> Result:
 
 
 def _repeat_interleave(node: Node) -> Result:
-    """Each element several times in a row."""
+    """Each element several times in a row, as often as a number says, or a number for each."""
+    repeats = node.arguments["repeats"]
+    if "self" not in node.arguments:
+        return _places(node, node.operand("repeats"), 0)
     x = node.operand("self")
-    if not isinstance(node.arguments["repeats"], int):
-        raise node.unsupported("repeat_interleave by a tensor of counts", "the result's size would depend on data")
     if not node.has("dim"):
         x = reshaped(node, x, (x.type.size,))
     dim = node.dimension("dim", x.rank) if node.has("dim") else 0
-    return repeated(node, x, dim, node.integer("repeats"))
+    if not isinstance(repeats, Operand):
+        return repeated(node, x, dim, node.integer("repeats"))
+    places = _places(node, expanded(node, repeats, (x.shape[dim],)), dim)
+    return places_along(node, x, places, dim)
+
+
+def places_along(node: Node, x: Operand, places: Operand, axis: int) -> Operand:
+    """Elements at places along a dimension, of which as many count."""
+    picked = taken(node, x, places, axis)
+    return picked if places.count is None else counted(node, picked, axis, places.count.value)
+
+
+def _places(node: Node, repeats: Operand, dim: int) -> Operand:
+    """The place of each number of a vector, as often as it says."""
+    most = node.sizes.bound(node, node.made[0], dim)
+    ends = node.add("CumSum", converted(node, repeats, DType.INT64), axis=0, exclusive=False, reverse=False)
+    numbers = node.constant(np.arange(most, dtype=np.int64).reshape(-1, 1))
+    before = converted(node, node.add("LessOrEqual", reshaped(node, ends, (1, ends.shape[0])), numbers), DType.INT64)
+    places = node.add("ReduceSum", before, axes=(1,), keepdims=False)
+    places = node.add("Min", places, node.scalar(ends.shape[0] - 1, DType.INT64))
+    if isinstance(node.arguments["output_size"], int):
+        return places
+    return counted(node, places, 0, reshaped(node, part(node, ends, 0, ends.shape[0] - 1, 1), ()))
 
 
 def _flip(node: Node) -> Result:
     x = node.operand("self")
-    return strided(node, x, {dim: range(x.shape[dim])[::-1] for dim in node.axes(node.integers("dims"), x.rank)})
+    dims = node.axes(node.integers("dims"), x.rank) if x.rank else ()
+    return strided(node, x, {dim: range(x.shape[dim])[::-1] for dim in dims})
 
 
 def _roll(node: Node) -> Result:
@@ -206,7 +232,7 @@ def _channel_shuffle(node: Node) -> Result:
 
 
 CONVERTERS: Mapping[str, Converter] = {
-    **dict.fromkeys(_VIEWS, _view),
+    **dict.fromkeys(VIEWS, _view),
     "as_strided": _as_strided,
     "as_strided_copy": _as_strided,
     "channel_shuffle": _channel_shuffle,

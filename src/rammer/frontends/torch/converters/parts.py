@@ -18,12 +18,12 @@ from rammer.frontends.moves import (
 )
 from rammer.frontends.torch.node import Converter, Node, Result
 
-_PAD_MODES: Mapping[str, str] = {
+PADS: Mapping[str, str] = {
     **{f"reflection_pad{rank}d": "reflect" for rank in (1, 2, 3)},
     **{f"replication_pad{rank}d": "edge" for rank in (1, 2, 3)},
 }
 
-_SPLITS = (
+SPLITS = (
     *("chunk", "split", "split_copy", "split_with_sizes", "split_with_sizes_copy"),
     *("tensor_split", "unsafe_split"),
 )
@@ -91,7 +91,7 @@ def _constant_pad(node: Node) -> Result:
 
 
 def _mirrored_pad(node: Node) -> Result:
-    return _padded(node, node.operand("self"), node.integers("padding"), _PAD_MODES[node.operator], 0.0)
+    return _padded(node, node.operand("self"), node.integers("padding"), PADS[node.operator], 0.0)
 
 
 def _pad(node: Node) -> Result:
@@ -151,8 +151,8 @@ def replaced(node: Node, x: Operand, dim: int, positions: range, source: Operand
 
 
 CONVERTERS: Mapping[str, Converter] = {
-    **dict.fromkeys(_PAD_MODES, _mirrored_pad),
-    **dict.fromkeys(_SPLITS, _split),
+    **dict.fromkeys(PADS, _mirrored_pad),
+    **dict.fromkeys(SPLITS, _split),
     "cat": _cat,
     "constant_pad_nd": _constant_pad,
     "narrow_copy": _narrow,

@@ -90,15 +90,18 @@ def _variance(node: Node) -> Result:
 def _variance_of(node: Node, x: Operand) -> Operand:
     axes = node.dimensions("dim", x.rank)
     count = math.prod(x.shape[axis] for axis in axes)
-    correction = node.number("correction") if node.has("correction") else float(_is_unbiased(node))
+    correction = correction_of(node)
     center = node.add("ReduceMean", x, axes=axes, keepdims=True)
     apart = node.add("Sub", x, center)
     total = node.add("ReduceSum", node.add("Mul", apart, apart), axes=axes, keepdims=node.flag("keepdim"))
     return node.add("Div", total, node.scalar(max(count - correction, 0.0), x.dtype))
 
 
-def _is_unbiased(node: Node) -> bool:
-    return node.flag("unbiased") if "unbiased" in node.arguments else True
+def correction_of(node: Node) -> float:
+    """What a variance takes from the count that it divides by."""
+    if node.has("correction"):
+        return node.number("correction")
+    return float(node.flag("unbiased") if "unbiased" in node.arguments else True)
 
 
 def _deviation(node: Node) -> Result:

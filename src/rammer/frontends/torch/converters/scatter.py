@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from rammer.frontends.builder import Operand
+from rammer.frontends.counts.count import broadcast_count, counted, filled
 from rammer.frontends.moves import converted, counted_from_front, expanded, reshaped, transposed
 from rammer.frontends.torch.converters.indexing import as_positions, flattened, indexed_dimensions, of_lines
 from rammer.frontends.torch.converters.movement import strided_places
@@ -33,6 +34,9 @@ def _index_put(node: Node) -> Result:
     if dims != list(range(dims[0], dims[0] + len(dims))):  # as `flattened` orders them
         order = [*dims, *(dim for dim in order if dim not in indexed)]
     merged, axis, positions = flattened(node, x, indexed)
+    count = broadcast_count(node, list(indexed.values()))
+    if count is not None:  # of positions outside nothing is written
+        positions = filled(node, counted(node, positions, count.axis, count.value), merged.shape[axis])
     values = converted(node, node.operand("values"), x.dtype)
     values = expanded(node, values, (*merged.shape[:axis], *positions.shape, *merged.shape[axis + 1 :]))
     flat = reshaped(node, positions, (positions.type.size,))
@@ -43,14 +47,28 @@ def _index_put(node: Node) -> Result:
 
 
 def _masked_put(node: Node, x: Operand, mask: Operand) -> Operand:
-    """`self` with one value, or a row that broadcasts, wherever a mask of its first dimensions says so."""
+    """`self` with one value, or a row that broadcasts, wherever a mask says so; or with rows, one for each such place.
+
+    The mask is one of the first dimensions.
+    """
     values = node.typed("values")
     rest = x.shape[mask.rank :]
-    if values.rank > len(rest) or node.arguments["indices"][0] is None:  # type: ignore[index]
-        raise node.unsupported("a mask with a value for each place", "use torch.where or masked_fill")
+    if node.arguments["indices"][0] is None:  # type: ignore[index]
+        raise node.unsupported("a mask of other dimensions than the first", "use torch.where or masked_fill")
+    if values.rank > len(rest) and values.shape[0] == 1:
+        values = reshaped(node, values, values.shape[1:])
+    elif values.rank > len(rest):
+        rows = node.add("Gather", values, _numbers(node, mask), axis=0)
+        values = reshaped(node, rows, (*mask.shape, *values.shape[1:]))
     if node.flag("accumulate"):
         values = node.add("Add", x, values)
     return node.add("Where", reshaped(node, mask, (*mask.shape, *(1 for _ in rest))), values, x)
+
+
+def _numbers(node: Node, mask: Operand) -> Operand:
+    """How often a mask holds before each of its places, row by row."""
+    flat = reshaped(node, converted(node, mask, DType.INT64), (mask.type.size,))
+    return node.add("CumSum", flat, axis=0, exclusive=True, reverse=False)
 
 
 def _put(node: Node) -> Result:
@@ -240,9 +258,7 @@ def _masked_scatter(node: Node) -> Result:
     """`self` with the elements of `source`, in order, at the places of a mask."""
     x, source = expanded(node, node.operand("self"), node.shape), node.operand("source")
     mask = expanded(node, node.operand("mask"), x.shape)
-    flat = reshaped(node, converted(node, mask, DType.INT64), (x.type.size,))
-    number = node.add("CumSum", flat, axis=0, exclusive=True, reverse=False)
-    taken = node.add("Gather", reshaped(node, source, (source.type.size,)), number, axis=0)
+    taken = node.add("Gather", reshaped(node, source, (source.type.size,)), _numbers(node, mask), axis=0)
     return node.add("Where", mask, reshaped(node, taken, x.shape), x)
 
 

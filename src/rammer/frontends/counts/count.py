@@ -5,49 +5,83 @@ What lies behind the elements that count is arbitrary, until the value is an out
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from rammer.errors import InvalidModelError, UnsupportedFeatureError
+from rammer.errors import InvalidModelError
 from rammer.frontends.builder import Count, FoldingBuilder, Operand
+from rammer.frontends.intervals import range_of
 from rammer.frontends.moves import concatenated, converted, part, reshaped
 from rammer.frontends.node import ModelNode
-from rammer.frontends.onnx.node import Node
-from rammer.frontends.onnx.sequences import tensors_of
 from rammer.ir.graph import SourceLocation
 from rammer.ir.types import DType
 
-_SUFFIX = ".count"
-
-_HINT = (
-    "such values flow through operators that compute each element by itself, move, pick, write, sort, reduce or "
-    "multiply them, in the forms that docs/operators.md lists"
-)
+COUNT_SUFFIX = ".count"
+"""Behind the name of an output, that of how many of its elements count."""
 
 
 def counted(node: ModelNode, x: Operand, axis: int, count: Operand) -> Operand:
     """An operand of which so many elements along an axis count: just those where their number is known."""
     if count.array is not None:
-        return part(node, replace(x, count=None), axis, 0, min(int(count.array), x.shape[axis]))
+        return part(node, bare(x), axis, 0, min(int(count.array), x.shape[axis]))
     node.builder.bound(count, 0, x.shape[axis])
     return replace(x, count=Count(axis=axis, value=count))
 
 
-def counted_operands(node: Node) -> list[tuple[str, Operand, Count]]:
-    """The tensors among a node's operands whose size depends on the data: name, tensor, what counts."""
-    given = [(name, value) for name, value in zip(node.proto.input, node.inputs, strict=False) if value is not None]
-    tensors = [each for name, value in given for each in tensors_of(name, value)]
-    return [(name, tensor, tensor.count) for name, tensor in tensors if tensor.count is not None]
+def bare(x: Operand) -> Operand:
+    """An operand with all of its elements, whether they count or not."""
+    return x if x.count is None else replace(x, count=None)
 
 
-def refusal(node: Node, reason: str = "") -> UnsupportedFeatureError:
-    """The node has operands whose size depends on the data, and does not take them so."""
-    name = counted_operands(node)[0][0]
-    message = f"its input '{name}' has a size that depends on the data"
-    return node.unsupported(f"{message}: {reason}" if reason else message, _HINT)
+def cut(node: ModelNode, x: Operand, extent: int) -> Operand:
+    """An operand with no more elements than so many along the dimension that is counted, where there are others."""
+    if x.count is None or x.shape[x.count.axis] == extent:
+        return x
+    return replace(part(node, bare(x), x.count.axis, 0, extent), count=x.count)
+
+
+def one_count(node: ModelNode, operands: Sequence[Operand]) -> Operand:
+    """How many elements count of operands, where that is the same number of all of them.
+
+    Raises:
+        ModelError: it is not known to be.
+    """
+    counts = [x.count.value for x in operands if x.count is not None]
+    if any(not node.builder.are_equal(counts[0], other) for other in counts[1:]):
+        raise node.refusal("it is not known to be that of its other inputs")
+    return counts[0]
+
+
+def broadcast_count(node: ModelNode, operands: Sequence[Operand]) -> Count | None:
+    """What counts of a tensor that operands broadcast to: each has as much along that dimension, or one element.
+
+    None where all of each operand counts.
+
+    Raises:
+        ModelError: they are not known to be.
+    """
+    rank = max(x.rank for x in operands)
+    sized = [(x, x.count.axis + rank - x.rank) for x in operands if x.count is not None]
+    if not sized:
+        return None
+    axis = sized[0][1]
+    if any(own != axis for _, own in sized):
+        raise node.refusal("so does that of another input, along another dimension")
+    count = one_count(node, [x for x, _ in sized])
+    for x in operands:
+        own = axis - rank + x.rank
+        if x.count is None and own >= 0 and x.shape[own] != 1:
+            raise node.refusal(f"another input has {x.shape[own]} elements along that dimension")
+    return Count(axis=axis, value=count)
+
+
+def known(operand: Operand) -> int | None:
+    """An integer, where it is known."""
+    return None if operand.array is None else int(operand.array.item())
 
 
 def number(node: ModelNode, value: int) -> Operand:
@@ -80,7 +114,17 @@ def filled(node: ModelNode, x: Operand, fill: float | bool = 0) -> Operand:
     if x.count is None:
         return x
     value = node.constant(np.array(fill).astype(x.dtype.numpy))
-    return node.add("Where", there(node, x, x.count), replace(x, count=None), value)
+    return node.add("Where", there(node, x, x.count), bare(x), value)
+
+
+def neutral(node: ModelNode, x: Operand, fill: float) -> Operand:
+    """An operand with a number behind what counts; of what has no infinity, the greatest or least there is."""
+    if math.isfinite(fill) or x.dtype.is_float:
+        return filled(node, x, fill)
+    if x.dtype is DType.BOOL:
+        return filled(node, x, fill > 0)
+    limits = range_of(x.dtype)
+    return filled(node, x, limits.most if fill > 0 else limits.least)
 
 
 def holding(node: ModelNode, holds: Operand) -> tuple[Operand, Operand]:
@@ -123,8 +167,8 @@ def one_of_two(node: ModelNode, condition: Operand, a: Operand, b: Operand) -> O
 def _widened(node: ModelNode, x: Operand, axis: int, extent: int) -> Operand:
     """An operand with arbitrary elements behind it."""
     shape = [*x.shape[:axis], extent - x.shape[axis], *x.shape[axis + 1 :]]
-    bare = replace(x, count=None)
-    return concatenated(node, [bare, node.constant(np.zeros(shape, x.dtype.numpy))], axis) if shape[axis] else bare
+    whole = bare(x)
+    return concatenated(node, [whole, node.constant(np.zeros(shape, x.dtype.numpy))], axis) if shape[axis] else whole
 
 
 def with_counts(
@@ -135,8 +179,8 @@ def with_counts(
     Raises:
         InvalidModelError: an output has the name that such a number, or an element of a sequence, has.
     """
-    counts = [(name + _SUFFIX, operand.count.value) for name, operand in outputs if operand.count is not None]
-    whole = [*((name, _cleared(builder, name, operand, where)) for name, operand in outputs), *counts]
+    counts = [(name + COUNT_SUFFIX, operand.count.value) for name, operand in outputs if operand.count is not None]
+    whole = [*((name, cleared(builder, name, operand, where)) for name, operand in outputs), *counts]
     for name, times in Counter(name for name, _ in whole).items():
         if times > 1:
             raise InvalidModelError(
@@ -145,6 +189,7 @@ def with_counts(
     return whole
 
 
-def _cleared(builder: FoldingBuilder, name: str, output: Operand, where: str) -> Operand:
+def cleared(builder: FoldingBuilder, name: str, output: Operand, where: str) -> Operand:
+    """An output of the model with 0 behind what counts."""
     location = SourceLocation(model=where, node=name, op_type="Where")
     return filled(ModelNode(location=location, builder=builder), output)

@@ -76,8 +76,8 @@ def streams_model(size: int = 128, layers: int = 3) -> onnx.ModelProto:
     return small_model(nodes, inputs, {x: (FLOAT, (1, size))}, {}, name="streams")
 
 
-def states_model(size: int = 256, steps: int = 4) -> onnx.ModelProto:
-    """y[steps,size]: all of the vectors that products of x[1,size] with one matrix give in turn."""
+def states_model(size: int = 256, steps: int = 4, *, apart: bool = False) -> onnx.ModelProto:
+    """y[steps,size]: all of the vectors that products of x[1,size] with one matrix give in turn; or each `apart`."""
     w = np.random.default_rng(0).standard_normal((size, size)) / np.sqrt(size)
     nodes, x = [], "x"
     for step in range(steps):
@@ -85,9 +85,11 @@ def states_model(size: int = 256, steps: int = 4) -> onnx.ModelProto:
             helper.make_node("MatMul", [x, "w"], [f"product{step}"]),
             helper.make_node("Tanh", [f"product{step}"], [x := f"state{step}"]),
         ]
-    nodes.append(helper.make_node("Concat", [f"state{step}" for step in range(steps)], ["y"], axis=0))
-    ports = {"x": (FLOAT, (1, size))}
-    return small_model(nodes, ports, {"y": (FLOAT, (steps, size))}, {"w": w.astype(np.float32)}, name="states")
+    states: Ports = {f"state{step}": (FLOAT, (1, size)) for step in range(steps)}
+    nodes.append(helper.make_node("Concat", list(states), ["y"], axis=0))
+    results: Ports = states if apart else {"y": (FLOAT, (steps, size))}
+    constants = {"w": w.astype(np.float32)}
+    return small_model(nodes[:-1] if apart else nodes, {"x": (FLOAT, (1, size))}, results, constants, name="states")
 
 
 def layer_result(x: Array) -> Array:

@@ -41,6 +41,8 @@ PROGRAMS = {
     "vectors that stream": lambda gpu: Program.of(gpu, streams_model(), veus=4),
     "states of one vEU": lambda gpu: Program.of(gpu, states_model(64), veus=1),
     "states": lambda gpu: Program.of(gpu, states_model(), veus=4),
+    "states of one vEU, each a result": lambda gpu: Program.of(gpu, states_model(64, apart=True), veus=1),
+    "states, each a result": lambda gpu: Program.of(gpu, states_model(64, apart=True), veus=4),
     "one row": lambda gpu: Program.of(gpu, long_row_model(), veus=1),
     "rows": lambda gpu: Program.of(gpu, rows_model(), veus=2),
     "tiles": lambda gpu: Program.of(gpu, NETWORKS["lstm_tc"](steps=1, layers=1, hidden=32, batch=128), veus=1),

@@ -67,10 +67,18 @@ def test_results_stay(kind, direction, layout, linear):
 
 
 def test_layers_whose_weights_fit_stay_a_wavefront():
-    graph = layer("LSTM")
-    weight_bytes = 4 * (4 * 3 * 5 + 4 * 3 * 3)
-    assert batch_inputs.run(graph, with_private_bytes(weight_bytes // 2)) is graph
-    assert batch_inputs.run(graph, with_private_bytes(weight_bytes // 2 - 1)) is not graph
+    """Two layers on two vEUs, each of which has room for one."""
+    graph = stack("forward", "forward", units=4)
+    weight_bytes = 4 * (4 * 4 * 4 + 4 * 4 * 4)
+    assert batched_of(graph, with_private_bytes(weight_bytes)) == [False, False]
+    assert batched_of(graph, with_private_bytes(weight_bytes - 1)) == [True, True]
+
+
+def test_what_is_no_wavefront_is_batched():
+    roomy = with_private_bytes(1 << 20)
+    assert batched_of(stack("forward"), roomy) == [True]
+    assert batched_of(stack("forward", "forward"), replace(roomy, veus=roomy.veus[:1])) == [True, True]
+    assert batched_of(stack("forward"), replace(roomy, stationary_bytes=1 << 20)) == [False]
 
 
 def test_a_single_step_has_nothing_to_batch():

@@ -12,7 +12,8 @@ steps anyway, and begin a group as they are. The first layers of a group have no
 multiply their inputs at once where that spares much room, or makes room for one more layer.
 
 Elsewhere a layer is batched if its weights are more than its share of the private memories of all units: below that
-nothing is read again and the wavefront is worth more. Weights of a layer that is trained are states, which are not
+nothing is read again and the wavefront is worth more, if there is one: of a single layer, or on a single unit, there is
+none. Weights of a layer that is trained are states, which are not
 packed: where no unit keeps them, products by themselves read them best.
 
 Ordering restriction: before unroll.
@@ -66,11 +67,17 @@ def _beyond_share(layers: Sequence[Operator], graph: Graph, device: VDevice) -> 
     weights = {_weights(layer) for layer in layers}
     share_bytes = private_bytes * device.veu_count / max(1, len(weights))
     heavy = {pair for pair in weights if sum(_kept_bytes(value, graph, device) for value in pair) > share_bytes}
+    in_turn = not device.stationary_bytes and (device.veu_count == 1 or not _are_stacked(layers, graph))
     return [
         layer.outputs
         for layer in layers
-        if _steps(layer, graph) > 1 and (_weights(layer) in heavy or _is_apart(layer, device))
+        if _steps(layer, graph) > 1 and (in_turn or _weights(layer) in heavy or _is_apart(layer, device))
     ]
+
+
+def _are_stacked(layers: Sequence[Operator], graph: Graph) -> bool:
+    """Whether some layers read others' states, so that they could run as a wavefront."""
+    return len(_levels([layer for layer in layers if layer.kind in LAYERS], graph)) > 1
 
 
 def _is_apart(layer: Operator, device: VDevice) -> bool:

@@ -14,6 +14,7 @@ from rammer.tiling.pattern import (
     QUAD,
     Contraction,
     Group,
+    Term,
     broadcast_loads,
     contraction,
     lies_in_lanes,
@@ -65,20 +66,15 @@ def preferred_layouts(
     if found is None:
         return {}
     for lane in (*found.lanes, *found.shared):
-        width = vdevice.vector_bytes // found.terms[0].reduce.dtype.itemsize_bytes
-        weights = {term: plain_load(found.split(term, lane)[0]) for term in found.terms}
-        if lane.extent * 4 < width or any(load is None or load.slot not in constants for load in weights.values()):
-            continue
-        others = [found.split(term, lane)[1] for term in found.terms]
-        shared = [plain_load(other) or other for other in others if lane in found.free[other]]
-        if not all(lies_in_lanes(other, lane, expr, layouts) for other in shared):
+        weights = _weights_along(lane, expr, found, constants, layouts, vdevice)
+        if weights is None:
             continue
         preferred: dict[int, Layout] = {}
         for group in found.groups:
             order = reduction_order(broadcast_loads(found, group, lane), group.axes, layouts)
             for term in group.terms:
                 load = weights[term]
-                if load is not None and load.slot not in preferred:
+                if load.slot not in preferred:
                     same_slot = [other for other in expr.loads if other.slot == load.slot]
                     type_ = expr.inputs[load.slot]
                     if _is_staged_along(lane, expr, found, vdevice):
@@ -92,6 +88,68 @@ def preferred_layouts(
     return {}
 
 
+def odd_parts(
+    expr: TensorExpr, constants: Collection[int], layouts: Sequence[Layout], vdevice: VDevice
+) -> dict[int, int]:
+    """The slots of weights that a contraction reads in parts of which some begin beside a panel's edge.
+
+    Returns:
+        the dimension along which parts follow each other, by slot.
+    """
+    found = contraction(expr, vdevice.byte_products)
+    if found is None or vdevice.staged_rows is not None:
+        return {}
+    for lane in (*found.lanes, *found.shared):
+        weights = _weights_along(lane, expr, found, constants, layouts, vdevice)
+        if weights is None:
+            continue
+        slots = {load.slot for load in weights.values()}
+        dims = {slot: _parted_dim([load for load in expr.loads if load.slot == slot], lane) for slot in sorted(slots)}
+        return {slot: dim for slot, dim in dims.items() if dim is not None and _is_odd(expr, slot, dim, lane, vdevice)}
+    return {}
+
+
+def _parted_dim(loads: Sequence[Load], lane: Axis) -> int | None:
+    """The dimension along which all loads of a slot read parts of it, each as long as a lane; None if there is none."""
+    found = {None if dims is None else dims[0] for dims in (_dims(load, lane, ()) for load in loads)}
+    (dim,) = found if len(found) == 1 else (None,)
+    forms = [] if dim is None else [affine(load.indices[dim]) for load in loads]
+    return dim if all(form is not None and form.terms == ((lane, 1),) for form in forms) else None
+
+
+def _is_odd(expr: TensorExpr, slot: int, dim: int, lane: Axis, vdevice: VDevice) -> bool:
+    """Whether a part of a slot begins beside the edge of a narrow panel."""
+    width = _narrow_bytes(vdevice) // expr.inputs[slot].dtype.compute.itemsize_bytes
+    loads = [load for load in expr.loads if load.slot == slot]
+    return not all(_starts_panel(affine(load.indices[dim]), lane, width) for load in loads)
+
+
+def _weights_along(
+    lane: Axis,
+    expr: TensorExpr,
+    found: Contraction,
+    constants: Collection[int],
+    layouts: Sequence[Layout],
+    vdevice: VDevice,
+) -> dict[Term, Load] | None:
+    """The constant that each sum multiplies by along a lane; None where there are others than constants, or too few."""
+    width = vdevice.vector_bytes // found.terms[0].reduce.dtype.itemsize_bytes
+    weights = {
+        term: load
+        for term in found.terms
+        if (load := plain_load(found.split(term, lane)[0])) is not None and load.slot in constants
+    }
+    others = [found.split(term, lane)[1] for term in found.terms]
+    shared = [plain_load(other) or other for other in others if lane in found.free[other]]
+    is_wide = lane.extent * 4 >= width and len(weights) == len(found.terms)
+    return weights if is_wide and all(lies_in_lanes(other, lane, expr, layouts) for other in shared) else None
+
+
+def _narrow_bytes(vdevice: VDevice) -> int:
+    """What a narrow panel is wide."""
+    return max(vdevice.vector_bytes, vdevice.alignment_bytes)
+
+
 def _packed(
     loads: Sequence[Load], type_: TensorType, lane: Axis, order: Sequence[Axis], rows: int, vdevice: VDevice
 ) -> Layout:
@@ -101,7 +159,7 @@ def _packed(
         return Layout.row_major(type_.shape)
     lane_dim, outer, summed = dims
     others = (*outer, *summed)
-    narrow_bytes = max(vdevice.vector_bytes, vdevice.alignment_bytes)
+    narrow_bytes = _narrow_bytes(vdevice)
     wide_bytes = max(narrow_bytes, vdevice.stream_bytes) if rows == 1 else narrow_bytes
     for panel_bytes in (wide_bytes, narrow_bytes):
         width = panel_bytes // type_.dtype.compute.itemsize_bytes
@@ -113,7 +171,7 @@ def _packed(
 def _in_quads(loads: Sequence[Load], type_: TensorType, lane: Axis, order: Sequence[Axis], vdevice: VDevice) -> Layout:
     """The layout of a lane operand whose bytes are summed by fours, which lie along its last dimension."""
     dims = _dims(loads[0], lane, order)
-    width = max(vdevice.vector_bytes, vdevice.alignment_bytes) // QUAD
+    width = _narrow_bytes(vdevice) // QUAD
     if dims is None or not all(_starts_panel(affine(load.indices[dims[0]]), lane, width) for load in loads):
         return Layout.row_major(type_.shape)
     lane_dim, outer, summed = dims

@@ -379,6 +379,9 @@ class _Micro:
             if load is operand:
                 return f"RAMMER_LOAD({self._type}, {address})"
             return f"RAMMER_BYTES({block.vector}, {BYTE_NAMES[load.type]}, {address})"
+        if load is not None and load is operand and self._group.quad is None and self._lies_in_lanes(at_first, load):
+            address = f"in{load.slot} + {at_first.address(self._operands.loads[load])}"
+            return f"RAMMER_LOAD_FIRST({self._type}, {present}, {address})"
         lanes = self._writer.name("lanes")
         self._writer.line(f"{C_TYPES[self._element]} {lanes}[{block.vector}] = {{0}};")
         with self._writer.loop("i", "0", str(present), lanes=True):
@@ -393,13 +396,23 @@ class _Micro:
 
     def _is_vector(self, scope: Scope, load: Load, present: int) -> bool:
         """Whether a vector's lanes of a load lie side by side and can all be read."""
+        if self._lies_in_lanes(scope, load):
+            return present == self._block.vector
         address = self._operands.loads[load]
         parts = [part for part in address.parts if part.form.coefficient(self._block.lane)]
-        if scope.open_checks(load) or self._block.lane in nodes(*address.atoms):
+        if not parts or scope.open_checks(load) or self._block.lane in nodes(*address.atoms):
             return False
-        if not parts:
-            return address.form.coefficient(self._block.lane) == self._step and present == self._block.vector
         return address.form.coefficient(self._block.lane) == 0 and all(self._is_within_panel(scope, p) for p in parts)
+
+    def _lies_in_lanes(self, scope: Scope, load: Load) -> bool:
+        """Whether the lanes of a load lie side by side, in no panel."""
+        address, lane = self._operands.loads[load], self._block.lane
+        return (
+            not scope.open_checks(load)
+            and lane not in nodes(*address.atoms)
+            and not any(part.form.coefficient(lane) for part in address.parts)
+            and address.form.coefficient(lane) == self._step
+        )
 
     def _is_within_panel(self, scope: Scope, part: Part) -> bool:
         """Whether a vector starts at a multiple of its size in a panel. As the last panel is padded, it is whole."""

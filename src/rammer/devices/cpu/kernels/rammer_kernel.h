@@ -120,6 +120,36 @@ typedef int64_t rammer_eight __attribute__((aligned(1), may_alias));
 #define RAMMER_BYTES(lanes, bytes, address)                                                                           \
     __builtin_convertvector(RAMMER_WIDEN(lanes, bytes, address), rammer_f32x##lanes)
 
+/* The first lanes from memory, which may end behind them, zeros behind. */
+#define RAMMER_LOAD_FIRST(vector, count, address) RAMMER_JOIN(RAMMER_LOAD_FIRST_, vector)(vector, count, address)
+#define RAMMER_LOAD_EACH(vector, count, address)                                                                      \
+    ({                                                                                                                \
+        vector first_ = {0};                                                                                          \
+        for (int lane_ = 0; lane_ < (count); lane_++)                                                                 \
+            first_[lane_] = (address)[lane_];                                                                         \
+        first_;                                                                                                       \
+    })
+#define RAMMER_LOAD_FIRST_rammer_i32x16 RAMMER_LOAD_EACH
+#define RAMMER_LOAD_FIRST_rammer_i32x8 RAMMER_LOAD_EACH
+#define RAMMER_LOAD_FIRST_rammer_i32x4 RAMMER_LOAD_EACH
+#if defined(__AVX512F__) && defined(__AVX512VL__) && !defined(__clang__)
+#define RAMMER_LOAD_MASKED(name, bits, mask, vector, count, address)                                                  \
+    ((vector)__builtin_ia32_##name##bits##_mask(address, (vector){0}, (mask)((1 << (count)) - 1)))
+#define RAMMER_LOAD_FIRST_rammer_f32x16(...) RAMMER_LOAD_MASKED(loadups, 512, short, __VA_ARGS__)
+#define RAMMER_LOAD_FIRST_rammer_f32x8(...) RAMMER_LOAD_MASKED(loadups, 256, char, __VA_ARGS__)
+#define RAMMER_LOAD_FIRST_rammer_f32x4(...) RAMMER_LOAD_MASKED(loadups, 128, char, __VA_ARGS__)
+#define RAMMER_LOAD_FIRST_rammer_f64x8(...) RAMMER_LOAD_MASKED(loadupd, 512, char, __VA_ARGS__)
+#define RAMMER_LOAD_FIRST_rammer_f64x4(...) RAMMER_LOAD_MASKED(loadupd, 256, char, __VA_ARGS__)
+#define RAMMER_LOAD_FIRST_rammer_f64x2(...) RAMMER_LOAD_MASKED(loadupd, 128, char, __VA_ARGS__)
+#else
+#define RAMMER_LOAD_FIRST_rammer_f32x16 RAMMER_LOAD_EACH
+#define RAMMER_LOAD_FIRST_rammer_f32x8 RAMMER_LOAD_EACH
+#define RAMMER_LOAD_FIRST_rammer_f32x4 RAMMER_LOAD_EACH
+#define RAMMER_LOAD_FIRST_rammer_f64x8 RAMMER_LOAD_EACH
+#define RAMMER_LOAD_FIRST_rammer_f64x4 RAMMER_LOAD_EACH
+#define RAMMER_LOAD_FIRST_rammer_f64x2 RAMMER_LOAD_EACH
+#endif
+
 /* Any address will do, outside of an operand too. */
 #define RAMMER_PREFETCH(address) __builtin_prefetch(address)
 

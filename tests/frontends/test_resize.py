@@ -43,3 +43,11 @@ def test_a_region_is_resized(region, mode):
         extrapolation_value=-7.0,
         mode=mode,
     )
+
+
+@pytest.mark.parametrize("opset", [9, 10])
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_coordinates_of_old_operator_sets(mode, opset):
+    """ONNX's converter leaves them to defaults of today."""
+    scales = np.array([1, 1, 2, 1.5], np.float32)
+    check("Upsample" if opset == 9 else "Resize", [IMAGE, scales], opset=opset, mode=mode)

@@ -82,6 +82,22 @@ def test_images(name):
     check(IMAGES[name], spoilt(2, 3, 9, 10))
 
 
+SOLUTIONS = {
+    "upper": lambda a, b: torch.linalg.solve_triangular(a.triu(), b, upper=True),
+    "lower": lambda a, b: torch.linalg.solve_triangular(a.tril(), b, upper=False),
+    "with one factor": lambda a, b: torch.ops.aten.triangular_solve(b, a, upper=False)[0],
+    "by Cholesky's factor": lambda a, b: torch.cholesky_solve(b, a.tril()),
+}
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_rows_of_solutions(name):
+    """A row that is not finite reaches those behind it alone, and its own columns."""
+    b = normal(5, 3)
+    b[3, 1], b[2, 2] = math.nan, math.inf
+    check(SOLUTIONS[name], normal(5, 5) + 4 * torch.eye(5), b)
+
+
 GRADIENTS = {
     "embedding": lambda x: F.embedding(ROWS, x),
     "embedding with padding": lambda x: F.embedding(ROWS, x, padding_idx=1),

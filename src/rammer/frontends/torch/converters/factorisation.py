@@ -71,7 +71,8 @@ def cholesky(node: Node, a: Operand) -> tuple[Operand, Operand]:
 def substituted(node: Node, a: Operand, b: Operand, *, upper: bool, unit: bool) -> Operand:
     """The x with `A x = b` for a triangle A: substitution by columns (section 3.1.3).
 
-    Columns are divided by their element on the diagonal at once and x last, so that each takes one kernel.
+    Columns are divided by their element on the diagonal at once and x last, so that each takes one kernel. Rows that do
+    not depend on an element stay as they are: it may be infinite.
     """
     rows = a.shape[-1]
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -79,10 +80,11 @@ def substituted(node: Node, a: Operand, b: Operand, *, upper: bool, unit: bool) 
     elements = None if unit else diagonal(node, a)
     if elements is not None:
         a = node.add("Div", a, _as_row(node, elements))
-    others = node.add("Trilu", a, k=1 if upper else -1, upper=upper)
+    numbers = np.arange(rows).reshape(-1, 1)
     for k in range(rows - 1, 0, -1) if upper else range(rows - 1):
         known = part(node, x, x.rank - 2, k, 1)
-        x = node.add("Sub", x, node.add("Mul", part(node, others, a.rank - 1, k, 1), known))
+        rest = node.add("Sub", x, node.add("Mul", part(node, a, a.rank - 1, k, 1), known))
+        x = node.add("Where", node.constant(numbers < k if upper else numbers > k), rest, x)
     return x if elements is None else node.add("Div", x, reshaped(node, elements, (*elements.shape, 1)))
 
 

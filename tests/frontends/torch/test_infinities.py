@@ -98,6 +98,15 @@ def test_rows_of_solutions(name):
     check(SOLUTIONS[name], normal(5, 5) + 4 * torch.eye(5), b)
 
 
+@pytest.mark.parametrize("mode", ["reduced", "complete"])
+def test_columns_of_orthogonal_factors(mode):
+    """A column reaches those behind it alone."""
+    a = normal(6, 5)
+    a[2, 3] = math.nan
+    check(lambda a: torch.linalg.qr(a, mode=mode).R, a)
+    check(lambda a: torch.linalg.qr(a, mode=mode).Q[:, :3], a)
+
+
 GRADIENTS = {
     "embedding": lambda x: F.embedding(ROWS, x),
     "embedding with padding": lambda x: F.embedding(ROWS, x, padding_idx=1),

@@ -5,7 +5,7 @@ import pytest
 
 from rammer.frontends.onnx import load_graph
 from tests.support.converters import IMAGE, check, integers, model
-from tests.support.onnx_reference import check_model
+from tests.support.onnx_reference import check_model, evaluate_model
 
 
 @pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
@@ -43,3 +43,28 @@ def test_a_region_is_resized(region, mode):
         extrapolation_value=-7.0,
         mode=mode,
     )
+
+
+@pytest.mark.parametrize("opset", [9, 10])
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_coordinates_of_old_operator_sets(mode, opset):
+    """ONNX's converter leaves them to defaults of today."""
+    scales = np.array([1, 1, 2, 1.5], np.float32)
+    check("Upsample" if opset == 9 else "Resize", [IMAGE, scales], opset=opset, mode=mode)
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (7, 4)])
+def test_infinities_beside_an_antialiased_window(sizes):
+    image = IMAGE.copy()
+    image.reshape(-1)[:: image.size // 3][:3] = [np.inf, np.nan, -np.inf]
+    check("Resize", [image, None, None, integers(2, 4, *sizes)], mode="linear", antialias=1)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_an_element_itself_is_not_read_with_its_neighbours(mode):
+    line = np.array([[[np.inf, 1, 2, np.nan, 4]]], np.float32)
+    made = model(
+        "Resize", [line, None, None, integers(1, 1, 9)], mode=mode, coordinate_transformation_mode="align_corners"
+    )
+    (longer,) = evaluate_model(made, [line])
+    np.testing.assert_array_equal(longer[..., ::2], line)

@@ -11,6 +11,9 @@ from rammer.frontends.node import ModelNode
 
 Floats = npt.NDArray[np.float64]
 
+_FEW_TAPS = 64
+"""So many elements are added one by one, in a chain of operators; more by a single sum."""
+
 
 def picked(node: ModelNode, x: Operand, axis: int, positions: Floats) -> Operand:
     """The element at each position; positions outside are brought to the nearest end."""
@@ -26,7 +29,12 @@ def weighted(node: ModelNode, x: Operand, axis: int, positions: Floats, weights:
 
     Positions outside are brought to the nearest end.
     """
-    shape = (positions.shape[1], *(1 for _ in x.shape[axis + 1 :]))
+    behind = (1,) * (x.rank - axis - 1)
+    if len(positions) > _FEW_TAPS:
+        elements = node.add("Gather", x, node.constant(_clamped(positions, x.shape[axis])), axis=axis)
+        factors = node.constant(weights.astype(x.dtype.numpy).reshape(*weights.shape, *behind))
+        return node.add("ReduceSum", node.add("Mul", elements, factors), axes=(axis,), keepdims=False)
+    shape = (positions.shape[1], *behind)
     total: Operand | None = None
     for tap, weight in zip(positions, weights, strict=True):
         element = node.add("Gather", x, node.constant(_clamped(tap, x.shape[axis])), axis=axis)
@@ -35,6 +43,34 @@ def weighted(node: ModelNode, x: Operand, axis: int, positions: Floats, weights:
     if total is None:
         raise node.invalid("its filter is empty")
     return total
+
+
+def times_along(node: ModelNode, x: Operand, axis: int, matrix: Floats) -> Operand:
+    """Each line along a dimension times a matrix `[extent, extent of the result]` whose columns are windows.
+
+    An element beside a window, where the column has a zero, is not read for it.
+    """
+    there = matrix != 0
+    positions = np.broadcast_to(np.arange(len(matrix), dtype=np.float64).reshape(-1, 1), matrix.shape)
+    result = weighted(node, x, axis, *within(positions, matrix, there))
+    counts = there.any(axis=0)
+    if counts.all():
+        return result
+    column = node.constant(counts.reshape(-1, *(1 for _ in x.shape[axis + 1 :])))
+    return node.add("Where", column, result, node.constant(np.zeros((), x.dtype.numpy)))
+
+
+def within(positions: Floats, weights: Floats, there: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """As many taps as the longest window has, of those that are `there`: neighbours, for each element of the result.
+
+    Shorter windows repeat their last tap, which then shares out its weight: a tap of weight 0 would make an infinity
+    NaN.
+    """
+    counts = np.maximum(there.sum(axis=0), 1)
+    taps = np.arange(counts.max(initial=1)).reshape(-1, 1)
+    chosen = there.argmax(axis=0) + np.minimum(taps, counts - 1)
+    sharing = np.where(taps < counts - 1, 1, len(taps) - counts + 1)
+    return np.take_along_axis(positions, chosen, axis=0), np.take_along_axis(weights, chosen, axis=0) / sharing
 
 
 def cubic(distance: Floats, a: float) -> Floats:

@@ -57,6 +57,56 @@ def test_values(name):
         check(FUNCTIONS[name], x, values)
 
 
+IMAGES = {
+    "averages over windows that share out": lambda x: [
+        F.adaptive_avg_pool2d(x, size) for size in ((7, 7), (4, 10), 13)
+    ],
+    "averages of lines": lambda x: [F.adaptive_avg_pool1d(x.reshape(3, 180), size) for size in (100, 50, 2, 1)],
+    "averages of blocks": lambda x: F.adaptive_avg_pool3d(x, (2, 4, 7)),
+    "antialiased": lambda x: [
+        F.interpolate(x, size=size, mode=mode, antialias=True)
+        for mode in ("bilinear", "bicubic")
+        for size in ((4, 5), (3, 10), (17, 19), (9, 7))
+    ],
+    "bilinear": lambda x: [F.interpolate(x, size=(17, size), mode="bilinear") for size in (4, 20)],
+    "bicubic, of dimensions that stay, too": lambda x: [
+        F.interpolate(x, size=(9, size), mode="bicubic", align_corners=aligned)
+        for size in (7, 10)
+        for aligned in (False, True)
+    ],
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images(name):
+    check(IMAGES[name], spoilt(2, 3, 9, 10))
+
+
+SOLUTIONS = {
+    "upper": lambda a, b: torch.linalg.solve_triangular(a.triu(), b, upper=True),
+    "lower": lambda a, b: torch.linalg.solve_triangular(a.tril(), b, upper=False),
+    "with one factor": lambda a, b: torch.ops.aten.triangular_solve(b, a, upper=False)[0],
+    "by Cholesky's factor": lambda a, b: torch.cholesky_solve(b, a.tril()),
+}
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_rows_of_solutions(name):
+    """A row that is not finite reaches those behind it alone, and its own columns."""
+    b = normal(5, 3)
+    b[3, 1], b[2, 2] = math.nan, math.inf
+    check(SOLUTIONS[name], normal(5, 5) + 4 * torch.eye(5), b)
+
+
+@pytest.mark.parametrize("mode", ["reduced", "complete"])
+def test_columns_of_orthogonal_factors(mode):
+    """A column reaches those behind it alone."""
+    a = normal(6, 5)
+    a[2, 3] = math.nan
+    check(lambda a: torch.linalg.qr(a, mode=mode).R, a)
+    check(lambda a: torch.linalg.qr(a, mode=mode).Q[:, :3], a)
+
+
 GRADIENTS = {
     "embedding": lambda x: F.embedding(ROWS, x),
     "embedding with padding": lambda x: F.embedding(ROWS, x, padding_idx=1),
@@ -71,11 +121,11 @@ GRADIENTS = {
 
 
 class Learnt(Module):
-    """A matrix that is learnt, where a function looks at it."""
+    """A tensor that is learnt, where a function looks at it."""
 
-    def __init__(self, function):
+    def __init__(self, function, *shape):
         super().__init__()
-        self.weight = torch.nn.Parameter(normal(5, 4))
+        self.weight = torch.nn.Parameter(normal(*shape))
         self.function = function
 
     def forward(self, weights):
@@ -84,8 +134,29 @@ class Learnt(Module):
 
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients(name):
-    module = Learnt(GRADIENTS[name])
+    module = Learnt(GRADIENTS[name], 5, 4)
     check_step(lambda module, w: module(w), module, torch.optim.SGD(module.parameters(), lr=0.1), spoilt(6, 4))
+
+
+POOLS = {
+    "adaptive": lambda x: F.adaptive_avg_pool2d(x, (7, 4)),
+    "adaptive of blocks": lambda x: F.adaptive_avg_pool3d(x, (2, 4, 7)),
+    "side by side": lambda x: F.avg_pool2d(x, 2),
+    "apart": lambda x: F.avg_pool2d(x, 2, stride=3),
+    "overlapping": lambda x: F.avg_pool2d(x, 3, stride=2, padding=1),
+    "without padding": lambda x: F.avg_pool2d(x, 3, stride=2, padding=1, ceil_mode=True, count_include_pad=False),
+    "divided": lambda x: F.avg_pool2d(x, 3, stride=1, divisor_override=4),
+    "blocks": lambda x: F.avg_pool3d(x, 2, stride=1),
+    "norms": lambda x: F.lp_pool2d(x, 2, 3, stride=2),
+    "responses": lambda x: F.local_response_norm(x, 3),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_gradients_of_averages(name):
+    module = Learnt(POOLS[name], 2, 3, 9, 10)
+    weights = spoilt(*POOLS[name](module.weight).shape)
+    check_step(lambda module, w: module(w), module, torch.optim.SGD(module.parameters(), lr=0.1), weights)
 
 
 @pytest.mark.parametrize(("count", "places"), [(20, 6), (300, 6), (300, 3000)])

@@ -9,13 +9,14 @@ import onnx
 from onnx import version_converter
 
 from rammer.errors import UnsupportedFeatureError
-from rammer.frontends.onnx.checking import OLDEST_OPSET, domain_of
+from rammer.frontends.onnx.checking import OLDEST_OPSET, domain_of, subgraphs
 from rammer.frontends.onnx.reading import Model
 
 _log = logging.getLogger(__name__)
 
 _FIRST_SCAN_OF_TODAY = 9
 _FIRST_PRELU_OF_TODAY = 7
+_FIRST_RESIZE_OF_TODAY = 11
 _CHANNELS_LAST_RANK = 2  # of up to so many dimensions the channels are the last
 
 
@@ -51,6 +52,8 @@ def brought_up(model: Model) -> Model:
             where=model.name,
             hint=f"export with opset {OLDEST_OPSET} or later",
         ) from error
+    if versions[0] < _FIRST_RESIZE_OF_TODAY:
+        _resize_as_before(proto.graph)
     _log.warning("%s: ONNX's converter brought it from operator set %d up to %d", model.name, versions[0], OLDEST_OPSET)
     return replace(model, proto=proto)
 
@@ -75,6 +78,16 @@ def _with_slopes_of_channels(proto: onnx.ModelProto) -> onnx.ModelProto:
                 graph.node.append(onnx.helper.make_node("Unsqueeze", [slopes], [node.input[1]], axes=axes))
         graph.node.append(node)
     return changed
+
+
+def _resize_as_before(graph: onnx.GraphProto) -> None:
+    """Coordinates of Resize, and of Upsample, that ONNX's converter leaves to defaults which they did not have."""
+    for node in graph.node:
+        if node.op_type == "Resize":
+            for name, value in (("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")):
+                node.attribute.append(onnx.helper.make_attribute(name, value))
+        for inner in subgraphs(node):
+            _resize_as_before(inner)
 
 
 def _means_the_same(node: onnx.NodeProto, version: int) -> bool:

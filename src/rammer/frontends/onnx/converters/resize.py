@@ -14,7 +14,7 @@ import numpy as np
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import converted
 from rammer.frontends.onnx.node import Converter, Node
-from rammer.frontends.resampling import Floats, cubic, picked, weighted
+from rammer.frontends.resampling import Floats, cubic, picked, weighted, within
 from rammer.ir.types import DType
 
 _REGION = "tf_crop_and_resize"
@@ -147,7 +147,8 @@ def _picked(node: Node, x: Operand, dim: _Dimension) -> Operand:
 def _taps(node: Node, dim: _Dimension) -> tuple[Floats, Floats]:
     """Positions (which may lie outside) and weights, `[taps, out]` each; the weights of an element sum to 1.
 
-    With antialiasing the filter is as much wider as the elements are closer.
+    With antialiasing the filter is as much wider as the elements are closer. It ends where its weights are 0: what
+    lies beyond may be infinite.
     """
     mode = node.text("mode")
     if mode not in ("linear", "cubic"):
@@ -164,7 +165,8 @@ def _taps(node: Node, dim: _Dimension) -> tuple[Floats, Floats]:
     weights = np.maximum(1 - distance, 0) if mode == "linear" else cubic(distance, node.number("cubic_coeff_a"))
     if node.flag("exclude_outside"):
         weights = np.where((positions >= 0) & (positions < dim.extent), weights, 0)
-    return positions, weights / weights.sum(axis=0)
+    begun, going_on = (np.logical_or.accumulate(half, axis=0) for half in (weights != 0, weights[::-1] != 0))
+    return within(positions, weights / weights.sum(axis=0), begun & going_on[::-1])
 
 
 def _source(node: Node, dim: _Dimension) -> Floats:

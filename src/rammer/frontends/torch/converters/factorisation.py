@@ -71,7 +71,8 @@ def cholesky(node: Node, a: Operand) -> tuple[Operand, Operand]:
 def substituted(node: Node, a: Operand, b: Operand, *, upper: bool, unit: bool) -> Operand:
     """The x with `A x = b` for a triangle A: substitution by columns (section 3.1.3).
 
-    Columns are divided by their element on the diagonal at once and x last, so that each takes one kernel.
+    Columns are divided by their element on the diagonal at once and x last, so that each takes one kernel. Rows that do
+    not depend on an element stay as they are: it may be infinite.
     """
     rows = a.shape[-1]
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -79,10 +80,11 @@ def substituted(node: Node, a: Operand, b: Operand, *, upper: bool, unit: bool) 
     elements = None if unit else diagonal(node, a)
     if elements is not None:
         a = node.add("Div", a, _as_row(node, elements))
-    others = node.add("Trilu", a, k=1 if upper else -1, upper=upper)
+    numbers = np.arange(rows).reshape(-1, 1)
     for k in range(rows - 1, 0, -1) if upper else range(rows - 1):
         known = part(node, x, x.rank - 2, k, 1)
-        x = node.add("Sub", x, node.add("Mul", part(node, others, a.rank - 1, k, 1), known))
+        rest = node.add("Sub", x, node.add("Mul", part(node, a, a.rank - 1, k, 1), known))
+        x = node.add("Where", node.constant(numbers < k if upper else numbers > k), rest, x)
     return x if elements is None else node.add("Div", x, reshaped(node, elements, (*elements.shape, 1)))
 
 
@@ -111,7 +113,7 @@ def reflected(node: Node, a: Operand) -> tuple[Operand, list[tuple[Operand, Oper
         scaled = node.add("Div", below, node.add("Where", done, one, node.add("Sub", alpha, beta)))
         vector = node.add("Where", node.constant(row == k), one, scaled)
         reflections.append((vector, factor))
-        a = _reflection(node, a, vector, factor)
+        a = _reflection(node, a, vector, factor, first=k)
     height = min(rows, columns)
     return node.add("Trilu", part(node, a, a.rank - 2, 0, height), k=0, upper=True), reflections
 
@@ -133,7 +135,9 @@ def orthogonal(
 ) -> Operand:
     """The first columns of Q (section 5.1.6)."""
     q = node.constant(np.broadcast_to(np.eye(*shape[-2:], dtype=dtype.numpy), shape).copy())
-    return times_orthogonal(node, reflections, q)
+    for k in reversed(range(len(reflections))):
+        q = _reflection(node, q, *reflections[k], first=k)
+    return q
 
 
 def times_orthogonal(
@@ -145,10 +149,14 @@ def times_orthogonal(
     return a
 
 
-def _reflection(node: Node, a: Operand, vector: Operand, factor: Operand) -> Operand:
-    """`(I - factor v v') A` (section 5.1.4)."""
+def _reflection(node: Node, a: Operand, vector: Operand, factor: Operand, *, first: int = 0) -> Operand:
+    """`(I - factor v v') A` (section 5.1.4); rows and columns before the first stay as they are, be v infinite."""
     along = node.add("ReduceSum", node.add("Mul", vector, a), axes=(a.rank - 2,), keepdims=True)
-    return node.add("Sub", a, node.add("Mul", vector, node.add("Mul", factor, along)))
+    changed = node.add("Sub", a, node.add("Mul", vector, node.add("Mul", factor, along)))
+    if not first:
+        return changed
+    rows, columns = (np.arange(extent) >= first for extent in a.shape[-2:])
+    return node.add("Where", node.constant(rows.reshape(-1, 1) & columns), changed, a)
 
 
 def order_of(node: Node, pivots: Operand, rows: int, *, inverse: bool = False) -> Operand:

@@ -9,8 +9,9 @@ import numpy as np
 
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import converted, expanded, part, reshaped, transposed
+from rammer.frontends.resampling import times_along
 from rammer.frontends.torch.converters.convolution import per_dimension
-from rammer.frontends.torch.converters.pooling import shares_of_adaptive, times_along
+from rammer.frontends.torch.converters.pooling import shares_of_adaptive
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.types import DType
 
@@ -145,14 +146,15 @@ def _with_batch(node: Node, x: Operand, count: int) -> Operand:
 
 
 def _average_pool_backward(node: Node) -> Result:
-    """A product with a matrix along each dimension: it says what share an element has in each window."""
+    """Along each dimension, the windows' gradients times the share that an element has in each."""
     g, x = node.operand("grad_output"), node.operand("self")
     count = len(node.integers("kernel_size"))
     kernel = per_dimension(node, "kernel_size", count)
     strides = per_dimension(node, "stride", count) or kernel
     padding = per_dimension(node, "padding", count)
     divisor = node.arguments["divisor_override"]
-    for i, dim in enumerate(range(x.rank - count, x.rank)):
+    for i in reversed(range(count)):  # rows while there are few, then all of them as they are
+        dim = x.rank - count + i
         extent, pad = x.shape[dim], padding[i]
         shares = np.zeros((g.shape[dim], extent))
         for window in range(g.shape[dim]):
@@ -168,7 +170,7 @@ def _average_pool_backward(node: Node) -> Result:
 def _adaptive_average_pool_backward(node: Node) -> Result:
     g, x = node.operand("grad_output"), node.operand("self")
     count = 2 if "2d" in node.operator else 3
-    for dim in range(x.rank - count, x.rank):
+    for dim in reversed(range(x.rank - count, x.rank)):
         g = times_along(node, g, dim, shares_of_adaptive(x.shape[dim], g.shape[dim]).T)
     return g
 

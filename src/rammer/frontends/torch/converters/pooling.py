@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.frontends.builder import Operand
-from rammer.frontends.moves import converted, expanded, part, reshaped, transposed
+from rammer.frontends.moves import converted, expanded, part, reshaped
+from rammer.frontends.resampling import Floats, times_along
 from rammer.frontends.torch.converters.convolution import per_dimension
 from rammer.frontends.torch.node import Converter, Node, Result
-from rammer.ir.graph import Array, Attribute
+from rammer.ir.graph import Attribute
 from rammer.ir.types import DType
 
 _Places = npt.NDArray[np.int64]
@@ -79,7 +80,7 @@ def _pooled(node: Node, kind: str, count: int, own: Mapping[str, Attribute]) -> 
 
 
 def _adaptive_average_pool(node: Node) -> Result:
-    """Windows that share out each dimension; where they differ in size, a product with the matrix of their weights."""
+    """Windows that share out each dimension; where they differ in size, one dimension after another."""
     count = _ADAPTIVE[node.operator]
     x = node.operand("self")
     out = node.shape[-count:]
@@ -94,20 +95,13 @@ def _adaptive_average_pool(node: Node) -> Result:
     return x
 
 
-def shares_of_adaptive(extent: int, size: int) -> Array:
+def shares_of_adaptive(extent: int, size: int) -> Floats:
     """The weight `[extent, size]` of each element in each of `size` windows, which may differ in length and overlap."""
     shares = np.zeros((extent, size))
     for window in range(size):
         start, end = window * extent // size, -(-(window + 1) * extent // size)
         shares[start:end, window] = 1 / (end - start)
     return shares
-
-
-def times_along(node: Node, x: Operand, dim: int, matrix: Array) -> Operand:
-    """Each line along a dimension, times a matrix of float64."""
-    order = [*(d for d in range(x.rank) if d != dim), dim]
-    product = node.add("MatMul", transposed(node, x, order), node.constant(matrix.astype(x.dtype.numpy)))
-    return transposed(node, product, [order.index(d) for d in range(x.rank)])
 
 
 def _adaptive_max_pool(node: Node) -> Result:

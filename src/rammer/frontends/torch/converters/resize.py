@@ -11,7 +11,7 @@ import numpy as np
 
 from rammer.frontends.builder import Operand
 from rammer.frontends.moves import converted
-from rammer.frontends.resampling import Floats, cubic, picked, weighted
+from rammer.frontends.resampling import Floats, cubic, picked, weighted, within
 from rammer.frontends.torch.node import Converter, Node, Result
 from rammer.ir.types import DType
 
@@ -65,8 +65,7 @@ def _interpolated(node: Node) -> Result:
     if x.dtype is DType.UINT8:
         return _interpolated_bytes(node, x, shape)
     for axis in range(x.rank - shape.rank, x.rank):
-        is_scaled = shape.reach > 1 and not shape.antialiased and _scale(node, axis - x.rank, shape.rank) is not None
-        if x.shape[axis] != node.shape[axis] or is_scaled:
+        if x.shape[axis] != node.shape[axis] or (shape.reach > 1 and not shape.antialiased):
             x = weighted(node, x, axis, *_taps(node, x, axis, shape))
     return x
 
@@ -96,7 +95,7 @@ def _taps(node: Node, x: Operand, axis: int, shape: _Filter, real: np.dtype[Any]
     """Positions and weights, `[taps, out]` each; the weights of an element sum to 1, or are 0 beyond all elements.
 
     Coordinates are rounded as PyTorch computes them, to float32 unless for bytes. Where it aligns corners and widens
-    its window, corners decide the step alone.
+    its window, corners decide the step alone. Floats beside such a window are not read for it.
     """
     extent, out = x.shape[axis], node.shape[axis]
     target = np.arange(out).astype(real)
@@ -120,10 +119,15 @@ def _taps(node: Node, x: Operand, axis: int, shape: _Filter, real: np.dtype[Any]
         weights = np.maximum(1 - distance, 0)
     else:
         weights = cubic(distance, _CUBIC_A_ANTIALIASED if shape.antialiased else _CUBIC_A)
-    if shape.antialiased:  # its window ends with the elements
-        weights = np.where((positions >= 0) & (positions < extent), weights, 0)
+    if not shape.antialiased:
+        return positions, weights / weights.sum(axis=0)
+    center, support = (target + real.type(0.5)) * step, real.type(shape.reach * width)
+    start, end = (np.floor(edge.astype(np.float64) + 0.5) for edge in (center - support, center + support))
+    there = (positions >= np.maximum(start, 0)) & (positions < np.minimum(end, extent))
+    weights = np.where(there, weights, 0)
     total = weights.sum(axis=0)
-    return positions, weights / np.where(total == 0, 1, total)
+    weights /= np.where(total == 0, 1, total)
+    return within(positions, weights, there) if x.dtype.is_float else (positions, weights)
 
 
 def _step(node: Node, x: Operand, axis: int, rank: int, real: np.dtype[Any] = _REAL) -> Any:

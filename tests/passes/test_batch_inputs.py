@@ -75,8 +75,13 @@ def test_layers_whose_weights_fit_stay_a_wavefront():
 
 
 def test_what_is_no_wavefront_is_batched():
+    """Beyond the smallest of the memories that a vEU has to itself."""
     roomy = with_private_bytes(1 << 20)
+    assert batched_of(stack("forward"), roomy) == [False]
+    nearest = replace(roomy.levels[0], name="nearest", capacity_bytes=4 * (4 * 16 * 4 + 4 * 16 * 16) - 1)
+    roomy = replace(roomy, levels=(nearest, *roomy.levels))
     assert batched_of(stack("forward"), roomy) == [True]
+    assert batched_of(stack("forward", "forward"), roomy) == [False, False]
     assert batched_of(stack("forward", "forward"), replace(roomy, veus=roomy.veus[:1])) == [True, True]
     assert batched_of(stack("forward"), replace(roomy, stationary_bytes=1 << 20)) == [False]
 

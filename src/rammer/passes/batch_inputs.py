@@ -12,9 +12,9 @@ steps anyway, and begin a group as they are. The first layers of a group have no
 multiply their inputs at once where that spares much room, or makes room for one more layer.
 
 Elsewhere a layer is batched if its weights are more than its share of the private memories of all units: below that
-nothing is read again and the wavefront is worth more, if there is one: of a single layer, or on a single unit, there is
-none. Weights of a layer that is trained are states, which are not
-packed: where no unit keeps them, products by themselves read them best.
+nothing is read again and the wavefront is worth more. Of a single layer, or on a single unit, there is none, and the
+smallest of these memories decides: from there steps read weights as fast as they multiply. Weights of a layer that is
+trained are states, which are not packed: where no unit keeps them, products by themselves read them best.
 
 Ordering restriction: before unroll.
 """
@@ -63,15 +63,16 @@ def run(graph: Graph, device: VDevice) -> Graph:
 
 def _beyond_share(layers: Sequence[Operator], graph: Graph, device: VDevice) -> list[Outputs]:
     """Layers whose weights are more than their share of the private memories, or better off apart."""
-    private_bytes = max((level.capacity_bytes for level in device.levels if not level.shared), default=0)
+    private = [level.capacity_bytes for level in device.levels if not level.shared]
     weights = {_weights(layer) for layer in layers}
-    share_bytes = private_bytes * device.veu_count / max(1, len(weights))
-    heavy = {pair for pair in weights if sum(_kept_bytes(value, graph, device) for value in pair) > share_bytes}
-    in_turn = not device.stationary_bytes and (device.veu_count == 1 or not _are_stacked(layers, graph))
+    room_bytes = max(private, default=0) * device.veu_count / max(1, len(weights))
+    if not device.stationary_bytes and (device.veu_count == 1 or not _are_stacked(layers, graph)):
+        room_bytes = min([room_bytes, *private])
+    heavy = {pair for pair in weights if sum(_kept_bytes(value, graph, device) for value in pair) > room_bytes}
     return [
         layer.outputs
         for layer in layers
-        if _steps(layer, graph) > 1 and (in_turn or _weights(layer) in heavy or _is_apart(layer, device))
+        if _steps(layer, graph) > 1 and (_weights(layer) in heavy or _is_apart(layer, device))
     ]
 
 

@@ -120,7 +120,7 @@ typedef int64_t rammer_eight __attribute__((aligned(1), may_alias));
 #define RAMMER_BYTES(lanes, bytes, address)                                                                           \
     __builtin_convertvector(RAMMER_WIDEN(lanes, bytes, address), rammer_f32x##lanes)
 
-/* The first lanes from memory, which may end behind them, zeros behind. */
+/* A vector whose first `count` lanes come from memory and whose others are zero; nothing behind those lanes is read. */
 #define RAMMER_LOAD_FIRST(vector, count, address) RAMMER_JOIN(RAMMER_LOAD_FIRST_, vector)(vector, count, address)
 #define RAMMER_LOAD_EACH(vector, count, address)                                                                      \
     ({                                                                                                                \

@@ -4,8 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.networks import NETWORKS
+from rammer.frontends.onnx import load_graph
 from rammer.ir.types import DType
-from rammer.passes import eliminate_common, eliminate_dead
+from rammer.passes import eliminate_common, eliminate_dead, fold_constants, unroll
 from tests.support.passes import Net, expression_of, kinds, only, rewritten
 
 
@@ -85,3 +87,11 @@ def test_unread_results_go_with_the_operands_that_they_alone_need():
     cell_operator = only(graph, "LSTMCell")
     assert len(cell_operator.outputs) == len(expression_of(cell_operator).outputs) == 1
     assert not cell_operator.attributes
+
+
+def test_the_last_step_of_a_layer_stays_as_the_others():
+    """Nobody reads its cell state; as all steps are alike, they are the same code with the same constants."""
+    graph = fold_constants.run(unroll.run(load_graph(NETWORKS["lstm_tc"](layers=1, steps=4, hidden=8))))
+    steps = [operator for operator in eliminate_dead.run(graph).operators if operator.kind == "LSTMCell"]
+    assert [len(step.outputs) for step in steps] == [2, 2, 2, 2]
+    assert steps[-1].expr == steps[-2].expr

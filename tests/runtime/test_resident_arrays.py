@@ -83,6 +83,9 @@ class Resident:
     def new_state(self, types, in_place=()):
         raise NotImplementedError
 
+    def padded(self, address, given, shape, stream):
+        raise NotImplementedError
+
     def fill(self, address, array):
         raise NotImplementedError
 

@@ -89,7 +89,7 @@ def test_cells_of_a_layer_are_one_run(graph):
     source = DEVICE.emit(plan_graph(graph, H200, OPTIONS), H200)
     launch = json.loads(bytes(source.files[LAUNCH]))
     records = np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(launch["slots"]))
-    # The first cell of a layer reads other constants, its states, and the very last one writes the result: other rKernels.
+    # The first cell of a layer reads other constants, its states, and the last one of all writes the result.
     runs, joins = records["run"].reshape(LAYERS, -1, STEPS), records["joins"].reshape(LAYERS, -1, STEPS)
     assert (runs[:-1] == [1, *range(STEPS - 1, 0, -1)]).all()
     assert (joins[:-1] == [1, *[0] * (STEPS - 1)]).all()

@@ -48,6 +48,8 @@ class Api:
     CUtensorMapFloatOOBfill = SimpleNamespace(CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE=0)
     cuuint32_t = cuuint64_t = int
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
+    CUmemorytype = SimpleNamespace(CU_MEMORYTYPE_DEVICE=2)
+    CUDA_MEMCPY3D = SimpleNamespace
 
     def __init__(self, **answers: Any) -> None:
         self._answers = answers

@@ -141,14 +141,14 @@ class Lap(Protocol):
 
 @runtime_checkable
 class Swappable(Loaded, Protocol):
-    """A `Loaded` on a device with memory and a clock of its own, beside which other programs of the model may be.
+    """A `Loaded` on a device with memory and a clock of its own, beside which other programs of the model may be."""
 
-    Attributes:
-        may_be_captured: whether its runs may become part of what replays them later. False while another program may
-            take its place: runs that are captured raise StreamCaptureError then.
-    """
+    def allow_capture(self, *, may: bool) -> None:
+        """Say whether runs may become part of what replays them later, as they may at first.
 
-    may_be_captured: bool
+        While another program may take this one's place they may not: runs that are captured raise StreamCaptureError.
+        """
+        ...
 
     def beside(self, source: Source, binary: Binary, *, by_program: bool = False) -> Swappable:
         """Another program of the model, loaded: what is equal in both is in memory once.
@@ -211,12 +211,21 @@ def check_whole(torn: Collection[int]) -> None:
         )
 
 
+@runtime_checkable
 class DeviceArray(Protocol):
     """An array that a run leaves in a device's memory, for other libraries to take over without a copy."""
 
     @property
     def address(self) -> int:
         """Where its first element lies."""
+        ...
+
+    def cut(self, shape: tuple[int, ...]) -> DeviceArray:
+        """The elements below some extents, row by row: the same memory where they lie so, else a copy.
+
+        Raises:
+            DeviceUnavailableError: there is too little memory.
+        """
         ...
 
     def numpy(self) -> Array:
@@ -275,6 +284,16 @@ class Resident(Loaded, Protocol):
         """Room for outputs of a type: given the stream of a run, it makes an array for that run to write.
 
         It raises DeviceUnavailableError where there is too little memory.
+        """
+        ...
+
+    def padded(self, address: int, given: TensorType, shape: tuple[int, ...], stream: int) -> DeviceArray:
+        """An array of a shape that begins with a given one, row by row at an address, and is 0 elsewhere.
+
+        It is made in the order of `stream`.
+
+        Raises:
+            DeviceUnavailableError: there is too little memory.
         """
         ...
 

@@ -273,6 +273,10 @@ class ChainedResident:
                         hint="compile it for the processor, or let the number of trips be a multiple of 16",
                     )
 
+    def padded(self, address: int, given: TensorType, shape: tuple[int, ...], stream: int) -> DeviceArray:
+        """An array that begins with a given one; see `Resident.padded`."""
+        return self._last.padded(address, given, shape, stream)
+
     @cached_property
     def _scratch(self) -> Callable[[int], DeviceArray]:
         """What makes a scratch memory for runs on a stream."""

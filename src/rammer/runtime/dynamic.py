@@ -13,13 +13,14 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from rammer.devices.base import DeviceArray
 from rammer.errors import InputShapeError, OptionError, ShapeNotReadyError, ShapeRangeError
 from rammer.ir.dimensions import Dim
 from rammer.ir.schema import OrNull, Schema, SchemaError, check_schema
 from rammer.runtime.container import Json
 from rammer.runtime.executable import Executable
 from rammer.runtime.programs import ProgramSet, Shapes
-from rammer.runtime.tensors import FindLibrary
+from rammer.runtime.tensors import FindLibrary, TensorLibrary
 
 MODES = ("ahead", "request", "background")
 """When programs are compiled: all of them at once, or each when a call first needs it, which waits or is refused."""
@@ -27,6 +28,8 @@ MODES = ("ahead", "request", "background")
 MOST_AHEAD = 256
 KEPT = 64
 """Programs that are kept where they are compiled as calls need them."""
+
+_ROUTES = 4096  # that are kept
 
 _ABOUT: Schema = {
     "dimensions": [{"name": str, "low": int, "high": int, "buckets": OrNull([int]), "mask": OrNull(str)}],
@@ -98,6 +101,21 @@ class ShapePlan:
         return [self.shapes_for(dict(zip(names, extents, strict=True))) for extents in itertools.product(*choices)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Route:
+    """What calls with inputs of some shapes do.
+
+    Attributes:
+        shapes: of the inputs of the program that runs.
+        padded: the positions of the inputs that are padded.
+        cut: the extents along axes of outputs that are cut, by position.
+    """
+
+    shapes: Shapes
+    padded: Sequence[int]
+    cut: Mapping[int, Mapping[int, int]]
+
+
 class DynamicModel:
     """A model compiled for several shapes of its inputs, called like one that is compiled for a single shape.
 
@@ -120,10 +138,8 @@ class DynamicModel:
         self._background: dict[Shapes, Future[Executable]] = {}
         self._workers = ThreadPoolExecutor(1, thread_name_prefix="rammer-shapes")
         self._lock = threading.Lock()
-        self._extents = {
-            dim.name: dim.padded_extents() if dim.name in plan.padded else range(dim.low, dim.high + 1)
-            for dim in plan.dimensions
-        }
+        self._routes: dict[Shapes, _Route] = {}
+        self._libraries: dict[type, TensorLibrary | None] = {np.ndarray: None}
         if mode == "ahead":
             self.prepare()
 
@@ -209,20 +225,37 @@ class DynamicModel:
     def _called(self, given: Sequence[Any]) -> tuple[Executable, Sequence[Any]]:
         """The program for arrays, and its outputs without what came of the padding."""
         arrays = [array if hasattr(array, "shape") else np.asarray(array) for array in given]
-        extents = self._extents_of(tuple(tuple(array.shape) for array in arrays))
+        route = self._route(tuple(tuple(array.shape) for array in arrays))
+        program = self._program(route.shapes)
+        for position in route.padded:
+            arrays[position] = self._padded(program, position, arrays[position])
+        results = list(program.call_arrays(arrays))
+        for position, extents in route.cut.items():
+            results[position] = _cut(results[position], extents)
+        return program, results
+
+    def _route(self, shapes: Shapes) -> _Route:
+        """What a call with inputs of these shapes does."""
+        found = self._routes.get(shapes)
+        if found is None:
+            if len(self._routes) >= _ROUTES:
+                self._routes = {}
+            found = self._routes[shapes] = self._found_route(shapes)
+        return found
+
+    def _found_route(self, shapes: Shapes) -> _Route:
+        extents = self._extents_of(shapes)
         wanted = self._program_extents(extents)
-        shapes = self.plan.shapes_for(wanted)
-        program = self._program(shapes)
-        if wanted == extents:
-            return program, program.call_arrays(arrays)
-        padded = [
-            self._padded(array, shape) if any(wanted[name] != extents[name] for _, name in places) else array
-            for array, shape, places in zip(arrays, shapes, self.plan.inputs, strict=True)
+        more = {name for name, extent in extents.items() if wanted[name] != extent}
+        cut = [
+            {place.axis: extents[place.dimension] for place in places if place.dimension in more}
+            for places in self.plan.outputs
         ]
-        results = program.call_arrays(padded)
-        return program, [
-            _cut(result, places, extents) for result, places in zip(results, self.plan.outputs, strict=True)
-        ]
+        return _Route(
+            shapes=self.plan.shapes_for(wanted),
+            padded=[i for i, places in enumerate(self.plan.inputs) if any(name in more for _, name in places)],
+            cut={position: axes for position, axes in enumerate(cut) if axes},
+        )
 
     def _extents_of(self, shapes: Shapes) -> dict[str, int]:
         """The extents of the dimensions in a call."""
@@ -249,7 +282,7 @@ class DynamicModel:
             )
         if name not in self.plan.padded:
             return extent
-        return next(size for size in self._extents[name] if size >= extent)
+        return next(size for size in dim.padded_extents() if size >= extent)
 
     def _program(self, shapes: Shapes) -> Executable:
         if self._mode != "background":
@@ -268,15 +301,14 @@ class DynamicModel:
             hint="call again later, with shapes that there are programs for, or compile with shapes='ahead'",
         )
 
-    def _padded(self, array: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401 - an array of any library
-        if isinstance(array, np.ndarray):
-            whole = np.zeros(shape, array.dtype)
-            whole[tuple(map(slice, array.shape))] = array
-            return whole
-        library = self._find_library(type(array))
+    def _padded(self, program: Executable, position: int, array: Any) -> Any:  # noqa: ANN401 - of any library
+        kind = type(array)
+        if kind not in self._libraries:
+            self._libraries[kind] = self._find_library(kind)
+        library = self._libraries[kind]
         if library is None:
-            return self._padded(np.asarray(array), shape)
-        return library.padded(array, shape)
+            return program.padded(position, array)
+        return library.padded(array, program.signature.inputs[position].type.shape)
 
     def __repr__(self) -> str:
         dims = ", ".join(
@@ -290,12 +322,10 @@ def _text(shapes: Shapes) -> str:
     return " and ".join(map(str, map(list, shapes)))
 
 
-def _cut(result: Any, places: Sequence[Place], extents: Mapping[str, int]) -> Any:  # noqa: ANN401 - as above
-    """A result without what came of the padding."""
-    if not places:
-        return result
-    kept = {place.axis: slice(extents[place.dimension]) for place in places}
-    return result[tuple(kept.get(axis, slice(None)) for axis in range(len(result.shape)))]
+def _cut(result: Any, extents: Mapping[int, int]) -> Any:  # noqa: ANN401 - as above
+    """A result without what came of the padding along axes."""
+    shape = tuple(extents.get(axis, extent) for axis, extent in enumerate(result.shape))
+    return result.cut(shape) if isinstance(result, DeviceArray) else result[tuple(map(slice, shape))]
 
 
 def read_dynamic(programs: ProgramSet, about: Json, find_library: FindLibrary) -> DynamicModel:

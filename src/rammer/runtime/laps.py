@@ -60,4 +60,4 @@ def allow_capture(program: Executable, *, may: bool) -> None:
     """Say whether runs of a program may become part of what replays them later, on devices that have such."""
     loaded = program._loaded
     if isinstance(loaded, Swappable):
-        loaded.may_be_captured = may
+        loaded.allow_capture(may=may)

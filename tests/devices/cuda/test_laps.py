@@ -108,12 +108,12 @@ def test_programs_whose_place_others_may_take_are_not_captured(loaded):
         "cuStreamIsCapturing": (Status.CUDA_SUCCESS, 1),
         "cuStreamGetCaptureInfo": (Status.CUDA_SUCCESS, 1, 7, 0, 0, 0),
     }
-    model.may_be_captured = False
+    model.allow_capture(may=False)
     api.log.clear()
     with pytest.raises(StreamCaptureError, match="freeze"):
         model.enqueue(ARRAYS, 8192)
     assert LAUNCH not in api.log
-    model.may_be_captured = True
+    model.allow_capture(may=True)
     model.enqueue(ARRAYS, 8192)
     assert LAUNCH in api.log
 

@@ -124,7 +124,11 @@ class HostApi(Api):
             **dict.fromkeys(("cuMemAlloc", "cuMemHostAlloc", "cuMemAllocFromPoolAsync"), self._allocate),
             **dict.fromkeys(("cuMemFree", "cuMemFreeHost", "cuMemFreeAsync"), self._free),
             **dict.fromkeys(("cuMemsetD8", "cuMemsetD8Async"), self._set),
-            **dict.fromkeys(("cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"), self._copy),
+            **dict.fromkeys(
+                ("cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync"),
+                self._copy,
+            ),
+            cuMemcpy3DAsync=self._copy_box,
         )
         self.order = ORDERS[0]
         self.numbering = Numbering.DOUBLED
@@ -159,6 +163,14 @@ class HostApi(Api):
 
     def _copy(self, to: int, start: int, size_bytes: int, *_: Any) -> tuple[Status]:
         ctypes.memmove(to, start, size_bytes)
+        return (Status.CUDA_SUCCESS,)
+
+    def _copy_box(self, box: Any, *_: Any) -> tuple[Status]:
+        for plane in range(box.Depth):
+            for row in range(box.Height):
+                to = box.dstDevice + (plane * box.dstHeight + row) * box.dstPitch
+                start = box.srcDevice + (plane * box.srcHeight + row) * box.srcPitch
+                ctypes.memmove(to, start, box.WidthInBytes)
         return (Status.CUDA_SUCCESS,)
 
     # --- Kernels ------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rammer.devices.base import View
+from rammer.devices.cuda.boxes import copy_box
 from rammer.devices.cuda.capture import capture_of, refuse_while_capturing, unrestricted
 from rammer.devices.cuda.driver import LEGACY_STREAM, NULL_STREAM, Driver
 from rammer.devices.cuda.order import Order
@@ -75,6 +76,8 @@ class Exchange:
 
     def view(self, array: object, stream: int) -> View | None:
         """See `Resident.view`."""
+        if isinstance(array, CudaArray):  # of Rammer's own: nobody else has to be asked
+            return array.seen_on(stream)
         number = self._default_streams.get(type(array)) if stream == LEGACY_STREAM else None
         if number is None:
             if isinstance(array, np.ndarray):  # of the host; NumPy refuses to be asked for an order with a stream
@@ -157,13 +160,14 @@ class Room:
         exchange: Exchange,
         order: Order,
         wait: weakref.WeakMethod[Callable[[], None]],
-        kept: Kept,
+        kept: Kept | None,
     ) -> None:
         self.type = type
         self.driver, self.exchange, self.order, self.wait = driver, exchange, order, wait
         self._size_bytes = type.nbytes
-        self._shared, self._kept = kept, kept.by_stream
-        kept.most += _KEPT
+        self._kept = kept
+        if kept is not None:
+            kept.most += _KEPT
 
     def take(self, stream: int) -> CudaArray:
         """An array for a run on a stream to write.
@@ -177,25 +181,34 @@ class Room:
                 "a captured run has no array of its own to write an output into",
                 hint="give outputs=, or bind() the model before the capture",
             )
+        kept = None if self._kept is None else self._kept.by_stream[stream]
         try:
-            address = self._kept[stream].pop()
-        except IndexError:
-            self.driver.enter()
-            address = self.driver.allocate(self._size_bytes, stream)
-        return CudaArray(self, stream, address)
+            address = kept.pop() if kept else self._allocated(stream)
+        except IndexError:  # another thread took it
+            address = self._allocated(stream)
+        return CudaArray(self.type, Held(self, stream, address))
+
+    def _allocated(self, stream: int) -> int:
+        self.driver.enter()
+        return self.driver.allocate(self._size_bytes, stream)
+
+    def of(self, type: TensorType) -> Room:
+        """Room for an array of another type beside this one, whose memory is kept for nobody."""
+        return Room(type, driver=self.driver, exchange=self.exchange, order=self.order, wait=self.wait, kept=None)
 
     def give(self, address: int, stream: int) -> None:
         """Take the memory of an array back, once `stream` has done what it was given so far."""
-        kept = self._kept[stream]
-        if len(kept) < self._shared.most:
-            kept.append(address)
+        kept = self._kept
+        if kept is not None and len(kept.by_stream[stream]) < kept.most:
+            kept.by_stream[stream].append(address)
         else:
             self.driver.enter()
             with unrestricted(self.driver):
                 self.driver.call("cuMemFreeAsync", address, stream)
 
     def __del__(self) -> None:
-        self._shared.most -= _KEPT
+        if self._kept is not None:
+            self._kept.most -= _KEPT
 
 
 def _release(driver: Driver, kept: dict[int, list[int]]) -> None:
@@ -206,25 +219,96 @@ def _release(driver: Driver, kept: dict[int, list[int]]) -> None:
                 driver.call("cuMemFreeAsync", address, stream)
 
 
+class Held:
+    """Memory of a room that a run on a stream writes, while somebody refers to it, and the streams that read it."""
+
+    __slots__ = ("__weakref__", "address", "is_copied", "readers", "room", "stream")
+
+    def __init__(self, room: Room, stream: int, address: int) -> None:
+        self.address = address
+        self.room = room
+        self.stream = stream
+        self.readers: frozenset[int] = _NOBODY
+        self.is_copied = False  # behind the run: the stream alone knows when it is there
+
+    def wait(self) -> None:
+        """Wait until what was to be written is there.
+
+        Raises:
+            RunTimeoutError: a run stopped making progress.
+        """
+        if (wait := self.room.wait()) is not None:
+            wait()
+        if self.is_copied:
+            self.room.driver.enter()
+            self.room.driver.call("cuStreamSynchronize", self.stream)
+
+    def follow(self, reader: int) -> None:
+        """Let work given to another stream from now on follow what writes it."""
+        driver = self.room.driver
+        driver.enter()
+        self.room.order.follow(reader)
+        if self.is_copied:
+            event = driver.call("cuEventCreate", int(driver.api.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+            driver.call("cuEventRecord", event, self.stream)
+            driver.call("cuStreamWaitEvent", reader, event, 0)
+            driver.call("cuEventDestroy", event)
+        self.readers |= {reader}
+
+    def __del__(self) -> None:
+        if sys.is_finalizing():  # the driver gives everything back then
+            return
+        if self.readers:
+            self.room.driver.enter()
+            self.room.order.gather(self.readers, self.stream)
+        self.room.give(self.address, self.stream)
+
+
 class CudaArray:
-    """An output in the GPU's memory; see `rammer.devices.base.DeviceArray`.
+    """An output in the GPU's memory, or the beginning of one; see `rammer.devices.base.DeviceArray`.
 
     Its memory goes back, in the order of the stream that the run was given to, when nobody refers to it any more:
     neither to it nor to what another library made of it. That stream, and those that it was handed to, must outlive it.
     """
 
-    __slots__ = ("__weakref__", "_readers", "_room", "_stream", "address")
+    __slots__ = ("__weakref__", "_held", "address", "type")
 
-    def __init__(self, room: Room, stream: int, address: int) -> None:
-        self.address = address
-        self._room = room
-        self._stream = stream
-        self._readers: frozenset[int] = _NOBODY
+    def __init__(self, type: TensorType, held: Held) -> None:
+        self.type = type
+        self.address = held.address
+        self._held = held
 
-    @property
-    def type(self) -> TensorType:
-        """The type of the output."""
-        return self._room.type
+    def seen_on(self, stream: int) -> View:
+        """The array as work given to a stream from now on sees it."""
+        if stream != self._held.stream:
+            self._held.follow(stream)
+        return self.address, self.dtype, self.shape, None, True
+
+    def cut(self, shape: tuple[int, ...]) -> CudaArray:
+        """The elements below some extents; see `DeviceArray.cut`."""
+        part, held = TensorType(self.type.dtype, shape), self._held
+        if shape[1:] == self.shape[1:]:
+            return CudaArray(part, held)
+        found = held.room.of(part).take(held.stream)
+        found._copy(self.address, self.shape, shape)
+        return found
+
+    def fill(self, address: int, extents: tuple[int, ...]) -> None:
+        """Begin with an array of some extents, row by row at an address, and be 0 elsewhere, in the stream's order."""
+        driver, held = self._held.room.driver, self._held
+        driver.enter()
+        if self.type.nbytes:
+            driver.call("cuMemsetD8Async", self.address, 0, self.type.nbytes, held.stream)
+        self._copy(address, extents, extents)
+
+    def _copy(self, address: int, extents: tuple[int, ...], box: tuple[int, ...]) -> None:
+        """Copy a box of an array of some extents to the beginning, in the stream's order."""
+        driver, held = self._held.room.driver, self._held
+        driver.enter()
+        into, start = (self.address, self.shape), (address, extents)
+        itemsize_bytes = self.type.dtype.itemsize_bytes
+        copy_box(driver, into=into, start=start, box=box, itemsize_bytes=itemsize_bytes, stream=held.stream)
+        held.is_copied = True
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -238,11 +322,10 @@ class CudaArray:
 
     def numpy(self) -> Array:
         """A copy on the host; see `DeviceArray.numpy`."""
-        if (wait := self._room.wait()) is not None:
-            wait()
+        self._held.wait()
         found: Array = np.empty(self.shape, self.dtype)
         if found.nbytes:
-            driver = self._room.driver
+            driver = self._held.room.driver
             driver.enter()
             driver.call("cuMemcpyDtoH", found.ctypes.data, self.address, found.nbytes)
         return found
@@ -264,7 +347,7 @@ class CudaArray:
             "data": (self.address, False),
             "strides": None,
             "version": 3,
-            "stream": self._stream,
+            "stream": self._held.stream,
         }
 
     def __dlpack__(
@@ -277,23 +360,14 @@ class CudaArray:
     ) -> object:
         """The array by DLPack, ready for work on `stream`; None is the legacy default stream, -1 asks for no order."""
         reader = LEGACY_STREAM if stream is None else stream
-        if reader not in (_NO_ORDER, self._stream):
-            self._room.driver.enter()
-            self._room.order.follow(reader)
-            self._readers |= {reader}
-        return self._room.exchange.export(self, max_version, dl_device, copy)
+        held = self._held
+        if reader not in (_NO_ORDER, held.stream):
+            held.follow(reader)
+        return held.room.exchange.export(self, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Kind and number of the device."""
-        return CUDA, self._room.driver.ordinal
-
-    def __del__(self) -> None:
-        if sys.is_finalizing():  # the driver gives everything back then
-            return
-        if self._readers:
-            self._room.driver.enter()
-            self._room.order.gather(self._readers, self._stream)
-        self._room.give(self.address, self._stream)
+        return CUDA, self._held.room.driver.ordinal
 
     def __repr__(self) -> str:
         return f"<rammer.CudaArray {self.type}>"

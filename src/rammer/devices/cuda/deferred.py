@@ -57,6 +57,10 @@ class DeferredModel:
         """Room for outputs of a type; see `Resident.room`."""
         return self._model().room(type)
 
+    def padded(self, address: int, given: TensorType, shape: tuple[int, ...], stream: int) -> DeviceArray:
+        """An array that begins with a given one; see `Resident.padded`."""
+        return self._model().padded(address, given, shape, stream)
+
     def fill(self, address: int, array: Array) -> None:
         """Copy an array to the GPU; see `Resident.fill`."""
         self._model().fill(address, array)
@@ -73,18 +77,15 @@ class DeferredModel:
         """Wait until all runs are over; see `Resident.wait`."""
         self._model().wait()
 
-    @property
-    def may_be_captured(self) -> bool:
-        """Whether runs may be captured; see `Swappable.may_be_captured`."""
-        return self._model().may_be_captured
+    def allow_capture(self, *, may: bool) -> None:
+        """Say whether runs may be captured; see `Swappable.allow_capture`."""
+        self._model().allow_capture(may=may)
 
-    @may_be_captured.setter
-    def may_be_captured(self, may: bool) -> None:
-        self._model().may_be_captured = may
-
-    def beside(self, source: Source, binary: Binary, *, by_program: bool = False) -> LoadedModel:
-        """Another program of the model; see `Swappable.beside`."""
-        return self._model().beside(source, binary, by_program=by_program)
+    def beside(self, source: Source, binary: Binary, *, by_program: bool = False) -> LoadedModel | DeferredModel:
+        """Another program of the model, loaded by its first run unless this one is there; see `Swappable.beside`."""
+        if self._loaded is None:
+            return DeferredModel(lambda: self._model().beside(source, binary, by_program=by_program))
+        return self._loaded.beside(source, binary, by_program=by_program)
 
     def added_bytes(self, source: Source) -> int:
         """What `beside` takes; see `Swappable.added_bytes`."""

@@ -25,7 +25,7 @@ from rammer.devices.base import Binary, Buffer, DeviceArray, Lap, Source, StateM
 from rammer.devices.codegen.source import MANIFEST, RECORDS, SIGNALS
 from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, Manifest
 from rammer.devices.cuda.architecture import ARRAY_ALIGNMENT_BYTES
-from rammer.devices.cuda.arrays import Exchange, Kept, Room, stream_of
+from rammer.devices.cuda.arrays import CudaArray, Exchange, Kept, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, TRACED, compile_source
 from rammer.devices.cuda.call_buffers import CallBuffers
 from rammer.devices.cuda.capture import capture_of, refuse_while_capturing, unrestricted
@@ -63,6 +63,7 @@ class Company:
         self.exchange = Exchange(driver)
         self.events = Events(driver)
         self.codes: weakref.WeakSet[LoadedCode] = weakref.WeakSet()
+        self.constants: weakref.WeakSet[Constants] = weakref.WeakSet()
         self.kept_of: Callable[[int], Kept] = cache(lambda size_bytes: Kept(driver))
 
 
@@ -100,7 +101,7 @@ class LoadedModel:
         self._manifest = Manifest.from_bytes(source.files[MANIFEST])
         self._launch: dict[str, Any] = json.loads(bytes(source.files[LAUNCH]))
         self._turns = itertools.count()
-        self.may_be_captured = True
+        self._may_be_captured = True
         self._stall: Stall | None = None
         self._failures = 0
         self._waits = weakref.WeakMethod(self.wait)
@@ -111,7 +112,8 @@ class LoadedModel:
         self._lock, self._order, self._exchange = self._company.lock, self._company.order, self._company.exchange
         self.view = self._exchange.view
         self.stream_of = stream_of
-        self._constants = constants or Constants(self._driver, source, self._manifest)
+        self._constants = constants or Constants(self._driver, source, self._manifest, list(self._company.constants))
+        self._company.constants.add(self._constants)
         self._kept: list[object] = [self._constants]
         self._memory = Memory(self._driver, partial(_end, self._order, self._kept))
         try:
@@ -126,7 +128,7 @@ class LoadedModel:
     def _allocate(self) -> None:
         source, manifest, memory, driver = self._source, self._manifest, self._memory, self._driver
         signals = np.frombuffer(source.files[SIGNALS], dtype=SIGNAL_COUNT)
-        self._records = np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(self._launch["slots"]))
+        self._records, table = self._tables()
         self._buffers = [self._new_buffers()]
         # On the host, so that every call sees what became of those before it without standing still.
         status = memory.pinned(STATUS.itemsize)
@@ -146,9 +148,20 @@ class LoadedModel:
         self._parameters = ctypes.addressof(self._parameter)
         self._segments = self._program.segments
         self._segments[ARENA] = memory.device(manifest.arena_bytes)
-        self._segments[CONSTANT] = self._constants.address
-        table = np.frombuffer(source.files[TENSOR_MAPS], dtype=TENSOR_MAP)
+        self._segments[CONSTANT] = self._constants.segment
         self._segments[self._callers.stop] = memory.copied(encoded(driver.api, table, self._segments))
+
+    def _tables(self) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
+        """The records and the tensor maps, with the constants where they lie."""
+        records = np.frombuffer(self._source.files[DEVICE_RECORDS], dtype=record_dtype(self._launch["slots"]))
+        maps, constants = np.frombuffer(self._source.files[TENSOR_MAPS], dtype=TENSOR_MAP), self._constants
+        if not constants.segment:
+            records, maps = records.copy(), maps.copy()
+            records["operands"] = constants.placed(records["operands"])
+            looks, kept = records["ahead_bytes"] != 0, maps["segment"] == CONSTANT
+            records["ahead_offset"][looks] = constants.at(records["ahead_offset"][looks])
+            maps["offset_bytes"][kept] = constants.at(maps["offset_bytes"][kept])
+        return records, maps
 
     def _new_buffers(self) -> CallBuffers:
         inputs, outputs = (
@@ -161,14 +174,17 @@ class LoadedModel:
         """The same model once more; see `Loaded.clone`."""
         return LoadedModel(self._source, self._binary, self._options, self._constants)
 
+    def allow_capture(self, *, may: bool) -> None:
+        """Say whether runs may be captured; see `Swappable.allow_capture`."""
+        self._may_be_captured = may
+
     def beside(self, source: Source, binary: Binary, *, by_program: bool = False) -> LoadedModel:
         """Another program of the model; see `Swappable.beside`."""
-        constants = self._constants if self._constants.are_those_of(source) else None
         if by_program and TRACED not in binary.files:
             code = compile_source(source, self._architecture, self._options, trace=True)
             binary = replace(binary, files={**binary.files, TRACED: code})
         with unrestricted(self._driver):
-            loaded = LoadedModel(source, binary, self._options, constants, known=self)
+            loaded = LoadedModel(source, binary, self._options, known=self)
             if by_program:
                 loaded._keep_spans()
         return loaded
@@ -176,7 +192,7 @@ class LoadedModel:
     def added_bytes(self, source: Source) -> int:
         """What `beside` takes; see `Swappable.added_bytes`."""
         manifest = Manifest.from_bytes(source.files[MANIFEST])
-        constants_bytes = 0 if self._constants.are_those_of(source) else manifest.constant_starts[-1]
+        constants_bytes = self._constants.missing_bytes(source)
         arrays_bytes = sum(manifest.array_bytes)  # for calls with arrays of the host
         return manifest.arena_bytes + len(source.files[DEVICE_RECORDS]) + arrays_bytes + constants_bytes
 
@@ -196,7 +212,7 @@ class LoadedModel:
             "blocks": self._manifest.veus,
             "threads": self._launch["threads"],
             "scratch_bytes": self._launch["scratch_bytes"],
-            "constants": (self._constants.address, self._constants.size_bytes),
+            "constants": self._constants.lines,
         }
         loaded = next((one for one in self._company.codes if one.is_that_of(code, launch)), None)
         loaded = loaded or LoadedCode(self._driver, code, launch)
@@ -355,8 +371,17 @@ class LoadedModel:
 
     def room(self, type: TensorType) -> Callable[[int], DeviceArray]:
         """Room for outputs of a type; see `Resident.room`."""
+        return self._room(type).take
+
+    def _room(self, type: TensorType) -> Room:
         kept, exchange, order = self._company.kept_of(type.nbytes), self._exchange, self._order
-        return Room(type, driver=self._driver, exchange=exchange, order=order, wait=self._waits, kept=kept).take
+        return Room(type, driver=self._driver, exchange=exchange, order=order, wait=self._waits, kept=kept)
+
+    def padded(self, address: int, given: TensorType, shape: tuple[int, ...], stream: int) -> CudaArray:
+        """An array that begins with a given one; see `Resident.padded`."""
+        whole = self._room(TensorType(given.dtype, shape)).take(stream)
+        whole.fill(address, given.shape)
+        return whole
 
     def fill(self, address: int, array: Array) -> None:
         """Copy an array to the GPU; see `Resident.fill`."""
@@ -396,7 +421,7 @@ class LoadedModel:
     def _enqueue(self, arrays: Sequence[int], stream: int, orders: Sequence[Order]) -> None:
         self._driver.enter()
         if (capture := capture_of(self._driver, stream)) is not None:
-            if not self.may_be_captured:
+            if not self._may_be_captured:
                 raise StreamCaptureError(
                     "a graph would keep a program whose place another one may take", hint="freeze() the model before"
                 )

@@ -115,9 +115,9 @@ def _no_stream() -> None:
 
 def padded(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """A tensor of a shape that begins with a given one, and is 0 elsewhere."""
-    whole = tensor.new_zeros(shape)
-    whole[tuple(map(slice, tensor.shape))] = tensor
-    return whole
+    more = [0] * (2 * tensor.dim())  # before and behind each dimension, the last one first
+    more[1::2] = [extent - given for extent, given in zip(reversed(shape), reversed(tensor.shape), strict=True)]
+    return torch.constant_pad_nd(tensor, more)
 
 
 class _Misfit:

@@ -7,21 +7,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
-import numpy as np
-
 from rammer.devices.base import Binary, Device, DeviceArray, Loaded, OnHost, Resident, Source, Swappable, Trace
 from rammer.errors import ArtifactWriteError, OutOfMemoryError, OutputError, PlacementError, StateError
 from rammer.ir.recipe import Recipe
 from rammer.ir.schema import SchemaError, read_json
 from rammer.ir.sizes import size_text
-from rammer.ir.types import TensorType
 from rammer.options import CompileOptions
 from rammer.printable import printable, printable_data
 from rammer.runtime.arrays import room_for
 from rammer.runtime.bound import BoundCall
 from rammer.runtime.container import Buffer, Json, container_pieces, corrupt, write_container
+from rammer.runtime.padding import padded
 from rammer.runtime.sharing import with_files_of
-from rammer.runtime.signature import Port, Signature, host_input, host_output
+from rammer.runtime.signature import Signature, host_input, host_output
 from rammer.runtime.state import HostState, State
 from rammer.runtime.views import (
     address,
@@ -204,23 +202,12 @@ class Executable:
         return self._run(arrays, None, None, self._state)
 
     def padded(self, position: int, array: Any) -> Any:  # noqa: ANN401 - an array of any library, or one of these
-        """An array for an input that begins with a given one of smaller extents and is 0 elsewhere, where that lies.
+        """An array for an input that begins with a given one of smaller extents and is 0 elsewhere; see `padding`.
 
         Raises:
             CallError: the array is not what the signature says, but for its extents.
         """
-        port = self.signature.inputs[position]
-        given = Port(port.name, TensorType(port.type.dtype, tuple(array.shape)))
-        if self._resident is not None and not isinstance(array, np.ndarray):
-            stream = self._resident.stream_of(None)
-            view = self._resident.view(array, stream)
-            if view is not None:
-                check_input_view(given, view, 1)
-                return self._resident.padded(view[0], given.type, port.type.shape, stream)
-        part = host_input(array, given)
-        whole = np.zeros(port.type.shape, part.dtype)
-        whole[tuple(map(slice, part.shape))] = part
-        return whole
+        return padded(array, self.signature.inputs[position], self._resident)
 
     def assemble(self, results: Sequence[Any]) -> Any:  # noqa: ANN401 - as for `__call__`
         """What a call returns of such outputs."""

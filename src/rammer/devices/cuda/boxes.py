@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from rammer.devices.cuda.driver import Driver
@@ -24,12 +25,19 @@ class _Side(NamedTuple):
         return self.box == self.read == self.written
 
 
+class _Plan(NamedTuple):
+    """Equal copies of up to three dimensions, the last in bytes, and where each begins: (read, written), in bytes."""
+
+    sides: tuple[_Side, ...]
+    starts_bytes: tuple[tuple[int, int], ...]
+
+
 def copy_box(
     driver: Driver,
     *,
-    into: tuple[int, Sequence[int]],
-    start: tuple[int, Sequence[int]],
-    box: Sequence[int],
+    into: tuple[int, tuple[int, ...]],
+    start: tuple[int, tuple[int, ...]],
+    box: tuple[int, ...],
     itemsize_bytes: int,
     stream: int,
 ) -> None:
@@ -43,14 +51,23 @@ def copy_box(
         itemsize_bytes: what an element takes.
         stream: its handle.
     """
+    plan = _plan(box, start[1], into[1], itemsize_bytes)
+    for read_bytes, written_bytes in plan.starts_bytes:
+        _copy(driver, into[0] + written_bytes, start[0] + read_bytes, plan.sides, stream)
+
+
+@lru_cache(maxsize=4096)
+def _plan(box: tuple[int, ...], read: tuple[int, ...], written: tuple[int, ...], itemsize_bytes: int) -> _Plan:
     if 0 in box:
-        return
-    sides = _merged(list(map(_Side, box, start[1], into[1])), itemsize_bytes)
+        return _Plan((), ())
+    sides = _merged(list(map(_Side, box, read, written)), itemsize_bytes)
     outer, inner = sides[:-_COPIED], sides[-_COPIED:]
-    read_bytes, written_bytes = (math.prod(side[which] for side in inner) for which in (1, 2))
-    for number in itertools.product(*(range(side.box) for side in outer)):
-        reading, writing = (_number([side[which] for side in outer], number) for which in (1, 2))
-        _copy(driver, into[0] + writing * written_bytes, start[0] + reading * read_bytes, inner, stream)
+    places = list(itertools.product(*(range(side.box) for side in outer)))
+    read_bytes, written_bytes = (
+        [_number([side[which] for side in outer], at) * math.prod(side[which] for side in inner) for at in places]
+        for which in (1, 2)
+    )
+    return _Plan(tuple(inner), tuple(zip(read_bytes, written_bytes, strict=True)))
 
 
 def _merged(sides: Sequence[_Side], itemsize_bytes: int) -> list[_Side]:

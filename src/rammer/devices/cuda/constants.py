@@ -13,7 +13,8 @@ from rammer.devices.codegen.source import MANIFEST
 from rammer.devices.codegen.tables import CONSTANT, Manifest
 from rammer.devices.cuda.driver import Driver
 from rammer.devices.cuda.memory import Memory
-from rammer.devices.cuda.tables import SEGMENT_SHIFT
+from rammer.devices.cuda.source_files import DEVICE_RECORDS, TENSOR_MAPS
+from rammer.devices.cuda.tables import SEGMENT_SHIFT, TENSOR_MAP, record_dtype
 
 
 class Constants:
@@ -23,7 +24,7 @@ class Constants:
     lie; the rest lie side by side in memory of their own.
 
     Attributes:
-        segment: where the constants begin if they lie as the program's tables say; 0 if `placed` says where they lie.
+        segment: where the constants begin if they lie as the program says; 0 if its `tables` have their addresses.
         lines: the address and the bytes of the largest part that lies together.
         added_bytes: what they take beside those of other programs.
     """
@@ -76,13 +77,22 @@ class Constants:
         left = (len(block) for name, block in blocks.items() if name not in shared)
         return starts_of(left, manifest.alignment_bytes)[-1]
 
-    def placed(self, operands: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-        """Operands as tables have them, those among the constants by their addresses, for a `segment` that is 0."""
-        segment_shift, offset_mask = np.uint64(SEGMENT_SHIFT), np.uint64((1 << SEGMENT_SHIFT) - 1)
-        is_constant = operands >> segment_shift == CONSTANT
-        return np.where(is_constant, operands & ~offset_mask | self.at(operands & offset_mask), operands)
+    def tables(self, source: Source, slots: int) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
+        """A program's records, of so many slots, and tensor maps, with these constants where they lie."""
+        records = np.frombuffer(source.files[DEVICE_RECORDS], dtype=record_dtype(slots))
+        maps = np.frombuffer(source.files[TENSOR_MAPS], dtype=TENSOR_MAP)
+        if self.segment:
+            return records, maps
+        records, maps = records.copy(), maps.copy()
+        operands, looks, kept = records["operands"], records["ahead_bytes"] != 0, maps["segment"] == CONSTANT
+        offset_mask = np.uint64((1 << SEGMENT_SHIFT) - 1)
+        places = operands & ~offset_mask | self._at(operands & offset_mask)
+        records["operands"] = np.where(operands >> np.uint64(SEGMENT_SHIFT) == CONSTANT, places, operands)
+        records["ahead_offset"][looks] = self._at(records["ahead_offset"][looks])
+        maps["offset_bytes"][kept] = self._at(maps["offset_bytes"][kept])
+        return records, maps
 
-    def at(self, offsets_bytes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    def _at(self, offsets_bytes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         """The addresses of places in the segment that tables say."""
         found = np.searchsorted(self._starts[1:-1], offsets_bytes, side="right")
         return self._addresses[found] + offsets_bytes - self._starts[found]

@@ -10,12 +10,11 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
@@ -25,23 +24,24 @@ from rammer.devices.base import Binary, Buffer, DeviceArray, Lap, Source, StateM
 from rammer.devices.codegen.source import MANIFEST, RECORDS, SIGNALS
 from rammer.devices.codegen.tables import ARENA, CALLER, CONSTANT, RECORD, SIGNAL_COUNT, Manifest
 from rammer.devices.cuda.architecture import ARRAY_ALIGNMENT_BYTES
-from rammer.devices.cuda.arrays import CudaArray, Exchange, Kept, Room, stream_of
+from rammer.devices.cuda.arrays import CudaArray, Room, stream_of
 from rammer.devices.cuda.build import CUBIN, TRACED, compile_source
 from rammer.devices.cuda.call_buffers import CallBuffers
 from rammer.devices.cuda.capture import capture_of, refuse_while_capturing, unrestricted
+from rammer.devices.cuda.company import Company
 from rammer.devices.cuda.constants import Constants
-from rammer.devices.cuda.driver import LEGACY_STREAM, Driver, check, find_driver
+from rammer.devices.cuda.driver import LEGACY_STREAM, check, find_driver
 from rammer.devices.cuda.encoded_maps import encoded
 from rammer.devices.cuda.kernel import Kernel, LoadedCode
-from rammer.devices.cuda.laps import EventLap, Events, ProgramsLap
+from rammer.devices.cuda.laps import EventLap, ProgramsLap
 from rammer.devices.cuda.memory import Memory
 from rammer.devices.cuda.order import Order
 from rammer.devices.cuda.records import step_times
-from rammer.devices.cuda.source_files import DEVICE_RECORDS, LAUNCH, TENSOR_MAPS
+from rammer.devices.cuda.source_files import DEVICE_RECORDS, LAUNCH
 from rammer.devices.cuda.spans import Spans
 from rammer.devices.cuda.stall import Stall
 from rammer.devices.cuda.state import GpuState
-from rammer.devices.cuda.tables import CLOCK, COUNTER, DONE, SPAN, STATUS, TENSOR_MAP, VEU, program_type, record_dtype
+from rammer.devices.cuda.tables import CLOCK, COUNTER, DONE, SPAN, STATUS, VEU, program_type
 from rammer.devices.cuda.upload import upload
 from rammer.errors import RunTimeoutError, StreamCaptureError
 from rammer.ir.types import DType, TensorType
@@ -52,19 +52,6 @@ if TYPE_CHECKING:
 
 _WARMUP_RUNS = 5
 _IN_FLIGHT = 2  # calls: one runs, the next is sent
-
-
-class Company:
-    """What programs of a model have in common whose runs follow each other."""
-
-    def __init__(self, driver: Driver) -> None:
-        self.lock = threading.RLock()
-        self.order = Order(driver)
-        self.exchange = Exchange(driver)
-        self.events = Events(driver)
-        self.codes: weakref.WeakSet[LoadedCode] = weakref.WeakSet()
-        self.constants: weakref.WeakSet[Constants] = weakref.WeakSet()
-        self.kept_of: Callable[[int], Kept] = cache(lambda size_bytes: Kept(driver))
 
 
 class LoadedModel:
@@ -128,7 +115,7 @@ class LoadedModel:
     def _allocate(self) -> None:
         source, manifest, memory, driver = self._source, self._manifest, self._memory, self._driver
         signals = np.frombuffer(source.files[SIGNALS], dtype=SIGNAL_COUNT)
-        self._records, table = self._tables()
+        self._records, table = self._constants.tables(source, self._launch["slots"])
         self._buffers = [self._new_buffers()]
         # On the host, so that every call sees what became of those before it without standing still.
         status = memory.pinned(STATUS.itemsize)
@@ -150,18 +137,6 @@ class LoadedModel:
         self._segments[ARENA] = memory.device(manifest.arena_bytes)
         self._segments[CONSTANT] = self._constants.segment
         self._segments[self._callers.stop] = memory.copied(encoded(driver.api, table, self._segments))
-
-    def _tables(self) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
-        """The records and the tensor maps, with the constants where they lie."""
-        records = np.frombuffer(self._source.files[DEVICE_RECORDS], dtype=record_dtype(self._launch["slots"]))
-        maps, constants = np.frombuffer(self._source.files[TENSOR_MAPS], dtype=TENSOR_MAP), self._constants
-        if not constants.segment:
-            records, maps = records.copy(), maps.copy()
-            records["operands"] = constants.placed(records["operands"])
-            looks, kept = records["ahead_bytes"] != 0, maps["segment"] == CONSTANT
-            records["ahead_offset"][looks] = constants.at(records["ahead_offset"][looks])
-            maps["offset_bytes"][kept] = constants.at(maps["offset_bytes"][kept])
-        return records, maps
 
     def _new_buffers(self) -> CallBuffers:
         inputs, outputs = (

@@ -121,3 +121,30 @@ def test_a_sum_of_one_value_is_as_long_as_its_axes():
         TensorExpr(axes=(), inputs=(TensorType(DType.FLOAT32, (1,)),), outputs=(output,)), (), AVX512
     ).kernels
     assert predict(kernel, AVX512).compute_us > 1
+
+
+def _sigmoids(rows, k, lanes):
+    """sigmoid(x w), which is stored row by row."""
+    plain = matmul(rows, k, lanes)
+    (output,) = plain.outputs
+    return replace(plain, outputs=(replace(output, body=Call(ScalarFn.SIGMOID, (output.body,))),))
+
+
+def test_candidates_have_every_lane():
+    """Lanes that fill vectors, and those that results lie along."""
+    kernels = Bound(_sigmoids(32, 20, 20), {1}, AVX512).kernels
+    for count in {kernel.task_count for kernel in kernels}:
+        assert {kernel.tile.lane for kernel in kernels if kernel.task_count == count} == {0, 1}
+    for expr in (matmul(32, 20, 20), _sigmoids(1, 20, 64)):  # nothing is computed of sums; one of sixteen lanes
+        assert len({kernel.tile.lane for kernel in Bound(expr, {1}, AVX512).kernels}) == 1
+
+
+def test_what_is_computed_of_sums_runs_along_the_results():
+    """Of a block whose lanes are rows, so many columns at a time as it has."""
+    kernels = Bound(_sigmoids(32, 20, 20), {1}, AVX512).kernels
+    for count, columns, side_by_side in ((1, 10, 8), (4, 5, 4)):
+        by_lane = {kernel.tile.lane: kernel for kernel in kernels if kernel.task_count == count}
+        assert by_lane[0].form.register == (32, columns)
+        slow_us, quick_us = (AVX512.rules.results_us(by_lane[lane], AVX512) for lane in (0, 1))
+        assert slow_us * count == pytest.approx(quick_us * count * 16 / side_by_side, rel=0.01)
+    assert min(kernels, key=lambda kernel: predict(kernel, AVX512).task_us * kernel.task_count).tile.lane == 1

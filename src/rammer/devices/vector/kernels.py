@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -10,6 +9,7 @@ from rammer.devices.vector.attention import AttentionTile, attention_tiles
 from rammer.devices.vector.byte_tiles import byte_tiles
 from rammer.devices.vector.lane import choose_lane, transposed_with
 from rammer.devices.vector.register import RegisterTile, efficiency, register_tiles
+from rammer.devices.vector.time import results_us
 from rammer.devices.vector.trees import tree_kernels
 from rammer.ir.expr import TensorExpr
 from rammer.ir.kernel_form import KernelForm, MapForm, MicroKernelForm, ReduceForm, Skeleton
@@ -25,6 +25,8 @@ from rammer.tiling.trees import tree_sum
 
 # Below this fraction of the peak the general skeleton is as good as a micro-kernel that gathers its lanes.
 _LEAST_EFFICIENCY = 0.1
+# How many times as long as along the best lane products along another one may take.
+_MOST_SLOTS = 2.0
 # rTasks per vEU that are tried: all work in one rTask, one rTask each, and some to balance uneven loads.
 _TASKS_PER_VEU = (1, 2, 4)
 
@@ -60,9 +62,22 @@ def _kernels(workload: Workload, vdevice: VDevice, tiles_of_each: int, counts: S
     for tiles in (of_vectors, byte_tiles(workload.expr, workload.layouts, vdevice)):
         for count in counts if tiles else ():
             wanted = min(count, max(tile.blocks for tile in tiles))
-            enough = itertools.islice((tile for tile in tiles if tile.blocks >= wanted), tiles_of_each)
-            kernels.update(dict.fromkeys(_micro_kernel(workload, vdevice, tile, count) for tile in enough))
+            enough = [tile for tile in tiles if tile.blocks >= wanted]
+            chosen = [_micro_kernel(workload, vdevice, tile, count) for tile in enough[:tiles_of_each]]
+            if chosen and results_us(chosen[0], vdevice) > 0.0:
+                chosen += [_micro_kernel(workload, vdevice, tile, count) for tile in _of_each_lane(enough)]
+            kernels.update(dict.fromkeys(chosen))
     return list(kernels)
+
+
+def _of_each_lane(tiles: Sequence[RegisterTile]) -> Iterator[RegisterTile]:
+    """The first tile of each lane, unless its products take far longer than those of the first of all.
+
+    What is computed of sums may be quicker along another lane.
+    """
+    for tile in {tile.lane: tile for tile in reversed(tiles)}.values():
+        if tile.slots <= _MOST_SLOTS * tiles[0].slots:
+            yield tile
 
 
 def _register_tiles(workload: Workload, vdevice: VDevice) -> list[RegisterTile]:

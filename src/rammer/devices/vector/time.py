@@ -18,6 +18,7 @@ from rammer.ir.tree_forms import TreesForm
 from rammer.ir.types import DType
 from rammer.ir.vdevice import ByteProducts, VDevice
 from rammer.tiling.pattern import choices, contraction, free_axes, values
+from rammer.tiling.stores import by_steps
 
 # Vector operations that a function takes; the rest take one. `_SCALAR` are calls of the C library, lane by lane.
 _OPERATIONS: Mapping[ScalarFn, float] = {
@@ -34,6 +35,7 @@ _LIBRARY = frozenset(
     | {ScalarFn.FLOORDIV}
 )
 _LIBRARY_OPERATIONS = 40.0
+_LEAST_LANES = 4  # that compilers make vector code of
 _IN_TURN = 2.5
 """How many times as long operations on the sums of a vector by a matrix take: these are few, so each waits for the
 latency of the one before. Measured in cells of LSTMs."""
@@ -69,9 +71,9 @@ def results_us(kernel: RKernel, vdevice: VDevice) -> float:
 
 def _operations_us(kernel: RKernel, vdevice: VDevice) -> float:
     """Time of all arithmetic but a micro-kernel's, each operation as often as the axes it depends on say."""
-    expr, tile, vector = kernel.expr, kernel.tile, kernel.form.vector
+    expr, tile = kernel.expr, kernel.tile
     extents = dict(zip(expr.axes, tile.task, strict=True))
-    lane = None if tile.lane is None else expr.axes[tile.lane]
+    lane, vector = _lane(kernel)
     slots = 0.0
     for axes, operations in _operations_by_axes(expr, kernel.form.skeleton, vector).items():
         points = math.prod(extents.get(axis, axis.extent) for axis in axes)
@@ -80,6 +82,24 @@ def _operations_us(kernel: RKernel, vdevice: VDevice) -> float:
         slots += points * operations / (vector if in_lanes else 1)
     whole_vector = vdevice.vector_bytes // DType.FLOAT32.itemsize_bytes
     return slots * 2 * whole_vector / vdevice.flops_per_us[DType.FLOAT32].value
+
+
+def _lane(kernel: RKernel) -> tuple[Axis | None, int]:
+    """Along which axis an rTask's operations run side by side, and how many of them do.
+
+    Those on sums of a block run along the axis that its results lie along, where these are not the lanes.
+    """
+    expr, tile, form = kernel.expr, kernel.tile, kernel.form
+    lane = None if tile.lane is None else expr.axes[tile.lane]
+    if lane is None or not isinstance(form, MicroKernelForm):
+        return lane, form.vector
+    sizes = dict(zip(expr.axes, form.register, strict=True))
+    rows = [axis for axis in expr.axes if axis is not lane and sizes[axis] > 1]
+    *_, nearest = by_steps(expr, kernel.layouts, (*rows, lane), lane)
+    if nearest is lane:
+        return lane, form.vector
+    side_by_side = 1 << (min(sizes[nearest], nearest.extent).bit_length() - 1)
+    return nearest, min(form.vector, side_by_side) if side_by_side >= _LEAST_LANES else 1
 
 
 @lru_cache(maxsize=1024)

@@ -39,7 +39,8 @@ from rammer.ir.kernel_form import Instruction, MicroKernelForm
 from rammer.ir.task import RKernel
 from rammer.ir.vdevice import ByteProducts
 from rammer.tiling.borders import Border
-from rammer.tiling.pattern import Term, contraction, stride_along
+from rammer.tiling.pattern import Term, contraction
+from rammer.tiling.stores import by_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,8 +190,9 @@ def _overlap(bounds: Range, run: _Run, extent: int) -> Range:
 
 def _emit_block(scope: Scope, block: Block) -> None:
     """The sums of one block, then the epilogue."""
-    steps = {axis: _step(scope.operands.kernel, axis) for axis in (*block.rows, block.lane)}
-    in_lanes, order = min(steps.values()) == steps[block.lane], sorted(steps, key=lambda axis: -steps[axis])
+    kernel = scope.operands.kernel
+    order = by_steps(kernel.expr, kernel.layouts, (*block.rows, block.lane), block.lane)
+    in_lanes = order[-1] is block.lane
     if block.tiled:
         arrays = emit_tiles(scope, block)
         if in_lanes:
@@ -205,13 +207,6 @@ def _emit_block(scope: Scope, block: Block) -> None:
         _emit_in_registers(scope, block, sums)
     else:
         _emit_over_arrays(scope, block, _emit_arrays(scope, block, sums), order)
-
-
-def _step(kernel: RKernel, axis: Axis) -> int:
-    """The longest step along an axis in the stores."""
-    layouts = kernel.layouts[len(kernel.expr.inputs) :]
-    outputs = zip(kernel.expr.outputs, layouts, strict=True)
-    return max(abs(stride_along(output.indices, layout, axis)) for output, layout in outputs)
 
 
 def _emit_in_registers(scope: Scope, block: Block, sums: Mapping[Term, str]) -> None:

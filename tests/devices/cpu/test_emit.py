@@ -87,6 +87,17 @@ def test_contractions(name, vdevice, compiler):
     assert any(isinstance(kernel.form, MicroKernelForm) for kernel in kernels)
 
 
+@pytest.mark.parametrize("vdevice", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("rows", [1, 3, 5, 12, 30])
+def test_sums_that_are_stored_along_rows_are_transposed(rows, vdevice, compiler):
+    """Filters over one channel are multiplied side by side, and their results lie apart."""
+    expr = conv((1, 1, 5 * rows), (48, 1, 10), strides=(5,))
+    kernels = check(expr, compiler, constants={1}, vdevice=vdevice)
+    turned = [kernel for kernel in kernels if "rammer_transpose" in emit_kernel(kernel, "conv")]
+    assert turned
+    assert all(kernel.tile.lane == 0 for kernel in turned)
+
+
 @pytest.mark.parametrize(
     ("vdevice", "flags", "cc"),
     [

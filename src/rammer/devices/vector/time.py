@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from rammer.devices.vector.attention import attention_us
@@ -17,7 +17,7 @@ from rammer.ir.task import RKernel
 from rammer.ir.tree_forms import TreesForm
 from rammer.ir.types import DType
 from rammer.ir.vdevice import ByteProducts, VDevice
-from rammer.tiling.pattern import choices, contraction, free_axes, values
+from rammer.tiling.pattern import Term, choices, contraction, free_axes, values
 from rammer.tiling.stores import by_steps
 
 # Vector operations that a function takes; the rest take one. `_SCALAR` are calls of the C library, lane by lane.
@@ -36,6 +36,9 @@ _LIBRARY = frozenset(
 )
 _LIBRARY_OPERATIONS = 40.0
 _LEAST_LANES = 4  # that compilers make vector code of
+_TURNED_OPERATIONS = 7.0
+"""For a vector of sums where these are stored along another axis than the lanes: they are transposed in memory first.
+Measured where nothing else is done with them."""
 _IN_TURN = 2.5
 """How many times as long operations on the sums of a vector by a matrix take: these are few, so each waits for the
 latency of the one before. Measured in cells of LSTMs."""
@@ -81,6 +84,8 @@ def _operations_us(kernel: RKernel, vdevice: VDevice) -> float:
         in_lanes = lane in axes or any(a not in extents and a.extent >= 2 * vector for a in axes)
         slots += points * operations / (vector if in_lanes else 1)
     whole_vector = vdevice.vector_bytes // DType.FLOAT32.itemsize_bytes
+    if tile.lane is not None and lane is not expr.axes[tile.lane]:
+        slots += math.prod(tile.task) * len(_terms(expr)) * _TURNED_OPERATIONS / whole_vector
     return slots * 2 * whole_vector / vdevice.flops_per_us[DType.FLOAT32].value
 
 
@@ -100,6 +105,12 @@ def _lane(kernel: RKernel) -> tuple[Axis | None, int]:
         return lane, form.vector
     side_by_side = 1 << (min(sizes[nearest], nearest.extent).bit_length() - 1)
     return nearest, min(form.vector, side_by_side) if side_by_side >= _LEAST_LANES else 1
+
+
+def _terms(expr: TensorExpr) -> Sequence[Term]:
+    """The sums of products of a contraction."""
+    found = contraction(expr, ByteProducts.QUADS)
+    return () if found is None else found.terms
 
 
 @lru_cache(maxsize=1024)

@@ -37,10 +37,14 @@ from rammer.devices.cpu.emit.tiles import emit_tiles
 from rammer.ir.expr import Axis
 from rammer.ir.kernel_form import Instruction, MicroKernelForm
 from rammer.ir.task import RKernel
+from rammer.ir.types import DType
 from rammer.ir.vdevice import ByteProducts
 from rammer.tiling.borders import Border
 from rammer.tiling.pattern import Term, contraction
 from rammer.tiling.stores import by_steps
+
+_SQUARES = (4, 8, 16)  # of sums that are transposed at a time
+_LEAST_ROWS = 3  # of which vectors are worth it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +209,8 @@ def _emit_block(scope: Scope, block: Block) -> None:
         sums |= emit_group(scope, block, group)
     if in_lanes:
         _emit_in_registers(scope, block, sums)
+    elif square := _square(block, order[-1]):
+        _emit_over_rows(scope, block, _emit_arrays(scope, block, sums, square), order, square)
     else:
         _emit_over_arrays(scope, block, _emit_arrays(scope, block, sums), order)
 
@@ -279,10 +285,12 @@ def _emit_lanes(row: Scope, block: Block, at_first: Position, present: int, sums
     narrow(row, lane, at_first, present, apart)
 
 
-def _emit_arrays(scope: Scope, block: Block, sums: Mapping[Term, str]) -> dict[Term, str]:
-    """Sums in memory, `[row][lane]`."""
+def _emit_arrays(scope: Scope, block: Block, sums: Mapping[Term, str], square: int = 1) -> dict[Term, str]:
+    """Sums in memory, `[row][lane]`, in a multiple of `square` rows, those beyond the block's zero."""
     writer = scope.writer
     height, width = block.array_shape
+    rows = math.prod(block.counts[axis] for axis in block.rows)
+    height = max(height, _whole(rows, square))
     arrays = {term: writer.name("sums") for term in block.found.terms}
     for term, array in arrays.items():
         writer.line(f"{C_TYPES[term.reduce.dtype]} {array}[{height}][{width}] __attribute__((aligned(64)));")
@@ -290,14 +298,54 @@ def _emit_arrays(scope: Scope, block: Block, sums: Mapping[Term, str]) -> dict[T
         for term, array in sums.items():
             types = f"{block.vectors}, {vector_type(block, term)}, {block.vector}"
             writer.line(f"RAMMER_STORE_VECTORS({types}, {arrays[term]}[{number}], {array}[{number}])")
+    for term, array in arrays.items():
+        for row in range(rows, _whole(rows, square)):
+            for v in range(block.vectors):
+                zero = f"({vector_type(block, term)}){{0}}"
+                writer.line(f"RAMMER_STORE({vector_type(block, term)}, &{array}[{row}][{v * block.vector}], {zero});")
     return arrays
+
+
+def _square(block: Block, nearest: Axis) -> int:
+    """The side of the squares in which the sums of a block are transposed, so that those along rows are vectors.
+
+    0 where results lie along other axes than the rows of one, or along too few: then sums are read one by one.
+    """
+    of_float = all(term.reduce.dtype is DType.FLOAT32 for term in block.found.terms)
+    alone = all(block.counts[axis] == 1 for axis in block.rows if axis is not nearest)
+    rows = block.counts[nearest]
+    if not of_float or not alone or rows < _LEAST_ROWS:
+        return 0
+    return min(next(side for side in _SQUARES if side >= min(rows, _SQUARES[-1])), block.vector)
+
+
+def _whole(count: int, size: int) -> int:
+    """The next multiple."""
+    return -(-count // size) * size
+
+
+def _emit_over_rows(scope: Scope, block: Block, arrays: Mapping[Term, str], order: Sequence[Axis], square: int) -> None:
+    """The epilogue of sums in memory that are transposed first: it runs along the rows."""
+    writer = scope.writer
+    width, height = block.array_shape[1], _whole(math.prod(block.counts[axis] for axis in block.rows), square)
+    across = {term: writer.name("across") for term in arrays}
+    for term, array in arrays.items():
+        writer.line(f"float {across[term]}[{width}][{height}] __attribute__((aligned(64)));")
+        into = f"{across[term]}[0], {height}"
+        writer.line(f"rammer_transpose_f32x{square}({array}[0], {width}, {height}, {width}, {into});")
+    element = f"[{block.lane.name} - {block.lane.name}_block][{_row_text(block)}]"
+    _emit_at_points(scope, block, {term: array + element for term, array in across.items()}, order)
 
 
 def _emit_over_arrays(scope: Scope, block: Block, arrays: Mapping[Term, str], order: Sequence[Axis]) -> None:
     """The epilogue of sums in memory, where another axis than the lanes has the shortest steps in the stores."""
-    loops = [Loop(axes=(axis,), range=_points(axis, block), lanes=True) for axis in order]
     element = f"[{_row_text(block)}][{block.lane.name} - {block.lane.name}_block]"
-    elements = {term: array + element for term, array in arrays.items()}
+    _emit_at_points(scope, block, {term: array + element for term, array in arrays.items()}, order)
+
+
+def _emit_at_points(scope: Scope, block: Block, elements: Mapping[Term, str], order: Sequence[Axis]) -> None:
+    """The epilogue, point by point in an order of axes, with the C text of each sum at a point."""
+    loops = [Loop(axes=(axis,), range=_points(axis, block), lanes=True) for axis in order]
     _emit_epilogue(_with_sums(scope, {}, elements), loops, elements)
 
 

@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable
 from functools import cache
 
+from rammer.devices.base import Source
+from rammer.devices.codegen.tables import Manifest
 from rammer.devices.cuda.arrays import Exchange, Kept
 from rammer.devices.cuda.constants import Constants
 from rammer.devices.cuda.driver import Driver
@@ -24,5 +26,20 @@ class Company:
         self.exchange = Exchange(driver)
         self.events = Events(driver)
         self.codes: weakref.WeakSet[LoadedCode] = weakref.WeakSet()
-        self.constants: weakref.WeakSet[Constants] = weakref.WeakSet()
         self.kept_of: Callable[[int], Kept] = cache(lambda size_bytes: Kept(driver))
+        self._constants: weakref.WeakSet[Constants] = weakref.WeakSet()
+
+    def constants_of(
+        self, driver: Driver, source: Source, manifest: Manifest, given: Constants | None = None
+    ) -> Constants:
+        """The constants of a program on the GPU: given ones, else where others have them and copied there.
+
+        Raises:
+            DeviceUnavailableError: there is too little memory.
+        """
+        with self.lock:
+            known = list(self._constants)
+        found = given or Constants(driver, source, manifest, known)
+        with self.lock:
+            self._constants.add(found)
+        return found

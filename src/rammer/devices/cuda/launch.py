@@ -99,8 +99,7 @@ class LoadedModel:
         self._lock, self._order, self._exchange = self._company.lock, self._company.order, self._company.exchange
         self.view = self._exchange.view
         self.stream_of = stream_of
-        self._constants = constants or Constants(self._driver, source, self._manifest, list(self._company.constants))
-        self._company.constants.add(self._constants)
+        self._constants = self._company.constants_of(self._driver, source, self._manifest, constants)
         self._kept: list[object] = [self._constants]
         self._memory = Memory(self._driver, partial(_end, self._order, self._kept))
         try:

@@ -29,6 +29,8 @@ from rammer.tiling.pattern import reduction_order
 
 # Vectors of partial results: several, so that one result does not wait for the one before.
 _STRIP_VECTORS = 4
+_LONG_VECTORS = 48
+_LEAST_LANES = 4
 _MAX_WINDOW_BYTES = 40 << 10
 _MAX_KEPT_BYTES = 8 << 10
 _COSTLY = frozenset({ScalarFn.EXP, ScalarFn.TANH, ScalarFn.ERF, ScalarFn.SIGMOID, ScalarFn.LOG, ScalarFn.POW})
@@ -192,12 +194,20 @@ def fold_outside_lanes(scope: Scope, node: Reduce) -> str:
     kernel = scope.operands.kernel
     loops = fused(_loops(scope, node), scope.operands, (node.body,))
     longest = loops[-1].range.count or 0
-    if longest < 2 * kernel.form.vector:
-        return _fold_plain(scope, node, loops)
-    width = kernel.form.vector
-    while 2 * width <= min(longest, _STRIP_VECTORS * kernel.form.vector):
-        width *= 2
-    return _fold_along(scope, node, loops, width)
+    width = _lanes_along(longest, kernel.form.vector)
+    return _fold_plain(scope, node, loops) if width == 1 else _fold_along(scope, node, loops, width)
+
+
+def _lanes_along(count: int, vector: int) -> int:
+    """How many lanes take turns at so many elements: those of several vectors only where each has many turns.
+
+    Few elements are better taken by a part of a vector than one by one, for what is left over is.
+    """
+    if count >= _LONG_VECTORS * vector:
+        return _STRIP_VECTORS * vector
+    if count >= 2 * vector:
+        return vector
+    return next((lanes for lanes in (vector // 2, vector // 4) if lanes >= _LEAST_LANES and count >= 2 * lanes), 1)
 
 
 def _is_empty(node: Reduce) -> bool:
@@ -246,7 +256,8 @@ def _fold_along(scope: Scope, node: Reduce, loops: Sequence[Loop], width: int) -
                 writer.line(f"RAMMER_BY_TURNS_WITHIN({along.name}, {bounds.lo}, {bounds.hi}, {width}, {name})")
             else:
                 rest = "_AND_REST" if bounds.count % width else ""
-                writer.line(f"RAMMER_BY_TURNS{rest}({along.name}, {bounds.count}, {width}, {name})")
+                turns = "TURNS" if width > scope.operands.kernel.form.vector else "VECTORS"
+                writer.line(f"RAMMER_BY_{turns}{rest}({along.name}, {bounds.count}, {width}, {name})")
 
     def take(inside: Scope) -> None:
         point = inside.enter(along.positions, crossed)

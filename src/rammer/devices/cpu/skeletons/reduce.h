@@ -17,10 +17,23 @@
         RAMMER_IN_ORDER;                                                                                              \
         RAMMER_TURN(i, i##_turn + (width), take)                                                                      \
     }
+/* The same where the lanes are those of one vector at most. */
+#define RAMMER_BY_VECTORS(i, count, width, take)                                                                      \
+    for (int64_t i##_turn = 0; i##_turn < (count); i##_turn += (width)) {                                             \
+        RAMMER_IN_ORDER;                                                                                              \
+        RAMMER_ONE_VECTOR                                                                                             \
+        RAMMER_TURN(i, i##_turn + (width), take)                                                                      \
+    }
 /* The same for any number of elements. One macro for both would have an `if` that is never true, from which gcc makes other
  * code of the loop before it, of some reductions slower. */
 #define RAMMER_BY_TURNS_AND_REST(i, count, width, take)                                                               \
     RAMMER_BY_TURNS(i, (count) / (width) * (width), width, take)                                                      \
+    {                                                                                                                 \
+        enum { i##_turn = (count) / (width) * (width) };                                                              \
+        RAMMER_TURN(i, count, take)                                                                                   \
+    }
+#define RAMMER_BY_VECTORS_AND_REST(i, count, width, take)                                                             \
+    RAMMER_BY_VECTORS(i, (count) / (width) * (width), width, take)                                                    \
     {                                                                                                                 \
         enum { i##_turn = (count) / (width) * (width) };                                                              \
         RAMMER_TURN(i, count, take)                                                                                   \

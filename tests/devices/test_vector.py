@@ -144,7 +144,9 @@ def test_what_is_computed_of_sums_runs_along_the_results():
     kernels = Bound(_sigmoids(32, 20, 20), {1}, AVX512).kernels
     for count, columns, side_by_side in ((1, 10, 8), (4, 5, 4)):
         by_lane = {kernel.tile.lane: kernel for kernel in kernels if kernel.task_count == count}
-        assert by_lane[0].form.register == (32, columns)
+        form = by_lane[0].form
+        assert isinstance(form, MicroKernelForm)
+        assert form.register == (32, columns)
         slow_us, quick_us = (AVX512.rules.results_us(by_lane[lane], AVX512) for lane in (0, 1))
         plain = Bound(matmul(32, 20, 20), {1}, AVX512).workload
         turned = replace(by_lane[0], expr=plain.expr)

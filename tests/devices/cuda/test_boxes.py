@@ -5,7 +5,7 @@ import pytest
 
 from rammer.devices.cuda.boxes import copy_box
 from rammer.devices.cuda.driver import Driver
-from tests.support.host_cuda import HostApi
+from tests.support.host_cuda.driver import HostApi
 
 EXTENTS = [
     ((5,), (3,), (3,)),

@@ -10,6 +10,8 @@ from tests.support.agreement import run_onnx_runtime
 
 torch = pytest.importorskip("torch")
 
+from tests.support.torch_modules import Module  # noqa: E402 - after the check for PyTorch
+
 pytestmark = pytest.mark.gpu
 ROWS = rammer.Dim(name="rows", low=1, high=8, buckets=(4, 8))
 
@@ -105,7 +107,7 @@ class _Strided:
         }
 
 
-class Classifier(torch.nn.Module):
+class Classifier(Module):
     def __init__(self, width=2048):
         super().__init__()
         self.first = torch.nn.Linear(WIDTH, width)

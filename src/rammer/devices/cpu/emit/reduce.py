@@ -195,6 +195,8 @@ def fold_outside_lanes(scope: Scope, node: Reduce) -> str:
     loops = fused(_loops(scope, node), scope.operands, (node.body,))
     longest = loops[-1].range.count or 0
     width = _lanes_along(longest, kernel.form.vector)
+    if longest < 2 * kernel.form.vector and any(axis in scope.positions for axis in kernel.expr.reduce_axes):
+        width = 1  # another reduction's lanes are around it
     return _fold_plain(scope, node, loops) if width == 1 else _fold_along(scope, node, loops, width)
 
 

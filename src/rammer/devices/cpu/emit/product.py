@@ -307,9 +307,9 @@ def _emit_arrays(scope: Scope, block: Block, sums: Mapping[Term, str], square: i
 
 
 def _square(block: Block, nearest: Axis) -> int:
-    """The side of the squares in which the sums of a block are transposed, so that those along rows are vectors.
+    """The side of the squares in which the sums of a block are transposed, so that the epilogue loads vectors of rows.
 
-    0 where results lie along other axes than the rows of one, or along too few: then sums are read one by one.
+    0 where there are rows along several axes, or too few, or sums of another type: then they are read one by one.
     """
     of_float = all(term.reduce.dtype is DType.FLOAT32 for term in block.found.terms)
     alone = all(block.counts[axis] == 1 for axis in block.rows if axis is not nearest)

@@ -29,6 +29,7 @@ from rammer.tiling.pattern import reduction_order
 
 # Vectors of partial results: several, so that one result does not wait for the one before.
 _STRIP_VECTORS = 4
+# From so many vectors of elements on these are worth it; a part of a vector has so many lanes at least.
 _LONG_VECTORS = 48
 _LEAST_LANES = 4
 _MAX_WINDOW_BYTES = 40 << 10
@@ -196,14 +197,15 @@ def fold_outside_lanes(scope: Scope, node: Reduce) -> str:
     longest = loops[-1].range.count or 0
     width = _lanes_along(longest, kernel.form.vector)
     if longest < 2 * kernel.form.vector and any(axis in scope.positions for axis in kernel.expr.reduce_axes):
-        width = 1  # another reduction's lanes are around it
+        width = 1  # the loop of another reduction around it runs along lanes
     return _fold_plain(scope, node, loops) if width == 1 else _fold_along(scope, node, loops, width)
 
 
 def _lanes_along(count: int, vector: int) -> int:
-    """How many lanes take turns at so many elements: those of several vectors only where each has many turns.
+    """How many lanes take turns at so many elements; 1 where they are taken one by one.
 
-    Few elements are better taken by a part of a vector than one by one, for what is left over is.
+    Several vectors only where each has many turns, for what is left over costs more than it gains. Less than two
+    vectors of elements are taken by a half or a quarter of one.
     """
     if count >= _LONG_VECTORS * vector:
         return _STRIP_VECTORS * vector

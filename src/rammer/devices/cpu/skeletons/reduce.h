@@ -11,7 +11,8 @@
     for (int64_t i = 0; i < (width); i++)                                                                             \
         lanes[i] = (first);
 
-/* Lanes take turns at `count` elements, a multiple of `width`: `take` is done for element i, by lane i - i_turn. */
+/* Lanes take turns at `count` elements, a multiple of `width`: what follows, statements that may have commas, is done for
+ * element i, by lane i - i_turn. */
 #define RAMMER_BY_TURNS(i, count, width, ...)                                                                         \
     for (int64_t i##_turn = 0; i##_turn < (count); i##_turn += (width)) {                                             \
         RAMMER_IN_ORDER;                                                                                              \
